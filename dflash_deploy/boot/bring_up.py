@@ -1,0 +1,88 @@
+"""`up`: refuse early, start, wait for the first answer, and say what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dflash_deploy.boot.wait import Progress, Waiting
+from dflash_deploy.client import Answer, Endpoint
+from dflash_deploy.errors import EngineNotReady, PortTaken, PreflightRefused, SettingsRefused
+from dflash_deploy.host import listener_on
+from dflash_deploy.plan import Plan
+from dflash_deploy.plan.command import drafter_host_path, engine_command
+from dflash_deploy.project import Deployment
+from dflash_deploy.runtime import Runtime
+from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.weights import check_weights
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A deployment that has answered. `changed` is false where it ran already with these settings."""
+
+    endpoint: str
+    model: str
+    runtime: str
+    changed: bool
+    seconds: float
+    first_answer: Answer
+
+
+def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = None) -> Endpoint:
+    """The endpoint of a deployment, as reached from this machine."""
+    host, port = plan.values["DFLASH_BIND"], plan.values["DFLASH_PORT"]
+    # an address that means "all of them" is listened on, not called
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104
+    model = (plan.values["SERVED_MODEL_NAME"].split() or [plan.values["MODEL_HOST_PATH"]])[0]
+    url = f"http://{reachable}:{port}"
+    return Endpoint(url, deployment.key, model, timeout=timeout) if timeout else Endpoint(url, deployment.key, model)
+
+
+def bring_up(
+    deployment: Deployment, plan: Plan, runtime: Runtime, *, patience: float, show: Callable[[Progress], None]
+) -> Ready:
+    """Start the deployment and wait for a real generation.
+
+    Raises PreflightRefused before anything is started, EngineNotReady after; then the engine is stopped, its log kept.
+    """
+    preflight(deployment, plan, runtime)
+    changed = runtime.start(lambda line: show(Progress("creating", 0.0, line)))
+    with endpoint_of(deployment, plan) as endpoint:
+        waiting = Waiting(runtime, endpoint, question=plan.pair.text.ask, patience=patience, show=show)
+        try:
+            answer = waiting.until_ready()
+        except EngineNotReady:
+            runtime.halt()
+            raise
+        return Ready(endpoint.url, endpoint.model, runtime.name, changed, waiting.elapsed, answer)
+
+
+def preflight(deployment: Deployment, plan: Plan, runtime: Runtime) -> None:
+    """All that can be known to go wrong before starting; raises the first PreflightRefused or SettingsRefused."""
+    try:
+        engine_command(plan)
+    except Refused as refusal:
+        raise SettingsRefused(f".env: {refusal.message}", hint=refusal.hint) from None
+    if not deployment.key:
+        raise SettingsRefused(
+            ".env: VLLM_API_KEY is empty, and the endpoint would be open to everybody",
+            hint="`dflash-deploy init --force` writes a fresh key",
+        )
+    for finding in plan.errors:
+        raise PreflightRefused(finding.message, hint=finding.fix)
+    runtime.preflight()
+    check_weights(Path(plan.values["MODEL_HOST_PATH"]), role="target", setting="MODEL_HOST_PATH")
+    if plan.drafting:
+        check_weights(Path(drafter_host_path(plan.values)), role="drafter", setting="DRAFTER_HOST_PATH")
+    _check_port(plan, runtime)
+
+
+def _check_port(plan: Plan, runtime: Runtime) -> None:
+    host, port = plan.values["DFLASH_BIND"], int(plan.values["DFLASH_PORT"])
+    if not runtime.state().alive and listener_on(host, port):
+        raise PortTaken(
+            f"something else already listens on {host}:{port}",
+            hint="set another DFLASH_PORT in .env, or see who it is: `ss -ltnp`",
+        )

@@ -1,0 +1,45 @@
+"""The verbs, put together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dflash_deploy import __version__
+from dflash_deploy.cli.down import down
+from dflash_deploy.cli.init import init
+from dflash_deploy.cli.logs import logs
+from dflash_deploy.cli.plan import plan
+from dflash_deploy.cli.profiles import profiles
+from dflash_deploy.cli.render import render
+from dflash_deploy.cli.status import status
+from dflash_deploy.cli.test import test
+from dflash_deploy.cli.up import up
+
+app = typer.Typer(
+    no_args_is_help=True,
+    # a traceback with local variables would show the key
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (init, plan, render, up, test, status, logs, down, profiles):
+    app.command()(command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dflash-deploy {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _app(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    """From a bare GPU box to a proven, fast, closed endpoint: vLLM with DFlash speculative decoding."""
+
+
+def main() -> None:
+    """The entry point of the `dflash-deploy` command."""
+    app()

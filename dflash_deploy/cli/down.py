@@ -1,0 +1,21 @@
+"""`down`: stop the deployment."""
+
+from __future__ import annotations
+
+from dflash_deploy.cli.planned import plan_of
+from dflash_deploy.cli.report import HERE, Directory, Json, Report, note, verb
+
+
+@verb
+def down(directory: Directory = HERE, as_json: Json = False) -> Report:
+    """Stop and remove the engine. Weights, settings and caches stay."""
+    from dflash_deploy.project import Deployment, hold
+    from dflash_deploy.runtime import runtime_for
+
+    deployment = Deployment.existing(directory)
+    runtime = runtime_for(deployment, plan_of(deployment))
+    with hold(deployment, "down"):
+        note("stopping the engine")
+        stopped = runtime.down()
+    said = "stopped; weights and settings stay" if stopped else "nothing was running"
+    return Report({"stopped": stopped, "runtime": runtime.name}, (said,))

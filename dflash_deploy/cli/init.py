@@ -1,0 +1,60 @@
+"""`init`: choose settings for a machine and write them down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from dflash_deploy.cli.planned import make_plan
+from dflash_deploy.cli.report import HERE, Directory, Json, Report, verb
+from dflash_deploy.errors import BadInput
+
+
+@verb
+def init(
+    directory: Directory = HERE,
+    profile: Annotated[str | None, typer.Option(help="Hardware profile; recognised where left out.")] = None,
+    pair: Annotated[str | None, typer.Option(help="Model pair, where not the profile's own.")] = None,
+    runtime: Annotated[
+        Literal["compose", "native"] | None, typer.Option(help="Containers, or a process of this machine.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1].")] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port to listen on [8000].")] = None,
+    models_dir: Annotated[Path, typer.Option(help="Where weights lie, one directory per model.")] = Path("~/models"),
+    force: Annotated[bool, typer.Option("--force", help="Write .env anew; the key and the token in it stay.")] = False,
+    as_json: Json = False,
+) -> Report:
+    """Write .env (with a fresh key) and compose.yaml for this machine."""
+    from dflash_deploy.plan import Choice
+    from dflash_deploy.project import Deployment, hold
+    from dflash_deploy.project.render import create
+
+    deployment = Deployment(directory)
+    if deployment.exists() and not force:
+        raise BadInput(
+            f"there is already a deployment in {directory.absolute()}",
+            hint="edit its .env and run `dflash-deploy up`, or write it anew with --force",
+        )
+    plan = make_plan(Choice(profile, pair, runtime, host, port, models_dir))
+    directory.mkdir(parents=True, exist_ok=True)
+    with hold(deployment, "init"):
+        create(deployment, plan)
+    data = {
+        "directory": str(directory.absolute()),
+        "profile": plan.profile.name,
+        "pair": plan.pair.name,
+        "engine": plan.engine.name,
+        "runtime": plan.runtime,
+    }
+    shown = (
+        f"profile  {plan.profile.name}: {plan.profile.title} ({plan.profile.evidence.state})",
+        f"pair     {plan.pair.title}",
+        f"engine   vLLM {plan.engine.version}, {plan.runtime}",
+        f"wrote    {deployment.env_file} (settings and the key, readable by you alone)",
+        f"         {deployment.compose_file}",
+        "next     dflash-deploy plan   why each setting is as it is",
+        "         dflash-deploy up     start it and wait for the first answer",
+    )
+    return Report(data, shown, plan.findings)

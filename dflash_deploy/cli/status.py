@@ -1,0 +1,54 @@
+"""`status`: what is true of the deployment now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dflash_deploy.cli.planned import plan_of
+from dflash_deploy.cli.report import HERE, Directory, Json, Report, verb
+
+if TYPE_CHECKING:
+    from dflash_deploy.plan import Plan
+    from dflash_deploy.project import Deployment
+    from dflash_deploy.runtime import EngineState
+
+PROBE_TIMEOUT = 30.0
+"""Seconds for one generation; an engine that hangs answers /health and nothing else."""
+
+
+@verb
+def status(directory: Directory = HERE, as_json: Json = False) -> Report:
+    """Say whether the engine really answers: its process, one generation, and the drafts since it started."""
+    from dflash_deploy.project import Deployment
+    from dflash_deploy.runtime import runtime_for
+
+    deployment = Deployment.existing(directory)
+    plan = plan_of(deployment)
+    engine = runtime_for(deployment, plan).state()
+    data = _probe(deployment, plan, engine)
+    data |= {"runtime": plan.runtime, "exit_code": engine.exit_code, "restarts": engine.restarts}
+    shown = tuple(f"{name:18} {value}" for name, value in data.items() if value is not None)
+    return Report(data, shown)
+
+
+def _probe(deployment: Deployment, plan: Plan, engine: EngineState) -> dict[str, object]:
+    """State in one word: absent, exited, restarting, paused, starting, ready or unresponsive."""
+    from dflash_deploy.boot import endpoint_of
+    from dflash_deploy.client import EndpointError
+
+    with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
+        data: dict[str, object] = {"endpoint": f"{endpoint.url}/v1", "model": endpoint.model, "state": engine.phase}
+        if engine.phase != "running":
+            return data
+        if not endpoint.alive():
+            return data | {"state": "starting"}
+        try:
+            answer = endpoint.chat(plan.pair.text.ask, max_tokens=8)
+            length = endpoint.counters().acceptance_length
+        except EndpointError as problem:
+            return data | {"state": "unresponsive", "problem": str(problem)}
+        return data | {
+            "state": "ready",
+            "seconds": round(answer.seconds, 2),
+            "acceptance_length": length and round(length, 2),
+        }

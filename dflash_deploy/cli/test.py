@@ -1,0 +1,43 @@
+"""`test`: prove that the endpoint is right, fast and closed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dflash_deploy.cli.planned import plan_of
+from dflash_deploy.cli.report import HERE, Directory, Json, Report, console, verb
+from dflash_deploy.errors import SmokeTestFailed
+
+if TYPE_CHECKING:
+    from dflash_deploy.smoke.run import Check
+
+
+@verb
+def test(directory: Directory = HERE, as_json: Json = False) -> Report:
+    """Check text, streaming, vision, the key, and that drafts are made and accepted."""
+    from dflash_deploy.boot import endpoint_of
+    from dflash_deploy.project import Deployment
+    from dflash_deploy.smoke import run_checks
+
+    deployment = Deployment.existing(directory)
+    plan = plan_of(deployment)
+    redact = deployment.redact
+    screen = console(stderr=as_json)
+
+    def show(check: Check) -> None:
+        style = "green" if check.status == "passed" else "bold red"
+        screen.print(f"{check.status:7}", style=style, end="")
+        screen.print(redact(f"{check.name:7} {check.seconds:6.2f} s  {' '.join(check.got.split())}"), markup=False)
+        if check.hint:
+            screen.print(redact(f"        hint: {check.hint}"), markup=False)
+
+    with endpoint_of(deployment, plan) as endpoint:
+        report = run_checks(endpoint, plan.pair, drafting=plan.drafting, show=show)
+    data = {"checks": report.rows(), "acceptance_length": report.acceptance_length}
+    if report.failed:
+        names = ", ".join(check.name for check in report.failed)
+        failure = SmokeTestFailed(
+            f"{len(report.failed)} of {len(report.checks)} checks failed: {names}", hint=report.failed[0].hint
+        )
+        return Report(data, failure=failure)
+    return Report(data, (f"all {len(report.checks)} checks passed",))

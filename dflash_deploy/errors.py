@@ -1,0 +1,137 @@
+"""Every error that a person can meet, and the exit code it ends with.
+
+    DeployError                    1  something nobody foresaw
+    ├── BadInput                   2  what was asked for makes no sense
+    │   ├── UnknownProfile            --profile names no hardware profile
+    │   ├── UnknownPair               --pair or DFLASH_PAIR names no model pair
+    │   ├── SettingsRefused           .env has a key or a value that means nothing
+    │   └── NoDeployment              the directory holds no deployment
+    ├── PreflightRefused           3  this machine cannot do it as it is now
+    │   ├── PortTaken                 something else listens on the port
+    │   ├── WeightsMissing            a model directory is absent or incomplete
+    │   ├── EngineMissing             no engine is installed for the chosen runtime
+    │   ├── UnsupportedTarget         the engine cannot load the target's format
+    │   └── DirectoryBusy             another command holds the deployment directory
+    ├── DownloadFailed             4  weights did not arrive, or are not what was asked for
+    ├── EngineNotReady             5  the engine did not become ready
+    │   ├── EngineDied                its process or container ended
+    │   └── EngineStalled             it made no progress for too long
+    ├── SmokeTestFailed            6  the endpoint answers, but not as it must
+    └── BenchmarkMissed            7  a requirement of a benchmark was not met
+
+An interrupt (Ctrl-C) ends with 130. The same table stands in docs/exit-codes.md; a test compares them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import ClassVar
+
+
+class ExitCode(IntEnum):
+    """What the process tells its caller."""
+
+    DONE = 0
+    UNEXPECTED = 1
+    USAGE = 2
+    PREFLIGHT = 3
+    DOWNLOAD = 4
+    NOT_READY = 5
+    SMOKE_TEST = 6
+    BENCHMARK = 7
+    INTERRUPTED = 130
+
+
+class DeployError(Exception):
+    """Base of all errors shown as one line with a hint.
+
+    `message` says what was seen, `hint` what to do next; `detail` is longer evidence, such as the tail of a log.
+    """
+
+    exit_code: ClassVar[ExitCode] = ExitCode.UNEXPECTED
+
+    def __init__(self, message: str, *, hint: str, detail: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.detail = detail
+
+
+class BadInput(DeployError):
+    """Raised when a flag, an argument or a file says something that has no meaning."""
+
+    exit_code = ExitCode.USAGE
+
+
+class UnknownProfile(BadInput):
+    """Raised when a profile is named that the catalog does not have, or none fits this machine."""
+
+
+class UnknownPair(BadInput):
+    """Raised when a model pair is named that the catalog does not have."""
+
+
+class SettingsRefused(BadInput):
+    """Raised when `.env` holds an unknown key or a value of the wrong kind."""
+
+
+class NoDeployment(BadInput):
+    """Raised when a verb needs a deployment and the directory holds none."""
+
+
+class PreflightRefused(DeployError):
+    """Raised before anything is started, when starting could not end well."""
+
+    exit_code = ExitCode.PREFLIGHT
+
+
+class PortTaken(PreflightRefused):
+    """Raised when another process listens where the endpoint should."""
+
+
+class WeightsMissing(PreflightRefused):
+    """Raised when a model directory is absent, or lacks a file that the engine needs."""
+
+
+class EngineMissing(PreflightRefused):
+    """Raised when neither a container engine nor an installed vLLM can run the deployment."""
+
+
+class UnsupportedTarget(PreflightRefused):
+    """Raised when the chosen engine is known not to load the target."""
+
+
+class DirectoryBusy(PreflightRefused):
+    """Raised when another dflash-deploy command works on the same deployment directory."""
+
+
+class DownloadFailed(DeployError):
+    """Raised when weights could not be fetched or verified."""
+
+    exit_code = ExitCode.DOWNLOAD
+
+
+class EngineNotReady(DeployError):
+    """Raised when the engine was started and no generation came back."""
+
+    exit_code = ExitCode.NOT_READY
+
+
+class EngineDied(EngineNotReady):
+    """Raised when the engine's process or container ended while it was waited for."""
+
+
+class EngineStalled(EngineNotReady):
+    """Raised when the engine wrote nothing and answered nothing for the stated time."""
+
+
+class SmokeTestFailed(DeployError):
+    """Raised when a check of `test` did not pass."""
+
+    exit_code = ExitCode.SMOKE_TEST
+
+
+class BenchmarkMissed(DeployError):
+    """Raised when a measured figure stays below a required one."""
+
+    exit_code = ExitCode.BENCHMARK

@@ -1,0 +1,49 @@
+"""All facts of the machine in one immutable value."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from dflash_deploy.host.containers import ContainerEngine, find_container_engine
+from dflash_deploy.host.gpu import Gpu, read_gpus
+from dflash_deploy.serve.engine import InstalledEngine, installed_engine
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """What `plan` may know of a machine. Memory in bytes; `None` where this system does not say."""
+
+    architecture: str
+    cpus: int
+    memory_total: int | None
+    memory_available: int | None
+    gpus: tuple[Gpu, ...]
+    container_engine: ContainerEngine | None
+    native_engine: InstalledEngine | None
+
+
+def read_facts() -> HostFacts:
+    """Read this machine. What cannot be read is absent from the result; nothing is raised for it."""
+    memory = _memory()
+    return HostFacts(
+        architecture=platform.machine(),
+        cpus=len(os.sched_getaffinity(0)),
+        memory_total=memory.get("MemTotal"),
+        memory_available=memory.get("MemAvailable"),
+        gpus=read_gpus(),
+        container_engine=find_container_engine(),
+        native_engine=installed_engine(),
+    )
+
+
+def _memory(meminfo: Path = Path("/proc/meminfo")) -> dict[str, int]:
+    """The lines of /proc/meminfo in bytes. MemAvailable is what a new process can really get."""
+    try:
+        text = meminfo.read_text(encoding="ascii")
+    except OSError:
+        return {}
+    return {name: int(kib) * 1024 for name, kib in re.findall(r"^(\w+): +(\d+) kB$", text, re.MULTILINE)}

@@ -1,0 +1,65 @@
+"""From the lines of `.env` to what the engine is started with, in a container or on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dflash_deploy.catalog.settings import setting_names
+from dflash_deploy.plan.result import Plan, RuntimeName
+from dflash_deploy.serve.arguments import engine_arguments
+from dflash_deploy.serve.secrets import SECRET_NAMES
+from dflash_deploy.serve.settings import read_settings
+
+CONTAINER_TARGET = "/models/target"
+CONTAINER_DRAFTER = "/models/drafter"
+"""Where compose/base.yaml and compose/drafter.yaml mount the weights."""
+
+_PASSED_ON = (
+    "VLLM_",
+    "NCCL_",
+    "GLOO_",
+    "TORCH",
+    "PYTORCH_",
+    "NVIDIA_",
+    "CUDA_",
+    "HF_",
+    "OMP_",
+    "TRITON_",
+    "FLASHINFER_",
+)
+"""Prefixes of variables that vLLM and its libraries read themselves; `.env` may hold any of them."""
+
+
+def passed_on(name: str) -> bool:
+    """Whether a variable that is no setting belongs to the engine and is handed over as it is."""
+    return name.startswith(_PASSED_ON)
+
+
+def drafter_host_path(values: Mapping[str, str]) -> str:
+    """The directory of the drafter's weights on this machine."""
+    return values.get("DRAFTER_HOST_PATH") or values.get("DFLASH_DRAFTER", "")
+
+
+def engine_environment(values: Mapping[str, str], runtime: RuntimeName) -> dict[str, str]:
+    """The variables that `dflash_deploy.serve` reads, secrets left out.
+
+    In a container the weights lie where they are mounted, and the engine listens on all of the container's addresses.
+    """
+    known = {*setting_names(), *filter(passed_on, values)} - set(SECRET_NAMES)
+    environment = {name: values[name] for name in sorted(known) if values.get(name)}
+    if runtime == "compose":
+        places = {
+            "MODEL_PATH": CONTAINER_TARGET,
+            "DRAFTER_PATH": CONTAINER_DRAFTER,
+            "DFLASH_BIND": "0.0.0.0",  # noqa: S104 - inside the container; the published address is DFLASH_BIND
+            "DFLASH_PORT": "8000",
+        }
+    else:
+        places = {"MODEL_PATH": values.get("MODEL_HOST_PATH", ""), "DRAFTER_PATH": drafter_host_path(values)}
+    return environment | places
+
+
+def engine_command(plan: Plan) -> list[str]:
+    """The exact argument list of the engine, `vllm` first."""
+    settings = read_settings(engine_environment(plan.values, plan.runtime))
+    return ["vllm", *engine_arguments(settings, version=plan.engine.version, cpu=plan.engine.cpu)]

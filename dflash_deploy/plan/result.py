@@ -1,0 +1,64 @@
+"""What planning yields: settings that know where they come from, and findings about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
+
+Severity = Literal["error", "warning", "note"]
+RuntimeName = Literal["compose", "native"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One line of `.env`: its value, where that came from, and why it is so."""
+
+    name: str
+    value: str
+    origin: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about a plan that its user should know. `error` means that `up` refuses it."""
+
+    id: str
+    severity: Severity
+    message: str
+    fix: str
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All decisions for one deployment. Secrets are no part of it."""
+
+    profile: Profile
+    pair: ModelPair
+    engine: EngineRelease
+    runtime: RuntimeName
+    settings: tuple[Setting, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def values(self) -> Mapping[str, str]:
+        """The settings as a mapping from name to value."""
+        return {setting.name: setting.value for setting in self.settings}
+
+    @property
+    def drafting(self) -> bool:
+        """Whether a drafter is used."""
+        return self.values["DFLASH_DRAFTER"].lower() not in {"", "off", "none"}
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that forbid starting."""
+        return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    def setting_rows(self) -> list[dict[str, str]]:
+        """The settings as rows for `--json`."""
+        return [asdict(setting) for setting in self.settings]

@@ -1,0 +1,190 @@
+"""The engine in a container: the Compose command starts and removes it, the engine's API tells its state and log."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections import deque
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+
+import docker
+from docker.errors import DockerException
+from docker.models.containers import Container
+
+from dflash_deploy.catalog.settings import setting_names
+from dflash_deploy.errors import EngineMissing, EngineNotReady
+from dflash_deploy.host import find_container_engine
+from dflash_deploy.plan import Plan
+from dflash_deploy.project import Deployment, render
+from dflash_deploy.project.render import SERVICE
+from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, Phase
+
+STOP_GRACE = 45
+"""Seconds a container gets to end by itself; compose/base.yaml says the same."""
+
+_PHASES: Mapping[str, Phase] = {
+    "created": "exited",
+    "running": "running",
+    "paused": "paused",
+    "restarting": "restarting",
+    "exited": "exited",
+    "dead": "exited",
+}
+
+
+def compose_command(deployment: Deployment, *verb: str) -> list[str]:
+    """The argument list of one Compose call.
+
+    Every call names project, files and `.env` itself: a call that leaves one out works on something else.
+    """
+    files = [deployment.compose_file]
+    if deployment.override_file.is_file():
+        files.append(deployment.override_file)
+    return [
+        "docker",
+        "compose",
+        "--project-directory",
+        str(deployment.directory),
+        "--project-name",
+        deployment.project_name,
+        "--env-file",
+        str(deployment.env_file),
+        *(part for file in files for part in ("-f", str(file))),
+        *verb,
+    ]
+
+
+def compose_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment without settings: to Compose an exported variable counts more than `.env`."""
+    return {name: value for name, value in environment.items() if name not in setting_names()}
+
+
+class ComposeRuntime:
+    """One deployment under Docker Compose."""
+
+    name = "compose"
+
+    def __init__(self, deployment: Deployment, plan: Plan) -> None:
+        self._deployment = deployment
+        self._plan = plan
+
+    def preflight(self) -> None:
+        """Raises EngineMissing where no container engine answers, or its Compose plugin does not."""
+        engine = find_container_engine()
+        if engine is None:
+            raise EngineMissing(
+                "no container engine answers",
+                hint="start Docker (`systemctl start docker`), or use this machine's own vLLM: init --runtime native",
+            )
+        if engine.compose is None:
+            raise EngineMissing(
+                f"Docker {engine.version} answers, but `docker compose` does not",
+                hint="install the Compose plugin (docker-compose-plugin, or docker-compose-v2)",
+            )
+
+    def start(self, narrate: Narrate) -> bool:
+        """`docker compose up -d`, after writing compose.yaml anew. Raises EngineNotReady with Compose's own words."""
+        render(self._deployment, self._plan)
+        before = self.state()
+        self._compose("up", "--detach", "--remove-orphans", narrate=narrate)
+        after = self.state()
+        return before.identity != after.identity or before.phase != "running"
+
+    def halt(self) -> None:
+        """Stop the container, which also ends its restarting, and keep it for its log."""
+        self._compose("stop", "--timeout", str(STOP_GRACE))
+
+    def down(self) -> bool:
+        """Remove the container and its network. The cache volume and the weights stay."""
+        there = self._container() is not None
+        self._compose("down", "--timeout", str(STOP_GRACE))
+        return there
+
+    def state(self) -> EngineState:
+        """The container's state as the engine's API tells it."""
+        container = self._container()
+        if container is None:
+            return EngineState("absent")
+        state = container.attrs["State"]
+        phase = _PHASES.get(state["Status"], "exited")
+        return EngineState(
+            phase,
+            exit_code=None if phase in {"running", "paused"} else state["ExitCode"],
+            restarts=container.attrs["RestartCount"],
+            out_of_memory=state["OOMKilled"],
+            identity=f"{container.short_id} {state['StartedAt']}",
+        )
+
+    def read_log(self, cursor: str = "") -> LogPage:
+        """Lines newer than `cursor`, a time stamp: the engine writes them with nanoseconds and a fixed width."""
+        container = self._container()
+        if container is None:
+            return LogPage((), cursor)
+        since = int(_seconds(cursor)) if cursor else None
+        raw = container.logs(timestamps=True, since=since).decode("utf-8", "replace")
+        stamped = [line.partition(" ") for line in raw.splitlines()]
+        fresh = [(stamp, text) for stamp, _, text in stamped if stamp > cursor]
+        redact = self._deployment.redact
+        return LogPage(tuple(redact(text) for _, text in fresh), fresh[-1][0] if fresh else cursor)
+
+    @cached_property
+    def _client(self) -> docker.DockerClient:
+        engine = find_container_engine()
+        try:
+            if engine is None:
+                raise DockerException
+            return docker.DockerClient(base_url=engine.host or None)
+        except DockerException:
+            raise EngineMissing("no container engine answers", hint="start Docker (`systemctl start docker`)") from None
+
+    def _container(self) -> Container | None:
+        labels = [
+            f"com.docker.compose.project={self._deployment.project_name}",
+            f"com.docker.compose.service={SERVICE}",
+        ]
+        found = self._client.containers.list(all=True, filters={"label": labels})
+        return found[0] if found else None
+
+    def _compose(self, *verb: str, narrate: Narrate | None = None) -> None:
+        """Run Compose, hand its lines on as they come, and keep the last for the error."""
+        tail: deque[str] = deque(maxlen=20)
+        redact = self._deployment.redact
+        with subprocess.Popen(
+            compose_command(self._deployment, *verb),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=Path(self._deployment.directory),
+            env=compose_environment(os.environ),
+        ) as process:
+            assert process.stdout is not None  # noqa: S101 - it was asked for above
+            for line in process.stdout:
+                if text := redact(line.strip()):
+                    tail.append(text)
+                    if narrate:
+                        narrate(text)
+        if process.returncode != 0:
+            raise EngineNotReady(
+                f"docker compose {verb[0]} failed: {tail[-1] if tail else 'it said nothing'}",
+                hint=_advice("\n".join(tail)),
+                detail="\n".join(tail),
+            )
+
+
+def _seconds(stamp: str) -> float:
+    # nanoseconds are beyond what datetime reads
+    return datetime.fromisoformat(f"{stamp[:26]}+00:00").timestamp()
+
+
+def _advice(output: str) -> str:
+    """What to do about the failures of Compose that are seen most."""
+    if "could not select device driver" in output:
+        return "install the NVIDIA Container Toolkit, then `nvidia-ctk runtime configure` and restart Docker"
+    if "pull access denied" in output or "failed to resolve" in output or 'Get "https://' in output:
+        return "the base image could not be fetched: pull DFLASH_BASE_IMAGE by hand, or name another one in .env"
+    if "port is already allocated" in output or "address already in use" in output:
+        return "set another DFLASH_PORT in .env"
+    return "read the lines above; `docker compose config` in the deployment directory checks the file"

@@ -1,0 +1,170 @@
+"""The engine as a supervised process of this machine, beside this Python."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from dflash_deploy.catalog.settings import setting_names
+from dflash_deploy.errors import EngineMissing
+from dflash_deploy.plan import Plan, engine_environment
+from dflash_deploy.project import Deployment
+from dflash_deploy.project.files import PRIVATE, write_atomically
+from dflash_deploy.runtime.process import ProcessId
+from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
+from dflash_deploy.serve.engine import installed_engine
+from dflash_deploy.serve.secrets import SECRETS_FILE
+
+STOP_GRACE = 45.0
+"""Seconds the engine gets to end by itself."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What `.dflash/run.json` remembers of the engine that was started last."""
+
+    process: ProcessId
+    config: str
+
+
+class NativeRuntime:
+    """One deployment as a process. Its supervisor redacts the log and writes down how it ended."""
+
+    name = "native"
+
+    def __init__(self, deployment: Deployment, plan: Plan) -> None:
+        self._deployment = deployment
+        self._plan = plan
+
+    @property
+    def _log(self) -> Path:
+        return self._deployment.state / "engine.log"
+
+    @property
+    def _run_file(self) -> Path:
+        return self._deployment.state / "run.json"
+
+    @property
+    def _exit_file(self) -> Path:
+        return self._deployment.state / "exit.json"
+
+    def preflight(self) -> None:
+        """Raises EngineMissing where no vLLM of the right build is installed beside this Python."""
+        extra = self._plan.engine.native
+        engine = installed_engine()
+        if engine is None:
+            raise EngineMissing(
+                f"no vLLM is installed beside {sys.executable}",
+                hint=f"pip install 'dflash-deploy[{extra}]', or let Docker run it: init --runtime compose",
+            )
+        if engine.cpu != self._plan.engine.cpu:
+            build = "the CPU build" if engine.cpu else "a build for GPUs"
+            raise EngineMissing(
+                f"profile {self._plan.profile.name} needs another vLLM: {engine.version} is {build}",
+                hint=f"pip install 'dflash-deploy[{extra}]' in an environment of its own",
+            )
+
+    def start(self, narrate: Narrate) -> bool:
+        """Start the engine; one that runs with other settings is stopped first."""
+        config = self._config()
+        run = self._run()
+        if run is not None and run.process.alive():
+            if run.config == config:
+                return False
+            narrate("settings changed: stopping the running engine")
+            run.process.end(grace=STOP_GRACE)
+        self._deployment.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self._log.exists():
+            self._log.replace(self._log.with_suffix(".log.1"))
+        self._exit_file.unlink(missing_ok=True)
+        process = self._spawn()
+        started = {"pid": process.pid, "started": process.started, "config": config}
+        write_atomically(self._run_file, json.dumps(started), mode=PRIVATE)
+        return True
+
+    def halt(self) -> None:
+        """Stop the engine; its log stays."""
+        run = self._run()
+        if run is not None:
+            run.process.end(grace=STOP_GRACE)
+
+    def down(self) -> bool:
+        """Stop the engine and forget it."""
+        run = self._run()
+        there = run is not None and run.process.alive()
+        self.halt()
+        self._run_file.unlink(missing_ok=True)
+        self._exit_file.unlink(missing_ok=True)
+        return there
+
+    def state(self) -> EngineState:
+        """Whether the supervisor lives; otherwise how it said that the engine ended."""
+        run = self._run()
+        if run is None:
+            return EngineState("absent")
+        identity = f"process {run.process.pid}"
+        if run.process.alive():
+            return EngineState("running", identity=identity)
+        try:
+            exit_code = int(json.loads(self._exit_file.read_text(encoding="utf-8"))["exit_code"])
+        except FileNotFoundError:
+            # killed together with its supervisor, or the machine went down
+            return EngineState("exited", identity=identity)
+        return EngineState("exited", exit_code=exit_code, out_of_memory=exit_code == -9, identity=identity)
+
+    def read_log(self, cursor: str = "") -> LogPage:
+        """Whole lines after `cursor`, an offset in bytes. The supervisor has redacted them."""
+        start = int(cursor or 0)
+        try:
+            with self._log.open("rb") as file:
+                file.seek(start)
+                content = file.read()
+        except FileNotFoundError:
+            return LogPage((), cursor)
+        whole = content[: content.rfind(b"\n") + 1]
+        return LogPage(tuple(whole.decode("utf-8", "replace").splitlines()), str(start + len(whole)))
+
+    def _environment(self) -> dict[str, str]:
+        """This process's environment with its settings replaced by those of the deployment."""
+        inherited = {name: value for name, value in os.environ.items() if name not in setting_names()}
+        ours = engine_environment(self._deployment.values, "native")
+        return inherited | ours | {SECRETS_FILE: str(self._deployment.env_file)}
+
+    def _config(self) -> str:
+        """A fingerprint of all that the engine was started with, so that a change is noticed."""
+        engine = installed_engine()
+        secrets = sorted((name, secret.reveal()) for name, secret in self._deployment.secrets.items())
+        parts = (sorted(engine_environment(self._deployment.values, "native").items()), secrets, engine)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+    def _spawn(self) -> ProcessId:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dflash_deploy.runtime.supervisor", str(self._deployment.state.absolute())],
+            env=self._environment(),
+            cwd=self._deployment.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            # out of reach of the terminal's Ctrl-C, and leader of the group that is ended with it
+            start_new_session=True,
+        )
+        identity = ProcessId.of(process.pid)
+        # it outlives this command on purpose; nobody is to warn that it still runs
+        process.returncode = 0
+        if identity is None:
+            raise EngineMissing(
+                "the supervisor ended at once", hint=f"try it: {sys.executable} -m dflash_deploy --help"
+            )
+        return identity
+
+    def _run(self) -> _Run | None:
+        try:
+            said = json.loads(self._run_file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        return _Run(ProcessId(said["pid"], said["started"]), said["config"])

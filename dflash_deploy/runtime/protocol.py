@@ -1,0 +1,60 @@
+"""What the rest of the code may ask of a runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Phase = Literal["absent", "running", "restarting", "exited", "paused"]
+
+Narrate = Callable[[str], None]
+"""Takes one line of progress, such as a step of an image build."""
+
+
+@dataclass(frozen=True)
+class EngineState:
+    """What is true of the engine's process now. `restarts` counts those that the runtime made by itself."""
+
+    phase: Phase
+    exit_code: int | None = None
+    restarts: int = 0
+    out_of_memory: bool = False
+    identity: str = ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether a process exists that may still become ready."""
+        return self.phase in {"running", "paused"} and self.restarts == 0
+
+
+@dataclass(frozen=True)
+class LogPage:
+    """Lines of the engine's log, and the place to go on reading from."""
+
+    lines: tuple[str, ...]
+    cursor: str
+
+
+class Runtime(Protocol):
+    """An engine of one deployment. Secrets are redacted in every line that comes from here."""
+
+    name: str
+
+    def preflight(self) -> None:
+        """Raises EngineMissing where this runtime cannot start anything on this machine."""
+
+    def start(self, narrate: Narrate) -> bool:
+        """Start the engine, or bring a running one up to date; tells whether anything had to be done."""
+
+    def halt(self) -> None:
+        """Stop the engine and keep its log, after it failed to become ready."""
+
+    def down(self) -> bool:
+        """Stop and remove the engine; weights and settings stay. Tells whether there was anything to stop."""
+
+    def state(self) -> EngineState:
+        """Look at the engine's process."""
+
+    def read_log(self, cursor: str = "") -> LogPage:
+        """The lines written since `cursor`; all of the present engine's lines for an empty one."""

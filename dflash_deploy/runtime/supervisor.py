@@ -1,0 +1,62 @@
+"""`python -m dflash_deploy.runtime.supervisor STATE_DIRECTORY`: runs the engine of a native deployment.
+
+It writes the engine's output, secrets redacted, to engine.log (0600), passes SIGTERM on, and leaves exit.json behind.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+
+from dflash_deploy.project.files import PRIVATE, write_atomically
+from dflash_deploy.redact import Redactor, Secret
+from dflash_deploy.serve.secrets import read_secrets
+
+_PR_SET_PDEATHSIG = 1
+"""prctl(2): the signal that a process gets when its parent dies."""
+
+
+def supervise(state: Path, command: list[str]) -> int:
+    """Run `command` until it ends and return its exit code; a negative one is the signal that ended it."""
+    redact = Redactor(map(Secret, read_secrets(os.environ).values()))
+    log = os.open(state / "engine.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)
+    with os.fdopen(log, "w", encoding="utf-8", buffering=1) as file:
+        engine = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            # an engine without its supervisor would be out of everybody's sight
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has one thread
+        )
+
+        def pass_on(number: int, frame: FrameType | None) -> None:
+            engine.send_signal(number)
+
+        signal.signal(signal.SIGTERM, pass_on)
+        assert engine.stdout is not None  # noqa: S101 - it was asked for above
+        for line in engine.stdout:
+            file.write(redact(line))
+        return engine.wait()
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def main() -> None:
+    """Supervise `dflash_deploy.serve` and write down how it ended."""
+    state = Path(sys.argv[1])
+    exit_code = supervise(state, [sys.executable, "-u", "-m", "dflash_deploy.serve"])
+    write_atomically(state / "exit.json", json.dumps({"exit_code": exit_code}), mode=PRIVATE)
+
+
+if __name__ == "__main__":
+    main()

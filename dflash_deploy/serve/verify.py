@@ -1,0 +1,42 @@
+"""Proof, at build time, that an image can do what it is for: its vLLM carries DFlash.
+
+Looks for the two modules by file, since importing them needs the hardware that a build machine lacks.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import util
+from pathlib import Path
+
+from dflash_deploy.serve.arguments import FIRST_WITH_DFLASH, FIRST_WITH_DFLASH_ON_CPU, minor_version
+from dflash_deploy.serve.engine import installed_engine
+
+MODULES = ("v1/spec_decode/dflash.py", "model_executor/models/qwen3_dflash.py")
+"""The proposer (mask tokens in, draft tokens out) and the drafter's model, in every vLLM since 0.20.0."""
+
+ARCHITECTURE = "DFlashDraftModel"
+"""What drafters call themselves in config.json; the model registry must know it."""
+
+
+def shortcomings() -> list[str]:
+    """What this installation lacks for DFlash; empty where it lacks nothing."""
+    engine, spec = installed_engine(), util.find_spec("vllm")
+    if engine is None or spec is None or spec.origin is None:
+        return ["vLLM is not installed"]
+    root = Path(spec.origin).parent
+    missing = [f"vllm/{module} is missing" for module in MODULES if not (root / module).is_file()]
+    needed = FIRST_WITH_DFLASH_ON_CPU if engine.cpu else FIRST_WITH_DFLASH
+    if minor_version(engine.version) < needed:
+        missing.append(f"vLLM {engine.version} is older than {needed[0]}.{needed[1]}")
+    registry = root / "model_executor/models/registry.py"
+    if not registry.is_file() or ARCHITECTURE not in registry.read_text(encoding="utf-8"):
+        missing.append(f"the model registry does not know {ARCHITECTURE}")
+    return missing
+
+
+if __name__ == "__main__":
+    found = shortcomings()
+    for line in found:
+        print(f"dflash: {line}", file=sys.stderr)
+    sys.exit(1 if found else 0)

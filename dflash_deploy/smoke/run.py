@@ -1,0 +1,87 @@
+"""Running the checks, one after the other, against one endpoint."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from dflash_deploy.catalog import ModelPair
+from dflash_deploy.client import Endpoint, EndpointError, SpecCounters
+from dflash_deploy.smoke import checks
+from dflash_deploy.smoke.checks import Outcome
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report. `seconds` is how long it took."""
+
+    name: str
+    status: checks.Status
+    seconds: float
+    asked: str
+    got: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class SmokeReport:
+    """All checks, and the acceptance length over them (`None` without a drafter)."""
+
+    checks: tuple[Check, ...]
+    acceptance_length: float | None
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """The checks that did not pass."""
+        return tuple(check for check in self.checks if check.status == "failed")
+
+    def rows(self) -> list[dict[str, object]]:
+        """The checks as rows for `--json`."""
+        return [asdict(check) for check in self.checks]
+
+
+def run_checks(
+    endpoint: Endpoint, pair: ModelPair, *, drafting: bool, show: Callable[[Check], None] = lambda check: None
+) -> SmokeReport:
+    """Run every check and show each as it ends. A check that gets no answer has failed; the others still run."""
+    done: list[Check] = []
+
+    def run(name: str, check: Callable[[], Outcome]) -> None:
+        done.append(_timed(name, check))
+        show(done[-1])
+
+    before = _counters(endpoint)
+    run("models", lambda: checks.served_name(endpoint))
+    run("auth", lambda: checks.closed(endpoint))
+    run("text", lambda: checks.text(endpoint, pair))
+    run("stream", lambda: checks.streaming(endpoint, pair))
+    run("vision", lambda: checks.vision(endpoint, pair))
+    length = None
+    if drafting:
+        after = _counters(endpoint)
+        if before is None or after is None:
+            run("drafts", lambda: Outcome(False, "GET /metrics", "no answer", "is this the engine's own port?"))
+        else:
+            counted = after - before
+            length = counted.acceptance_length
+            run("drafts", lambda: checks.drafts(counted))
+    return SmokeReport(tuple(done), length)
+
+
+def _counters(endpoint: Endpoint) -> SpecCounters | None:
+    try:
+        return endpoint.counters()
+    except EndpointError:
+        return None
+
+
+def _timed(name: str, check: Callable[[], Outcome]) -> Check:
+    started = time.monotonic()
+    try:
+        outcome = check()
+    except EndpointError as problem:
+        outcome = Outcome(False, name, str(problem), "is the engine ready? `dflash-deploy status` looks")
+    seconds = round(time.monotonic() - started, 3)
+    status: checks.Status = "passed" if outcome.right else "failed"
+    return Check(name, status, seconds, outcome.asked, outcome.got, "" if outcome.right else outcome.hint)

@@ -1,0 +1,5 @@
+"""Weights on disk: are they there, and whole enough to be worth starting an engine for?"""
+
+from dflash_deploy.weights.check import check_weights
+
+__all__ = ["check_weights"]

