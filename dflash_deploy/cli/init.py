@@ -34,7 +34,7 @@ def init(
     deployment = Deployment(directory)
     if deployment.exists() and not force:
         raise BadInput(
-            f"there is already a deployment in {directory.absolute()}",
+            f"there is already a deployment in {deployment.directory}",
             hint="edit its .env and run `dflash-deploy up`, or write it anew with --force",
         )
     plan = make_plan(Choice(profile, pair, runtime, host, port, models_dir))
@@ -42,7 +42,7 @@ def init(
     with hold(deployment, "init"):
         create(deployment, plan)
     data = {
-        "directory": str(directory.absolute()),
+        "directory": str(deployment.directory),
         "profile": plan.profile.name,
         "pair": plan.pair.name,
         "engine": plan.engine.name,

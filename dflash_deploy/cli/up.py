@@ -42,7 +42,7 @@ def up(
         said,
         f"endpoint  {ready.endpoint}/v1",
         f"model     {ready.model}",
-        f"key       VLLM_API_KEY in {deployment.env_file.absolute()}",
+        f"key       VLLM_API_KEY in {deployment.env_file}",
         f"asked     {plan.pair.text.ask}",
         f"answered  {ready.first_answer.text.strip()}",
         "next      dflash-deploy test     prove it: text, stream, vision, key, drafts",

@@ -22,6 +22,10 @@ class Deployment:
 
     directory: Path
 
+    def __post_init__(self) -> None:
+        # the engine has another working directory, and Compose resolves paths by its own rules
+        object.__setattr__(self, "directory", self.directory.absolute())
+
     @property
     def env_file(self) -> Path:
         """Every setting and the secrets; mode 0600."""
@@ -49,6 +53,11 @@ class Deployment:
         slug = re.sub(r"[^a-z0-9]+", "-", self.directory.resolve().name.lower()).strip("-") or "deployment"
         return f"dflash-{slug[:30]}-{hashlib.sha256(path.encode()).hexdigest()[:6]}"
 
+    def make_state(self) -> Path:
+        """Create `.dflash/` for its owner alone, where it is not there yet, and return it."""
+        self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return self.state
+
     def exists(self) -> bool:
         """Whether there is a deployment here."""
         return self.env_file.is_file()
@@ -61,7 +70,9 @@ class Deployment:
         """
         deployment = cls(directory)
         if not deployment.exists():
-            raise NoDeployment(f"there is no deployment in {directory}", hint="run `dflash-deploy init` there first")
+            raise NoDeployment(
+                f"there is no deployment in {deployment.directory}", hint="run `dflash-deploy init` there first"
+            )
         dotenv.check_keys(deployment._lines)
         return deployment
 

@@ -18,8 +18,7 @@ def hold(deployment: Deployment, command: str) -> Iterator[None]:
 
     Raises DirectoryBusy, saying who holds it since when.
     """
-    deployment.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor = os.open(deployment.state / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = os.open(deployment.make_state() / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     with os.fdopen(descriptor, "r+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

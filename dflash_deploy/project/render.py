@@ -48,7 +48,7 @@ def create(deployment: Deployment, plan: Plan) -> None:
 
 def render(deployment: Deployment, plan: Plan) -> bool:
     """Write `compose.yaml` and the build context; tells whether `compose.yaml` changed."""
-    _stage_build_context(deployment.state / "build")
+    _stage_build_context(deployment.make_state() / "build")
     return write_if_changed(deployment.compose_file, compose_text(deployment, plan), mode=PUBLIC)
 
 

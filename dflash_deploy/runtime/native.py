@@ -78,7 +78,7 @@ class NativeRuntime:
                 return False
             narrate("settings changed: stopping the running engine")
             run.process.end(grace=STOP_GRACE)
-        self._deployment.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._deployment.make_state()
         if self._log.exists():
             self._log.replace(self._log.with_suffix(".log.1"))
         self._exit_file.unlink(missing_ok=True)
@@ -143,16 +143,19 @@ class NativeRuntime:
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def _spawn(self) -> ProcessId:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dflash_deploy.runtime.supervisor", str(self._deployment.state.absolute())],
-            env=self._environment(),
-            cwd=self._deployment.directory,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            # out of reach of the terminal's Ctrl-C, and leader of the group that is ended with it
-            start_new_session=True,
-        )
+        log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)
+        with os.fdopen(log) as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "dflash_deploy.runtime.supervisor", str(self._deployment.state)],
+                env=self._environment(),
+                cwd=self._deployment.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                # what the supervisor itself dies of, if it does
+                stderr=file,
+                # out of reach of the terminal's Ctrl-C, and leader of the group that is ended with it
+                start_new_session=True,
+            )
         identity = ProcessId.of(process.pid)
         # it outlives this command on purpose; nobody is to warn that it still runs
         process.returncode = 0

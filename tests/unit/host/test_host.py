@@ -1,0 +1,22 @@
+"""Reading this machine."""
+
+import socket
+
+from dflash_deploy.host import listener_on, read_facts
+
+
+def test_a_listener_is_seen_and_its_absence_too() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        assert listener_on("127.0.0.1", port)
+    assert not listener_on("127.0.0.1", port)
+
+
+def test_facts_of_this_machine() -> None:
+    facts = read_facts()
+    assert facts.cpus >= 1
+    assert facts.memory_total is not None
+    assert facts.memory_available is not None
+    assert 0 < facts.memory_available <= facts.memory_total

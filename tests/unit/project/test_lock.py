@@ -1,0 +1,32 @@
+"""One command at a time, and no trace of the one before."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.errors import DirectoryBusy
+from dflash_deploy.project import Deployment, hold
+from dflash_deploy.project.files import write_atomically
+
+
+def test_the_second_is_told_who_holds_it(tmp_path: Path) -> None:
+    with hold(Deployment(tmp_path), "up"), pytest.raises(DirectoryBusy, match=f"up, process {os.getpid()}, since 20"):
+        with hold(Deployment(tmp_path), "down"):
+            raise AssertionError("held twice")
+
+
+def test_after_a_failure_it_is_free(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), hold(Deployment(tmp_path), "up"):
+        raise KeyboardInterrupt
+    with hold(Deployment(tmp_path), "up"):
+        pass
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, "old", mode=0o600)
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "new \ud800", mode=0o600)
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]

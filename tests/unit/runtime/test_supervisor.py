@@ -1,0 +1,99 @@
+"""The supervisor of a native engine, with small programs in the engine's place."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.runtime.process import ProcessId
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from dflash_deploy.runtime.supervisor import supervise
+print(supervise(Path(sys.argv[1]), [sys.executable, "-uc", sys.argv[2]]))
+"""
+
+Start = Callable[[str], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    (tmp_path / ".env").write_text("VLLM_API_KEY=a-very-secret-key\n")
+    started: list[subprocess.Popen[str]] = []
+
+    def run(engine: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(tmp_path), engine],
+            env=os.environ | {"DFLASH_SECRETS_FILE": str(tmp_path / ".env")},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def eventually(true: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not become true"
+        time.sleep(0.02)
+
+
+def test_the_log_is_private_and_without_the_key(start: Start, tmp_path: Path) -> None:
+    process = start("print('api_key: a-very-secret-key'); raise SystemExit(7)")
+    assert process.communicate()[0].strip() == "7"
+    log = tmp_path / "engine.log"
+    assert log.read_text() == "api_key: [redacted]\n"
+    assert log.stat().st_mode & 0o077 == 0
+
+
+def test_a_request_to_end_reaches_the_engine(start: Start, tmp_path: Path) -> None:
+    process = start("import time; print('up'); time.sleep(60)")
+    eventually(lambda: "up" in (tmp_path / "engine.log").read_text() if (tmp_path / "engine.log").exists() else False)
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=10)[0].strip() == str(-signal.SIGTERM)
+
+
+def test_an_engine_does_not_outlive_its_supervisor(start: Start, tmp_path: Path) -> None:
+    process = start("import os, time; print(os.getpid()); time.sleep(60)")
+    log = tmp_path / "engine.log"
+    eventually(lambda: log.exists() and log.read_text().endswith("\n"))
+    engine = ProcessId.of(int(log.read_text()))
+    assert engine is not None
+    process.kill()
+    process.wait()
+    eventually(lambda: not engine.alive())
+
+
+def test_a_number_used_again_is_another_process() -> None:
+    me = ProcessId.of(os.getpid())
+    assert me is not None
+    assert me.alive()
+    assert not ProcessId(me.pid, me.started - 1).alive()
+    assert ProcessId.of(2**22 + 1) is None
+
+
+def test_the_way_an_engine_ended_is_written_down(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "dflash_deploy.runtime.supervisor", str(tmp_path)],
+        env={"PATH": os.environ["PATH"]},
+        check=False,
+    )
+    assert done.returncode == 0
+    # without MODEL_PATH, serve refuses with 3
+    assert json.loads((tmp_path / "exit.json").read_text()) == {"exit_code": 3}

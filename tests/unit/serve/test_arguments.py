@@ -1,0 +1,97 @@
+"""Settings become exactly these arguments."""
+
+import json
+
+import pytest
+
+from dflash_deploy.serve.arguments import engine_arguments, minor_version
+from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.settings import read_settings
+
+FULL = {
+    "MODEL_PATH": "/models/target",
+    "SERVED_MODEL_NAME": "one two",
+    "DFLASH_DRAFTER": "/models/drafter",
+    "DFLASH_NUM_SPEC_TOKENS": "15",
+    "DFLASH_ATTENTION_BACKEND": "TRITON_ATTN",
+    "MAX_MODEL_LEN": "65536",
+    "MAX_NUM_SEQS": "16",
+    "MAX_NUM_BATCHED_TOKENS": "32768",
+    "GPU_MEMORY_UTILIZATION": "0.85",
+    "TENSOR_PARALLEL_SIZE": "2",
+    "KV_CACHE_DTYPE": "auto",
+    "ATTENTION_BACKEND": "TRITON_ATTN",
+    "QUANTIZATION": "modelopt",
+    "ENABLE_PREFIX_CACHING": "off",
+    "ENFORCE_EAGER": "on",
+    "LIMIT_IMAGES_PER_PROMPT": "4",
+    "REASONING_PARSER": "qwen3",
+    "TOOL_CALL_PARSER": "qwen3_coder",
+    "EXTRA_ARGS": "--seed 1",
+    "DFLASH_BIND": "0.0.0.0",
+    "DFLASH_PORT": "8000",
+}
+
+
+def test_all_settings() -> None:
+    assert engine_arguments(read_settings(FULL), version="0.33.0") == [
+        *("serve", "/models/target"),
+        *("--served-model-name", "one", "two"),
+        *("--host", "0.0.0.0", "--port", "8000"),
+        *("--max-model-len", "65536"),
+        *("--max-num-seqs", "16"),
+        *("--max-num-batched-tokens", "32768"),
+        *("--gpu-memory-utilization", "0.85"),
+        *("--tensor-parallel-size", "2"),
+        *("--kv-cache-dtype", "auto"),
+        *("--attention-backend", "TRITON_ATTN"),
+        *("--quantization", "modelopt"),
+        "--no-enable-prefix-caching",
+        "--enforce-eager",
+        *("--limit-mm-per-prompt", '{"image": 4, "video": 0}'),
+        *("--reasoning-parser", "qwen3"),
+        *("--enable-auto-tool-choice", "--tool-call-parser", "qwen3_coder"),
+        *(
+            "--speculative-config",
+            '{"method": "dflash", "model": "/models/drafter", "num_speculative_tokens": 15, '
+            '"attention_backend": "TRITON_ATTN"}',
+        ),
+        *("--seed", "1"),
+    ]
+
+
+def test_the_least() -> None:
+    arguments = engine_arguments(read_settings({"MODEL_PATH": "/m"}), version="0.18.1")
+    assert arguments == ["serve", "/m", "--host", "127.0.0.1", "--port", "8000"]
+
+
+@pytest.mark.parametrize("value", ["auto", "none", ""])
+def test_no_quantization_flag_where_the_checkpoint_says_it_itself(value: str) -> None:
+    arguments = engine_arguments(read_settings({"MODEL_PATH": "/m", "QUANTIZATION": value}), version="0.33.0")
+    assert "--quantization" not in arguments
+
+
+@pytest.mark.parametrize(
+    ("version", "cpu", "carries"), [("0.19.1", False, False), ("0.20.0", False, True), ("0.25.1", True, False)]
+)
+def test_dflash_needs_a_release_that_carries_it(version: str, cpu: bool, carries: bool) -> None:
+    settings = read_settings({"MODEL_PATH": "/m", "DFLASH_DRAFTER": "/d"})
+    if carries:
+        config = json.loads(engine_arguments(settings, version=version, cpu=cpu)[-1])
+        assert config["method"] == "dflash"
+    else:
+        with pytest.raises(Refused, match="no DFlash"):
+            engine_arguments(settings, version=version, cpu=cpu)
+
+
+def test_a_drafter_backend_is_refused_where_the_release_has_no_place_for_it() -> None:
+    settings = read_settings({"MODEL_PATH": "/m", "DFLASH_DRAFTER": "/d", "DFLASH_ATTENTION_BACKEND": "TRITON_ATTN"})
+    with pytest.raises(Refused, match="attention backend"):
+        engine_arguments(settings, version="0.20.0")
+
+
+def test_versions_as_people_have_them() -> None:
+    assert minor_version("0.19.1rc1.dev110+gb55d830ec") == (0, 19)
+    assert minor_version("0.32.0+cpu") == (0, 32)
+    with pytest.raises(Refused):
+        minor_version("nightly")

@@ -1,0 +1,42 @@
+"""The engine reads its secrets from the deployment's `.env`, and reads them as everybody else does."""
+
+import io
+from pathlib import Path
+
+import pytest
+from dotenv import dotenv_values
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dflash_deploy.project.dotenv import fill_template
+from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.secrets import SECRETS_FILE, read_secrets
+
+KEYS = st.text(st.sampled_from("abcXYZ019_-"), min_size=1, max_size=60)
+
+
+@given(KEYS, KEYS)
+def test_the_file_is_read_as_python_dotenv_reads_it(
+    tmp_path_factory: pytest.TempPathFactory, key: str, tok: str
+) -> None:
+    text = fill_template({"VLLM_API_KEY": key, "HF_TOKEN": tok})
+    path = tmp_path_factory.mktemp("env") / ".env"
+    path.write_text(text)
+    said = dotenv_values(stream=io.StringIO(text))
+    assert read_secrets({SECRETS_FILE: str(path)}) == {name: said[name] for name in ("VLLM_API_KEY", "HF_TOKEN")}
+
+
+@pytest.mark.parametrize("line", ["VLLM_API_KEY='abc'", 'VLLM_API_KEY="abc"', " VLLM_API_KEY = abc  # mine"])
+def test_hand_written_forms_are_read(tmp_path: Path, line: str) -> None:
+    (tmp_path / ".env").write_text(line + "\n")
+    assert read_secrets({SECRETS_FILE: str(tmp_path / ".env")}) == {"VLLM_API_KEY": "abc"}
+
+
+def test_nothing_but_secrets_is_taken_from_the_file(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("MODEL_HOST_PATH=/x\nVLLM_API_KEY=abc\n")
+    assert set(read_secrets({SECRETS_FILE: str(tmp_path / ".env")})) == {"VLLM_API_KEY"}
+
+
+def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="cannot be read"):
+        read_secrets({SECRETS_FILE: str(tmp_path / "absent")})

@@ -1,0 +1,55 @@
+"""`python -m dflash_deploy.serve` as the image starts it."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import dflash_deploy.serve
+
+PACKAGE = Path(dflash_deploy.serve.__file__).parent
+
+
+def serve(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dflash_deploy.serve", "--print"],
+        env={"PATH": os.environ["PATH"], **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_argument_list_is_shown_without_the_key() -> None:
+    done = serve({"MODEL_PATH": "/m", "VLLM_API_KEY": "a-very-secret-key"})
+    assert done.returncode == 0, done.stderr
+    assert "vllm serve /m" in done.stdout
+    assert "a-very-secret-key" not in done.stdout + done.stderr
+
+
+def test_settings_that_cannot_work_end_with_3_and_one_line() -> None:
+    done = serve({"MODEL_PATH": "/m", "MAX_NUM_SEQS": "many"})
+    assert done.returncode == 3
+    assert done.stderr.count("\n") == 1
+    assert "MAX_NUM_SEQS=many" in done.stderr
+
+
+def test_serve_needs_nothing_but_the_standard_library() -> None:
+    allowed = set(sys.stdlib_module_names) | {"dflash_deploy", "torch"}
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                assert {alias.name.split(".")[0] for alias in node.names} <= allowed, file
+            elif isinstance(node, ast.ImportFrom):
+                assert (node.module or "").split(".")[0] in allowed, file
+                assert not str(node.module).startswith("dflash_deploy.") or "serve" in str(node.module), file
+
+
+def test_the_health_check_says_no_where_nothing_listens() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "dflash_deploy.serve.health"],
+        env={"PATH": os.environ["PATH"], "DFLASH_PORT": "9"},
+        check=False,
+    )
+    assert done.returncode == 1

@@ -1,0 +1,60 @@
+"""Environment variables are read by kind, and complaints name the variable."""
+
+import pytest
+
+from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.settings import read_settings
+
+BARE = {"MODEL_PATH": "/models/target"}
+
+
+def test_what_is_absent_or_empty_is_left_to_the_engine() -> None:
+    assert read_settings(BARE) == read_settings(BARE | {"MAX_MODEL_LEN": "", "KV_CACHE_DTYPE": " "})
+    assert read_settings(BARE).max_model_len is None
+
+
+@pytest.mark.parametrize("off", ["", "off", "OFF", "none"])
+def test_drafting_is_switched_off_by_name(off: str) -> None:
+    assert read_settings(BARE | {"DFLASH_DRAFTER": off, "DRAFTER_PATH": "/models/drafter"}).drafter is None
+
+
+def test_the_drafters_directory_counts_more_than_its_name() -> None:
+    drafter = read_settings(BARE | {"DFLASH_DRAFTER": "z-lab/x", "DRAFTER_PATH": "/models/drafter"}).drafter
+    assert drafter is not None
+    assert (drafter.path, drafter.draft_tokens) == ("/models/drafter", 15)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("MAX_MODEL_LEN", "64k"),
+        ("MAX_NUM_SEQS", "0"),
+        ("MAX_NUM_SEQS", "-1"),
+        ("MAX_NUM_SEQS", "²"),
+        ("GPU_MEMORY_UTILIZATION", "85"),
+        ("GPU_MEMORY_UTILIZATION", "nan"),
+        ("ENFORCE_EAGER", "maybe"),
+        ("EXTRA_ARGS", "'unclosed"),
+        ("EXTRA_ARGS", "--api-key abc"),
+        ("EXTRA_ARGS", "--api-key=abc"),
+        ("DFLASH_PORT", "70000"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(Refused, match=name) as refusal:
+        read_settings(BARE | {name: value})
+    assert refusal.value.hint
+
+
+def test_a_missing_target_is_refused() -> None:
+    with pytest.raises(Refused, match="MODEL_PATH"):
+        read_settings({})
+
+
+def test_json_with_spaces_survives_in_extra_args() -> None:
+    settings = read_settings(BARE | {"EXTRA_ARGS": """--compilation-config '{"mode": 0}' --seed 1"""})
+    assert settings.extra_args == ("--compilation-config", '{"mode": 0}', "--seed", "1")
+
+
+def test_several_served_names_are_split() -> None:
+    assert read_settings(BARE | {"SERVED_MODEL_NAME": "a b"}).served_model_names == ("a", "b")

@@ -1,0 +1,66 @@
+"""Directories as interrupted downloads leave them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.errors import WeightsMissing
+from dflash_deploy.weights import check_weights
+
+
+def look(directory: Path) -> None:
+    check_weights(directory, role="target", setting="MODEL_HOST_PATH")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    (tmp_path / "config.json").write_text("{}")
+    shards = {"a": "model-1.safetensors", "b": "model-2.safetensors"}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    for shard in shards.values():
+        (tmp_path / shard).write_bytes(b"\x08\0\0\0\0\0\0\0{}      ")
+    return tmp_path
+
+
+def test_a_whole_model_passes(model: Path) -> None:
+    look(model)
+
+
+def test_a_missing_directory_is_named_with_its_setting(tmp_path: Path) -> None:
+    with pytest.raises(WeightsMissing, match="absent") as refusal:
+        look(tmp_path / "absent")
+    assert "MODEL_HOST_PATH" in refusal.value.hint
+
+
+def test_a_missing_shard(model: Path) -> None:
+    (model / "model-2.safetensors").unlink()
+    with pytest.raises(WeightsMissing, match=r"model-2\.safetensors is missing"):
+        look(model)
+
+
+def test_a_link_into_a_cache_that_is_not_there(model: Path) -> None:
+    (model / "model-2.safetensors").unlink()
+    (model / "model-2.safetensors").symlink_to("../../blobs/abc")
+    with pytest.raises(WeightsMissing, match="a link that leads nowhere"):
+        look(model)
+
+
+def test_an_empty_shard(model: Path) -> None:
+    (model / "model-1.safetensors").write_bytes(b"")
+    with pytest.raises(WeightsMissing, match="is empty"):
+        look(model)
+
+
+def test_a_clone_without_git_lfs(model: Path) -> None:
+    (model / "model-1.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    with pytest.raises(WeightsMissing, match="Git LFS pointer"):
+        look(model)
+
+
+def test_no_weights_and_no_config(tmp_path: Path) -> None:
+    with pytest.raises(WeightsMissing, match=r"config\.json is missing"):
+        look(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(WeightsMissing, match=r"no \*\.safetensors"):
+        look(tmp_path)
