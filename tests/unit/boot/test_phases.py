@@ -7,7 +7,7 @@ from dflash_deploy.boot.phases import message_of, phase_after
 LINES = [
     ("dflash: vLLM 0.32.0: vllm serve /models/target --host 0.0.0.0", "starting vLLM"),
     (
-        "(APIServer pid=23767) INFO 11-21 11:01:24 [model.py:733] Resolved architecture: Qwen3_5ForConditionalGeneration",
+        "(APIServer pid=23767) INFO 11-21 11:01:24 [model.py:733] Resolved architecture: DFlashDraftModel",
         "reading the configuration",
     ),
     (
@@ -19,7 +19,7 @@ LINES = [
         "loading weights",
     ),
     (
-        "(EngineCore pid=24019) INFO 11-21 11:01:58 [kv_cache_utils.py:2327] CPU KV cache size: 349,525 tokens, Maximum",
+        "(EngineCore pid=24019) INFO 11-21 11:01:58 [kv_cache_utils.py:2327] CPU KV cache size: 349,525 tokens",
         "sizing the KV cache",
     ),
     (

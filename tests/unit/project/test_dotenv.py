@@ -11,7 +11,7 @@ from dflash_deploy.catalog.settings import setting_names
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.project import dotenv
 
-VALUES = st.text(st.characters(codec="utf-8", exclude_categories=("C",), exclude_characters="'\\"), max_size=60)
+VALUES = st.text(st.characters(codec="utf-8", exclude_categories=["C"], exclude_characters="'\\"), max_size=60)
 
 
 @given(st.dictionaries(st.sampled_from(setting_names()), VALUES))

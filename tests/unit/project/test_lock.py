@@ -11,9 +11,9 @@ from dflash_deploy.project.files import write_atomically
 
 
 def test_the_second_is_told_who_holds_it(tmp_path: Path) -> None:
-    with hold(Deployment(tmp_path), "up"), pytest.raises(DirectoryBusy, match=f"up, process {os.getpid()}, since 20"):
-        with hold(Deployment(tmp_path), "down"):
-            raise AssertionError("held twice")
+    first, second = (hold(Deployment(tmp_path), command) for command in ("up", "down"))
+    with first, pytest.raises(DirectoryBusy, match=f"up, process {os.getpid()}, since 20"):
+        second.__enter__()
 
 
 def test_after_a_failure_it_is_free(tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+# The two commands: `make demo` serves the tiny pair on this machine and proves it; `make test` runs every tier of tests.
+# PYTHON: an interpreter from 3.11 on. PORT: where the demo listens. TORCH_INDEX: where CPU builds of torch come from, if
+# the configured package index has none.
+PYTHON ?= python3
+PORT ?= 8000
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo demo-down test test-unit test-engine test-docker lint bench clean
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+	  test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -qq -y --no-install-recommends python3-venv && $(PYTHON) -m venv $(VENV); }
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -U pip
+	@echo "installing the CPU engine and the tools into $(VENV) (3.5 GB, about two minutes)"
+	@$(BIN)/python -m pip install -q -e '.[cpu,dev]' || $(BIN)/python -m pip install -q --extra-index-url $(TORCH_INDEX) -e '.[cpu,dev]'
+	@touch $@
+
+demo: $(READY)
+	@test -f demo/.env || $(BIN)/dflash-deploy init --dir demo --profile cpu --runtime native --port $(PORT)
+	@$(BIN)/dflash-deploy up --dir demo
+	@$(BIN)/dflash-deploy test --dir demo
+	@echo "stop it      make demo-down"
+
+demo-down: $(READY)
+	@$(BIN)/dflash-deploy down --dir demo
+
+test: test-unit test-engine test-docker
+
+test-unit: $(READY)
+	$(BIN)/pytest tests/unit tests/packaging
+
+test-engine: $(READY)
+	$(BIN)/pytest tests/engine
+
+test-docker: $(READY)
+	$(BIN)/pytest tests/docker
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/hadolint images/vllm/Dockerfile
+	$(BIN)/shellcheck .ci/run
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .cache dist build

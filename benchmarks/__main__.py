@@ -1,0 +1,26 @@
+"""`python -m benchmarks`: the rows that README.md shows.
+
+Everything is measured in one run on one machine, at least five times; a ratio of medians is what counts, since absolute
+times of a shared machine are not stable.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+
+from benchmarks import drafter, start
+from benchmarks.rows import table
+
+
+def main() -> None:
+    """Run the groups named on the command line, or all."""
+    groups = {"drafter": drafter.rows, "start": start.rows}
+    screen = Console()
+    for name in sys.argv[1:] or groups:
+        screen.print(table(name, groups[name]()))
+
+
+if __name__ == "__main__":
+    main()

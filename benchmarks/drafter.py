@@ -1,0 +1,50 @@
+"""Tokens per second of the tiny target with its drafter against without, on the same prompts in one run."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.rows import Row
+from dflash_deploy.assets import asset
+from dflash_deploy.bench import Load, load_prompts, measure
+from dflash_deploy.client import Endpoint
+from tests.support.cli import dflash
+from tests.support.ports import free_port
+from tests.support.server import Server
+
+CONCURRENCIES = (1, 2, 4, 8)
+AIMS = {1: "2.5 or more", 4: "2.0 or more"}
+REPEATS = 5
+
+
+def rows() -> Iterator[Row]:
+    """One row per number of streams."""
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder)
+        options = ("--profile", "cpu", "--runtime", "native", "--port", str(free_port()))
+        dflash("init", *options, at=directory).succeeded()
+        server = Server(directory)
+        try:
+            plain = _measured(server, drafting=False)
+            drafted = _measured(server, drafting=True)
+        finally:
+            dflash("down", at=directory)
+    for one, other in zip(plain, drafted, strict=True):
+        length = other.counted.acceptance_length
+        what = f"{one.concurrency} streams, acceptance length {length:.2f}"
+        yield Row(what, one.median, other.median, "tokens/s", AIMS.get(one.concurrency, ""), REPEATS)
+
+
+def _measured(server: Server, *, drafting: bool) -> list[Load]:
+    server.serve(drafting=drafting).close()
+    prompts = load_prompts(asset("models/tiny/prompts.jsonl"), "long")
+
+    def connect() -> Endpoint:
+        return server.connect()
+
+    return [
+        measure(connect, prompts, concurrency=streams, requests=len(prompts), repeats=REPEATS)
+        for streams in CONCURRENCIES
+    ]

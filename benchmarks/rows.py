@@ -1,0 +1,34 @@
+"""One row: two medians of the same thing, and their ratio."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Row:
+    """`ours` against `theirs`, in `unit`; `aim` is what the ratio ours / theirs should reach, in words."""
+
+    what: str
+    theirs: float
+    ours: float
+    unit: str
+    aim: str
+    repeats: int
+
+    @property
+    def ratio(self) -> float:
+        """ours / theirs."""
+        return self.ours / self.theirs
+
+
+def table(name: str, rows: Iterable[Row]) -> Table:
+    """The rows as a table."""
+    drawn = Table("what", "without", "with", "unit", "ratio", "aim", "repeats", title=name)
+    for row in rows:
+        cells = (f"{row.theirs:.4g}", f"{row.ours:.4g}", row.unit, f"{row.ratio:.2f}", row.aim, str(row.repeats))
+        drawn.add_row(row.what, *cells)
+    return drawn

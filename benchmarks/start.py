@@ -1,0 +1,92 @@
+"""What the tool costs before the engine works: the command itself, and `up` against the engine started by hand."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from benchmarks.rows import Row
+from dflash_deploy.boot import endpoint_of
+from dflash_deploy.cli.planned import plan_of
+from dflash_deploy.client import Endpoint, EndpointError
+from dflash_deploy.plan import engine_command
+from dflash_deploy.project import Deployment
+from dflash_deploy.serve.engine import installed_engine
+from tests.support.cli import dflash
+from tests.support.ports import free_port
+
+REPEATS = 5
+
+
+def rows() -> Iterator[Row]:
+    """`--help` against `docker compose version`, where Docker is; `up` to the first answer against `vllm serve`."""
+    command = str(Path(sys.executable).with_name("dflash-deploy"))
+    ours = _median(lambda: subprocess.run([command, "--help"], check=True, stdout=subprocess.DEVNULL))
+    if shutil.which("docker"):
+        version = ["docker", "compose", "version"]
+        theirs = _median(lambda: subprocess.run(version, check=True, stdout=subprocess.DEVNULL))
+        yield Row("dflash-deploy --help against docker compose version", theirs, ours, "s", "", REPEATS)
+    with tempfile.TemporaryDirectory() as folder:
+        yield _up(Path(folder))
+
+
+def _up(directory: Path) -> Row:
+    dflash("init", "--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=directory).succeeded()
+    bare, up = [], []
+    for _ in range(REPEATS):
+        bare.append(_bare_start(Deployment(directory)))
+        started = time.monotonic()
+        dflash("up", at=directory).succeeded()
+        up.append(time.monotonic() - started)
+        dflash("down", at=directory).succeeded()
+    return Row(
+        "up to the first answer against vllm serve", statistics.median(bare), statistics.median(up), "s", "", REPEATS
+    )
+
+
+def _bare_start(deployment: Deployment) -> float:
+    """Seconds from starting the same engine by hand to its first answer."""
+    engine, plan = installed_engine(), plan_of(deployment)
+    if engine is None:
+        raise SystemExit("no vLLM is installed here")
+    environment = engine.environment(os.environ) | {
+        "VLLM_API_KEY": deployment.key.reveal(),
+        "VLLM_CPU_KVCACHE_SPACE": deployment.values["VLLM_CPU_KVCACHE_SPACE"],
+    }
+    started = time.monotonic()
+    command = engine.command(engine_command(plan)[1:])
+    with (
+        subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process,
+        endpoint_of(deployment, plan) as endpoint,
+    ):
+        while not _answers(endpoint, plan.pair.text.ask):
+            if process.poll() is not None:
+                raise SystemExit("vllm serve ended")
+            time.sleep(0.2)
+        seconds = time.monotonic() - started
+        process.terminate()
+        return seconds
+
+
+def _answers(endpoint: Endpoint, question: str) -> bool:
+    try:
+        return bool(endpoint.chat(question, max_tokens=16).text)
+    except EndpointError:
+        return False
+
+
+def _median(run: Callable[[], object]) -> float:
+    run()
+    times = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)

@@ -1,0 +1,145 @@
+"""The same through Docker: real Compose, the real image on a stand-in base, the real engine inside."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dflash_deploy.errors import ExitCode
+from dflash_deploy.project import Deployment
+from tests.support.cli import dflash, edit_env
+from tests.support.container_engine import Engine
+from tests.support.ports import free_port
+
+
+def docker(*args: str) -> str:
+    done = subprocess.run(["docker", *args], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def deployment(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """`init` and `up` with Compose; the image is built on the way."""
+    directory = tmp_path_factory.mktemp("compose")
+    # the suite may run as root; the engine need not
+    directory.chmod(0o755)
+    dflash("init", "--profile", "cpu", "--runtime", "compose", "--port", str(free_port()), at=directory).succeeded()
+    edit_env(directory, DFLASH_BASE_IMAGE=base_image, DFLASH_IMAGE="dflash-deploy/vllm:under-test")
+    dflash("up", at=directory, timeout=600).succeeded()
+    yield Deployment(directory)
+    dflash("down", at=directory).succeeded()
+
+
+@pytest.fixture
+def container(deployment: Deployment) -> dict[str, Any]:
+    """What `docker inspect` says of the engine's container."""
+    name = docker("ps", "-aq", "--filter", f"label=com.docker.compose.project={deployment.project_name}").strip()
+    inspected: dict[str, Any] = json.loads(docker("inspect", name))[0]
+    return inspected
+
+
+def test_all_checks_pass(deployment: Deployment) -> None:
+    data = dflash("test", "--json", at=deployment.directory).succeeded().document["data"]
+    assert {check["name"]: check["status"] for check in data["checks"]} == dict.fromkeys(
+        ["models", "auth", "text", "stream", "vision", "drafts"], "passed"
+    )
+    assert data["acceptance_length"] > 3
+
+
+def test_up_twice_changes_nothing(deployment: Deployment, container: dict[str, Any]) -> None:
+    data = dflash("up", "--json", at=deployment.directory).succeeded().document["data"]
+    assert data["changed"] is False
+    assert docker("inspect", "--format", "{{.Id}}", container["Id"]).strip() == container["Id"]
+
+
+def test_plain_docker_compose_works_in_the_directory(deployment: Deployment, container: dict[str, Any]) -> None:
+    subprocess.run(["docker", "compose", "up", "-d"], cwd=deployment.directory, check=True, capture_output=True)
+    assert docker("inspect", "--format", "{{.Id}}", container["Id"]).strip() == container["Id"]
+
+
+def test_the_container_is_closed_in(container: dict[str, Any]) -> None:
+    host = container["HostConfig"]
+    assert host["ReadonlyRootfs"]
+    assert host["CapDrop"] == ["ALL"]
+    assert "no-new-privileges:true" in host["SecurityOpt"]
+    assert host["NetworkMode"] != "host"
+    assert host["IpcMode"] != "host"
+    assert {binding["HostIp"] for ports in host["PortBindings"].values() for binding in ports} == {"127.0.0.1"}
+    mounts = {mount["Destination"]: mount for mount in container["Mounts"]}
+    assert not mounts["/models/target"]["RW"]
+    assert not mounts["/models/drafter"]["RW"]
+
+
+def test_the_container_says_what_it_is(container: dict[str, Any]) -> None:
+    labels = container["Config"]["Labels"]
+    assert labels["dev.dflash.profile"] == "cpu"
+    assert labels["dev.dflash.pair"] == "tiny"
+    assert labels["org.opencontainers.image.title"] == "dflash-deploy vLLM"
+
+
+def test_the_key_is_not_to_be_seen(deployment: Deployment, container: dict[str, Any]) -> None:
+    key = deployment.key.reveal()
+    shown = [
+        json.dumps(container),
+        docker("logs", container["Id"]),
+        docker("top", container["Id"], "-eo", "args"),
+        docker("history", "--no-trunc", container["Config"]["Image"]),
+        dflash("logs", at=deployment.directory).succeeded().out,
+        deployment.compose_file.read_text(),
+    ]
+    assert [number for number, text in enumerate(shown) if key in text] == []
+
+
+def test_the_health_check_says_yes(container: dict[str, Any]) -> None:
+    docker("exec", container["Id"], "python3", "-m", "dflash_deploy.serve.health")
+
+
+def test_logs_are_the_engines(deployment: Deployment) -> None:
+    out = dflash("logs", at=deployment.directory).succeeded().out
+    assert "dflash: vLLM 0.32.0: vllm serve /models/target" in out
+    assert len(dflash("logs", "--tail", "3", at=deployment.directory).succeeded().out.splitlines()) == 3
+
+
+def test_settings_of_the_shell_do_not_reach_the_container(deployment: Deployment, container: dict[str, Any]) -> None:
+    ran = dflash("up", "--json", at=deployment.directory, environment={"MAX_MODEL_LEN": "64", "DFLASH_PORT": "1"})
+    assert ran.succeeded().document["data"]["changed"] is False
+
+
+def test_an_engine_that_dies_at_start_is_explained(deployment: Deployment) -> None:
+    edit_env(deployment.directory, EXTRA_ARGS="--no-such-flag")
+    try:
+        ran = dflash("up", at=deployment.directory)
+        assert ran.code is ExitCode.NOT_READY
+        assert "unrecognized arguments: --no-such-flag" in ran.err
+        # it no longer restarts in a loop
+        state = dflash("status", "--json", at=deployment.directory).document["data"]["state"]
+        assert state == "exited"
+    finally:
+        edit_env(deployment.directory, EXTRA_ARGS="")
+
+
+def test_down_removes_the_container_and_leaves_weights_and_settings(deployment: Deployment) -> None:
+    dflash("down", at=deployment.directory).succeeded()
+    project = f"label=com.docker.compose.project={deployment.project_name}"
+    assert docker("ps", "-aq", "--filter", project).strip() == ""
+    assert docker("volume", "ls", "-q", "--filter", project).strip() != ""
+    assert deployment.env_file.exists()
+    assert Path(deployment.values["MODEL_HOST_PATH"], "model.safetensors").exists()
+    assert dflash("status", "--json", at=deployment.directory).document["data"]["state"] == "absent"
+
+
+def test_an_image_without_dflash_is_not_built(engine: Engine, base_image: str, tmp_path: Path) -> None:
+    dflash("init", "--profile", "cpu", "--runtime", "compose", "--port", str(free_port()), at=tmp_path).succeeded()
+    (tmp_path / "Dockerfile").write_text(
+        f"FROM {base_image}\nRUN rm $(python3 -c 'import importlib.util as u; print(u.find_spec(\"vllm\").origin)' "
+        "| xargs dirname)/v1/spec_decode/dflash.py\n"
+    )
+    docker("build", "-t", "dflash-standin/without-dflash", "-f", str(tmp_path / "Dockerfile"), str(tmp_path))
+    edit_env(tmp_path, DFLASH_BASE_IMAGE="dflash-standin/without-dflash", DFLASH_IMAGE="dflash-deploy/vllm:never")
+    ran = dflash("up", at=tmp_path)
+    assert ran.code is ExitCode.NOT_READY
+    assert "v1/spec_decode/dflash.py is missing" in ran.err

@@ -1,0 +1,61 @@
+"""The real Compose reads what is written: the files of every profile, and values as they were meant."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.project import Deployment
+from dflash_deploy.runtime.compose import compose_command
+from tests.support.cli import dflash, edit_env
+from tests.support.container_engine import Engine
+
+
+@pytest.mark.parametrize("profile", load_catalog().profiles)
+@pytest.mark.parametrize("drafter", ["as planned", "off"])
+def test_every_profile_is_accepted(engine: Engine, tmp_path: Path, profile: str, drafter: str) -> None:
+    dflash("init", "--profile", profile, "--runtime", "compose", at=tmp_path).succeeded()
+    if drafter == "off":
+        edit_env(tmp_path, DFLASH_DRAFTER="off")
+        dflash("render", at=tmp_path).succeeded()
+    # as a person would, and as every call of ours does
+    for command in (["docker", "compose", "config", "-q"], compose_command(Deployment(tmp_path), "config", "-q")):
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "two names",
+        "pa$$word$HOME",
+        "${HOME}",
+        '--compilation-config "{\\"mode\\": 0}"'.replace("\\", ""),
+        "# not a comment",
+        "a=b=c",
+        "käse",
+        '"quoted"',
+    ],
+)
+def test_compose_reads_a_value_as_it_was_meant(engine: Engine, tmp_path: Path, value: str) -> None:
+    dflash("init", "--profile", "cpu", "--runtime", "compose", at=tmp_path).succeeded()
+    deployment = Deployment(tmp_path)
+    deployment.write_env({**deployment.values, "EXTRA_ARGS": value, "VLLM_API_KEY": deployment.key.reveal()})
+    assert Deployment(tmp_path).values["EXTRA_ARGS"] == value
+    done = subprocess.run(
+        compose_command(deployment, "config", "--format", "json"), capture_output=True, text=True, check=True
+    )
+    read = json.loads(done.stdout)["services"]["vllm"]["environment"]["EXTRA_ARGS"]
+    # `config` prints a dollar doubled, so that its output can be read again
+    assert read.replace("$$", "$") == value.replace("$$", "$")
+
+
+def test_the_fragments_can_be_used_by_hand(engine: Engine, tmp_path: Path) -> None:
+    dflash("init", "--profile", "dgx-spark", at=tmp_path).succeeded()
+    root = Path(__file__).parents[2] / "compose"
+    files = [part for name in ("base", "drafter", "nvidia") for part in ("-f", str(root / f"{name}.yaml"))]
+    command = ["docker", "compose", "--env-file", str(tmp_path / ".env"), *files, "config", "-q"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,39 @@
+"""One real vLLM on the CPU with the tiny pair, started by the command line, shared by all tests of this tier."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.assets import asset
+from dflash_deploy.bench import Prompt, load_prompts
+from tests.support.cli import dflash
+from tests.support.ports import free_port
+from tests.support.server import Server
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder needs the engine."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.engine)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("native")
+    dflash("init", "--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=directory).succeeded()
+    yield Server(directory)
+    dflash("down", at=directory).succeeded()
+
+
+@pytest.fixture
+def drafting(server: Server) -> Server:
+    """The server with its drafter."""
+    server.serve(drafting=True).close()
+    return server
+
+
+@pytest.fixture(scope="session")
+def prompts() -> list[Prompt]:
+    return load_prompts(asset("models/tiny/prompts.jsonl"))

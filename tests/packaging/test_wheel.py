@@ -1,0 +1,44 @@
+"""What people install is the wheel, and it holds all that the checkout has."""
+
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--outdir", str(out), str(ROOT)], check=True, capture_output=True
+    )
+    (built,) = out.glob("*.whl")
+    return built
+
+
+def test_it_carries_what_lies_beside_the_package(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for folder in ("compose", "env-templates", "images", "models/tiny"):
+        for file in (path for path in (ROOT / folder).rglob("*") if path.is_file()):
+            assert f"dflash_deploy/_assets/{file.relative_to(ROOT)}" in names
+    assert not any(name.startswith(("tests/", "models/")) for name in names)
+
+
+def test_installed_in_a_clean_environment_it_makes_a_deployment(wheel: Path, tmp_path: Path) -> None:
+    environment = tmp_path / "venv"
+    venv.create(environment, with_pip=True)
+    python = environment / "bin/python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", str(wheel)], check=True)
+    clean = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
+    command = [environment / "bin/dflash-deploy", "init", "--profile", "cpu", "--dir", tmp_path / "deployment"]
+    subprocess.run(command, check=True, cwd=tmp_path, env=clean, capture_output=True)
+    text = (tmp_path / "deployment/.env").read_text()
+    assert f"MODEL_HOST_PATH={environment}" in text
+    assert (tmp_path / "deployment/.dflash/build/images/vllm/Dockerfile").is_file()
+    assert (tmp_path / "deployment/compose.yaml").is_file()

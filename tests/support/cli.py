@@ -1,0 +1,59 @@
+"""The command line, run as a person runs it: another process, its output and its exit code."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dflash_deploy.errors import ExitCode
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One finished command."""
+
+    args: tuple[str, ...]
+    code: ExitCode
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The one JSON document on standard output."""
+        document: dict[str, Any] = json.loads(self.out)
+        return document
+
+    def succeeded(self) -> "Ran":
+        """This, or a failed test that shows all that was printed."""
+        assert self.code is ExitCode.DONE, f"{' '.join(self.args)} ended with {self.code!r}\n{self.out}\n{self.err}"
+        return self
+
+
+def dflash(*args: str, at: Path, environment: Mapping[str, str] | None = None, timeout: float = 300) -> Ran:
+    """Run `dflash-deploy` in the directory `at`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dflash_deploy", *args],
+        cwd=at,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    return Ran(args, ExitCode(done.returncode), done.stdout, done.stderr)
+
+
+def edit_env(directory: Path, **values: str) -> None:
+    """Change lines of a deployment's `.env` in place, as an editor does."""
+    path = directory / ".env"
+    lines = path.read_text().splitlines()
+    for name, value in values.items():
+        hits = [number for number, line in enumerate(lines) if line.startswith(f"{name}=")]
+        assert len(hits) == 1, f"{name} stands {len(hits)} times in {path}"
+        lines[hits[0]] = f"{name}={value}"
+    path.write_text("\n".join(lines) + "\n")

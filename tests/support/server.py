@@ -1,0 +1,37 @@
+"""One native deployment that tests and benchmarks share."""
+
+from pathlib import Path
+
+from dflash_deploy.assets import asset
+from dflash_deploy.boot import endpoint_of
+from dflash_deploy.cli.planned import plan_of
+from dflash_deploy.client import Endpoint
+from dflash_deploy.project import Deployment
+from tests.support.cli import dflash, edit_env
+
+
+class Server:
+    """The shared deployment. A test says whether it wants the drafter; the engine restarts only when that changes."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._drafting: bool | None = None
+
+    def serve(self, *, drafting: bool) -> Endpoint:
+        """The endpoint, with or without the drafter."""
+        if self._drafting is not drafting:
+            drafter = str(asset("models/tiny/drafter")) if drafting else "off"
+            edit_env(self.directory, DFLASH_DRAFTER=drafter)
+            dflash("up", at=self.directory).succeeded()
+            self._drafting = drafting
+        return self.connect()
+
+    def connect(self) -> Endpoint:
+        """A client of the endpoint as it is."""
+        deployment = Deployment.existing(self.directory)
+        return endpoint_of(deployment, plan_of(deployment))
+
+    @property
+    def key(self) -> str:
+        """The key of the endpoint."""
+        return Deployment(self.directory).key.reveal()

@@ -1,0 +1,124 @@
+"""Bad input: one line, a hint, the right exit code, and nothing half-written."""
+
+import os
+import socket
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.errors import ExitCode
+from tests.support.cli import Ran, dflash, edit_env
+from tests.support.ports import free_port
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Path:
+    dflash("init", "--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=tmp_path).succeeded()
+    return tmp_path
+
+
+def refused(ran: Ran, code: ExitCode, *says: str) -> None:
+    """One line that says what was seen, one that says what to do."""
+    assert ran.code is code, ran.err
+    error, hint = ran.err.strip().splitlines()[-2:]
+    assert error.startswith("error: ")
+    assert hint.startswith("  hint: ")
+    assert "Traceback" not in ran.err
+    for text in says:
+        assert text in ran.err
+
+
+def test_an_unknown_profile(tmp_path: Path) -> None:
+    refused(
+        dflash("init", "--profile", "dgx-sparc", at=tmp_path), ExitCode.USAGE, "dgx-sparc", "did you mean dgx-spark?"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_pair(tmp_path: Path) -> None:
+    refused(dflash("init", "--profile", "cpu", "--pair", "tinny", at=tmp_path), ExitCode.USAGE, "did you mean tiny?")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_deployment_is_not_written_over(deployment: Path) -> None:
+    before = (deployment / ".env").read_bytes()
+    refused(dflash("init", "--profile", "cpu", at=deployment), ExitCode.USAGE, "--force")
+    assert (deployment / ".env").read_bytes() == before
+
+
+@pytest.mark.parametrize("verb", ["up", "down", "status", "logs", "test", "render"])
+def test_no_deployment_here(tmp_path: Path, verb: str) -> None:
+    refused(dflash(verb, at=tmp_path), ExitCode.USAGE, "dflash-deploy init")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", ["up", "status", "plan", "render"])
+def test_a_typo_in_a_key(deployment: Path, verb: str) -> None:
+    with (deployment / ".env").open("a") as env:
+        env.write("MAX_MODEL_LENGTH=4096\n")
+    refused(dflash(verb, at=deployment), ExitCode.USAGE, "MAX_MODEL_LENGTH", "did you mean MAX_MODEL_LEN?")
+
+
+def test_a_value_of_the_wrong_kind(deployment: Path) -> None:
+    edit_env(deployment, MAX_NUM_SEQS="many")
+    refused(dflash("up", at=deployment), ExitCode.USAGE, "MAX_NUM_SEQS=many")
+
+
+def test_an_empty_key(deployment: Path) -> None:
+    edit_env(deployment, VLLM_API_KEY="")
+    refused(dflash("up", at=deployment), ExitCode.USAGE, "VLLM_API_KEY")
+
+
+def test_a_port_that_is_taken(deployment: Path) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        edit_env(deployment, DFLASH_PORT=str(server.getsockname()[1]))
+        refused(dflash("up", at=deployment), ExitCode.PREFLIGHT, "already listens", "DFLASH_PORT")
+
+
+def test_a_missing_model_directory(deployment: Path) -> None:
+    edit_env(deployment, MODEL_HOST_PATH="/nowhere/model")
+    refused(dflash("up", at=deployment), ExitCode.PREFLIGHT, "/nowhere/model", "MODEL_HOST_PATH")
+
+
+def test_settings_that_would_end_badly(deployment: Path) -> None:
+    edit_env(deployment, DFLASH_NUM_SPEC_TOKENS="8")
+    refused(dflash("up", at=deployment), ExitCode.PREFLIGHT, "DFLASH_NUM_SPEC_TOKENS=7 or less")
+
+
+def test_no_container_engine(deployment: Path) -> None:
+    edit_env(deployment, DFLASH_RUNTIME="compose")
+    nowhere = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
+    refused(dflash("up", at=deployment, environment=nowhere), ExitCode.PREFLIGHT, "no container engine answers")
+
+
+def test_no_vllm_installed(deployment: Path) -> None:
+    # this interpreter's packages, all but vLLM
+    without = deployment / "site-packages"
+    without.mkdir()
+    for entry in Path(sysconfig.get_paths()["purelib"]).iterdir():
+        if not entry.name.startswith("vllm"):
+            (without / entry.name).symlink_to(entry)
+    paths = f"{without}:{Path(__file__).parents[3]}"
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "dflash_deploy", "up"],
+        cwd=deployment,
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    ran = Ran(("up",), ExitCode(done.returncode), done.stdout, done.stderr)
+    refused(ran, ExitCode.PREFLIGHT, "no vLLM is installed", "dflash-deploy[cpu]")
+
+
+def test_as_json_an_error_is_a_document(tmp_path: Path) -> None:
+    ran = dflash("init", "--profile", "nonesuch", "--json", at=tmp_path)
+    assert ran.code is ExitCode.USAGE
+    assert ran.document["status"] == "failed"
+    assert ran.document["error"]["code"] == ExitCode.USAGE
+    assert ran.document["error"]["hint"]

@@ -1,0 +1,68 @@
+"""What the verbs print, for people and for programs."""
+
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.errors import ExitCode
+from tests.support.cli import dflash
+
+
+@pytest.fixture
+def spark(tmp_path: Path) -> Path:
+    dflash("init", "--profile", "dgx-spark", at=tmp_path).succeeded()
+    return tmp_path
+
+
+def key_of(directory: Path) -> str:
+    line = next(line for line in (directory / ".env").read_text().splitlines() if line.startswith("VLLM_API_KEY="))
+    return line.partition("=")[2]
+
+
+@pytest.mark.parametrize("verb", [["plan"], ["render"], ["status"], ["profiles"], ["init", "--force"]])
+def test_json_is_exactly_one_document(spark: Path, verb: list[str]) -> None:
+    nowhere = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
+    document = dflash(*verb, "--json", at=spark, environment=nowhere).document
+    assert set(document) == {"schema", "command", "status", "data", "findings", "error"}
+    assert document["schema"] == 1
+    assert document["command"] == verb[0]
+
+
+def test_plan_says_all_that_it_promises(spark: Path) -> None:
+    data = dflash("plan", "--json", at=spark).succeeded().document["data"]
+    assert set(data) >= {"command", "settings", "profile", "engine", "pair", "memory", "speed"}
+    assert data["command"][:2] == ["vllm", "serve"]
+    assert all(set(setting) == {"name", "value", "origin", "reason"} for setting in data["settings"])
+
+
+@pytest.mark.parametrize("verb", ["plan", "render", "profiles"])
+def test_the_key_is_not_printed(spark: Path, verb: str) -> None:
+    for options in ([], ["--json"]):
+        ran = dflash(verb, *options, at=spark)
+        assert key_of(spark) not in ran.out + ran.err
+
+
+def test_a_pipe_gets_plain_text(spark: Path) -> None:
+    ran = dflash("plan", at=spark, environment={"FORCE_COLOR": ""}).succeeded()
+    assert "\x1b" not in ran.out + ran.err
+
+
+def test_a_second_render_changes_nothing(spark: Path) -> None:
+    assert dflash("render", "--json", at=spark).succeeded().document["data"]["changed"] is False
+
+
+def test_force_keeps_the_key(spark: Path) -> None:
+    before = key_of(spark)
+    dflash("init", "--profile", "dgx-spark", "--force", at=spark).succeeded()
+    assert key_of(spark) == before
+
+
+def test_each_verb_explains_itself(tmp_path: Path) -> None:
+    overview = dflash("--help", at=tmp_path).succeeded().out
+    for verb in ("init", "plan", "render", "up", "down", "status", "logs", "test", "profiles"):
+        assert verb in overview
+        assert "Usage" in dflash(verb, "--help", at=tmp_path).succeeded().out
+
+
+def test_an_unknown_option_is_a_usage_error(tmp_path: Path) -> None:
+    assert dflash("init", "--profil", "cpu", at=tmp_path).code is ExitCode.USAGE
