@@ -23,7 +23,7 @@ demo: $(READY)
 	@test -f demo/.env || $(BIN)/dflash-deploy init --dir demo --profile cpu --runtime native --port $(PORT)
 	@$(BIN)/dflash-deploy up --dir demo
 	@$(BIN)/dflash-deploy test --dir demo
-	@echo "stop it      make demo-down"
+	@echo "           or make demo-down"
 
 demo-down: $(READY)
 	@$(BIN)/dflash-deploy down --dir demo

@@ -33,11 +33,19 @@ def test(directory: Directory = HERE, as_json: Json = False) -> Report:
 
     with endpoint_of(deployment, plan) as endpoint:
         report = run_checks(endpoint, plan.pair, drafting=plan.drafting, show=show)
-    data = {"checks": report.rows(), "acceptance_length": report.acceptance_length}
+    length, rate = report.acceptance_length, report.tokens_per_second
+    data = {"checks": report.rows(), "acceptance_length": length, "tokens_per_second": rate}
     if report.failed:
         names = ", ".join(check.name for check in report.failed)
-        failure = SmokeTestFailed(
-            f"{len(report.failed)} of {len(report.checks)} checks failed: {names}", hint=report.failed[0].hint
-        )
-        return Report(data, failure=failure)
-    return Report(data, (f"all {len(report.checks)} checks passed",))
+        said = f"{len(report.failed)} of {len(report.checks)} checks failed: {names}"
+        return Report(data, failure=SmokeTestFailed(said, hint=report.failed[0].hint))
+    shown = (
+        f"all {len(report.checks)} checks passed",
+        "",
+        f"endpoint   {endpoint.url}/v1, model {endpoint.model}",
+        f"key        VLLM_API_KEY in {deployment.env_file}",
+        f"speed      {rate or 0:.0f} tokens/s on one stream",
+        f"drafts     acceptance length {length:.2f}" if length else "drafts     none: plain decoding",
+        f"stop it    dflash-deploy down --dir {deployment.directory}",
+    )
+    return Report(data, shown)

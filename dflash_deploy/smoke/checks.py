@@ -33,6 +33,7 @@ class Outcome:
     asked: str
     got: str
     hint: str = ""
+    tokens_per_second: float | None = None
 
 
 def served_name(endpoint: Endpoint) -> Outcome:
@@ -69,7 +70,8 @@ def streaming(endpoint: Endpoint, pair: ModelPair) -> Outcome:
         f"{answer.tokens_per_second:.1f} tokens/s, finish {answer.finish_reason or 'missing'}"
     )
     right = answer.chunks > 1 and answer.completion_tokens > 1 and answer.finish_reason in {"stop", "length"}
-    return Outcome(right, pair.long, got, "something between client and engine collects the stream: look at proxies")
+    hint = "something between client and engine collects the stream: look at proxies"
+    return Outcome(right, pair.long, got, hint, answer.tokens_per_second)
 
 
 def vision(endpoint: Endpoint, pair: ModelPair) -> Outcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from dflash_deploy.catalog import ModelPair
 from dflash_deploy.client import Endpoint, EndpointError, SpecCounters
@@ -14,7 +14,7 @@ from dflash_deploy.smoke.checks import Outcome
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the report. `seconds` is how long it took."""
+    """One line of the report: how many seconds it took, and the rate of one stream where it was measured."""
 
     name: str
     status: checks.Status
@@ -22,6 +22,7 @@ class Check:
     asked: str
     got: str
     hint: str
+    tokens_per_second: float | None
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,15 @@ class SmokeReport:
         """The checks that did not pass."""
         return tuple(check for check in self.checks if check.status == "failed")
 
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Completion tokens per second of one stream, prefill included."""
+        return next((check.tokens_per_second for check in self.checks if check.tokens_per_second), None)
+
     def rows(self) -> list[dict[str, object]]:
         """The checks as rows for `--json`."""
-        return [asdict(check) for check in self.checks]
+        names = ("name", "status", "seconds", "asked", "got", "hint")
+        return [{name: getattr(check, name) for name in names} for check in self.checks]
 
 
 def run_checks(
@@ -84,4 +91,5 @@ def _timed(name: str, check: Callable[[], Outcome]) -> Check:
         outcome = Outcome(False, name, str(problem), "is the engine ready? `dflash-deploy status` looks")
     seconds = round(time.monotonic() - started, 3)
     status: checks.Status = "passed" if outcome.right else "failed"
-    return Check(name, status, seconds, outcome.asked, outcome.got, "" if outcome.right else outcome.hint)
+    hint = "" if outcome.right else outcome.hint
+    return Check(name, status, seconds, outcome.asked, outcome.got, hint, outcome.tokens_per_second)

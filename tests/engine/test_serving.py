@@ -42,9 +42,8 @@ def test_status_is_a_real_generation(drafting: Server) -> None:
 
 
 def test_the_key_is_in_env_and_nowhere_else(drafting: Server) -> None:
-    holders = [
-        p for p in drafting.directory.rglob("*") if p.is_file() and drafting.key in p.read_text(errors="replace")
-    ]
+    files = [path for path in drafting.directory.rglob("*") if path.is_file()]
+    holders = [path for path in files if drafting.key in path.read_text(errors="replace")]
     assert holders == [drafting.directory / ".env"]
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         if process.exists():
@@ -84,9 +83,11 @@ def test_the_answers_of_the_corpus_are_right(drafting: Server, prompts: list[Pro
 def test_the_colour_of_every_image_is_named(drafting: Server, prompts: list[Prompt]) -> None:
     wrong = []
     with drafting.connect() as endpoint:
-        for prompt in (prompt for prompt in prompts if prompt.colour):
+        for prompt in prompts:
+            if prompt.image is None:
+                continue
             text = endpoint.complete(prompt.body(endpoint.model)).text
-            if str(prompt.colour) not in text.lower():
+            if prompt.image.colour not in text.lower():
                 wrong.append((prompt.id, text))
     assert not wrong
 

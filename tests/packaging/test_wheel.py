@@ -36,7 +36,14 @@ def test_installed_in_a_clean_environment_it_makes_a_deployment(wheel: Path, tmp
     python = environment / "bin/python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", str(wheel)], check=True)
     clean = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
-    command = [environment / "bin/dflash-deploy", "init", "--profile", "cpu", "--dir", tmp_path / "deployment"]
+    command = [
+        str(environment / "bin/dflash-deploy"),
+        "init",
+        "--profile",
+        "cpu",
+        "--dir",
+        str(tmp_path / "deployment"),
+    ]
     subprocess.run(command, check=True, cwd=tmp_path, env=clean, capture_output=True)
     text = (tmp_path / "deployment/.env").read_text()
     assert f"MODEL_HOST_PATH={environment}" in text
