@@ -34,7 +34,9 @@ def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = N
     """The endpoint of a deployment, as reached from this machine."""
     host, port = plan.values["DFLASH_BIND"], plan.values["DFLASH_PORT"]
     # an address that means "all of them" is listened on, not called
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    if ":" in reachable:
+        reachable = f"[{reachable}]"
     model = (plan.values["SERVED_MODEL_NAME"].split() or [plan.values["MODEL_HOST_PATH"]])[0]
     url = f"http://{reachable}:{port}"
     return Endpoint(url, deployment.key, model, timeout=timeout) if timeout else Endpoint(url, deployment.key, model)

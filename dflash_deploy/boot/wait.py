@@ -17,6 +17,9 @@ POLL = 0.5
 
 TAIL_LINES = 25
 
+FAILED_ANSWERS = 3
+"""Generations that may end in a server error before the engine counts as broken; the first may come too early."""
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -43,6 +46,9 @@ class Waiting:
         self._cursor = ""
         self._started = self._last_sign = time.monotonic()
         self._progress = Progress("starting", 0.0, "")
+        # an engine that came back by itself last week is no failure of this start
+        self._restarts_before = runtime.state().restarts
+        self._failed_answers = 0
 
     @property
     def elapsed(self) -> float:
@@ -54,7 +60,7 @@ class Waiting:
         while True:
             self._follow_log()
             state = self._runtime.state()
-            if not state.alive:
+            if not state.alive or state.restarts > self._restarts_before:
                 self._follow_log()
                 raise self._died(state)
             if self._endpoint.alive() and (answer := self._first_answer()) is not None:
@@ -76,15 +82,19 @@ class Waiting:
         self._show(self._progress)
 
     def _first_answer(self) -> Answer | None:
-        """One real generation. `None` where the engine died over it: the next look at its process says so."""
+        """One real generation. `None` where it may still come, or the engine died over it, which is seen next."""
         self._show(replace(self._progress, phase="first generation"))
         try:
             return self._endpoint.chat(self._question, max_tokens=16)
         except EndpointError as problem:
-            if problem.status is not None and problem.status < 500:
+            refused = problem.status is not None and problem.status < 500
+            self._failed_answers += problem.status is not None
+            if refused or self._failed_answers >= FAILED_ANSWERS:
                 raise EngineStalled(
-                    f"the engine listens but refuses a generation: {problem}",
-                    hint="SERVED_MODEL_NAME and VLLM_API_KEY in .env must be those the engine was started with",
+                    f"the engine listens but does not generate: {problem}",
+                    hint="SERVED_MODEL_NAME and VLLM_API_KEY in .env must be those the engine was started with"
+                    if refused
+                    else "the last lines of its log stand above; `dflash-deploy logs` shows all of it",
                     detail="\n".join(self._tail),
                 ) from None
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Iterator
 
 from dflash_deploy.host import HostFacts
@@ -100,6 +101,28 @@ def open_to_the_network(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+def bind_is_no_address(plan: Plan, facts: HostFacts) -> Finding | None:
+    """Docker publishes on addresses, and Compose's short syntax has no place for an IPv6 one."""
+    host = plan.values["DFLASH_BIND"]
+    if plan.runtime == "native" or _is_ipv4(host):
+        return None
+    return Finding(
+        "bind-is-no-address",
+        "error",
+        f"DFLASH_BIND={host} is no IPv4 address, and Docker publishes on those",
+        "set DFLASH_BIND=127.0.0.1 for this machine alone",
+        "Compose specification, ports",
+    )
+
+
+def _is_ipv4(host: str) -> bool:
+    try:
+        ipaddress.IPv4Address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def safety_notice(plan: Plan, facts: HostFacts) -> Finding | None:
     """What the owner of the box must know about the target."""
     if not plan.pair.notice:
@@ -112,6 +135,7 @@ RULES: tuple[Rule, ...] = (
     target_needs_loader,
     draft_tokens_exceed_block,
     budget_too_small,
+    bind_is_no_address,
     open_to_the_network,
     safety_notice,
 )

@@ -24,8 +24,8 @@ class EngineState:
 
     @property
     def alive(self) -> bool:
-        """Whether a process exists that may still become ready."""
-        return self.phase in {"running", "paused"} and self.restarts == 0
+        """Whether a process exists that may be ready, or become it."""
+        return self.phase in {"running", "paused"}
 
 
 @dataclass(frozen=True)

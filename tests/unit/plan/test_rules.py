@@ -49,6 +49,12 @@ def test_listening_on_all_addresses_is_warned_about() -> None:
     assert "open-to-the-network" not in findings({"DFLASH_BIND": "127.0.0.1"})
 
 
+@pytest.mark.parametrize("host", ["localhost", "::1", "300.1.1.1"])
+def test_docker_publishes_on_addresses(host: str) -> None:
+    assert findings({"DFLASH_BIND": host, "DFLASH_RUNTIME": "compose"})["bind-is-no-address"].severity == "error"
+    assert "bind-is-no-address" not in findings({"DFLASH_BIND": host, "DFLASH_RUNTIME": "native"})
+
+
 def test_a_profile_for_other_hardware_is_warned_about() -> None:
     made = plan_deployment(LAPTOP, Choice(profile="dgx-spark"), load_catalog())
     assert "hardware-differs" in {finding.id for finding in made.findings}
