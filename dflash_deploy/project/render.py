@@ -13,8 +13,8 @@ import yaml
 
 from dflash_deploy import __version__
 from dflash_deploy.assets import PACKAGE, asset
-from dflash_deploy.catalog.settings import setting_names
 from dflash_deploy.plan import Plan
+from dflash_deploy.plan.command import passed_on
 from dflash_deploy.project.deployment import Deployment
 from dflash_deploy.project.files import PUBLIC, write_if_changed
 from dflash_deploy.redact import Secret, generate_key
@@ -67,7 +67,7 @@ def compose_text(deployment: Deployment, plan: Plan) -> str:
         "dev.dflash.secrets-hash": _secrets_hash(deployment),
     }
     for name in plan.values:
-        if plan.values[name] and (name.startswith("VLLM_") or name not in setting_names()):
+        if plan.values[name] and passed_on(name):
             service["environment"][name] = f"${{{name}:-}}"
     document["secrets"]["dotenv"]["file"] = "./.env"
     header = HEADER.format(version=__version__, profile=plan.profile.name, pair=plan.pair.name)
