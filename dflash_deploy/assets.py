@@ -5,6 +5,8 @@ In a checkout they stand beside the package, where a person can run them by hand
 
 from __future__ import annotations
 
+import hashlib
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
@@ -20,3 +22,19 @@ def asset(*parts: str) -> Path:
         if path.exists():
             return path
     raise FileNotFoundError(f"dflash-deploy is installed without {'/'.join(parts)}")
+
+
+def build_context() -> dict[str, Path]:
+    """The files that the engine's image is built from: their place in the build context, and where they are."""
+    dockerfile = "images/vllm/Dockerfile"
+    sources = sorted((PACKAGE / "serve").rglob("*.py"))
+    return {dockerfile: asset(dockerfile)} | {str(source.relative_to(PACKAGE.parent)): source for source in sources}
+
+
+@cache
+def build_digest() -> str:
+    """Eight hexadecimal digits that change with any file of the build context, so that an image is never a stale one."""
+    digest = hashlib.sha256()
+    for name, path in build_context().items():
+        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:8]

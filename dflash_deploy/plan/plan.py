@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dflash_deploy.assets import asset
+from dflash_deploy.assets import asset, build_digest
 from dflash_deploy.catalog import Catalog, EngineRelease, ModelPair, Profile
 from dflash_deploy.catalog.schema import Choice as CatalogChoice
 from dflash_deploy.catalog.schema import Weights
@@ -112,7 +112,10 @@ def _directory(weights: Weights, models_dir: Path) -> str:
 
 def _image(engine: EngineRelease) -> Iterator[Setting]:
     origin = f"engine {engine.name}"
-    yield Setting("DFLASH_IMAGE", engine.image, origin, "built here from images/vllm where it is absent")
+    image = f"{engine.image}-{build_digest()}"
+    yield Setting(
+        "DFLASH_IMAGE", image, origin, "built here from images/vllm, which the last digits stand for, if absent"
+    )
     yield Setting("DFLASH_BASE_IMAGE", engine.base_image, origin, "what that image is built on")
 
 

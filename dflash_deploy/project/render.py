@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from dflash_deploy import __version__
-from dflash_deploy.assets import PACKAGE, asset
+from dflash_deploy.assets import asset, build_context
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.command import passed_on
 from dflash_deploy.project.deployment import Deployment
@@ -111,7 +111,9 @@ def _stage_build_context(context: Path) -> None:
     """
     staged = context.with_name(f"build.{os.getpid()}")
     shutil.rmtree(staged, ignore_errors=True)
-    shutil.copytree(asset("images"), staged / "images")
-    shutil.copytree(PACKAGE / "serve", staged / "dflash_deploy" / "serve", ignore=shutil.ignore_patterns("__pycache__"))
+    for name, source in build_context().items():
+        place = staged / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, place)
     shutil.rmtree(context, ignore_errors=True)
     staged.rename(context)

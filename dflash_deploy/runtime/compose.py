@@ -125,8 +125,7 @@ class ComposeRuntime:
             return LogPage((), cursor)
         since = int(_seconds(cursor)) if cursor else None
         raw = container.logs(timestamps=True, since=since).decode("utf-8", "replace")
-        stamped = [line.partition(" ") for line in raw.splitlines()]
-        fresh = [(stamp, text) for stamp, _, text in stamped if stamp > cursor]
+        fresh = [(stamp, text) for stamp, text in parse_stamped(raw) if stamp > cursor]
         redact = self._deployment.redact
         return LogPage(tuple(redact(text) for _, text in fresh), fresh[-1][0] if fresh else cursor)
 
@@ -172,6 +171,14 @@ class ComposeRuntime:
                 hint=_advice("\n".join(tail)),
                 detail="\n".join(tail),
             )
+
+
+def parse_stamped(raw: str) -> list[tuple[str, str]]:
+    """Lines of a container's log as (time stamp, text). Of a line that was written over, as progress bars do, the last
+    state counts.
+    """
+    stamped = (line.partition(" ") for line in raw.split("\n"))
+    return [(stamp, text.rstrip("\r").rpartition("\r")[2]) for stamp, _, text in stamped if stamp]
 
 
 def _seconds(stamp: str) -> float:

@@ -127,7 +127,9 @@ class NativeRuntime:
         except FileNotFoundError:
             return LogPage((), cursor)
         whole = content[: content.rfind(b"\n") + 1]
-        return LogPage(tuple(whole.decode("utf-8", "replace").splitlines()), str(start + len(whole)))
+        lines = whole.decode("utf-8", "replace").split("\n")[:-1]
+        # of a line that was written over, as progress bars do, the last state counts
+        return LogPage(tuple(line.rstrip("\r").rpartition("\r")[2] for line in lines), str(start + len(whole)))
 
     def _environment(self) -> dict[str, str]:
         """This process's environment with its settings replaced by those of the deployment."""

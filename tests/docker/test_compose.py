@@ -15,6 +15,9 @@ from tests.support.container_engine import Engine
 from tests.support.ports import free_port
 
 
+IMAGE = "dflash-deploy/vllm:under-test"
+
+
 def docker(*args: str) -> str:
     done = subprocess.run(["docker", *args], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -28,7 +31,9 @@ def deployment(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
     # the suite may run as root; the engine need not
     directory.chmod(0o755)
     dflash("init", "--profile", "cpu", "--runtime", "compose", "--port", str(free_port()), at=directory).succeeded()
-    edit_env(directory, DFLASH_BASE_IMAGE=base_image, DFLASH_IMAGE="dflash-deploy/vllm:under-test")
+    edit_env(directory, DFLASH_BASE_IMAGE=base_image, DFLASH_IMAGE=IMAGE)
+    # one of an earlier run may be of other sources
+    subprocess.run(["docker", "image", "rm", "--force", IMAGE], check=False, capture_output=True)
     dflash("up", at=directory, timeout=600).succeeded()
     yield Deployment(directory)
     dflash("down", at=directory).succeeded()
@@ -86,7 +91,7 @@ def test_the_key_is_not_to_be_seen(deployment: Deployment, container: dict[str, 
     shown = [
         json.dumps(container),
         docker("logs", container["Id"]),
-        docker("top", container["Id"], "-eo", "args"),
+        docker("top", container["Id"], "-eo", "pid,args"),
         docker("history", "--no-trunc", container["Config"]["Image"]),
         dflash("logs", at=deployment.directory).succeeded().out,
         deployment.compose_file.read_text(),

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dflash_deploy.project import Deployment
-from dflash_deploy.runtime.compose import compose_command, compose_environment
+from dflash_deploy.runtime.compose import compose_command, compose_environment, parse_stamped
 
 
 def test_every_call_names_project_files_and_env(tmp_path: Path) -> None:
@@ -28,3 +28,15 @@ def test_exported_settings_do_not_reach_compose() -> None:
     # to Compose a variable of the shell counts more than the same line of .env
     environment = {"PATH": "/bin", "MAX_MODEL_LEN": "1", "VLLM_API_KEY": "exported", "NCCL_DEBUG": "INFO"}
     assert compose_environment(environment) == {"PATH": "/bin", "NCCL_DEBUG": "INFO"}
+
+
+def test_a_progress_bar_is_one_line() -> None:
+    # vLLM writes the shards it has loaded over each other
+    raw = (
+        "2026-11-21T11:45:50.123456789Z \rLoading safetensors:   0% 0/1\rLoading safetensors: 100% 1/1\n"
+        "2026-11-21T11:45:51.000000001Z plain\r\n"
+    )
+    assert parse_stamped(raw) == [
+        ("2026-11-21T11:45:50.123456789Z", "Loading safetensors: 100% 1/1"),
+        ("2026-11-21T11:45:51.000000001Z", "plain"),
+    ]
