@@ -33,7 +33,7 @@ def build_context() -> dict[str, Path]:
 
 @cache
 def build_digest() -> str:
-    """Eight hexadecimal digits that change with any file of the build context, so that an image is never a stale one."""
+    """Eight hexadecimal digits that change with any file of the build context, so that no image is a stale one."""
     digest = hashlib.sha256()
     for name, path in build_context().items():
         digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")

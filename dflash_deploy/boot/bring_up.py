@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from dflash_deploy.boot.wait import Progress, Waiting
 from dflash_deploy.client import Answer, Endpoint
@@ -75,9 +74,10 @@ def preflight(deployment: Deployment, plan: Plan, runtime: Runtime) -> None:
     for finding in plan.errors:
         raise PreflightRefused(finding.message, hint=finding.fix)
     runtime.preflight()
-    check_weights(Path(plan.values["MODEL_HOST_PATH"]), role="target", setting="MODEL_HOST_PATH")
+    target, drafter = plan.values["MODEL_HOST_PATH"], drafter_host_path(plan.values)
+    check_weights(deployment.path(target), role="target", setting="MODEL_HOST_PATH")
     if plan.drafting:
-        check_weights(Path(drafter_host_path(plan.values)), role="drafter", setting="DRAFTER_HOST_PATH")
+        check_weights(deployment.path(drafter), role="drafter", setting="DRAFTER_HOST_PATH")
     _check_port(plan, runtime)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from dflash_deploy.catalog.settings import setting_names
 from dflash_deploy.plan.result import Plan, RuntimeName
@@ -55,8 +56,16 @@ def engine_environment(values: Mapping[str, str], runtime: RuntimeName) -> dict[
             "DFLASH_PORT": "8000",
         }
     else:
-        places = {"MODEL_PATH": values.get("MODEL_HOST_PATH", ""), "DRAFTER_PATH": drafter_host_path(values)}
+        places = {
+            "MODEL_PATH": _at_home(values.get("MODEL_HOST_PATH", "")),
+            "DRAFTER_PATH": _at_home(drafter_host_path(values)),
+        }
     return environment | places
+
+
+def _at_home(path: str) -> str:
+    """`~` is the home directory, as it is to Compose."""
+    return str(Path(path).expanduser()) if path else ""
 
 
 def engine_command(plan: Plan) -> list[str]:

@@ -53,6 +53,10 @@ class Deployment:
         slug = re.sub(r"[^a-z0-9]+", "-", self.directory.resolve().name.lower()).strip("-") or "deployment"
         return f"dflash-{slug[:30]}-{hashlib.sha256(path.encode()).hexdigest()[:6]}"
 
+    def path(self, written: str) -> Path:
+        """A path of `.env` as Compose and the engine take it: `~` is the home directory, the rest starts here."""
+        return self.directory / Path(written).expanduser()
+
     def make_state(self) -> Path:
         """Create `.dflash/` for its owner alone, where it is not there yet, and return it."""
         self.state.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -14,7 +14,6 @@ from tests.support.cli import dflash, edit_env
 from tests.support.container_engine import Engine
 from tests.support.ports import free_port
 
-
 IMAGE = "dflash-deploy/vllm:under-test"
 
 
@@ -28,15 +27,15 @@ def docker(*args: str) -> str:
 def deployment(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """`init` and `up` with Compose; the image is built on the way."""
     directory = tmp_path_factory.mktemp("compose")
-    # the suite may run as root; the engine need not
-    directory.chmod(0o755)
     dflash("init", "--profile", "cpu", "--runtime", "compose", "--port", str(free_port()), at=directory).succeeded()
     edit_env(directory, DFLASH_BASE_IMAGE=base_image, DFLASH_IMAGE=IMAGE)
     # one of an earlier run may be of other sources
     subprocess.run(["docker", "image", "rm", "--force", IMAGE], check=False, capture_output=True)
-    dflash("up", at=directory, timeout=600).succeeded()
-    yield Deployment(directory)
-    dflash("down", at=directory).succeeded()
+    try:
+        dflash("up", at=directory, timeout=600).succeeded()
+        yield Deployment(directory)
+    finally:
+        dflash("down", at=directory).succeeded()
 
 
 @pytest.fixture

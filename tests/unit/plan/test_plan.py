@@ -1,5 +1,7 @@
 """Facts and a choice become settings that say where they come from."""
 
+from pathlib import Path
+
 import pytest
 
 from dflash_deploy.catalog import load_catalog
@@ -75,6 +77,12 @@ def test_natively_they_lie_where_they_are() -> None:
     command = engine_command(made)
     assert command[:3] == ["vllm", "serve", made.values["MODEL_HOST_PATH"]]
     assert made.values["DRAFTER_HOST_PATH"] in command[-1]
+
+
+def test_natively_the_home_directory_is_what_it_is_to_compose() -> None:
+    environment = engine_environment({"MODEL_HOST_PATH": "~/models/x", "DRAFTER_HOST_PATH": "~/y"}, "native")
+    assert environment["MODEL_PATH"] == str(Path.home() / "models/x")
+    assert environment["DRAFTER_PATH"] == str(Path.home() / "y")
 
 
 def test_variables_of_the_engine_pass_through_and_secrets_do_not() -> None:
