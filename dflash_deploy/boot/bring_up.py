@@ -10,10 +10,9 @@ from dflash_deploy.client import Answer, Endpoint
 from dflash_deploy.errors import EngineNotReady, PortTaken, PreflightRefused, SettingsRefused
 from dflash_deploy.host import listener_on
 from dflash_deploy.plan import Plan
-from dflash_deploy.plan.command import drafter_host_path, engine_command
+from dflash_deploy.plan.command import drafter_host_path, engine_command, engine_environment
 from dflash_deploy.project import Deployment
 from dflash_deploy.runtime import Runtime
-from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.weights import check_weights
 
 
@@ -36,7 +35,8 @@ def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = N
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     if ":" in reachable:
         reachable = f"[{reachable}]"
-    model = (plan.values["SERVED_MODEL_NAME"].split() or [plan.values["MODEL_HOST_PATH"]])[0]
+    unnamed = engine_environment(plan.values, plan.runtime)["MODEL_PATH"]
+    model = (plan.values["SERVED_MODEL_NAME"].split() or [unnamed])[0]
     url = f"http://{reachable}:{port}"
     return Endpoint(url, deployment.key, model, timeout=timeout) if timeout else Endpoint(url, deployment.key, model)
 
@@ -62,10 +62,7 @@ def bring_up(
 
 def preflight(deployment: Deployment, plan: Plan, runtime: Runtime) -> None:
     """All that can be known to go wrong before starting; raises the first PreflightRefused or SettingsRefused."""
-    try:
-        engine_command(plan)
-    except Refused as refusal:
-        raise SettingsRefused(f".env: {refusal.message}", hint=refusal.hint) from None
+    engine_command(plan)
     if not deployment.key:
         raise SettingsRefused(
             ".env: VLLM_API_KEY is empty, and the endpoint would be open to everybody",

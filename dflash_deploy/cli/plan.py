@@ -10,7 +10,6 @@ import typer
 
 from dflash_deploy.cli.planned import make_plan
 from dflash_deploy.cli.report import HERE, Directory, Json, Report, verb
-from dflash_deploy.errors import SettingsRefused
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,15 +27,11 @@ def plan(
     """Show each setting with its origin and reason, and the exact engine command. Writes nothing."""
     from dflash_deploy.plan import Choice, engine_command
     from dflash_deploy.project import Deployment
-    from dflash_deploy.serve.refusal import Refused
 
     asked_for = profile or pair
     edited = {} if asked_for or not Deployment(directory).exists() else Deployment.existing(directory).values
     made = make_plan(Choice(profile, pair, edited=edited))
-    try:
-        command = engine_command(made)
-    except Refused as refusal:
-        raise SettingsRefused(f".env: {refusal.message}", hint=refusal.hint) from None
+    command = engine_command(made)
     data = {
         "profile": made.profile.name,
         "engine": made.engine.name,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from dflash_deploy.catalog.settings import setting_names
+from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.plan.result import Plan, RuntimeName
 from dflash_deploy.serve.arguments import engine_arguments
+from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.serve.settings import read_settings
 
@@ -68,7 +71,28 @@ def _at_home(path: str) -> str:
     return str(Path(path).expanduser()) if path else ""
 
 
+def check_values(values: Mapping[str, str]) -> None:
+    """Raises SettingsRefused, naming the setting, where a value is missing or of the wrong kind."""
+    if not values.get("MODEL_HOST_PATH"):
+        raise SettingsRefused(".env: MODEL_HOST_PATH is empty", hint="set it to the directory of the target's weights")
+    with _refusals_of_env():
+        read_settings(engine_environment(values, "native"))
+
+
 def engine_command(plan: Plan) -> list[str]:
-    """The exact argument list of the engine, `vllm` first."""
-    settings = read_settings(engine_environment(plan.values, plan.runtime))
-    return ["vllm", *engine_arguments(settings, version=plan.engine.version, cpu=plan.engine.cpu)]
+    """The exact argument list of the engine, `vllm` first.
+
+    Raises SettingsRefused where the planned engine cannot do what the settings ask.
+    """
+    with _refusals_of_env():
+        settings = read_settings(engine_environment(plan.values, plan.runtime))
+        return ["vllm", *engine_arguments(settings, version=plan.engine.version, cpu=plan.engine.cpu)]
+
+
+@contextmanager
+def _refusals_of_env() -> Iterator[None]:
+    """What `serve` refuses was written in `.env`."""
+    try:
+        yield
+    except Refused as refusal:
+        raise SettingsRefused(f".env: {refusal.message}", hint=refusal.hint) from None

@@ -14,9 +14,23 @@ from dflash_deploy.catalog.settings import setting_names
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.choose import choose_profile, choose_runtime
+from dflash_deploy.plan.command import check_values
 from dflash_deploy.plan.result import Plan, RuntimeName, Setting
 from dflash_deploy.plan.rules import judge
 from dflash_deploy.serve.secrets import SECRET_NAMES
+
+NEVER_EMPTY = frozenset(
+    {
+        "DFLASH_PROFILE",
+        "DFLASH_PAIR",
+        "DFLASH_RUNTIME",
+        "DFLASH_BIND",
+        "DFLASH_PORT",
+        "DFLASH_IMAGE",
+        "DFLASH_BASE_IMAGE",
+    }
+)
+"""Settings of this tool: an empty one stands for the planned value; one of the engine leaves the choice to the engine."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +49,8 @@ class Choice:
 def plan_deployment(facts: HostFacts, choice: Choice, catalog: Catalog) -> Plan:
     """Decide everything about one deployment.
 
-    Raises UnknownProfile where no profile is named and none fits, and UnknownPair.
+    Raises UnknownProfile where no profile is named and none fits, UnknownPair, and SettingsRefused for a value of the
+    wrong kind: what is planned can be written down and started.
     """
     profile = _profile(facts, choice, catalog)
     pair = _pair(profile, choice, catalog)
@@ -54,6 +69,7 @@ def plan_deployment(facts: HostFacts, choice: Choice, catalog: Catalog) -> Plan:
     }
     settings = tuple(_settled(proposed, choice.edited))
     plan = Plan(profile, pair, engine, runtime, settings, ())
+    check_values(plan.values)
     return Plan(profile, pair, engine, runtime, settings, tuple(judge(plan, facts)))
 
 
@@ -131,6 +147,9 @@ def _settled(proposed: Mapping[str, Setting], edited: Mapping[str, str]) -> Iter
         if name in SECRET_NAMES:
             continue
         setting = proposed.get(name, Setting(name, "", "default", "left to the engine"))
+        if name in NEVER_EMPTY and not edited.get(name):
+            yield setting
+            continue
         if name in edited and edited[name] != setting.value:
             reason = f"edited; the plan would say {setting.value}" if setting.value else "edited"
             setting = Setting(name, edited[name], ".env", reason)

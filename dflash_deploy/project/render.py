@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from dflash_deploy.project.files import PUBLIC, write_if_changed
 from dflash_deploy.redact import Secret, generate_key
 
 SERVICE = "vllm"
+_VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::[-?][^}]*)?\}")
 BUILD_CONTEXT = "./.dflash/build"
 
 HEADER = """\
@@ -70,8 +72,30 @@ def compose_text(deployment: Deployment, plan: Plan) -> str:
         if plan.values[name] and passed_on(name):
             service["environment"][name] = f"${{{name}:-}}"
     document["secrets"]["dotenv"]["file"] = "./.env"
+    document = _with_defaults(document, _unwritten(deployment, plan))
     header = HEADER.format(version=__version__, profile=plan.profile.name, pair=plan.pair.name)
     return header + yaml.safe_dump(document, sort_keys=False, width=120)
+
+
+def _unwritten(deployment: Deployment, plan: Plan) -> dict[str, str]:
+    """Planned values of settings that `.env` does not hold, as those that people bring along from elsewhere."""
+    return {name: value for name, value in plan.values.items() if value and not deployment.values.get(name)}
+
+
+def _with_defaults(node: Any, defaults: Mapping[str, str]) -> Any:
+    """The same document, its variables falling back on `defaults`."""
+    if isinstance(node, dict):
+        return {key: _with_defaults(value, defaults) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_with_defaults(value, defaults) for value in node]
+    if isinstance(node, str):
+        return _VARIABLE.sub(lambda found: _fallback(found, defaults), node)
+    return node
+
+
+def _fallback(variable: re.Match[str], defaults: Mapping[str, str]) -> str:
+    name = variable["name"]
+    return f"${{{name}:-{defaults[name]}}}" if name in defaults else variable[0]
 
 
 def _fragments(plan: Plan) -> list[str]:

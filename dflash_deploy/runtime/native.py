@@ -134,14 +134,14 @@ class NativeRuntime:
     def _environment(self) -> dict[str, str]:
         """This process's environment with its settings replaced by those of the deployment."""
         inherited = {name: value for name, value in os.environ.items() if name not in setting_names()}
-        ours = engine_environment(self._deployment.values, "native")
+        ours = engine_environment(self._plan.values, "native")
         return inherited | ours | {SECRETS_FILE: str(self._deployment.env_file)}
 
     def _config(self) -> str:
         """A fingerprint of all that the engine was started with, so that a change is noticed."""
         engine = installed_engine()
         secrets = sorted((name, secret.reveal()) for name, secret in self._deployment.secrets.items())
-        parts = (sorted(engine_environment(self._deployment.values, "native").items()), secrets, engine)
+        parts = (sorted(engine_environment(self._plan.values, "native").items()), secrets, engine)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def _spawn(self) -> ProcessId:

@@ -62,9 +62,18 @@ def test_a_typo_in_a_key(deployment: Path, verb: str) -> None:
     refused(dflash(verb, at=deployment), ExitCode.USAGE, "MAX_MODEL_LENGTH", "did you mean MAX_MODEL_LEN?")
 
 
-def test_a_value_of_the_wrong_kind(deployment: Path) -> None:
-    edit_env(deployment, MAX_NUM_SEQS="many")
-    refused(dflash("up", at=deployment), ExitCode.USAGE, "MAX_NUM_SEQS=many")
+@pytest.mark.parametrize("verb", ["up", "plan", "status", "test", "render"])
+@pytest.mark.parametrize(
+    ("name", "value"), [("MAX_NUM_SEQS", "many"), ("DFLASH_PORT", "http"), ("DFLASH_PORT", "70000")]
+)
+def test_a_value_of_the_wrong_kind(deployment: Path, verb: str, name: str, value: str) -> None:
+    edit_env(deployment, **{name: value})
+    refused(dflash(verb, at=deployment), ExitCode.USAGE, f"{name}={value}")
+
+
+def test_no_target_at_all(deployment: Path) -> None:
+    edit_env(deployment, MODEL_HOST_PATH="")
+    refused(dflash("up", at=deployment), ExitCode.USAGE, "MODEL_HOST_PATH")
 
 
 def test_an_empty_key(deployment: Path) -> None:

@@ -79,11 +79,31 @@ def test_without_a_drafter_its_weights_are_not_mounted(tmp_path: Path) -> None:
 
 def test_variables_of_the_engine_reach_the_container(tmp_path: Path) -> None:
     deployment, _ = made(tmp_path, LAPTOP)
-    plan = plan_deployment(LAPTOP, Choice(edited={**deployment.values, "NCCL_DEBUG": "INFO"}), load_catalog())
+    with deployment.env_file.open("a") as env:
+        env.write("NCCL_DEBUG=INFO\n")
+    deployment = Deployment.existing(tmp_path)
+    plan = plan_deployment(LAPTOP, Choice(edited=deployment.values), load_catalog())
     environment = yaml.safe_load(compose_text(deployment, plan))["services"]["vllm"]["environment"]
     assert environment["NCCL_DEBUG"] == "${NCCL_DEBUG:-}"
     assert environment["VLLM_CPU_KVCACHE_SPACE"] == "${VLLM_CPU_KVCACHE_SPACE:-}"
     assert not {"VLLM_API_KEY", "HF_TOKEN"} & set(environment)
+
+
+def test_an_env_from_elsewhere_is_completed_by_the_plan(tmp_path: Path) -> None:
+    # the .env of the model card, for its own image
+    (tmp_path / ".env").write_text(
+        "HF_TOKEN=hf_your_token_here\nVLLM_API_KEY=0123456789abcdef\nMODEL_HOST_PATH=~/models/target\n"
+        "DFLASH_DRAFTER=z-lab/Qwen3.5-27B-DFlash\nDFLASH_NUM_SPEC_TOKENS=15\nMAX_MODEL_LEN=65536\nMAX_NUM_SEQS=4\n"
+        "GPU_MEMORY_UTILIZATION=0.85\nMAX_NUM_BATCHED_TOKENS=65536\n"
+    )
+    deployment = Deployment.existing(tmp_path)
+    plan = plan_deployment(SPARK, Choice(edited=deployment.values), load_catalog())
+    service = yaml.safe_load(compose_text(deployment, plan))["services"]["vllm"]
+    drafter = next(volume for volume in service["volumes"] if volume["target"] == "/models/drafter")
+    assert drafter["source"] == f"${{DRAFTER_HOST_PATH:-{Path.home()}/models/Qwen3.5-27B-DFlash}}"
+    assert service["image"].startswith("${DFLASH_IMAGE:-dflash-deploy/vllm:0.33.0-")
+    assert service["environment"]["MAX_NUM_SEQS"] == "${MAX_NUM_SEQS:-}"
+    assert service["ports"] == ["${DFLASH_BIND:-127.0.0.1}:${DFLASH_PORT:-8000}:8000"]
 
 
 def test_two_directories_of_one_name_are_two_projects(tmp_path: Path) -> None:

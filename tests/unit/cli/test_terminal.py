@@ -1,0 +1,58 @@
+"""On a real terminal, and where there is none."""
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from dflash_deploy.errors import ExitCode
+from tests.support.cli import dflash
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def on_terminal(*args: str, at: Path, environment: Mapping[str, str] | None = None) -> tuple[str, int]:
+    """Output and exit code of the command on a terminal of 100 columns."""
+    variables = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR", "TERM"}}
+    output, code = pexpect.run(
+        f"{sys.executable} -m dflash_deploy {' '.join(args)}",
+        cwd=str(at),
+        env={**variables, "TERM": "xterm-256color", "COLUMNS": "100", **(environment or {})},
+        withexitstatus=True,
+        encoding="utf-8",
+    )
+    return output, code
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Path:
+    dflash("init", "--profile", "cpu", at=tmp_path).succeeded()
+    return tmp_path
+
+
+def test_a_terminal_gets_colour(deployment: Path) -> None:
+    output, code = on_terminal("plan", at=deployment)
+    assert code == ExitCode.DONE
+    assert COLOUR.search(output)
+
+
+@pytest.mark.parametrize("plain", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_unless_it_does_not_want_any(deployment: Path, plain: Mapping[str, str]) -> None:
+    output, _ = on_terminal("plan", at=deployment, environment=plain)
+    assert "\x1b[3" not in output
+
+
+def test_a_setting_stands_whole_on_its_line(deployment: Path) -> None:
+    output, _ = on_terminal("plan", at=deployment, environment={"NO_COLOR": "1", "COLUMNS": "40"})
+    path = next(line for line in (deployment / ".env").read_text().splitlines() if line.startswith("MODEL_HOST_PATH="))
+    assert path in COLOUR.sub("", output)
+
+
+def test_nothing_is_asked_for(deployment: Path) -> None:
+    # a prompt would wait for ever in a script
+    ran = dflash("init", at=deployment, timeout=60)
+    assert ran.code is ExitCode.USAGE
