@@ -30,7 +30,7 @@ NEVER_EMPTY = frozenset(
         "DFLASH_BASE_IMAGE",
     }
 )
-"""Settings of this tool: an empty one stands for the planned value; one of the engine leaves the choice to the engine."""
+"""Settings of this tool: an empty one stands for the planned value. One of the engine leaves the choice to it."""
 
 
 @dataclass(frozen=True)

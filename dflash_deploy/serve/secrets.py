@@ -15,6 +15,9 @@ from dflash_deploy.serve.refusal import Refused
 SECRET_NAMES = ("VLLM_API_KEY", "HF_TOKEN")
 """The variables that never appear in an argument list, a container's configuration or a log."""
 
+_ENGINE = ("VLLM_API_KEY",)
+"""What the engine gets to know. A token for the hub is for downloading, which is not its business."""
+
 SECRETS_FILE = "DFLASH_SECRETS_FILE"
 """Names the file that holds them."""
 
@@ -24,13 +27,13 @@ _LINE = re.compile(
 
 
 def read_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """The secrets that the file named by DFLASH_SECRETS_FILE holds, empty ones left out.
+    """The engine's secrets that the file named by DFLASH_SECRETS_FILE holds, empty ones left out.
 
     Without that variable, those of the environment. Raises Refused where the file cannot be read.
     """
     path = environment.get(SECRETS_FILE)
     if not path:
-        return {name: environment[name] for name in SECRET_NAMES if environment.get(name)}
+        return {name: environment[name] for name in _ENGINE if environment.get(name)}
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as problem:
@@ -39,4 +42,4 @@ def read_secrets(environment: Mapping[str, str]) -> dict[str, str]:
             hint="the container must run as the owner of .env: run `dflash-deploy up` again",
         ) from None
     found = (match for match in map(_LINE.match, lines) if match)
-    return {match["name"]: match["value"] for match in found if match["name"] in SECRET_NAMES and match["value"]}
+    return {match["name"]: match["value"] for match in found if match["name"] in _ENGINE and match["value"]}

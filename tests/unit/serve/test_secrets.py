@@ -23,7 +23,7 @@ def test_the_file_is_read_as_python_dotenv_reads_it(
     path = tmp_path_factory.mktemp("env") / ".env"
     path.write_text(text)
     said = dotenv_values(stream=io.StringIO(text))
-    assert read_secrets({SECRETS_FILE: str(path)}) == {name: said[name] for name in ("VLLM_API_KEY", "HF_TOKEN")}
+    assert read_secrets({SECRETS_FILE: str(path)}) == {"VLLM_API_KEY": said["VLLM_API_KEY"]}
 
 
 @pytest.mark.parametrize("line", ["VLLM_API_KEY='abc'", 'VLLM_API_KEY="abc"', " VLLM_API_KEY = abc  # mine"])
@@ -32,8 +32,8 @@ def test_hand_written_forms_are_read(tmp_path: Path, line: str) -> None:
     assert read_secrets({SECRETS_FILE: str(tmp_path / ".env")}) == {"VLLM_API_KEY": "abc"}
 
 
-def test_nothing_but_secrets_is_taken_from_the_file(tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text("MODEL_HOST_PATH=/x\nVLLM_API_KEY=abc\n")
+def test_nothing_but_the_key_is_taken_from_the_file(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("MODEL_HOST_PATH=/x\nVLLM_API_KEY=abc\nHF_TOKEN=hf_abc\n")
     assert set(read_secrets({SECRETS_FILE: str(tmp_path / ".env")})) == {"VLLM_API_KEY"}
 
 
