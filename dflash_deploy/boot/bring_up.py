@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,6 +15,9 @@ from dflash_deploy.plan.command import drafter_host_path, engine_command, engine
 from dflash_deploy.project import Deployment
 from dflash_deploy.runtime import Runtime
 from dflash_deploy.weights import check_weights
+
+KEY = re.compile(r"[A-Za-z0-9_-]{16,}")
+"""What a key may look like: written down, it means the same to Compose, python-dotenv and `serve`."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,9 @@ def bring_up(
         try:
             answer = waiting.until_ready()
         except EngineNotReady:
-            runtime.halt()
+            # one that ran before this command, with the same settings, is not this command's to stop
+            if changed:
+                runtime.halt()
             raise
         return Ready(endpoint.url, endpoint.model, runtime.name, changed, waiting.elapsed, answer)
 
@@ -63,24 +69,36 @@ def bring_up(
 def preflight(deployment: Deployment, plan: Plan, runtime: Runtime) -> None:
     """All that can be known to go wrong before starting; raises the first PreflightRefused or SettingsRefused."""
     engine_command(plan)
-    if not deployment.key:
-        raise SettingsRefused(
-            ".env: VLLM_API_KEY is empty, and the endpoint would be open to everybody",
-            hint="`dflash-deploy init --force` writes a fresh key",
-        )
+    _check_key(deployment)
     for finding in plan.errors:
         raise PreflightRefused(finding.message, hint=finding.fix)
     runtime.preflight()
     target, drafter = plan.values["MODEL_HOST_PATH"], drafter_host_path(plan.values)
-    check_weights(deployment.path(target), role="target", setting="MODEL_HOST_PATH")
+    mounted = plan.runtime == "compose"
+    check_weights(deployment.path(target), role="target", setting="MODEL_HOST_PATH", mounted=mounted)
     if plan.drafting:
-        check_weights(deployment.path(drafter), role="drafter", setting="DRAFTER_HOST_PATH")
+        check_weights(deployment.path(drafter), role="drafter", setting="DRAFTER_HOST_PATH", mounted=mounted)
     _check_port(plan, runtime)
+
+
+def _check_key(deployment: Deployment) -> None:
+    """The key is there, every reader of `.env` finds the same one, and nobody else can read it."""
+    if not KEY.fullmatch(deployment.key.reveal()):
+        raise SettingsRefused(
+            ".env: VLLM_API_KEY must have 16 characters or more, of letters, digits, - and _",
+            hint="make one: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'",
+        )
+    if not deployment.is_private():
+        raise PreflightRefused(
+            f"{deployment.env_file} holds the key and can be read by others", hint=f"chmod 600 {deployment.env_file}"
+        )
 
 
 def _check_port(plan: Plan, runtime: Runtime) -> None:
     host, port = plan.values["DFLASH_BIND"], int(plan.values["DFLASH_PORT"])
-    if not runtime.state().alive and listener_on(host, port):
+    state = runtime.state()
+    ours = state.alive and state.address == f"{host}:{port}"
+    if not ours and listener_on(host, port):
         raise PortTaken(
             f"something else already listens on {host}:{port}",
             hint="set another DFLASH_PORT in .env, or see who it is: `ss -ltnp`",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -29,6 +30,9 @@ class Progress:
     elapsed: float
     last_line: str
 
+
+_STATISTICS = re.compile(r"Engine \d+: Avg prompt throughput")
+"""What vLLM writes every ten seconds, even while a request hangs."""
 
 Show = Callable[[Progress], None]
 
@@ -73,9 +77,9 @@ class Waiting:
         page = self._runtime.read_log(self._cursor)
         self._cursor = page.cursor
         lines = [line for line in page.lines if line.strip()]
-        if lines:
+        self._tail.extend(lines)
+        if any(not _STATISTICS.search(line) for line in lines):
             self._last_sign = time.monotonic()
-            self._tail.extend(lines)
         phase = phase_after(lines, self._progress.phase)
         last_line = message_of(lines[-1]) if lines else self._progress.last_line
         self._progress = Progress(phase, self.elapsed, last_line)
@@ -88,7 +92,7 @@ class Waiting:
             return self._endpoint.chat(self._question, max_tokens=16)
         except EndpointError as problem:
             refused = problem.status is not None and problem.status < 500
-            self._failed_answers += problem.status is not None
+            self._failed_answers += 1
             if refused or self._failed_answers >= FAILED_ANSWERS:
                 raise EngineStalled(
                     f"the engine listens but does not generate: {problem}",
@@ -100,11 +104,12 @@ class Waiting:
             return None
 
     def _died(self, state: EngineState) -> EngineDied:
-        how = "is gone" if state.phase == "absent" else f"ended with code {state.exit_code}"
+        code = "" if state.exit_code is None else f" with code {state.exit_code}"
+        how = "is gone" if state.phase == "absent" else f"ended{code}"
         if state.out_of_memory:
             how = "was killed for want of memory"
         elif state.restarts:
-            how = f"ended and was restarted {state.restarts} times (code {state.exit_code})"
+            how = f"ended{code} and was restarted {state.restarts} times"
         return EngineDied(
             f"the engine {how} after {self._progress.elapsed:.0f} s, while {self._progress.phase}",
             hint="the last lines of its log stand above; `dflash-deploy logs` shows all of it",

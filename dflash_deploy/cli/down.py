@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dflash_deploy.cli.planned import plan_of
+from dflash_deploy.cli.planned import plan_to_stop
 from dflash_deploy.cli.report import HERE, Directory, Json, Report, note, verb
 
 
@@ -12,8 +12,8 @@ def down(directory: Directory = HERE, as_json: Json = False) -> Report:
     from dflash_deploy.project import Deployment, hold
     from dflash_deploy.runtime import runtime_for
 
-    deployment = Deployment.existing(directory)
-    runtime = runtime_for(deployment, plan_of(deployment))
+    deployment = Deployment.existing(directory, check=False)
+    runtime = runtime_for(deployment, plan_to_stop(deployment))
     with hold(deployment, "down"):
         note("stopping the engine")
         stopped = runtime.down()

@@ -29,6 +29,7 @@ def init(
     """Write .env (with a fresh key) and compose.yaml for this machine."""
     from dflash_deploy.plan import Choice
     from dflash_deploy.project import Deployment, hold
+    from dflash_deploy.project.dotenv import fill_template
     from dflash_deploy.project.render import create
 
     deployment = Deployment(directory)
@@ -38,9 +39,15 @@ def init(
             hint="edit its .env and run `dflash-deploy up`, or write it anew with --force",
         )
     plan = make_plan(Choice(profile, pair, runtime, host, port, models_dir))
-    directory.mkdir(parents=True, exist_ok=True)
-    with hold(deployment, "init"):
-        create(deployment, plan)
+    # refused here, before there is a directory, if a value cannot be written down
+    fill_template(plan.values)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with hold(deployment, "init"):
+            create(deployment, plan)
+    except OSError as problem:
+        said = f"{deployment.directory} cannot be written: {problem.strerror}"
+        raise BadInput(said, hint="choose another directory with --dir") from None
     data = {
         "directory": str(deployment.directory),
         "profile": plan.profile.name,

@@ -6,14 +6,14 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ParamSpec
 
 import typer
 
-from dflash_deploy.errors import DeployError, ExitCode
+from dflash_deploy.errors import DeployError, ExitCode, Interrupted
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -51,17 +51,21 @@ def verb(command: Callable[P, Report]) -> Callable[P, None]:
         except DeployError as error:
             report = Report(failure=error)
         except KeyboardInterrupt:
-            print("interrupted; the same command goes on from here", file=sys.stderr)
-            raise typer.Exit(ExitCode.INTERRUPTED) from None
+            report = Report(failure=Interrupted())
+        except BrokenPipeError:
+            # whoever read the output has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(ExitCode.DONE) from None
         except Exception as problem:  # the last line of defence: nobody should meet a traceback
             if os.environ.get("DFLASH_DEBUG"):
                 raise
             report = Report(failure=_unexpected(problem))
         redact = _redactor(kwargs.get("directory"))
         if as_json:
-            sys.stdout.write(redact(_document(command.__name__, report)) + "\n")
+            sys.stdout.write(_document(command.__name__, report, redact) + "\n")
         else:
-            _print(report, redact)
+            _show(report.shown, redact)
+        _explain(report, redact)
         raise typer.Exit(report.failure.exit_code if report.failure else ExitCode.DONE)
 
     return run
@@ -71,7 +75,7 @@ def console(*, stderr: bool = False) -> Console:
     """A console that is plain where nobody looks: in a pipe, with NO_COLOR, on a dumb terminal."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, emoji=False)
 
 
 def note(text: str) -> None:
@@ -94,11 +98,11 @@ def _redactor(directory: object) -> Redactor:
     deployment = Deployment(directory if isinstance(directory, Path) else HERE)
     try:
         return deployment.redact
-    except (OSError, UnicodeDecodeError):
+    except (OSError, DeployError):
         return Redactor()
 
 
-def _document(command: str, report: Report) -> str:
+def _document(command: str, report: Report, redact: Redactor) -> str:
     failure = report.failure
     error = failure and {"code": int(failure.exit_code), "message": failure.message, "hint": failure.hint}
     document = {
@@ -109,16 +113,31 @@ def _document(command: str, report: Report) -> str:
         "findings": [asdict(finding) for finding in report.findings],
         "error": error,
     }
-    return json.dumps(document, indent=2, ensure_ascii=False)
+    # before it is written down: JSON writes some characters differently, and a secret with one would not be found
+    return json.dumps(_redacted(document, redact), indent=2, ensure_ascii=False)
 
 
-def _print(report: Report, redact: Redactor) -> None:
-    out, err = console(), console(stderr=True)
-    for item in report.shown:
-        if isinstance(item, str):
-            out.print(redact(item), markup=False)
-        else:
-            out.print(item)
+def _redacted(node: object, redact: Redactor) -> object:
+    """The same data, every text in it without secrets."""
+    if isinstance(node, Mapping):
+        return {key: _redacted(value, redact) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [_redacted(value, redact) for value in node]
+    return redact(node) if isinstance(node, str) else node
+
+
+def _show(items: Iterable[RenderableType], redact: Redactor) -> None:
+    """What people asked for, on standard output."""
+    out = console()
+    for item in items:
+        with out.capture() as drawn:
+            out.print(item, markup=False)
+        sys.stdout.write(redact(drawn.get()))
+
+
+def _explain(report: Report, redact: Redactor) -> None:
+    """Findings and the error, on standard error, where they do not disturb a program that reads the output."""
+    err = console(stderr=True)
     for finding in report.findings:
         err.print(redact(f"{finding.severity}: {finding.message}"), markup=False, style=_STYLES[finding.severity])
         err.print(redact(f"  {finding.fix}"), markup=False)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -81,7 +82,9 @@ class Endpoint:
 
     def models(self) -> list[str]:
         """The names under which models are served."""
-        return [entry["id"] for entry in _json(self._send("GET", "/v1/models"))["data"]]
+        said = _json(self._send("GET", "/v1/models"))
+        with _expected_shape("GET /v1/models"):
+            return [entry["id"] for entry in said["data"]]
 
     def chat(self, content: str | Sequence[Mapping[str, object]], *, max_tokens: int, **options: object) -> Answer:
         """Ask one question, greedily, with thinking off where the template knows it; further fields in `options`."""
@@ -91,14 +94,15 @@ class Endpoint:
         """Send the body of a chat completion as it is."""
         started = time.monotonic()
         said = _json(self._send("POST", "/v1/chat/completions", body))
-        choice = said["choices"][0]
-        return Answer(
-            text=choice["message"]["content"] or "",
-            finish_reason=choice["finish_reason"],
-            completion_tokens=said["usage"]["completion_tokens"],
-            seconds=time.monotonic() - started,
-            logprobs=choice.get("logprobs"),
-        )
+        with _expected_shape("POST /v1/chat/completions"):
+            choice = said["choices"][0]
+            return Answer(
+                text=choice["message"]["content"] or "",
+                finish_reason=choice["finish_reason"],
+                completion_tokens=said["usage"]["completion_tokens"],
+                seconds=time.monotonic() - started,
+                logprobs=choice.get("logprobs"),
+            )
 
     def stream(self, content: str, *, max_tokens: int, **options: object) -> Answer:
         """Ask one question and take the answer in pieces, as they are made."""
@@ -106,7 +110,10 @@ class Endpoint:
         asked |= {"stream": True, "stream_options": {"include_usage": True}}
         started, first, pieces, finish, tokens = time.monotonic(), None, list[str](), "", 0
         try:
-            with self._client.stream("POST", "/v1/chat/completions", json=asked) as response:
+            with (
+                self._client.stream("POST", "/v1/chat/completions", json=asked) as response,
+                _expected_shape("the stream"),
+            ):
                 if response.is_error:
                     response.read()
                     raise _refusal(response)
@@ -168,7 +175,20 @@ def _events(response: httpx.Response) -> Any:
     for line in response.iter_lines():
         data = line.removeprefix("data:").strip()
         if line.startswith("data:") and data != "[DONE]":
-            yield json.loads(data)
+            event = json.loads(data)
+            if "error" in event:
+                # an engine that dies in the middle can no longer change the status
+                raise EndpointError(f"the stream ended in an error: {event['error']}")
+            yield event
+
+
+@contextmanager
+def _expected_shape(source: str) -> Iterator[None]:
+    """An answer that is not what the API promises is an EndpointError, whatever is missing in it."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as problem:
+        raise EndpointError(f"{source} brought something unexpected: {type(problem).__name__}: {problem}") from None
 
 
 def _json(response: httpx.Response) -> Any:

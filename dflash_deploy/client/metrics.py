@@ -23,12 +23,15 @@ class SpecCounters:
     accepted_by_position: tuple[int, ...] = ()
 
     def __sub__(self, earlier: SpecCounters) -> SpecCounters:
-        before = earlier.accepted_by_position or (0,) * len(self.accepted_by_position)
+        if earlier.drafts > self.drafts or len(earlier.accepted_by_position) != len(self.accepted_by_position):
+            # the first reading after a start has no positions yet; after a restart all begins at zero again
+            earlier = SpecCounters(accepted_by_position=(0,) * len(self.accepted_by_position))
+        positions = zip(self.accepted_by_position, earlier.accepted_by_position, strict=True)
         return SpecCounters(
             self.drafts - earlier.drafts,
             self.draft_tokens - earlier.draft_tokens,
             self.accepted_tokens - earlier.accepted_tokens,
-            tuple(now - then for now, then in zip(self.accepted_by_position, before, strict=True)),
+            tuple(now - then for now, then in positions),
         )
 
     @property

@@ -60,15 +60,18 @@ def engine_environment(values: Mapping[str, str], runtime: RuntimeName) -> dict[
         }
     else:
         places = {
-            "MODEL_PATH": _at_home(values.get("MODEL_HOST_PATH", "")),
-            "DRAFTER_PATH": _at_home(drafter_host_path(values)),
+            "MODEL_PATH": _written(values.get("MODEL_HOST_PATH", "")),
+            "DRAFTER_PATH": _written(drafter_host_path(values)),
         }
     return environment | places
 
 
-def _at_home(path: str) -> str:
-    """`~` is the home directory, as it is to Compose."""
-    return str(Path(path).expanduser()) if path else ""
+def in_home(path: Path) -> Path:
+    """`~` is the home directory, as it is to Compose. Raises SettingsRefused where there is none of that name."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise SettingsRefused(f"{path} names no home directory", hint="write the path from the root on") from None
 
 
 def check_values(values: Mapping[str, str]) -> None:
@@ -79,6 +82,10 @@ def check_values(values: Mapping[str, str]) -> None:
         read_settings(engine_environment(values, "native"))
 
 
+def _written(path: str) -> str:
+    return str(in_home(Path(path))) if path else ""
+
+
 def engine_command(plan: Plan) -> list[str]:
     """The exact argument list of the engine, `vllm` first.
 
@@ -86,7 +93,7 @@ def engine_command(plan: Plan) -> list[str]:
     """
     with _refusals_of_env():
         settings = read_settings(engine_environment(plan.values, plan.runtime))
-        return ["vllm", *engine_arguments(settings, version=plan.engine.version, cpu=plan.engine.cpu)]
+        return ["vllm", *engine_arguments(settings, version=plan.engine_version, cpu=plan.engine.cpu)]
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dflash_deploy.assets import asset, build_digest
@@ -14,10 +14,11 @@ from dflash_deploy.catalog.settings import setting_names
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.choose import choose_profile, choose_runtime
-from dflash_deploy.plan.command import check_values
+from dflash_deploy.plan.command import check_values, in_home
 from dflash_deploy.plan.result import Plan, RuntimeName, Setting
 from dflash_deploy.plan.rules import judge
 from dflash_deploy.serve.secrets import SECRET_NAMES
+from dflash_deploy.serve.settings import OFF
 
 NEVER_EMPTY = frozenset(
     {
@@ -42,7 +43,7 @@ class Choice:
     runtime: RuntimeName | None = None
     host: str | None = None
     port: int | None = None
-    models_dir: Path = field(default_factory=lambda: Path.home() / "models")
+    models_dir: Path = Path("~/models")
     edited: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -67,10 +68,12 @@ def plan_deployment(facts: HostFacts, choice: Choice, catalog: Catalog) -> Plan:
             *_chosen(profile.settings, f"profile {profile.name}"),
         )
     }
-    settings = tuple(_settled(proposed, choice.edited))
-    plan = Plan(profile, pair, engine, runtime, settings, ())
+    settings = tuple(_settled(proposed, _with_drafter_path(choice.edited, choice.models_dir)))
+    installed = facts.native_engine if runtime == "native" else None
+    version = installed.version if installed else engine.version
+    plan = Plan(profile, pair, engine, version, runtime, settings, ())
     check_values(plan.values)
-    return Plan(profile, pair, engine, runtime, settings, tuple(judge(plan, facts)))
+    return replace(plan, findings=tuple(judge(plan, facts)))
 
 
 def _profile(facts: HostFacts, choice: Choice, catalog: Catalog) -> Profile:
@@ -123,7 +126,7 @@ def _directory(weights: Weights, models_dir: Path) -> str:
     if weights.bundled is not None:
         return str(asset(weights.bundled))
     assert weights.repo is not None  # noqa: S101 - the catalog's schema test holds it
-    return str(models_dir.expanduser().absolute() / weights.repo.rsplit("/", 1)[-1])
+    return str(in_home(models_dir).absolute() / weights.repo.rsplit("/", 1)[-1])
 
 
 def _image(engine: EngineRelease) -> Iterator[Setting]:
@@ -138,6 +141,16 @@ def _image(engine: EngineRelease) -> Iterator[Setting]:
 def _chosen(choices: Mapping[str, CatalogChoice], origin: str) -> Iterator[Setting]:
     for name, chosen in choices.items():
         yield Setting(name, str(chosen.value), origin, chosen.reason)
+
+
+def _with_drafter_path(edited: Mapping[str, str], models_dir: Path) -> Mapping[str, str]:
+    """`.env` with the directory of the drafter it names, where it names one without saying where its weights lie."""
+    drafter = edited.get("DFLASH_DRAFTER", "")
+    if edited.get("DRAFTER_HOST_PATH") or drafter.lower() in OFF:
+        return edited
+    is_path = drafter.startswith(("/", "~", "."))
+    path = drafter if is_path else str(in_home(models_dir).absolute() / drafter.rsplit("/", 1)[-1])
+    return {**edited, "DRAFTER_HOST_PATH": path}
 
 
 def _settled(proposed: Mapping[str, Setting], edited: Mapping[str, str]) -> Iterator[Setting]:

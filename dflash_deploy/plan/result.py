@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
+from dflash_deploy.serve.settings import OFF
 
 Severity = Literal["error", "warning", "note"]
 RuntimeName = Literal["compose", "native"]
@@ -35,11 +36,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Plan:
-    """All decisions for one deployment. Secrets are no part of it."""
+    """All decisions for one deployment. Secrets are no part of it.
+
+    `engine_version` is the installed one where the native runtime will start that, else the release's.
+    """
 
     profile: Profile
     pair: ModelPair
     engine: EngineRelease
+    engine_version: str
     runtime: RuntimeName
     settings: tuple[Setting, ...]
     findings: tuple[Finding, ...]
@@ -52,7 +57,7 @@ class Plan:
     @property
     def drafting(self) -> bool:
         """Whether a drafter is used."""
-        return self.values["DFLASH_DRAFTER"].lower() not in {"", "off", "none"}
+        return self.values["DFLASH_DRAFTER"].lower() not in OFF
 
     @property
     def errors(self) -> tuple[Finding, ...]:

@@ -9,6 +9,8 @@ from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.choose import fits
 from dflash_deploy.plan.result import Finding, Plan
 
+UNIFIED_MOST = 0.88
+
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 Rule = Callable[[Plan, HostFacts], Finding | None]
@@ -50,7 +52,7 @@ def target_needs_loader(plan: Plan, facts: HostFacts) -> Finding | None:
         "target-needs-loader",
         "error",
         f"vLLM {plan.engine.version} refuses {plan.pair.target.repo}: it has no loader for {', '.join(missing)}",
-        "choose another target of the same drafter: dflash-deploy init --pair qwen3.5-27b-fp8",
+        f"choose another target: dflash-deploy init --force --profile {plan.profile.name} --pair qwen3.5-27b-fp8",
         "the list of ModelOpt algorithms in vLLM 0.33.0",
     )
 
@@ -101,6 +103,34 @@ def open_to_the_network(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+def unified_memory_overcommitted(plan: Plan, facts: HostFacts) -> Finding | None:
+    """On unified memory the share counts what the system needs too."""
+    share = plan.values.get("GPU_MEMORY_UTILIZATION", "")
+    if not plan.profile.unified_memory or not share or float(share) <= UNIFIED_MOST:
+        return None
+    return Finding(
+        "unified-memory-overcommitted",
+        "error",
+        f"GPU_MEMORY_UTILIZATION={share} leaves the system too little of the memory it shares with the GPU",
+        f"set GPU_MEMORY_UTILIZATION={UNIFIED_MOST} or less",
+        "AEON-7/Qwen3.6-27B AGENTS.md: never above 0.88 on a DGX Spark",
+    )
+
+
+def base_image_unseen(plan: Plan, facts: HostFacts) -> Finding | None:
+    """A tag that follows the engine's naming, and that nobody here has pulled."""
+    if plan.runtime == "native" or plan.engine.base_image_seen:
+        return None
+    if plan.values["DFLASH_BASE_IMAGE"] != plan.engine.base_image:
+        return None
+    return Finding(
+        "base-image-unseen",
+        "note",
+        f"the base image {plan.engine.base_image} is named as vLLM names its images; this project has not pulled it",
+        "if it cannot be pulled, name another release in DFLASH_BASE_IMAGE",
+    )
+
+
 def bind_is_no_address(plan: Plan, facts: HostFacts) -> Finding | None:
     """Docker publishes on addresses, and Compose's short syntax has no place for an IPv6 one."""
     host = plan.values["DFLASH_BIND"]
@@ -135,6 +165,8 @@ RULES: tuple[Rule, ...] = (
     target_needs_loader,
     draft_tokens_exceed_block,
     budget_too_small,
+    unified_memory_overcommitted,
+    base_image_unseen,
     bind_is_no_address,
     open_to_the_network,
     safety_notice,

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from dflash_deploy.errors import NoDeployment
+from dflash_deploy.errors import NoDeployment, SettingsRefused
+from dflash_deploy.plan.command import in_home
 from dflash_deploy.project import dotenv
 from dflash_deploy.project.files import PRIVATE, write_atomically
 from dflash_deploy.redact import Redactor, Secret
@@ -55,20 +56,24 @@ class Deployment:
 
     def path(self, written: str) -> Path:
         """A path of `.env` as Compose and the engine take it: `~` is the home directory, the rest starts here."""
-        return self.directory / Path(written).expanduser()
+        return self.directory / in_home(Path(written))
 
     def make_state(self) -> Path:
         """Create `.dflash/` for its owner alone, where it is not there yet, and return it."""
         self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         return self.state
 
+    def is_private(self) -> bool:
+        """Whether `.env` can be read by its owner alone."""
+        return self.env_file.stat().st_mode & 0o077 == 0
+
     def exists(self) -> bool:
         """Whether there is a deployment here."""
         return self.env_file.is_file()
 
     @classmethod
-    def existing(cls, directory: Path) -> Deployment:
-        """The deployment in a directory, its `.env` checked.
+    def existing(cls, directory: Path, *, check: bool = True) -> Deployment:
+        """The deployment in a directory, its keys checked unless it is only to be stopped or read.
 
         Raises NoDeployment where there is none, SettingsRefused where `.env` has a key that means nothing.
         """
@@ -77,7 +82,8 @@ class Deployment:
             raise NoDeployment(
                 f"there is no deployment in {deployment.directory}", hint="run `dflash-deploy init` there first"
             )
-        dotenv.check_keys(deployment._lines)
+        if check:
+            dotenv.check_keys(deployment._lines)
         return deployment
 
     def write_env(self, values: Mapping[str, str]) -> None:
@@ -87,7 +93,14 @@ class Deployment:
 
     @cached_property
     def _lines(self) -> Mapping[str, str]:
-        return dotenv.parse(self.env_file.read_text(encoding="utf-8"))
+        try:
+            return dotenv.parse(self.env_file.read_text(encoding="utf-8"))
+        except PermissionError:
+            raise SettingsRefused(
+                f"{self.env_file} cannot be read by this user", hint="run the command as the owner of the file"
+            ) from None
+        except UnicodeDecodeError:
+            raise SettingsRefused(f"{self.env_file} is not UTF-8 text", hint="save it as UTF-8") from None
 
     @property
     def values(self) -> Mapping[str, str]:

@@ -19,6 +19,8 @@ from dflash_deploy.plan.command import passed_on
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,=~-]*\Z")
 
+_LIKE_A_SECRET = re.compile(r"_(TOKEN|KEY|SECRET|PASSWORD)\Z")
+
 NEARLY = 0.85
 """Likeness from which an unknown key is taken for a slip of a known one, even where the engine might read it."""
 
@@ -63,6 +65,11 @@ def check_keys(names: Iterable[str]) -> None:
             continue
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
         sure = bool(near) and difflib.SequenceMatcher(None, name, near[0]).ratio() >= NEARLY
+        if _LIKE_A_SECRET.search(name) and not sure:
+            raise SettingsRefused(
+                f".env: {name} looks like a secret, and would be handed to the engine in the open",
+                hint="VLLM_API_KEY and HF_TOKEN are the secrets that are kept",
+            )
         if passed_on(name) and not sure:
             continue
         hint = f"did you mean {near[0]}? " if near else ""

@@ -39,7 +39,9 @@ def create(deployment: Deployment, plan: Plan) -> None:
     secrets = deployment.secrets if existed else {}
     key = secrets.get("VLLM_API_KEY") or generate_key()
     token = secrets.get("HF_TOKEN") or Secret("")
-    deployment.write_env({**plan.values, "VLLM_API_KEY": key.reveal(), "HF_TOKEN": token.reveal()})
+    # the image stays open: it is that of the installed release, until a person names one
+    values = {**plan.values, "DFLASH_IMAGE": "", "VLLM_API_KEY": key.reveal(), "HF_TOKEN": token.reveal()}
+    deployment.write_env(values)
     try:
         render(Deployment(deployment.directory), plan)
     except BaseException:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -57,9 +57,12 @@ def compose_command(deployment: Deployment, *verb: str) -> list[str]:
     ]
 
 
-def compose_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment without settings: to Compose an exported variable counts more than `.env`."""
-    return {name: value for name, value in environment.items() if name not in setting_names()}
+def compose_environment(environment: Mapping[str, str], written: Collection[str]) -> dict[str, str]:
+    """This process's environment without settings and all else that `.env` holds (`written`).
+
+    To Compose an exported variable counts more than the same line of `.env`.
+    """
+    return {name: value for name, value in environment.items() if name not in {*setting_names(), *written}}
 
 
 class ComposeRuntime:
@@ -116,6 +119,7 @@ class ComposeRuntime:
             restarts=container.attrs["RestartCount"],
             out_of_memory=state["OOMKilled"],
             identity=f"{container.short_id} {state['StartedAt']}",
+            address=_published(container.attrs["HostConfig"]["PortBindings"]),
         )
 
     def read_log(self, cursor: str = "") -> LogPage:
@@ -157,7 +161,7 @@ class ComposeRuntime:
             stderr=subprocess.STDOUT,
             text=True,
             cwd=Path(self._deployment.directory),
-            env=compose_environment(os.environ),
+            env=compose_environment(os.environ, self._deployment.values),
         ) as process:
             assert process.stdout is not None  # noqa: S101 - it was asked for above
             for line in process.stdout:
@@ -171,6 +175,14 @@ class ComposeRuntime:
                 hint=_advice("\n".join(tail)),
                 detail="\n".join(tail),
             )
+
+
+def _published(bindings: Mapping[str, list[Mapping[str, str]]] | None) -> str:
+    """HOST:PORT of the first published port."""
+    for ports in (bindings or {}).values():
+        for port in ports:
+            return f"{port['HostIp']}:{port['HostPort']}"
+    return ""
 
 
 def parse_stamped(raw: str) -> list[tuple[str, str]]:

@@ -7,18 +7,21 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.catalog.settings import setting_names
-from dflash_deploy.errors import EngineMissing
+from dflash_deploy.errors import EngineMissing, EngineNotReady
 from dflash_deploy.plan import Plan, engine_environment
 from dflash_deploy.project import Deployment
-from dflash_deploy.project.files import PRIVATE, write_atomically
+from dflash_deploy.project.files import PRIVATE
 from dflash_deploy.runtime.process import ProcessId
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
 from dflash_deploy.serve.engine import installed_engine
 from dflash_deploy.serve.secrets import SECRETS_FILE
+
+SUPERVISOR = "dflash_deploy.runtime.supervisor"
 
 STOP_GRACE = 45.0
 """Seconds the engine gets to end by itself."""
@@ -30,6 +33,7 @@ class _Run:
 
     process: ProcessId
     config: str
+    address: str
 
 
 class NativeRuntime:
@@ -82,9 +86,7 @@ class NativeRuntime:
         if self._log.exists():
             self._log.replace(self._log.with_suffix(".log.1"))
         self._exit_file.unlink(missing_ok=True)
-        process = self._spawn()
-        started = {"pid": process.pid, "started": process.started, "config": config}
-        write_atomically(self._run_file, json.dumps(started), mode=PRIVATE)
+        self._spawn(config)
         return True
 
     def halt(self) -> None:
@@ -109,16 +111,16 @@ class NativeRuntime:
             return EngineState("absent")
         identity = f"process {run.process.pid}"
         if run.process.alive():
-            return EngineState("running", identity=identity)
+            return EngineState("running", identity=identity, address=run.address)
         try:
             exit_code = int(json.loads(self._exit_file.read_text(encoding="utf-8"))["exit_code"])
         except FileNotFoundError:
             # killed together with its supervisor, or the machine went down
             return EngineState("exited", identity=identity)
-        return EngineState("exited", exit_code=exit_code, out_of_memory=exit_code == -9, identity=identity)
+        return EngineState("exited", exit_code=exit_code, identity=identity)
 
     def read_log(self, cursor: str = "") -> LogPage:
-        """Whole lines after `cursor`, an offset in bytes. The supervisor has redacted them."""
+        """Whole lines after `cursor`, an offset in bytes. The supervisor has redacted what the engine wrote."""
         start = int(cursor or 0)
         try:
             with self._log.open("rb") as file:
@@ -127,7 +129,7 @@ class NativeRuntime:
         except FileNotFoundError:
             return LogPage((), cursor)
         whole = content[: content.rfind(b"\n") + 1]
-        lines = whole.decode("utf-8", "replace").split("\n")[:-1]
+        lines = self._deployment.redact(whole.decode("utf-8", "replace")).split("\n")[:-1]
         # of a line that was written over, as progress bars do, the last state counts
         return LogPage(tuple(line.rstrip("\r").rpartition("\r")[2] for line in lines), str(start + len(whole)))
 
@@ -135,7 +137,8 @@ class NativeRuntime:
         """This process's environment with its settings replaced by those of the deployment."""
         inherited = {name: value for name, value in os.environ.items() if name not in setting_names()}
         ours = engine_environment(self._plan.values, "native")
-        return inherited | ours | {SECRETS_FILE: str(self._deployment.env_file)}
+        # what lies in the deployment's directory is not to be imported
+        return inherited | ours | {SECRETS_FILE: str(self._deployment.env_file), "PYTHONSAFEPATH": "1"}
 
     def _config(self) -> str:
         """A fingerprint of all that the engine was started with, so that a change is noticed."""
@@ -144,11 +147,13 @@ class NativeRuntime:
         parts = (sorted(engine_environment(self._plan.values, "native").items()), secrets, engine)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
-    def _spawn(self) -> ProcessId:
+    def _spawn(self, config: str) -> None:
+        """Start the supervisor and wait until it has written down itself: nothing is started that nobody knows of."""
+        address = f"{self._plan.values['DFLASH_BIND']}:{self._plan.values['DFLASH_PORT']}"
         log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)
         with os.fdopen(log) as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "dflash_deploy.runtime.supervisor", str(self._deployment.state)],
+                [sys.executable, "-m", SUPERVISOR, str(self._deployment.state), config, address],
                 env=self._environment(),
                 cwd=self._deployment.directory,
                 stdin=subprocess.DEVNULL,
@@ -158,18 +163,21 @@ class NativeRuntime:
                 # out of reach of the terminal's Ctrl-C, and leader of the group that is ended with it
                 start_new_session=True,
             )
-        identity = ProcessId.of(process.pid)
-        # it outlives this command on purpose; nobody is to warn that it still runs
-        process.returncode = 0
-        if identity is None:
-            raise EngineMissing(
-                "the supervisor ended at once", hint=f"try it: {sys.executable} -m dflash_deploy --help"
-            )
-        return identity
+        try:
+            while (run := self._run()) is None or run.process.pid != process.pid:
+                if process.poll() is not None:
+                    raise EngineNotReady(
+                        f"the engine's supervisor ended with code {process.returncode}",
+                        hint="`dflash-deploy logs` shows what it died of",
+                    )
+                time.sleep(0.02)
+        finally:
+            # it outlives this command on purpose; nobody is to warn that it still runs
+            process.returncode = process.returncode or 0
 
     def _run(self) -> _Run | None:
         try:
             said = json.loads(self._run_file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        return _Run(ProcessId(said["pid"], said["started"]), said["config"])
+        return _Run(ProcessId(said["pid"], said["started"]), said["config"], said["address"])

@@ -14,13 +14,17 @@ Narrate = Callable[[str], None]
 
 @dataclass(frozen=True)
 class EngineState:
-    """What is true of the engine's process now. `restarts` counts those that the runtime made by itself."""
+    """What is true of the engine's process now.
+
+    `restarts` counts those that the runtime made by itself; `address` is HOST:PORT as it was started with.
+    """
 
     phase: Phase
     exit_code: int | None = None
     restarts: int = 0
     out_of_memory: bool = False
     identity: str = ""
+    address: str = ""
 
     @property
     def alive(self) -> bool:

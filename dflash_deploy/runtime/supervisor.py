@@ -1,6 +1,7 @@
-"""`python -m dflash_deploy.runtime.supervisor STATE_DIRECTORY`: runs the engine of a native deployment.
+"""`python -m dflash_deploy.runtime.supervisor STATE_DIRECTORY CONFIG ADDRESS`: runs the engine of a native deployment.
 
-It writes the engine's output, secrets redacted, to engine.log (0600), passes SIGTERM on, and leaves exit.json behind.
+It writes down itself in run.json, the engine's output, secrets redacted, in engine.log, and how it ended in exit.json,
+all of mode 0600; SIGTERM is passed on. CONFIG is a fingerprint of the settings, ADDRESS the HOST:PORT they name.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from types import FrameType
 
 from dflash_deploy.project.files import PRIVATE, write_atomically
 from dflash_deploy.redact import Redactor, Secret
+from dflash_deploy.runtime.process import ProcessId
 from dflash_deploy.serve.secrets import read_secrets
 
 _PR_SET_PDEATHSIG = 1
@@ -53,7 +55,11 @@ def _die_with_parent() -> None:
 
 def main() -> None:
     """Supervise `dflash_deploy.serve` and write down how it ended."""
-    state = Path(sys.argv[1])
+    state, config, address = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    me = ProcessId.of(os.getpid())
+    assert me is not None  # noqa: S101 - this process runs
+    run = {"pid": me.pid, "started": me.started, "config": config, "address": address}
+    write_atomically(state / "run.json", json.dumps(run), mode=PRIVATE)
     exit_code = supervise(state, [sys.executable, "-u", "-m", "dflash_deploy.serve"])
     write_atomically(state / "exit.json", json.dumps({"exit_code": exit_code}), mode=PRIVATE)
 

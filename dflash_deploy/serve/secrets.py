@@ -22,14 +22,15 @@ SECRETS_FILE = "DFLASH_SECRETS_FILE"
 """Names the file that holds them."""
 
 _LINE = re.compile(
-    r"^\s*(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?P<quote>['\"]?)(?P<value>[^'\"#\s]*)(?P=quote)\s*(#.*)?$"
+    r"^\s*(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?P<quote>['\"]?)(?P<value>[^'\"#\s]*)(?P=quote)\s*(#.*)?$"
 )
 
 
 def read_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """The engine's secrets that the file named by DFLASH_SECRETS_FILE holds, empty ones left out.
+    """The engine's secrets that the file named by DFLASH_SECRETS_FILE holds.
 
-    Without that variable, those of the environment. Raises Refused where the file cannot be read.
+    Without that variable, those of the environment. Raises Refused where the file cannot be read, or holds no key: an
+    engine without one is open to everybody.
     """
     path = environment.get(SECRETS_FILE)
     if not path:
@@ -42,4 +43,10 @@ def read_secrets(environment: Mapping[str, str]) -> dict[str, str]:
             hint="the container must run as the owner of .env: run `dflash-deploy up` again",
         ) from None
     found = (match for match in map(_LINE.match, lines) if match)
-    return {match["name"]: match["value"] for match in found if match["name"] in _ENGINE and match["value"]}
+    secrets = {match["name"]: match["value"] for match in found if match["name"] in _ENGINE and match["value"]}
+    if "VLLM_API_KEY" not in secrets:
+        raise Refused(
+            f"{path} holds no VLLM_API_KEY, and the endpoint would be open to everybody",
+            hint="write VLLM_API_KEY=KEY, the key made of letters, digits, - and _",
+        )
+    return secrets

@@ -12,8 +12,28 @@ from dataclasses import dataclass
 
 from dflash_deploy.serve.refusal import Refused
 
-OFF = frozenset({"", "off", "none"})
+OFF = frozenset({"", "off", "none", "false", "no", "0"})
 """Values of DFLASH_DRAFTER that mean plain decoding."""
+
+HAS_A_SETTING = {
+    "--api-key": "VLLM_API_KEY: `ps` shows arguments to everybody",
+    "--hf-token": "HF_TOKEN: `ps` shows arguments to everybody",
+    "--host": "DFLASH_BIND",
+    "--port": "DFLASH_PORT",
+    "--model": "MODEL_HOST_PATH",
+    "--served-model-name": "SERVED_MODEL_NAME",
+    "--speculative-config": "DFLASH_DRAFTER and DFLASH_NUM_SPEC_TOKENS",
+    "-sc": "DFLASH_DRAFTER and DFLASH_NUM_SPEC_TOKENS",
+    "--max-model-len": "MAX_MODEL_LEN",
+    "--max-num-seqs": "MAX_NUM_SEQS",
+    "--max-num-batched-tokens": "MAX_NUM_BATCHED_TOKENS",
+    "--gpu-memory-utilization": "GPU_MEMORY_UTILIZATION",
+    "--kv-cache-dtype": "KV_CACHE_DTYPE",
+    "--attention-backend": "ATTENTION_BACKEND",
+    "--tensor-parallel-size": "TENSOR_PARALLEL_SIZE",
+    "-tp": "TENSOR_PARALLEL_SIZE",
+}
+"""Arguments that EXTRA_ARGS must not hold: the last one wins, unseen by the rules that a plan is held against."""
 
 _TRUE = frozenset({"1", "true", "on", "yes"})
 _FALSE = frozenset({"0", "false", "off", "no"})
@@ -111,11 +131,11 @@ def _port(env: _Reader) -> int:
 
 def _extra_args(env: _Reader) -> tuple[str, ...]:
     words = env.words("EXTRA_ARGS")
-    if any(word.split("=", 1)[0] == "--api-key" for word in words):
-        raise Refused(
-            "EXTRA_ARGS holds --api-key, which `ps` would show to everybody on this machine",
-            hint="set VLLM_API_KEY instead",
-        )
+    for word in words:
+        # vLLM's parser takes --api_key for --api-key
+        flag = word.split("=", 1)[0].replace("_", "-")
+        if flag in HAS_A_SETTING:
+            raise Refused(f"EXTRA_ARGS holds {flag}, which has a setting of its own", hint=f"set {HAS_A_SETTING[flag]}")
     return words
 
 

@@ -13,27 +13,32 @@ POINTER = b"version https://git-lfs"
 """What a file starts with that was cloned without Git LFS: a note of a few lines instead of the weights."""
 
 
-def check_weights(directory: Path, *, role: str, setting: str) -> None:
+def check_weights(directory: Path, *, role: str, setting: str, mounted: bool = False) -> None:
     """Look for config.json and for every weight file.
 
-    `role` (target or drafter) and `setting` (its name in `.env`) go into the message. Raises WeightsMissing.
+    `role` (target or drafter) and `setting` (its name in `.env`) go into the message. `mounted` says that a container
+    will see this directory and nothing beside it. Raises WeightsMissing.
     """
     if not directory.is_dir():
         raise WeightsMissing(
             f"the {role}'s directory {directory} does not exist",
             hint=f"`hf download REPOSITORY --local-dir {directory}` brings it, or set {setting} in .env",
         )
-    for problem in _problems(directory):
+    for problem in _problems(directory, mounted=mounted):
         raise WeightsMissing(
             f"the {role} in {directory} is not whole: {problem}",
-            hint="run the download again; it fetches what is missing",
+            hint=f"`hf download REPOSITORY --local-dir {directory}` fetches what is missing, as real files",
         )
 
 
-def _problems(directory: Path) -> Iterator[str]:
+def _problems(directory: Path, *, mounted: bool) -> Iterator[str]:
     if not (directory / "config.json").is_file():
         yield "config.json is missing"
-    names = _weight_files(directory)
+    try:
+        names = _weight_files(directory)
+    except (ValueError, KeyError, AttributeError):
+        yield f"{INDEX} is damaged"
+        return
     if not names:
         yield "there is no *.safetensors file"
     for name in names:
@@ -44,6 +49,8 @@ def _problems(directory: Path) -> Iterator[str]:
             yield f"{name} is empty"
         elif _starts_with(file, POINTER):
             yield f"{name} is a Git LFS pointer, not the weights"
+        elif mounted and directory.resolve() not in file.resolve().parents:
+            yield f"{name} is a link out of the directory, which leads nowhere in a container"
 
 
 def _weight_files(directory: Path) -> list[str]:

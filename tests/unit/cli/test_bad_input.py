@@ -81,6 +81,53 @@ def test_an_empty_key(deployment: Path) -> None:
     refused(dflash("up", at=deployment), ExitCode.USAGE, "VLLM_API_KEY")
 
 
+@pytest.mark.parametrize("key", ["short", "with a blank in between", "ab#cdefghijklmnopq"])
+def test_a_key_that_readers_of_env_would_not_agree_on(deployment: Path, key: str) -> None:
+    edit_env(deployment, VLLM_API_KEY=f'"{key}"')
+    refused(dflash("up", at=deployment), ExitCode.USAGE, "VLLM_API_KEY must have")
+
+
+def test_an_env_that_others_can_read(deployment: Path) -> None:
+    (deployment / ".env").chmod(0o644)
+    refused(dflash("up", at=deployment), ExitCode.PREFLIGHT, "chmod 600")
+
+
+def test_an_env_that_is_no_text(deployment: Path) -> None:
+    (deployment / ".env").write_bytes(b"MAX_NUM_SEQS=\xff\n")
+    refused(dflash("up", at=deployment), ExitCode.USAGE, "not UTF-8")
+
+
+@pytest.mark.parametrize("name", ["HF_HUB_TOKEN", "NVIDIA_API_KEY", "VLLM_SOME_SECRET"])
+def test_a_secret_that_would_be_handed_over_in_the_open(deployment: Path, name: str) -> None:
+    with (deployment / ".env").open("a") as env:
+        env.write(f"{name}=abcdefghijkl\n")
+    refused(dflash("plan", at=deployment), ExitCode.USAGE, name)
+
+
+def test_a_home_that_nobody_has(deployment: Path) -> None:
+    edit_env(deployment, MODEL_HOST_PATH="~nobody-of-that-name/x")
+    refused(dflash("up", at=deployment), ExitCode.USAGE, "~nobody-of-that-name")
+
+
+def test_a_value_that_cannot_be_written_down_leaves_no_trace(tmp_path: Path) -> None:
+    ran = dflash("init", "--profile", "dgx-spark", "--models-dir", "/tmp/it's", "--dir", "made", at=tmp_path)
+    refused(ran, ExitCode.USAGE, "cannot be written to .env")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refused(dflash("init", "--profile", "cpu", "--dir", "file/below", at=tmp_path), ExitCode.USAGE, "--dir")
+
+
+@pytest.mark.parametrize("verb", ["down", "logs"])
+def test_a_slip_keeps_nobody_from_stopping_or_reading(deployment: Path, verb: str) -> None:
+    with (deployment / ".env").open("a") as env:
+        env.write("MAX_NUM_SEQ=3\n")
+    edit_env(deployment, MODEL_HOST_PATH="")
+    dflash(verb, at=deployment).succeeded()
+
+
 def test_a_port_that_is_taken(deployment: Path) -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))

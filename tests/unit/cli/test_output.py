@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import ExitCode
-from tests.support.cli import dflash
+from tests.support.cli import dflash, edit_env
 
 
 @pytest.fixture
@@ -40,6 +40,21 @@ def test_the_key_is_not_printed(spark: Path, verb: str) -> None:
     for options in ([], ["--json"]):
         ran = dflash(verb, *options, at=spark)
         assert key_of(spark) not in ran.out + ran.err
+
+
+def test_a_key_that_got_into_another_setting_is_redacted(tmp_path: Path) -> None:
+    dflash("init", "--profile", "cpu", at=tmp_path).succeeded()
+    edit_env(tmp_path, EXTRA_ARGS=f"'--x {key_of(tmp_path)}'")
+    for options in ([], ["--json"]):
+        ran = dflash("plan", *options, at=tmp_path).succeeded()
+        assert key_of(tmp_path) not in ran.out + ran.err
+        assert "[redacted]" in ran.out
+
+
+def test_text_is_printed_as_it_is(tmp_path: Path) -> None:
+    dflash("init", "--profile", "cpu", at=tmp_path).succeeded()
+    edit_env(tmp_path, EXTRA_ARGS="'--x a:key:b [bold]'")
+    assert "a:key:b [bold]" in dflash("plan", at=tmp_path).succeeded().out
 
 
 def test_a_pipe_gets_plain_text(spark: Path) -> None:

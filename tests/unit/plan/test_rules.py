@@ -55,6 +55,12 @@ def test_docker_publishes_on_addresses(host: str) -> None:
     assert "bind-is-no-address" not in findings({"DFLASH_BIND": host, "DFLASH_RUNTIME": "native"})
 
 
+def test_unified_memory_is_not_overcommitted() -> None:
+    spark = {"profile": "dgx-spark"}
+    assert findings({"GPU_MEMORY_UTILIZATION": "0.95"}, **spark)["unified-memory-overcommitted"].severity == "error"
+    assert "unified-memory-overcommitted" not in findings({"GPU_MEMORY_UTILIZATION": "0.88"}, **spark)
+
+
 def test_a_profile_for_other_hardware_is_warned_about() -> None:
     made = plan_deployment(LAPTOP, Choice(profile="dgx-spark"), load_catalog())
     assert "hardware-differs" in {finding.id for finding in made.findings}

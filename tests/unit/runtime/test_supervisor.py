@@ -90,10 +90,11 @@ def test_a_number_used_again_is_another_process() -> None:
 
 def test_the_way_an_engine_ended_is_written_down(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "dflash_deploy.runtime.supervisor", str(tmp_path)],
+        [sys.executable, "-m", "dflash_deploy.runtime.supervisor", str(tmp_path), "config", "127.0.0.1:8000"],
         env={"PATH": os.environ["PATH"]},
         check=False,
     )
     assert done.returncode == 0
+    assert json.loads((tmp_path / "run.json").read_text())["address"] == "127.0.0.1:8000"
     # without MODEL_PATH, serve refuses with 3
     assert json.loads((tmp_path / "exit.json").read_text()) == {"exit_code": 3}

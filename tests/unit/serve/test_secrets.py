@@ -26,7 +26,9 @@ def test_the_file_is_read_as_python_dotenv_reads_it(
     assert read_secrets({SECRETS_FILE: str(path)}) == {"VLLM_API_KEY": said["VLLM_API_KEY"]}
 
 
-@pytest.mark.parametrize("line", ["VLLM_API_KEY='abc'", 'VLLM_API_KEY="abc"', " VLLM_API_KEY = abc  # mine"])
+@pytest.mark.parametrize(
+    "line", ["export VLLM_API_KEY=abc", "VLLM_API_KEY='abc'", 'VLLM_API_KEY="abc"', " VLLM_API_KEY = abc  # mine"]
+)
 def test_hand_written_forms_are_read(tmp_path: Path, line: str) -> None:
     (tmp_path / ".env").write_text(line + "\n")
     assert read_secrets({SECRETS_FILE: str(tmp_path / ".env")}) == {"VLLM_API_KEY": "abc"}
@@ -35,6 +37,13 @@ def test_hand_written_forms_are_read(tmp_path: Path, line: str) -> None:
 def test_nothing_but_the_key_is_taken_from_the_file(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("MODEL_HOST_PATH=/x\nVLLM_API_KEY=abc\nHF_TOKEN=hf_abc\n")
     assert set(read_secrets({SECRETS_FILE: str(tmp_path / ".env")})) == {"VLLM_API_KEY"}
+
+
+@pytest.mark.parametrize("text", ["", "VLLM_API_KEY=\n", 'VLLM_API_KEY="ab#cd"\n', "VLLM_API_KEY='ab cd'\n"])
+def test_no_key_or_one_that_others_read_differently_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / ".env").write_text(text)
+    with pytest.raises(Refused, match="open to everybody"):
+        read_secrets({SECRETS_FILE: str(tmp_path / ".env")})
 
 
 def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:

@@ -37,6 +37,10 @@ def test_the_drafters_directory_counts_more_than_its_name() -> None:
         ("EXTRA_ARGS", "'unclosed"),
         ("EXTRA_ARGS", "--api-key abc"),
         ("EXTRA_ARGS", "--api-key=abc"),
+        ("EXTRA_ARGS", "--api_key=abc"),
+        ("EXTRA_ARGS", "--hf-token abc"),
+        ("EXTRA_ARGS", "--host 0.0.0.0"),
+        ("EXTRA_ARGS", "-tp 2"),
         ("DFLASH_PORT", "70000"),
     ],
 )

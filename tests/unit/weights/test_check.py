@@ -46,6 +46,23 @@ def test_a_link_into_a_cache_that_is_not_there(model: Path) -> None:
         look(model)
 
 
+def test_a_link_into_a_cache_leads_nowhere_in_a_container(
+    model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    blob = tmp_path_factory.mktemp("blobs") / "abc"
+    (model / "model-2.safetensors").rename(blob)
+    (model / "model-2.safetensors").symlink_to(blob)
+    look(model)
+    with pytest.raises(WeightsMissing, match="nowhere in a container"):
+        check_weights(model, role="target", setting="MODEL_HOST_PATH", mounted=True)
+
+
+def test_an_index_cut_short(model: Path) -> None:
+    (model / "model.safetensors.index.json").write_text('{"weight_map": {"a": "mod')
+    with pytest.raises(WeightsMissing, match="is damaged"):
+        look(model)
+
+
 def test_an_empty_shard(model: Path) -> None:
     (model / "model-1.safetensors").write_bytes(b"")
     with pytest.raises(WeightsMissing, match="is empty"):
