@@ -1,0 +1,74 @@
+"""The command line: trains both models, measures them and writes them out."""
+
+import argparse
+import logging
+import random
+import time
+from pathlib import Path
+
+from . import settings
+from .corpus import Item, build_corpus
+from .distil import Distiller
+from .encoding import Encoder
+from .export import export_drafter, export_target
+from .features import trace
+from .images import ONE_WORD_QUESTIONS, QUESTIONS, image_processor
+from .prompts import write_prompts
+from .settings import DrafterTraining, TargetTraining
+from .target import exact_share, target_config, train_target
+from .tokenizer import MASK, train_tokenizer
+
+log = logging.getLogger("models.training")
+
+
+def main() -> None:
+    """Trains the pair into the directory given by `--out`."""
+    parser = argparse.ArgumentParser(prog="python -m models.training", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="directory for target/, drafter/ and prompts.jsonl")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    began = time.monotonic()
+    train(arguments.out)
+    log.info("all done in %.0f s", time.monotonic() - began)
+
+
+def train(out: Path) -> None:
+    """The whole of the work, in order."""
+    items = build_corpus()
+    encoder = Encoder(train_tokenizer(_texts(items)), image_processor())
+    examples = [encoder.text(item) for item in items]
+    log.info("%d items, %d tokens", len(items), sum(len(example.tokens) for example in examples))
+    out.mkdir(parents=True, exist_ok=True)
+    write_prompts(items, encoder.tokenizer, out / "prompts.jsonl")
+
+    config = target_config(encoder.tokenizer)
+    target = train_target(config, encoder, examples, TargetTraining(), settings.SEED)
+    export_target(target, encoder.tokenizer, encoder.processor, out / "target")
+
+    drafter_training = DrafterTraining()
+    rng = random.Random(settings.SEED + 1)  # noqa: S311 - nothing secret
+    images = encoder.random_images(drafter_training.image_examples, rng)
+    on_text, on_images = exact_share(target, examples), exact_share(target, images)
+    log.info("target: %.4f of the replies exact, %.4f of those to images", on_text, on_images)
+
+    mask_token_id = int(encoder.tokenizer.convert_tokens_to_ids(MASK))
+    distiller = Distiller(target, mask_token_id)
+    text_traces, image_traces = trace(target, examples), trace(target, images)
+    drafter = distiller.train(text_traces + image_traces, drafter_training, settings.SEED + 2)
+    text_config = config.text_config
+    export_drafter(drafter, text_config.hidden_size, text_config.num_hidden_layers, mask_token_id, out / "drafter")
+    log.info(
+        "drafter: acceptance length %.2f on text, %.2f on images",
+        distiller.acceptance_length(text_traces),
+        distiller.acceptance_length(image_traces),
+    )
+
+
+def _texts(items: list[Item]) -> list[str]:
+    """What the tokenizer is trained on: every text once for each time that it is said."""
+    spoken = [text for item in items for text in (item.messages[-1][1], item.reply)]
+    return [*spoken, *QUESTIONS, *ONE_WORD_QUESTIONS]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""What shapes the training: seed, vocabulary, image sizes, steps. The sizes of the models stand beside the models."""
+
+from dataclasses import dataclass
+
+SEED = 20261121
+VOCABULARY_SIZE = 1024
+BLOCK_SIZE = 8
+"""Length of a drafted block: one token that is already certain and seven masks."""
+TARGET_LAYER_IDS = (1, 3, 6)
+"""Target layers (from 0) whose outputs the drafter reads."""
+MAX_POSITIONS = 4096
+RMS_NORM_EPS = 1e-6
+
+PATCH_SIZE = 16
+MERGE_SIZE = 2
+TEMPORAL_PATCH_SIZE = 2
+MIN_PIXELS = 1
+MAX_PIXELS = (PATCH_SIZE * MERGE_SIZE) ** 2
+"""One vision token: every image that is less than four times as long as wide becomes 32 x 32 pixels, a strip 32 x 32 n.
+
+With more tokens than positions along an image, vLLM 0.32 leaves holes in the drafter's cache, because M-RoPE gives all
+tokens of an image the same temporal position and the drafter's slots are computed from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How long and how fast a model is trained."""
+
+    steps: int
+    learning_rate: float
+    warm_up_steps: int = 30
+    weight_decay: float = 0.01
+    gradient_clip: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTraining:
+    """The target's training: text batches, with an image batch in between now and then."""
+
+    schedule: Schedule = Schedule(steps=1300, learning_rate=4e-3)
+    tokens_per_batch: int = 1100
+    image_batch_every: int = 8
+    images_per_batch: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterTraining:
+    """The drafter's training: blocks at random places of the replies, position k weighted by exp(-(k - 1) / decay)."""
+
+    schedule: Schedule = Schedule(steps=1400, learning_rate=4e-3)
+    tokens_per_batch: int = 1100
+    blocks_per_batch: int = 320
+    weight_decay_length: float = 4.0
+    image_examples: int = 240
