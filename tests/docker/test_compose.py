@@ -32,7 +32,7 @@ def deployment(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
     # one of an earlier run may be of other sources
     subprocess.run(["docker", "image", "rm", "--force", IMAGE], check=False, capture_output=True)
     try:
-        dflash("up", at=directory, timeout=600).succeeded()
+        dflash("up", at=directory).succeeded()
         yield Deployment(directory)
     finally:
         dflash("down", at=directory).succeeded()

@@ -33,7 +33,7 @@ class Ran:
         return self
 
 
-def dflash(*args: str, at: Path, environment: Mapping[str, str] | None = None, timeout: float = 300) -> Ran:
+def dflash(*args: str, at: Path, environment: Mapping[str, str] | None = None, timeout: float = 600) -> Ran:
     """Run `dflash-deploy` in the directory `at`."""
     done = subprocess.run(
         [sys.executable, "-m", "dflash_deploy", *args],

@@ -22,6 +22,8 @@ class Server:
         if self._drafting is not drafting:
             drafter = str(asset("models/tiny/drafter")) if drafting else "off"
             edit_env(self.directory, DFLASH_DRAFTER=drafter)
+            # unknown until it is up: a test that fails here must not mislead the next
+            self._drafting = None
             dflash("up", at=self.directory).succeeded()
             self._drafting = drafting
         return self.connect()
