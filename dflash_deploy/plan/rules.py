@@ -71,6 +71,19 @@ def draft_tokens_exceed_block(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+def drafter_named_twice(plan: Plan, facts: HostFacts) -> Finding | None:
+    """Two directories for one drafter: the second is used, and the first is what was probably meant."""
+    drafter, path = plan.values["DFLASH_DRAFTER"], plan.values["DRAFTER_HOST_PATH"]
+    if not plan.drafting or not drafter.startswith(("/", "~", ".")) or drafter == path:
+        return None
+    return Finding(
+        "drafter-named-twice",
+        "error",
+        f"DFLASH_DRAFTER={drafter}, but DRAFTER_HOST_PATH={path} says that its weights lie elsewhere",
+        "empty DRAFTER_HOST_PATH, or write the same directory into both",
+    )
+
+
 def budget_too_small(plan: Plan, facts: HostFacts) -> Finding | None:
     """Releases before 0.33 write out of bounds when the draft positions do not fit the budget."""
     budget, sequences = _number(plan, "MAX_NUM_BATCHED_TOKENS"), _number(plan, "MAX_NUM_SEQS")
@@ -164,6 +177,7 @@ RULES: tuple[Rule, ...] = (
     hardware_differs,
     target_needs_loader,
     draft_tokens_exceed_block,
+    drafter_named_twice,
     budget_too_small,
     unified_memory_overcommitted,
     base_image_unseen,

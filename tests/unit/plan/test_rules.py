@@ -37,6 +37,13 @@ def test_without_a_drafter_its_rules_say_nothing() -> None:
     assert not {"draft-tokens-exceed-block", "budget-too-small"} & set(findings(edited))
 
 
+def test_two_directories_for_one_drafter_are_one_too_many() -> None:
+    twice = {"DFLASH_DRAFTER": "/data/mine", "DRAFTER_HOST_PATH": "/data/theirs"}
+    assert findings(twice)["drafter-named-twice"].severity == "error"
+    assert "drafter-named-twice" not in findings({"DFLASH_DRAFTER": "/data/mine", "DRAFTER_HOST_PATH": ""})
+    assert "drafter-named-twice" not in findings()
+
+
 def test_a_target_that_no_stock_engine_loads_is_an_error_with_a_way_out() -> None:
     found = findings(profile="dgx-spark")["target-needs-loader"]
     assert found.severity == "error"
