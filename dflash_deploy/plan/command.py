@@ -44,6 +44,11 @@ def drafter_host_path(values: Mapping[str, str]) -> str:
     return values.get("DRAFTER_HOST_PATH") or values.get("DFLASH_DRAFTER", "")
 
 
+def is_directory(drafter: str) -> bool:
+    """Whether DFLASH_DRAFTER names a directory, and not a repository of the hub."""
+    return drafter.startswith(("/", "~", "."))
+
+
 def engine_environment(values: Mapping[str, str], runtime: RuntimeName) -> dict[str, str]:
     """The variables that `dflash_deploy.serve` reads, secrets left out.
 

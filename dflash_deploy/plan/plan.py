@@ -14,7 +14,7 @@ from dflash_deploy.catalog.settings import setting_names
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.choose import choose_profile, choose_runtime
-from dflash_deploy.plan.command import check_values, in_home
+from dflash_deploy.plan.command import check_values, in_home, is_directory
 from dflash_deploy.plan.result import Plan, RuntimeName, Setting
 from dflash_deploy.plan.rules import judge
 from dflash_deploy.serve.secrets import SECRET_NAMES
@@ -126,7 +126,12 @@ def _directory(weights: Weights, models_dir: Path) -> str:
     if weights.bundled is not None:
         return str(asset(weights.bundled))
     assert weights.repo is not None  # noqa: S101 - the catalog's schema test holds it
-    return str(in_home(models_dir).absolute() / weights.repo.rsplit("/", 1)[-1])
+    return _below(models_dir, weights.repo)
+
+
+def _below(models_dir: Path, repo: str) -> str:
+    """Where the weights of a repository lie: a directory of its name, without the owner."""
+    return str(in_home(models_dir).absolute() / repo.rsplit("/", 1)[-1])
 
 
 def _image(engine: EngineRelease) -> Iterator[Setting]:
@@ -148,8 +153,7 @@ def _with_drafter_path(edited: Mapping[str, str], models_dir: Path) -> Mapping[s
     drafter = edited.get("DFLASH_DRAFTER", "")
     if edited.get("DRAFTER_HOST_PATH") or drafter.lower() in OFF:
         return edited
-    is_path = drafter.startswith(("/", "~", "."))
-    path = drafter if is_path else str(in_home(models_dir).absolute() / drafter.rsplit("/", 1)[-1])
+    path = drafter if is_directory(drafter) else _below(models_dir, drafter)
     return {**edited, "DRAFTER_HOST_PATH": path}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.choose import fits
+from dflash_deploy.plan.command import is_directory
 from dflash_deploy.plan.result import Finding, Plan
 
 UNIFIED_MOST = 0.88
@@ -74,7 +75,7 @@ def draft_tokens_exceed_block(plan: Plan, facts: HostFacts) -> Finding | None:
 def drafter_named_twice(plan: Plan, facts: HostFacts) -> Finding | None:
     """Two directories for one drafter: the second is used, and the first is what was probably meant."""
     drafter, path = plan.values["DFLASH_DRAFTER"], plan.values["DRAFTER_HOST_PATH"]
-    if not plan.drafting or not drafter.startswith(("/", "~", ".")) or drafter == path:
+    if not plan.drafting or not is_directory(drafter) or drafter == path:
         return None
     return Finding(
         "drafter-named-twice",

@@ -20,7 +20,7 @@ from dflash_deploy.host import find_container_engine
 from dflash_deploy.plan import Plan
 from dflash_deploy.project import Deployment, render
 from dflash_deploy.project.render import SERVICE
-from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, Phase
+from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, Phase, last_state
 
 STOP_GRACE = 45
 """Seconds a container gets to end by itself; compose/base.yaml says the same."""
@@ -186,11 +186,9 @@ def _published(bindings: Mapping[str, list[Mapping[str, str]]] | None) -> str:
 
 
 def parse_stamped(raw: str) -> list[tuple[str, str]]:
-    """Lines of a container's log as (time stamp, text). Of a line that was written over, as progress bars do, the last
-    state counts.
-    """
+    """Lines of a container's log as (time stamp, text)."""
     stamped = (line.partition(" ") for line in raw.split("\n"))
-    return [(stamp, text.rstrip("\r").rpartition("\r")[2]) for stamp, _, text in stamped if stamp]
+    return [(stamp, last_state(text)) for stamp, _, text in stamped if stamp]
 
 
 def _seconds(stamp: str) -> float:

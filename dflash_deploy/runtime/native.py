@@ -17,7 +17,7 @@ from dflash_deploy.plan import Plan, engine_environment
 from dflash_deploy.project import Deployment
 from dflash_deploy.project.files import PRIVATE
 from dflash_deploy.runtime.process import ProcessId
-from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
+from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, last_state
 from dflash_deploy.serve.engine import installed_engine
 from dflash_deploy.serve.secrets import SECRETS_FILE
 
@@ -130,8 +130,7 @@ class NativeRuntime:
             return LogPage((), cursor)
         whole = content[: content.rfind(b"\n") + 1]
         lines = self._deployment.redact(whole.decode("utf-8", "replace")).split("\n")[:-1]
-        # of a line that was written over, as progress bars do, the last state counts
-        return LogPage(tuple(line.rstrip("\r").rpartition("\r")[2] for line in lines), str(start + len(whole)))
+        return LogPage(tuple(map(last_state, lines)), str(start + len(whole)))
 
     def _environment(self) -> dict[str, str]:
         """This process's environment with its settings replaced by those of the deployment."""

@@ -40,6 +40,11 @@ class LogPage:
     cursor: str
 
 
+def last_state(line: str) -> str:
+    """What stays of a line that was written over, as progress bars do."""
+    return line.rstrip("\r").rpartition("\r")[2]
+
+
 class Runtime(Protocol):
     """An engine of one deployment. Secrets are redacted in every line that comes from here."""
 
