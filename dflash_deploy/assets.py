@@ -24,17 +24,17 @@ def asset(*parts: str) -> Path:
     raise FileNotFoundError(f"dflash-deploy is installed without {'/'.join(parts)}")
 
 
-def build_context() -> dict[str, Path]:
-    """The files that the engine's image is built from: their place in the build context, and where they are."""
-    dockerfile = "images/vllm/Dockerfile"
+def build_context(engine: str) -> dict[str, Path]:
+    """The files that an engine's image is built from: their place in the build context, and where they are."""
+    dockerfile = f"images/{engine}/Dockerfile"
     sources = sorted((PACKAGE / "serve").rglob("*.py"))
     return {dockerfile: asset(dockerfile)} | {str(source.relative_to(PACKAGE.parent)): source for source in sources}
 
 
 @cache
-def build_digest() -> str:
+def build_digest(engine: str) -> str:
     """Eight hexadecimal digits that change with any file of the build context, so that no image is a stale one."""
     digest = hashlib.sha256()
-    for name, path in build_context().items():
+    for name, path in build_context(engine).items():
         digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:8]

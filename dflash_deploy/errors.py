@@ -3,7 +3,9 @@
     DeployError                    1  something nobody foresaw
     ├── BadInput                   2  what was asked for makes no sense
     │   ├── UnknownProfile            --profile names no hardware profile
-    │   ├── UnknownPair               --pair or DFLASH_PAIR names no model pair
+    │   ├── UnknownPair               --model or DFLASH_PAIR names no model pair, or a drafter
+    │   ├── UnknownEngine             --engine or DFLASH_ENGINE names no engine release
+    │   ├── NotPossible               profile, model and engine do not go together
     │   ├── SettingsRefused           .env has a key or a value that means nothing
     │   └── NoDeployment              the directory holds no deployment
     ├── PreflightRefused           3  this machine cannot do it as it is now
@@ -69,6 +71,14 @@ class UnknownProfile(BadInput):
 
 class UnknownPair(BadInput):
     """Raised when a model pair is named that the catalog does not have."""
+
+
+class UnknownEngine(BadInput):
+    """Raised when an engine is named that the catalog does not have."""
+
+
+class NotPossible(BadInput):
+    """Raised when what was asked for exists, and does not go together."""
 
 
 class SettingsRefused(BadInput):

@@ -75,9 +75,11 @@ def preflight(deployment: Deployment, plan: Plan, runtime: Runtime) -> None:
     runtime.preflight()
     target, drafter = plan.values["MODEL_HOST_PATH"], drafter_host_path(plan.values)
     mounted = plan.runtime == "compose"
-    check_weights(deployment.path(target), role="target", setting="MODEL_HOST_PATH", mounted=mounted)
+    file = plan.values.get("MODEL_FILE", "")
+    check_weights(deployment.path(target), role="target", setting="MODEL_HOST_PATH", mounted=mounted, file=file)
     if plan.drafting:
-        check_weights(deployment.path(drafter), role="drafter", setting="DRAFTER_HOST_PATH", mounted=mounted)
+        file = plan.values.get("DRAFTER_FILE", "")
+        check_weights(deployment.path(drafter), role="drafter", setting="DRAFTER_HOST_PATH", mounted=mounted, file=file)
     _check_port(plan, runtime)
 
 

@@ -1,6 +1,8 @@
-"""What is known about hardware, model pairs and engines, as YAML; `schema` says what each field means."""
+"""What is known about hardware, models and engines, as YAML; the schema says what each field means."""
 
+from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.load import Catalog, load_catalog
-from dflash_deploy.catalog.schema import EngineRelease, ModelPair, Profile
+from dflash_deploy.catalog.models import ModelPair
+from dflash_deploy.catalog.releases import EngineRelease
 
 __all__ = ["Catalog", "EngineRelease", "ModelPair", "Profile", "load_catalog"]

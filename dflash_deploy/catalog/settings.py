@@ -1,20 +1,43 @@
-"""Which settings exist. The commented template is the list: what stands in it is a setting, in that order."""
+"""Which settings exist. The commented templates are the list: what stands in one is a setting, in that order."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
+from typing import Literal
 
 from dflash_deploy.assets import asset
 
+TemplateName = Literal["vllm", "sglang", "llamacpp"]
+
+_TEMPLATES: dict[str, TemplateName] = {
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "llamacpp": "llamacpp",
+    "llamacpp-buun": "llamacpp",
+}
+
+
+def template_of(engine: str) -> TemplateName:
+    """The template of an engine's command line."""
+    return _TEMPLATES[engine]
+
 
 @cache
-def template_text() -> str:
-    """The commented `.env` of the vLLM engine, all values empty."""
-    return asset("env-templates", "vllm.env").read_text(encoding="utf-8")
+def template_text(template: TemplateName) -> str:
+    """The commented `.env` of one engine, all values empty."""
+    return asset("env-templates", f"{template}.env").read_text(encoding="utf-8")
 
 
 @cache
-def setting_names() -> tuple[str, ...]:
-    """The names of all settings, in the order of the template."""
-    return tuple(re.findall(r"^([A-Z][A-Z0-9_]*)=", template_text(), re.MULTILINE))
+def setting_names(template: TemplateName) -> tuple[str, ...]:
+    """The names of one engine's settings, in the order of its template."""
+    return tuple(re.findall(r"^([A-Z][A-Z0-9_]*)=", template_text(template), re.MULTILINE))
+
+
+@cache
+def all_setting_names() -> tuple[str, ...]:
+    """The names of the settings of all engines."""
+    return tuple(
+        dict.fromkeys(name for template in sorted(set(_TEMPLATES.values())) for name in setting_names(template))
+    )

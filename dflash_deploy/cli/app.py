@@ -7,9 +7,11 @@ from typing import Annotated
 import typer
 
 from dflash_deploy import __version__
+from dflash_deploy.cli.doctor import doctor
 from dflash_deploy.cli.down import down
 from dflash_deploy.cli.init import init
 from dflash_deploy.cli.logs import logs
+from dflash_deploy.cli.models import models
 from dflash_deploy.cli.plan import plan
 from dflash_deploy.cli.profiles import profiles
 from dflash_deploy.cli.render import render
@@ -23,8 +25,10 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (init, plan, render, up, test, status, logs, down, profiles):
+for command in (init, plan, doctor, render, up, test, status, logs, down):
     app.command()(command)
+app.add_typer(profiles, name="profiles")
+app.add_typer(models, name="models")
 
 
 def _version(wanted: bool) -> None:

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from dflash_deploy.cli.planned import make_plan
+from dflash_deploy.cli.planned import (
+    Engine,
+    Goal,
+    Length,
+    Master,
+    Model,
+    NoDrafter,
+    Profile,
+    Rank,
+    Runtime,
+    Streams,
+    make_plan,
+)
 from dflash_deploy.cli.report import HERE, Directory, Json, Report, verb
 from dflash_deploy.errors import BadInput
 
@@ -15,13 +27,18 @@ from dflash_deploy.errors import BadInput
 @verb
 def init(
     directory: Directory = HERE,
-    profile: Annotated[str | None, typer.Option(help="Hardware profile; recognised where left out.")] = None,
-    pair: Annotated[str | None, typer.Option(help="Model pair, where not the profile's own.")] = None,
-    runtime: Annotated[
-        Literal["compose", "native"] | None, typer.Option(help="Containers, or a process of this machine.")
-    ] = None,
+    profile: Profile = None,
+    model: Model = None,
+    engine: Engine = None,
+    goal: Goal = None,
+    max_model_len: Length = None,
+    concurrency: Streams = None,
+    no_drafter: NoDrafter = False,
+    runtime: Runtime = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1].")] = None,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port to listen on [8000].")] = None,
+    node_rank: Rank = None,
+    master_addr: Master = None,
     models_dir: Annotated[Path, typer.Option(help="Where weights lie, one directory per model.")] = Path("~/models"),
     force: Annotated[bool, typer.Option("--force", help="Write .env anew; the key and the token in it stay.")] = False,
     as_json: Json = False,
@@ -38,7 +55,22 @@ def init(
             f"there is already a deployment in {deployment.directory}",
             hint="edit its .env and run `dflash-deploy up`, or write it anew with --force",
         )
-    plan = make_plan(Choice(profile, pair, runtime, host, port, models_dir))
+    choice = Choice(
+        profile=profile,
+        model=model,
+        engine=engine,
+        runtime=runtime,
+        goal=goal,
+        max_model_len=max_model_len,
+        concurrency=concurrency,
+        drafter=not no_drafter,
+        host=host,
+        port=port,
+        node_rank=node_rank,
+        master_addr=master_addr,
+        models_dir=models_dir,
+    )
+    plan = make_plan(choice)
     # refused here, before there is a directory, if a value cannot be written down
     fill_template(plan.values)
     try:
@@ -58,7 +90,7 @@ def init(
     shown = (
         f"profile  {plan.profile.name}: {plan.profile.title} ({plan.profile.evidence.state})",
         f"pair     {plan.pair.title}",
-        f"engine   vLLM {plan.engine.version}, {plan.runtime}",
+        f"engine   {plan.engine.title}, {plan.runtime}",
         f"wrote    {deployment.env_file} (settings and the key, readable by you alone)",
         f"         {deployment.compose_file}",
         "next     dflash-deploy plan   why each setting is as it is",

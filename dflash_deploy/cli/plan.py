@@ -4,34 +4,71 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from dflash_deploy.cli.planned import make_plan
+from dflash_deploy.cli.planned import (
+    Engine,
+    Goal,
+    Length,
+    Master,
+    Model,
+    NoDrafter,
+    Profile,
+    Rank,
+    Runtime,
+    Streams,
+    make_plan,
+    plan_of,
+)
 from dflash_deploy.cli.report import HERE, Directory, Json, Report, verb
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from dflash_deploy.catalog.speeds import PublishedSpeed
     from dflash_deploy.plan import Plan
+
+GIB = 2**30
 
 
 @verb
 def plan(
     directory: Directory = HERE,
-    profile: Annotated[str | None, typer.Option(help="Hardware profile; recognised where left out.")] = None,
-    pair: Annotated[str | None, typer.Option(help="Model pair, where not the profile's own.")] = None,
+    profile: Profile = None,
+    model: Model = None,
+    engine: Engine = None,
+    goal: Goal = None,
+    max_model_len: Length = None,
+    concurrency: Streams = None,
+    no_drafter: NoDrafter = False,
+    runtime: Runtime = None,
+    node_rank: Rank = None,
+    master_addr: Master = None,
     as_json: Json = False,
 ) -> Report:
-    """Show each setting with its origin and reason, and the exact engine command. Writes nothing."""
+    """Show each setting with its origin and reason, the engine command, memory and speed. Writes nothing."""
+    from dflash_deploy.catalog import load_catalog
     from dflash_deploy.plan import Choice, engine_command
     from dflash_deploy.project import Deployment
 
-    asked_for = profile or pair
-    edited = {} if asked_for or not Deployment(directory).exists() else Deployment.existing(directory).values
-    made = make_plan(Choice(profile, pair, edited=edited))
+    choice = Choice(
+        profile=profile,
+        model=model,
+        engine=engine,
+        runtime=runtime,
+        goal=goal,
+        max_model_len=max_model_len,
+        concurrency=concurrency,
+        drafter=not no_drafter,
+        node_rank=node_rank,
+        master_addr=master_addr,
+    )
+    deployed = choice == Choice() and Deployment(directory).exists()
+    made = plan_of(Deployment.existing(directory)) if deployed else make_plan(choice)
     command = engine_command(made)
+    published = [
+        speed for speed in load_catalog().speeds if (speed.profile, speed.pair) == (made.profile.name, made.pair.name)
+    ]
     data = {
         "profile": made.profile.name,
         "engine": made.engine.name,
@@ -39,27 +76,27 @@ def plan(
         "runtime": made.runtime,
         "command": command,
         "settings": made.setting_rows(),
-        "memory": _memory(made),
-        "speed": [speed.model_dump() for speed in made.pair.speeds],
+        "memory": made.memory and made.memory.row(),
+        "speed": {
+            "expected": [speed.row() for speed in made.speed],
+            "published": [speed.model_dump() for speed in published],
+        },
     }
     shown: tuple[RenderableType, ...] = (
         f"profile  {made.profile.name}: {made.profile.title}",
         f"         {made.profile.evidence.state}: {made.profile.evidence.by}",
-        f"pair     {made.pair.title}",
-        f"engine   vLLM {made.engine.version}, {made.runtime}",
+        f"model    {made.pair.title}",
+        f"engine   {made.engine_title}, {made.runtime}",
         "",
         *_settings(made),
         "",
         f"command  {shlex.join(command)}",
-        *_speeds(made),
+        "",
+        *_memory(made),
+        *_speed(made),
+        *_published(published),
     )
     return Report(data, shown, made.findings)
-
-
-def _memory(made: Plan) -> dict[str, int]:
-    """What is known of memory before anything is loaded: the weights, in bytes."""
-    drafter = made.pair.drafter.bytes if made.drafting else 0
-    return {"target_bytes": made.pair.target.bytes, "drafter_bytes": drafter}
 
 
 def _settings(made: Plan) -> Iterator[RenderableType]:
@@ -69,12 +106,51 @@ def _settings(made: Plan) -> Iterator[RenderableType]:
     for setting in made.settings:
         if setting.value:
             yield Text.assemble((f"{setting.name}={setting.value}", "bold"), (f"  ({setting.origin})", "cyan"))
-            yield Text(f"    {setting.reason}", style="dim")
+            source = f" [{setting.source}]" if setting.source else ""
+            yield Text(f"    {setting.reason}{source}", style="dim")
 
 
-def _speeds(made: Plan) -> list[str]:
-    """Published figures of this pair, each with its source; nothing is promised for this machine."""
-    return [
-        f"speed    concurrency {speed.concurrency}: {speed.plain} -> {speed.dflash} tokens/s ({speed.source})"
-        for speed in made.pair.speeds
-    ]
+def _memory(made: Plan) -> Iterator[str]:
+    fit = made.memory
+    if fit is None:
+        return
+    if not made.engine.cpu:
+        parts = (
+            f"{_gib(fit.target)} target, {_gib(fit.drafter)} drafter, {_gib(fit.reserve)} for activations and graphs"
+        )
+        yield f"memory   of {_gib(fit.budget)} GiB of one GPU: {parts}, {_gib(fit.cache)} GiB for the cache (estimated)"
+    states = f", a sequence {_gib(fit.state_per_sequence)} GiB of recurrent states" if fit.state_per_sequence else ""
+    yield f"         a token takes {fit.kv_per_token / 1024:.0f} KiB of cache{states}"
+    yield (
+        f"         room for {fit.sequences:.1f} sequences of full length, {fit.tokens:,} tokens in all; "
+        f"{made.values.get('MAX_NUM_SEQS') or 'some'} are decoded at the same time"
+    )
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.1f}" if size >= GIB / 10 else f"{size / GIB:.3f}"
+
+
+def _speed(made: Plan) -> Iterator[str]:
+    """What the model of plan/speed.py expects. On a processor it has nothing to say."""
+    for speed in made.speed:
+        streams = "1 stream" if speed.concurrency == 1 else f"{speed.concurrency} streams"
+        line = f"speed    {streams}: {speed.plain[0]:.0f} to {speed.plain[1]:.0f} tokens/s without the drafter"
+        if speed.dflash is not None and speed.acceptance is not None:
+            shortest, longest = speed.acceptance
+            line += f", {speed.dflash[0]:.0f} to {speed.dflash[1]:.0f} with it"
+            line += f" (acceptance length {shortest:.1f} for prose that it knows little of, to {longest:.1f})"
+        yield line
+    if made.speed:
+        yield "         expected from bytes, bandwidth and acceptance, not measured: `bench` measures this machine"
+
+
+def _published(speeds: list[PublishedSpeed]) -> Iterator[str]:
+    for speed in speeds:
+        plain = f"{speed.plain:g} -> " if speed.plain is not None else ""
+        length = f", acceptance length {speed.acceptance_length:g}" if speed.acceptance_length is not None else ""
+        streams = "1 stream" if speed.concurrency == 1 else f"{speed.concurrency} streams"
+        yield (
+            f"seen     {speed.workload}, {streams}, {speed.draft_tokens} draft tokens: {plain}{speed.dflash:g} tokens/s"
+            f"{length} ({speed.source})"
+        )

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
 
 if TYPE_CHECKING:
     from dflash_deploy.plan import Choice, Plan
     from dflash_deploy.project import Deployment
+
+Profile = Annotated[str | None, typer.Option(help="Hardware profile; recognised where left out.")]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", "--pair", help="Model pair, or its target's repository; else the profile's own."),
+]
+Engine = Annotated[str | None, typer.Option(help="vllm, sglang, llamacpp, or one release of the catalog.")]
+Goal = Annotated[
+    Literal["latency", "throughput", "context"] | None, typer.Option(help="What the sizes are chosen for.")
+]
+Length = Annotated[int | None, typer.Option(min=1, help="Longest sequence, prompt and answer together, in tokens.")]
+Streams = Annotated[int | None, typer.Option(min=1, help="Streams that are answered at the same time.")]
+NoDrafter = Annotated[bool, typer.Option("--no-drafter", help="Plain decoding, to compare with.")]
+Rank = Annotated[int | None, typer.Option(min=0, help="This machine's rank among several; 0 answers requests.")]
+Master = Annotated[str | None, typer.Option(help="Address of rank 0 on the link between the machines.")]
+Runtime = Annotated[Literal["compose", "native"] | None, typer.Option(help="Containers, or a process of this machine.")]
 
 
 def plan_of(deployment: Deployment) -> Plan:
     """The plan of a deployment, its `.env` counting more than the catalog."""
     from dflash_deploy.plan import Choice
 
-    return make_plan(Choice(edited=deployment.values))
+    return make_plan(Choice(edited=deployment.values), deployment)
 
 
 def plan_to_stop(deployment: Deployment) -> Plan:
@@ -25,15 +44,22 @@ def plan_to_stop(deployment: Deployment) -> Plan:
     from dflash_deploy.host import HostFacts
     from dflash_deploy.plan import Choice, plan_deployment
 
-    identity = {name: deployment.values.get(name, "") for name in ("DFLASH_RUNTIME", "DFLASH_PROFILE", "DFLASH_PAIR")}
+    names = ("DFLASH_RUNTIME", "DFLASH_PROFILE", "DFLASH_PAIR", "DFLASH_ENGINE")
+    identity = {name: deployment.values.get(name, "") for name in names}
     unread = HostFacts("", 0, None, None, (), None, None)
     return plan_deployment(unread, Choice(edited=identity), load_catalog())
 
 
-def make_plan(choice: Choice) -> Plan:
-    """A plan for this machine."""
+def make_plan(choice: Choice, deployment: Deployment | None = None) -> Plan:
+    """A plan for this machine, held against the weights that already lie on it."""
     from dflash_deploy.catalog import load_catalog
     from dflash_deploy.host import read_facts
-    from dflash_deploy.plan import plan_deployment
+    from dflash_deploy.plan import Checkpoints, plan_deployment
+    from dflash_deploy.plan.command import in_home
+    from dflash_deploy.weights import read_checkpoints
 
-    return plan_deployment(read_facts(), choice, load_catalog())
+    facts, catalog = read_facts(), load_catalog()
+    plan = plan_deployment(facts, choice, catalog)
+    # where the weights lie is known from the first plan; what they say may change the engine
+    found = read_checkpoints(plan.values, deployment.path if deployment else lambda path: in_home(Path(path)))
+    return plan if found == Checkpoints() else plan_deployment(facts, choice, catalog, found)

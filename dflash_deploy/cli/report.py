@@ -17,6 +17,7 @@ from dflash_deploy.errors import DeployError, ExitCode, Interrupted
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table
 
     from dflash_deploy.plan import Finding
     from dflash_deploy.redact import Redactor
@@ -62,7 +63,7 @@ def verb(command: Callable[P, Report]) -> Callable[P, None]:
             report = Report(failure=_unexpected(problem))
         redact = _redactor(kwargs.get("directory"))
         if as_json:
-            sys.stdout.write(_document(command.__name__, report, redact) + "\n")
+            sys.stdout.write(_document(command.__name__.replace("_", " "), report, redact) + "\n")
         else:
             _show(report.shown, redact)
         _explain(report, redact)
@@ -76,6 +77,17 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False, soft_wrap=True, emoji=False)
+
+
+def table(*columns: str) -> Table:
+    """A table without frames, whose cells can be copied."""
+    from rich import box
+    from rich.table import Table
+
+    drawn = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    # names are for copying
+    drawn.columns[0].no_wrap = True
+    return drawn
 
 
 def note(text: str) -> None:
@@ -140,6 +152,8 @@ def _explain(report: Report, redact: Redactor) -> None:
     err = console(stderr=True)
     for finding in report.findings:
         err.print(redact(f"{finding.severity}: {finding.message}"), markup=False, style=_STYLES[finding.severity])
+        if finding.why:
+            err.print(redact(f"  why: {finding.why}"), markup=False, style="dim")
         err.print(redact(f"  {finding.fix}"), markup=False)
     if report.failure is not None:
         if report.failure.detail:

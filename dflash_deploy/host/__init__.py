@@ -1,8 +1,22 @@
-"""Facts about this machine: GPUs, memory, container engine, installed vLLM. This package reads and never decides."""
+"""Facts about this machine: GPUs, memory, disk, container engine, installed vLLM. It reads and never decides."""
 
 from dflash_deploy.host.containers import ContainerEngine, find_container_engine
+from dflash_deploy.host.disk import DiskRoom, bytes_under, disk_room
 from dflash_deploy.host.facts import HostFacts, read_facts
 from dflash_deploy.host.gpu import Gpu
+from dflash_deploy.host.gpu_processes import GpuProcess, gpu_processes
 from dflash_deploy.host.ports import listener_on
 
-__all__ = ["ContainerEngine", "Gpu", "HostFacts", "find_container_engine", "listener_on", "read_facts"]
+__all__ = [
+    "ContainerEngine",
+    "DiskRoom",
+    "Gpu",
+    "GpuProcess",
+    "HostFacts",
+    "bytes_under",
+    "disk_room",
+    "find_container_engine",
+    "gpu_processes",
+    "listener_on",
+    "read_facts",
+]

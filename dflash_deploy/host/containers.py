@@ -1,39 +1,150 @@
-"""The container engine and its Compose plugin, if they answer."""
+"""The container engine and its Compose plugin, if they answer, and what the engine knows."""
 
 from __future__ import annotations
 
+import json
 import os
-import subprocess
+import shutil
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from dflash_deploy.host.ask import ask
 
 DOCKER_TIMEOUT = 10.0
-"""Seconds for an engine to say its version; a hung engine is as good as none."""
+"""Seconds for an engine to answer; a hung engine is as good as none."""
+
+DEFAULT_HOST = "unix:///var/run/docker.sock"
+NVIDIA_DEVICE = "nvidia.com/gpu"
+HOOK = "nvidia-container-runtime-hook"
+"""With this on its PATH an engine serves `--gpus` although no runtime of that name is registered."""
+
+GpuAccess = Literal["runtime", "cdi", ""]
 
 
 @dataclass(frozen=True)
 class ContainerEngine:
-    """An engine that answered: its version, its Compose plugin's (`None` without one), and where it was reached."""
+    """An engine that answered: its version, its Compose plugin's (`None` without one), and where it was reached.
+
+    `gpu_access` is how its containers get NVIDIA GPUs, empty where they cannot. `root` is where it keeps images.
+    """
 
     version: str
     compose: str | None
     host: str
+    gpu_access: GpuAccess = ""
+    architecture: str = ""
+    root: str = ""
+    rootless: bool = False
+    desktop: bool = False
+
+    @property
+    def local(self) -> bool:
+        """Whether its files are files of this machine."""
+        return self.host.startswith("unix://") and not self.desktop
+
+
+@dataclass(frozen=True)
+class Container:
+    """A container as the engine lists it; `state` is its word for it, such as `running` or `exited`."""
+
+    name: str
+    state: str
 
 
 def find_container_engine() -> ContainerEngine | None:
     """Ask the engine that the `docker` command would use: DOCKER_HOST, else the chosen context."""
-    version = _ask("docker", "version", "--format", "{{.Server.Version}}")
-    if not version:
+    answer = ask("docker", "info", "--format", "{{json .}}", timeout=DOCKER_TIMEOUT)
+    # it ends badly where no engine answers, and with some warnings too
+    info = _document(answer.out)
+    if not info.get("ServerVersion"):
         return None
-    host = os.environ.get("DOCKER_HOST") or _ask(
-        "docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"
+    return engine_of(info, host=_host(info))
+
+
+def engine_of(info: Mapping[str, Any], *, host: str = DEFAULT_HOST) -> ContainerEngine:
+    """The engine that `docker info` describes."""
+    options = info.get("SecurityOptions") or []
+    system = str(info.get("OperatingSystem", ""))
+    desktop = system.startswith("Docker Desktop")
+    return ContainerEngine(
+        version=str(info["ServerVersion"]),
+        compose=_compose(info),
+        host=host,
+        gpu_access=_gpu_access(info, local=host.startswith("unix://") and not desktop),
+        architecture=str(info.get("Architecture", "")),
+        root=str(info.get("DockerRootDir", "")),
+        rootless=any("rootless" in option for option in options),
+        desktop=desktop,
     )
-    return ContainerEngine(version, _ask("docker", "compose", "version", "--short") or None, host)
 
 
-def _ask(*command: str) -> str:
-    """The output of a command; empty where it is absent, fails or does not answer."""
+def has_image(name: str) -> bool:
+    """Whether the engine has an image of this name."""
+    return ask("docker", "image", "inspect", "--format", "{{.Id}}", name, timeout=DOCKER_TIMEOUT).good
+
+
+def project_containers(project: str) -> tuple[Container, ...]:
+    """All containers of a Compose project, those that ended included."""
+    wanted = f"label=com.docker.compose.project={project}"
+    answer = ask("docker", "ps", "--all", "--filter", wanted, "--format", "{{json .}}", timeout=DOCKER_TIMEOUT)
+    listed = [_document(line) for line in answer.out.splitlines()] if answer.good else []
+    return tuple(Container(one["Names"], one.get("State", "")) for one in listed if one.get("Names"))
+
+
+def container_names(identities: Iterable[str]) -> dict[str, str]:
+    """The names of running containers by their full identity."""
+    wanted = set(identities)
+    if not wanted:
+        return {}
+    answer = ask("docker", "ps", "--no-trunc", "--format", "{{.ID}} {{.Names}}", timeout=DOCKER_TIMEOUT)
+    pairs = (line.partition(" ") for line in answer.out.splitlines()) if answer.good else ()
+    return {identity: name for identity, _, name in pairs if identity in wanted}
+
+
+def _document(text: str) -> dict[str, Any]:
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=DOCKER_TIMEOUT, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return answer.stdout.strip()
+        said = json.loads(text)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _host(info: Mapping[str, Any]) -> str:
+    """Where the engine was reached. The context `default` is DOCKER_HOST, or the usual socket."""
+    if preset := os.environ.get("DOCKER_HOST"):
+        return preset
+    context = (info.get("ClientInfo") or {}).get("Context", "")
+    if context == "default":
+        return DEFAULT_HOST
+    endpoint = "{{.Endpoints.docker.Host}}"
+    return ask("docker", "context", "inspect", "--format", endpoint, timeout=DOCKER_TIMEOUT).out.strip()
+
+
+def _compose(info: Mapping[str, Any]) -> str | None:
+    for plugin in (info.get("ClientInfo") or {}).get("Plugins") or []:
+        if plugin.get("Name") == "compose" and not plugin.get("Err"):
+            return str(plugin.get("Version", "")).removeprefix("v") or None
+    return None
+
+
+def _gpu_access(info: Mapping[str, Any], *, local: bool) -> GpuAccess:
+    """A registered runtime, or the toolkit's hook where it can be looked for; else devices by CDI specification."""
+    if "nvidia" in (info.get("Runtimes") or {}) or (local and shutil.which(HOOK)):
+        return "runtime"
+    devices = [device.get("ID", "") for device in info.get("DiscoveredDevices") or []]
+    if any(device.startswith(NVIDIA_DEVICE) for device in devices):
+        return "cdi"
+    # an engine that does not list devices yet lists the directories, if CDI is switched on
+    directories = [Path(name) for name in info.get("CDISpecDirs") or []] if local else []
+    return "cdi" if any(map(_describes_gpus, directories)) else ""
+
+
+def _describes_gpus(directory: Path) -> bool:
+    """Whether a specification in this directory is for NVIDIA GPUs."""
+    try:
+        files = [file for file in directory.iterdir() if file.suffix in {".yaml", ".json"}]
+        return any(NVIDIA_DEVICE in file.read_text("utf-8", errors="replace") for file in files)
+    except OSError:
+        return False

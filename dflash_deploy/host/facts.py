@@ -15,7 +15,11 @@ from dflash_deploy.serve.engine import InstalledEngine, installed_engine
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What `plan` may know of a machine. Memory in bytes; `None` where this system does not say."""
+    """What `plan` may know of a machine. Memory in bytes; `None` where this system does not say.
+
+    `gpu_problem` says why no GPU was found on a machine that seems to have one, or fewer than it has; empty where all
+    is well.
+    """
 
     architecture: str
     cpus: int
@@ -24,19 +28,21 @@ class HostFacts:
     gpus: tuple[Gpu, ...]
     container_engine: ContainerEngine | None
     native_engine: InstalledEngine | None
+    gpu_problem: str = ""
 
 
 def read_facts() -> HostFacts:
     """Read this machine. What cannot be read is absent from the result; nothing is raised for it."""
-    memory = _memory()
+    memory, reading = _memory(), read_gpus()
     return HostFacts(
         architecture=platform.machine(),
         cpus=len(os.sched_getaffinity(0)),
         memory_total=memory.get("MemTotal"),
         memory_available=memory.get("MemAvailable"),
-        gpus=read_gpus(),
+        gpus=reading.gpus,
         container_engine=find_container_engine(),
         native_engine=installed_engine(),
+        gpu_problem=reading.problem,
     )
 
 

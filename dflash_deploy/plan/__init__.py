@@ -2,12 +2,15 @@
 
 from dflash_deploy.plan.choose import choose_profile, choose_runtime
 from dflash_deploy.plan.command import engine_command, engine_environment
-from dflash_deploy.plan.plan import Choice, plan_deployment
-from dflash_deploy.plan.result import Finding, Plan, RuntimeName, Setting, Severity
+from dflash_deploy.plan.plan import plan_deployment
+from dflash_deploy.plan.result import Finding, Plan, Setting, Severity
+from dflash_deploy.plan.wishes import Checkpoints, Choice, Goal, RuntimeName
 
 __all__ = [
+    "Checkpoints",
     "Choice",
     "Finding",
+    "Goal",
     "Plan",
     "RuntimeName",
     "Setting",

@@ -1,31 +1,117 @@
-"""Which profile fits a machine, and which runtime."""
+"""Which profile a machine has, which pair and engine go on it, and which runtime."""
 
 from __future__ import annotations
 
-from dflash_deploy.catalog import Catalog, EngineRelease, Profile
-from dflash_deploy.errors import UnknownProfile
-from dflash_deploy.host import HostFacts
-from dflash_deploy.plan.result import RuntimeName
+from collections.abc import Iterator, Sequence
+
+from dflash_deploy.catalog import Catalog, EngineRelease, ModelPair, Profile
+from dflash_deploy.catalog.hardware import Match
+from dflash_deploy.errors import NotPossible, UnknownProfile
+from dflash_deploy.host import Gpu, HostFacts
+from dflash_deploy.plan.compatible import obstacles
+from dflash_deploy.plan.wishes import RuntimeName
+
+GIB = 2**30
+
+
+def gpu_fits(match: Match, gpu: Gpu) -> bool:
+    """Whether one GPU is of the profile's kind, as far as the driver says what it is."""
+    if gpu.mig:
+        return False
+    if match.memory_gib is not None and gpu.memory is not None:
+        least, most = match.memory_gib
+        if not least <= gpu.memory / GIB <= most:
+            return False
+    if gpu.compute_capability and match.compute_capability is not None:
+        return gpu.compute_capability == match.compute_capability
+    return any(name in gpu.name for name in match.names)
+
+
+def fitting_gpus(profile: Profile, facts: HostFacts) -> tuple[Gpu, ...]:
+    """The GPUs of this machine that the profile would use; empty where there are not enough of its kind."""
+    matching = tuple(gpu for gpu in facts.gpus if gpu_fits(profile.match, gpu))
+    return matching[: profile.match.gpus] if len(matching) >= profile.match.gpus else ()
 
 
 def fits(profile: Profile, facts: HostFacts) -> bool:
-    """Whether the machine has exactly the GPUs that the profile is for."""
-    capabilities = {gpu.compute_capability for gpu in facts.gpus}
-    wanted = profile.match
-    if len(facts.gpus) != wanted.gpus:
-        return False
-    return wanted.compute_capability is None or capabilities == {wanted.compute_capability}
+    """Whether the machine has what the profile needs."""
+    if profile.match.gpus == 0:
+        return not facts.gpus
+    return bool(fitting_gpus(profile, facts))
 
 
 def choose_profile(facts: HostFacts, catalog: Catalog) -> Profile:
-    """The profile for this machine; raises UnknownProfile, naming the GPUs, where none fits."""
-    for profile in catalog.profiles.values():
-        if fits(profile, facts):
-            return profile
-    seen = ", ".join(f"{gpu.name} (compute capability {gpu.compute_capability})" for gpu in facts.gpus)
+    """The profile that uses most of this machine; raises UnknownProfile, naming what was seen, where none fits."""
     known = ", ".join(sorted(catalog.profiles))
+    if facts.gpu_problem and not facts.gpus:
+        raise UnknownProfile(
+            f"the GPU cannot be read: {facts.gpu_problem}",
+            hint=f"mend the driver, or name the hardware with --profile; there are {known}",
+        )
+    candidates = [
+        profile for profile in catalog.profiles.values() if profile.hardware.machines == 1 and fits(profile, facts)
+    ]
+    if candidates:
+        return max(candidates, key=lambda profile: profile.match.gpus * profile.hardware.memory_gib)
+    seen = ", ".join(_described(gpu) for gpu in facts.gpus)
     raise UnknownProfile(
         f"no profile fits this machine: {seen}", hint=f"name the nearest one with --profile; there are {known}"
+    )
+
+
+def _described(gpu: Gpu) -> str:
+    capability = f"compute capability {gpu.compute_capability or 'unknown'}"
+    memory = f", {gpu.memory / GIB:.0f} GiB" if gpu.memory else ""
+    return f"{gpu.name} ({capability}{memory}{', split by MIG' if gpu.mig else ''})"
+
+
+def engines_of(profile: Profile, catalog: Catalog, asked: str | None) -> tuple[EngineRelease, ...]:
+    """The engine releases to choose among, the preferred one first.
+
+    `asked` is a release or an engine's name (`vllm`); raises UnknownEngine where it is neither.
+    """
+    releases = tuple(catalog.engines[choice.release] for choice in profile.engines)
+    if asked is None:
+        return releases
+    if asked in catalog.engines:
+        return (catalog.engines[asked],)
+    family = tuple(release for release in releases if release.engine == asked)
+    if family:
+        return family
+    elsewhere = tuple(release for release in catalog.engines.values() if release.engine == asked)
+    return elsewhere or (catalog.engine(asked),)
+
+
+def choose_engine(profile: Profile, pair: ModelPair, engines: Sequence[EngineRelease]) -> EngineRelease:
+    """The first engine that serves the pair on this profile. Raises NotPossible, with what stands in the way."""
+    for engine in engines:
+        if not obstacles(profile, pair, engine):
+            return engine
+    reasons = dict.fromkeys(reason for engine in engines for reason in obstacles(profile, pair, engine))
+    raise NotPossible(
+        f"{pair.name} cannot be served on {profile.name}: {'; '.join(reasons)}",
+        hint="`dflash-deploy models list` shows which models go on which hardware, and why",
+    )
+
+
+def pairs_in_order(profile: Profile, catalog: Catalog) -> Iterator[ModelPair]:
+    """The profile's own pair, then other forms of the same model, then all others."""
+    own = catalog.pairs[profile.pair]
+    yield own
+    family = [pair for pair in catalog.pairs.values() if pair.family.name == own.family.name and pair != own]
+    yield from family
+    yield from (pair for pair in catalog.pairs.values() if pair.family.name != own.family.name)
+
+
+def choose_pair(profile: Profile, catalog: Catalog, engines: Sequence[EngineRelease]) -> ModelPair:
+    """The first pair that one of the engines serves on this profile. Raises NotPossible where there is none."""
+    for pair in pairs_in_order(profile, catalog):
+        if any(not obstacles(profile, pair, engine) for engine in engines):
+            return pair
+    names = ", ".join(engine.title for engine in engines)
+    raise NotPossible(
+        f"{names} serves no model of the catalog on {profile.name}",
+        hint=f"leave --engine out; {profile.name} has {', '.join(choice.release for choice in profile.engines)}",
     )
 
 
@@ -36,6 +122,6 @@ def choose_runtime(facts: HostFacts, engine: EngineRelease) -> RuntimeName:
     """
     if facts.container_engine is not None and facts.container_engine.compose:
         return "compose"
-    if facts.native_engine is not None and facts.native_engine.cpu == engine.cpu:
+    if facts.native_engine is not None and engine.native is not None and facts.native_engine.cpu == engine.cpu:
         return "native"
     return "compose"

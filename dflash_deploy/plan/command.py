@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from dflash_deploy.catalog.settings import setting_names
+from dflash_deploy.catalog.settings import all_setting_names
 from dflash_deploy.errors import SettingsRefused
-from dflash_deploy.plan.result import Plan, RuntimeName
-from dflash_deploy.serve.arguments import engine_arguments
+from dflash_deploy.plan.result import Plan
+from dflash_deploy.plan.wishes import RuntimeName
+from dflash_deploy.serve.arguments import check_extra_args, engine_arguments, engine_program
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import SECRET_NAMES
-from dflash_deploy.serve.settings import read_settings
+from dflash_deploy.serve.settings import EngineName, read_settings
 
 CONTAINER_TARGET = "/models/target"
 CONTAINER_DRAFTER = "/models/drafter"
@@ -39,6 +40,11 @@ def passed_on(name: str) -> bool:
     return name.startswith(_PASSED_ON)
 
 
+def several_machines(values: Mapping[str, str]) -> bool:
+    """Whether this is one of several machines, whose container then shares its host's network."""
+    return (values.get("NODES") or "1") != "1"
+
+
 def drafter_host_path(values: Mapping[str, str]) -> str:
     """The directory of the drafter's weights on this machine."""
     return values.get("DRAFTER_HOST_PATH") or values.get("DFLASH_DRAFTER", "")
@@ -54,15 +60,13 @@ def engine_environment(values: Mapping[str, str], runtime: RuntimeName) -> dict[
 
     In a container the weights lie where they are mounted, and the engine listens on all of the container's addresses.
     """
-    known = {*setting_names(), *filter(passed_on, values)} - set(SECRET_NAMES)
+    known = {*all_setting_names(), *filter(passed_on, values)} - set(SECRET_NAMES)
     environment = {name: values[name] for name in sorted(known) if values.get(name)}
     if runtime == "compose":
-        places = {
-            "MODEL_PATH": CONTAINER_TARGET,
-            "DRAFTER_PATH": CONTAINER_DRAFTER,
-            "DFLASH_BIND": "0.0.0.0",  # noqa: S104 - inside the container; the published address is DFLASH_BIND
-            "DFLASH_PORT": "8000",
-        }
+        places = {"MODEL_PATH": CONTAINER_TARGET, "DRAFTER_PATH": CONTAINER_DRAFTER}
+        if not several_machines(values):
+            # inside the container; the published address is DFLASH_BIND
+            places |= {"DFLASH_BIND": "0.0.0.0", "DFLASH_PORT": "8000"}  # noqa: S104
     else:
         places = {
             "MODEL_PATH": _written(values.get("MODEL_HOST_PATH", "")),
@@ -79,12 +83,12 @@ def in_home(path: Path) -> Path:
         raise SettingsRefused(f"{path} names no home directory", hint="write the path from the root on") from None
 
 
-def check_values(values: Mapping[str, str]) -> None:
+def check_values(values: Mapping[str, str], engine: EngineName) -> None:
     """Raises SettingsRefused, naming the setting, where a value is missing or of the wrong kind."""
     if not values.get("MODEL_HOST_PATH"):
         raise SettingsRefused(".env: MODEL_HOST_PATH is empty", hint="set it to the directory of the target's weights")
     with _refusals_of_env():
-        read_settings(engine_environment(values, "native"))
+        check_extra_args(read_settings(engine_environment(values, "native")), engine)
 
 
 def _written(path: str) -> str:
@@ -92,13 +96,15 @@ def _written(path: str) -> str:
 
 
 def engine_command(plan: Plan) -> list[str]:
-    """The exact argument list of the engine, `vllm` first.
+    """The exact command line of the engine, its program first.
 
     Raises SettingsRefused where the planned engine cannot do what the settings ask.
     """
     with _refusals_of_env():
         settings = read_settings(engine_environment(plan.values, plan.runtime))
-        return ["vllm", *engine_arguments(settings, version=plan.engine_version, cpu=plan.engine.cpu)]
+        engine = plan.engine.engine
+        arguments = engine_arguments(settings, engine=engine, version=plan.engine_version, cpu=plan.engine.cpu)
+        return [*engine_program(engine), *arguments]
 
 
 @contextmanager

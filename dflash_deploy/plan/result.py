@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
+from dflash_deploy.plan.memory import MemoryFit
+from dflash_deploy.plan.speed import Speed
+from dflash_deploy.plan.wishes import Checkpoints, RuntimeName
 from dflash_deploy.serve.settings import OFF
 
 Severity = Literal["error", "warning", "note"]
-RuntimeName = Literal["compose", "native"]
 
 
 @dataclass(frozen=True)
@@ -21,17 +23,22 @@ class Setting:
     value: str
     origin: str
     reason: str
+    source: str = ""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something about a plan that its user should know. `error` means that `up` refuses it."""
+    """Something about a plan that its user should know. `error` means that `up` refuses it.
+
+    `message` is what was seen, `why` what comes of it, `fix` what to do.
+    """
 
     id: str
     severity: Severity
     message: str
     fix: str
     source: str = ""
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,10 @@ class Plan:
     engine_version: str
     runtime: RuntimeName
     settings: tuple[Setting, ...]
-    findings: tuple[Finding, ...]
+    checkpoints: Checkpoints
+    findings: tuple[Finding, ...] = ()
+    memory: MemoryFit | None = None
+    speed: tuple[Speed, ...] = ()
 
     @property
     def values(self) -> Mapping[str, str]:
@@ -63,6 +73,12 @@ class Plan:
     def errors(self) -> tuple[Finding, ...]:
         """The findings that forbid starting."""
         return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    @property
+    def engine_title(self) -> str:
+        """The engine in words, with the version that will run."""
+        version = self.engine_version
+        return self.engine.title if version == self.engine.version else f"{self.engine.title}, installed {version}"
 
     def setting_rows(self) -> list[dict[str, str]]:
         """The settings as rows for `--json`."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from dflash_deploy.catalog.settings import TemplateName
 from dflash_deploy.errors import NoDeployment, SettingsRefused
 from dflash_deploy.plan.command import in_home
 from dflash_deploy.project import dotenv
@@ -86,10 +87,10 @@ class Deployment:
             dotenv.check_keys(deployment._lines)
         return deployment
 
-    def write_env(self, values: Mapping[str, str]) -> None:
-        """Write `.env` from the template, readable by its owner alone from the first byte on."""
+    def write_env(self, values: Mapping[str, str], template: TemplateName = "vllm") -> None:
+        """Write `.env` from an engine's template, readable by its owner alone from the first byte on."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.env_file, dotenv.fill_template(values), mode=PRIVATE)
+        write_atomically(self.env_file, dotenv.fill_template(values, template), mode=PRIVATE)
 
     @cached_property
     def _lines(self) -> Mapping[str, str]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import difflib
 import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from dotenv import dotenv_values
 
-from dflash_deploy.catalog.settings import setting_names, template_text
+from dflash_deploy.catalog.settings import TemplateName, all_setting_names, setting_names, template_text
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.plan.command import passed_on
 
@@ -25,19 +25,20 @@ NEARLY = 0.85
 """Likeness from which an unknown key is taken for a slip of a known one, even where the engine might read it."""
 
 
-def fill_template(values: Mapping[str, str]) -> str:
-    """The commented template with these values; keys that are no settings follow at the end."""
-    lines = [_filled(line, values) for line in template_text().splitlines()]
-    others = [name for name in values if name not in setting_names()]
+def fill_template(values: Mapping[str, str], template: TemplateName = "vllm") -> str:
+    """An engine's commented template with these values; keys that it does not have follow at the end."""
+    known = setting_names(template)
+    lines = [_filled(line, values, known) for line in template_text(template).splitlines()]
+    others = [name for name in values if name not in known]
     if others:
         lines += ["", "# --- Handed to the engine as they are " + "-" * 83, ""]
         lines += [f"{name}={quote(values[name])}" for name in others]
     return "\n".join(lines) + "\n"
 
 
-def _filled(line: str, values: Mapping[str, str]) -> str:
+def _filled(line: str, values: Mapping[str, str], known: Collection[str]) -> str:
     name = line.removesuffix("=")
-    return f"{line}{quote(values.get(name, ''))}" if name in setting_names() else line
+    return f"{line}{quote(values.get(name, ''))}" if name in known else line
 
 
 def quote(value: str) -> str:
@@ -59,7 +60,7 @@ def parse(text: str) -> dict[str, str]:
 
 def check_keys(names: Iterable[str]) -> None:
     """Raises SettingsRefused for the first key that is neither a setting nor one that the engine reads itself."""
-    known = setting_names()
+    known = all_setting_names()
     for name in names:
         if name in known:
             continue
@@ -73,4 +74,4 @@ def check_keys(names: Iterable[str]) -> None:
         if passed_on(name) and not sure:
             continue
         hint = f"did you mean {near[0]}? " if near else ""
-        raise SettingsRefused(f".env: unknown setting {name}", hint=f"{hint}env-templates/vllm.env lists every setting")
+        raise SettingsRefused(f".env: unknown setting {name}", hint=f"{hint}env-templates/ lists every setting")

@@ -14,7 +14,7 @@ import docker
 from docker.errors import DockerException
 from docker.models.containers import Container
 
-from dflash_deploy.catalog.settings import setting_names
+from dflash_deploy.catalog.settings import all_setting_names
 from dflash_deploy.errors import EngineMissing, EngineNotReady
 from dflash_deploy.host import find_container_engine
 from dflash_deploy.plan import Plan
@@ -62,7 +62,7 @@ def compose_environment(environment: Mapping[str, str], written: Collection[str]
 
     To Compose an exported variable counts more than the same line of `.env`.
     """
-    return {name: value for name, value in environment.items() if name not in {*setting_names(), *written}}
+    return {name: value for name, value in environment.items() if name not in {*all_setting_names(), *written}}
 
 
 class ComposeRuntime:

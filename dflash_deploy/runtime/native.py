@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from dflash_deploy.catalog.settings import setting_names
+from dflash_deploy.catalog.settings import all_setting_names
 from dflash_deploy.errors import EngineMissing, EngineNotReady
 from dflash_deploy.plan import Plan, engine_environment
 from dflash_deploy.project import Deployment
@@ -134,7 +134,7 @@ class NativeRuntime:
 
     def _environment(self) -> dict[str, str]:
         """This process's environment with its settings replaced by those of the deployment."""
-        inherited = {name: value for name, value in os.environ.items() if name not in setting_names()}
+        inherited = {name: value for name, value in os.environ.items() if name not in all_setting_names()}
         ours = engine_environment(self._plan.values, "native")
         # what lies in the deployment's directory is not to be imported
         return inherited | ours | {SECRETS_FILE: str(self._deployment.env_file), "PYTHONSAFEPATH": "1"}

@@ -9,13 +9,11 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from typing import NoReturn
 
-from dflash_deploy.serve.arguments import engine_arguments
-from dflash_deploy.serve.engine import installed_engine
+from dflash_deploy.serve.launch import prepare
 from dflash_deploy.serve.refusal import Refused
-from dflash_deploy.serve.secrets import read_secrets
-from dflash_deploy.serve.settings import read_settings
 
 REFUSED = 3
 """The exit code for settings that cannot work, that of a failed preflight in dflash_deploy.errors."""
@@ -24,23 +22,18 @@ REFUSED = 3
 def main(argv: list[str]) -> int:
     """Start the engine; returns only where it was not started."""
     try:
-        engine = installed_engine()
-        if engine is None:
-            raise Refused("no vLLM is installed beside this Python", hint="pip install 'dflash-deploy[vllm]'")
-        arguments = engine_arguments(read_settings(os.environ), version=engine.version, cpu=engine.cpu)
-        environment = engine.environment(os.environ) | read_secrets(os.environ)
+        launch = prepare(os.environ)
     except Refused as refusal:
         print(f"dflash: {refusal.message} ({refusal.hint})", file=sys.stderr)
         return REFUSED
     # no secret is in the list: it is what people paste into a question
-    print(f"dflash: vLLM {engine.version}: vllm {shlex.join(arguments)}", flush=True)
+    print(f"dflash: {launch.title} {shlex.join(launch.arguments)}", flush=True)
     if argv == ["--print"]:
         return 0
-    command = engine.command(arguments)
-    return _become(command, environment)
+    return _become(launch.command, launch.environment)
 
 
-def _become(command: list[str], environment: dict[str, str]) -> NoReturn:
+def _become(command: tuple[str, ...], environment: Mapping[str, str]) -> NoReturn:
     sys.stdout.flush()
     os.execve(command[0], command, environment)  # noqa: S606 - no shell is wanted
 

@@ -1,51 +1,42 @@
 """The settings of an engine as environment variables, read and checked.
 
-The names are those that DFlash users already have in their `.env`; `env-templates/vllm.env` is their manual. A setting
-that is absent or empty is left to the engine.
+The names are those that DFlash users already have in their `.env`, whichever engine it is; env-templates/ holds their
+manual, one file per engine. A setting that is absent or empty is left to the engine.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
+from dflash_deploy.serve.reader import Reader
 from dflash_deploy.serve.refusal import Refused
+
+EngineName = Literal["vllm", "sglang", "llamacpp", "llamacpp-buun"]
 
 OFF = frozenset({"", "off", "none", "false", "no", "0"})
 """Values of DFLASH_DRAFTER that mean plain decoding."""
 
-HAS_A_SETTING = {
-    "--api-key": "VLLM_API_KEY: `ps` shows arguments to everybody",
-    "--hf-token": "HF_TOKEN: `ps` shows arguments to everybody",
-    "--host": "DFLASH_BIND",
-    "--port": "DFLASH_PORT",
-    "--model": "MODEL_HOST_PATH",
-    "--served-model-name": "SERVED_MODEL_NAME",
-    "--speculative-config": "DFLASH_DRAFTER and DFLASH_NUM_SPEC_TOKENS",
-    "-sc": "DFLASH_DRAFTER and DFLASH_NUM_SPEC_TOKENS",
-    "--max-model-len": "MAX_MODEL_LEN",
-    "--max-num-seqs": "MAX_NUM_SEQS",
-    "--max-num-batched-tokens": "MAX_NUM_BATCHED_TOKENS",
-    "--gpu-memory-utilization": "GPU_MEMORY_UTILIZATION",
-    "--kv-cache-dtype": "KV_CACHE_DTYPE",
-    "--attention-backend": "ATTENTION_BACKEND",
-    "--tensor-parallel-size": "TENSOR_PARALLEL_SIZE",
-    "-tp": "TENSOR_PARALLEL_SIZE",
-}
-"""Arguments that EXTRA_ARGS must not hold: the last one wins, unseen by the rules that a plan is held against."""
-
-_TRUE = frozenset({"1", "true", "on", "yes"})
-_FALSE = frozenset({"0", "false", "off", "no"})
-
 
 @dataclass(frozen=True)
 class Drafter:
-    """How draft tokens are made: weights, draft tokens per step, and the drafter's own attention backend."""
+    """How draft tokens are made. `draft_tokens` is per step, the token that the target adds left out."""
 
     path: str
     draft_tokens: int
     attention_backend: str | None
+    kv_cache_dtype: str | None
+    window: int | None
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """This machine's place among those that serve one model: rank 0, at `master`, answers; the others compute."""
+
+    count: int
+    rank: int
+    master: str | None
 
 
 @dataclass(frozen=True)
@@ -53,8 +44,10 @@ class Settings:
     """One engine's settings. Lengths and budgets are in tokens; `None` leaves the choice to the engine."""
 
     model_path: str
+    projector_path: str | None
     served_model_names: tuple[str, ...]
     drafter: Drafter | None
+    nodes: Nodes | None
     max_model_len: int | None
     max_num_seqs: int | None
     max_num_batched_tokens: int | None
@@ -68,6 +61,7 @@ class Settings:
     images_per_prompt: int | None
     reasoning_parser: str | None
     tool_call_parser: str | None
+    thinking: bool | None
     trust_remote_code: bool
     extra_args: tuple[str, ...]
     host: str
@@ -79,11 +73,14 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
 
     Raises Refused, naming the variable, where a value is missing or of the wrong kind.
     """
-    env = _Reader(environment)
+    env = Reader(environment)
+    model = env.required("MODEL_PATH")
     return Settings(
-        model_path=env.required("MODEL_PATH"),
+        model_path=_file(env, model, "MODEL_FILE"),
+        projector_path=_file(env, model, "MMPROJ_FILE") if env.text("MMPROJ_FILE") else None,
         served_model_names=tuple((env.text("SERVED_MODEL_NAME") or "").split()),
         drafter=_read_drafter(env),
+        nodes=_read_nodes(env),
         max_model_len=env.positive("MAX_MODEL_LEN"),
         max_num_seqs=env.positive("MAX_NUM_SEQS"),
         max_num_batched_tokens=env.positive("MAX_NUM_BATCHED_TOKENS"),
@@ -97,98 +94,56 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         images_per_prompt=env.positive("LIMIT_IMAGES_PER_PROMPT"),
         reasoning_parser=env.text("REASONING_PARSER"),
         tool_call_parser=env.text("TOOL_CALL_PARSER"),
+        thinking=env.switch("ENABLE_THINKING"),
         trust_remote_code=bool(env.switch("TRUST_REMOTE_CODE")),
-        extra_args=_extra_args(env),
+        extra_args=env.words("EXTRA_ARGS"),
         host=env.text("DFLASH_BIND") or "127.0.0.1",
         port=_port(env),
     )
 
 
-def _read_drafter(env: _Reader) -> Drafter | None:
+def _file(env: Reader, directory: str, name: str) -> str:
+    """A file of a directory where `name` says which; the directory itself where it does not."""
+    file = env.text(name)
+    if file is None:
+        return directory
+    if file.startswith("/") or ".." in file.split("/"):
+        raise Refused(f"{name}={file} leads out of the directory", hint="name a file below the weights' directory")
+    return f"{directory}/{file}"
+
+
+def _read_drafter(env: Reader) -> Drafter | None:
     """`DFLASH_DRAFTER` switches the drafter on; `DRAFTER_PATH`, where given, says where its weights lie."""
     name = env.text("DFLASH_DRAFTER") or ""
     if name.lower() in OFF:
         return None
     return Drafter(
-        path=env.text("DRAFTER_PATH") or name,
+        path=_file(env, env.text("DRAFTER_PATH") or name, "DRAFTER_FILE"),
         draft_tokens=env.positive("DFLASH_NUM_SPEC_TOKENS") or 15,
         attention_backend=env.text("DFLASH_ATTENTION_BACKEND"),
+        kv_cache_dtype=env.text("DFLASH_KV_CACHE_DTYPE"),
+        window=env.positive("DFLASH_DRAFT_WINDOW"),
     )
 
 
-def _quantization(env: _Reader) -> str | None:
+def _read_nodes(env: Reader) -> Nodes | None:
+    count = env.positive("NODES") or 1
+    if count == 1:
+        return None
+    rank = env.whole("NODE_RANK") or 0
+    if rank >= count:
+        raise Refused(f"NODE_RANK={rank} is no rank among {count} machines", hint=f"ranks go from 0 to {count - 1}")
+    return Nodes(count, rank, env.text("MASTER_ADDR"))
+
+
+def _quantization(env: Reader) -> str | None:
     """`auto` and `none` both mean no flag: the engine reads the checkpoint's own config.json."""
     value = env.text("QUANTIZATION")
     return None if value in {"auto", "none"} else value
 
 
-def _port(env: _Reader) -> int:
+def _port(env: Reader) -> int:
     port = env.positive("DFLASH_PORT") or 8000
     if port > 65535:
         raise Refused(f"DFLASH_PORT={port} is no port", hint="ports go up to 65535")
     return port
-
-
-def _extra_args(env: _Reader) -> tuple[str, ...]:
-    words = env.words("EXTRA_ARGS")
-    for word in words:
-        # vLLM's parser takes --api_key for --api-key
-        flag = word.split("=", 1)[0].replace("_", "-")
-        if flag in HAS_A_SETTING:
-            raise Refused(f"EXTRA_ARGS holds {flag}, which has a setting of its own", hint=f"set {HAS_A_SETTING[flag]}")
-    return words
-
-
-class _Reader:
-    """Values of environment variables by kind; every complaint names the variable."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = environment
-
-    def text(self, name: str) -> str | None:
-        return self._environment.get(name, "").strip() or None
-
-    def required(self, name: str) -> str:
-        value = self.text(name)
-        if value is None:
-            raise Refused(f"{name} is not set", hint=f"set {name} in .env")
-        return value
-
-    def positive(self, name: str) -> int | None:
-        value = self.text(name)
-        if value is None:
-            return None
-        if not value.isascii() or not value.isdigit() or int(value) == 0:
-            raise Refused(f"{name}={value} is not a positive whole number", hint=f"write {name} as digits, such as 8")
-        return int(value)
-
-    def fraction(self, name: str) -> float | None:
-        value = self.text(name)
-        if value is None:
-            return None
-        try:
-            number = float(value)
-        except ValueError:
-            number = -1.0
-        if not 0.0 < number <= 1.0:
-            raise Refused(
-                f"{name}={value} is not a fraction", hint=f"{name} lies above 0 and at most at 1, such as 0.85"
-            )
-        return number
-
-    def switch(self, name: str) -> bool | None:
-        value = (self.text(name) or "").lower()
-        if value in _TRUE:
-            return True
-        if value in _FALSE:
-            return False
-        if value:
-            raise Refused(f"{name}={value} is neither on nor off", hint=f"write {name}=on or {name}=off")
-        return None
-
-    def words(self, name: str) -> tuple[str, ...]:
-        """Words split as a shell would, so that JSON with spaces survives inside single quotes."""
-        try:
-            return tuple(shlex.split(self.text(name) or ""))
-        except ValueError as problem:
-            raise Refused(f"{name} cannot be split into words: {problem}", hint="close the quotes") from None

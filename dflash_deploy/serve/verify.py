@@ -9,8 +9,8 @@ import sys
 from importlib import util
 from pathlib import Path
 
-from dflash_deploy.serve.arguments import FIRST_WITH_DFLASH, FIRST_WITH_DFLASH_ON_CPU, minor_version
 from dflash_deploy.serve.engine import installed_engine
+from dflash_deploy.serve.vllm import has_dflash
 
 MODULES = ("v1/spec_decode/dflash.py", "model_executor/models/qwen3_dflash.py")
 """The proposer (mask tokens in, draft tokens out) and the drafter's model, in every vLLM since 0.20.0."""
@@ -26,9 +26,8 @@ def shortcomings() -> list[str]:
         return ["vLLM is not installed"]
     root = Path(spec.origin).parent
     missing = [f"vllm/{module} is missing" for module in MODULES if not (root / module).is_file()]
-    needed = FIRST_WITH_DFLASH_ON_CPU if engine.cpu else FIRST_WITH_DFLASH
-    if minor_version(engine.version) < needed:
-        missing.append(f"vLLM {engine.version} is older than {needed[0]}.{needed[1]}")
+    if not has_dflash(engine.version, cpu=engine.cpu):
+        missing.append(f"vLLM {engine.version} is older than DFlash")
     registry = root / "model_executor/models/registry.py"
     if not registry.is_file() or ARCHITECTURE not in registry.read_text(encoding="utf-8"):
         missing.append(f"the model registry does not know {ARCHITECTURE}")

@@ -63,7 +63,8 @@ def run_checks(
     run("auth", lambda: checks.closed(endpoint))
     run("text", lambda: checks.text(endpoint, pair))
     run("stream", lambda: checks.streaming(endpoint, pair))
-    run("vision", lambda: checks.vision(endpoint, pair))
+    if pair.sees:
+        run("vision", lambda: checks.vision(endpoint, pair))
     length = None
     if drafting:
         after = _counters(endpoint)

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dflash_deploy.errors import WeightsMissing
+from dflash_deploy.weights.gguf import MAGIC
 
 INDEX = "model.safetensors.index.json"
 POINTER = b"version https://git-lfs"
 """What a file starts with that was cloned without Git LFS: a note of a few lines instead of the weights."""
 
 
-def check_weights(directory: Path, *, role: str, setting: str, mounted: bool = False) -> None:
-    """Look for config.json and for every weight file.
+def check_weights(directory: Path, *, role: str, setting: str, mounted: bool = False, file: str = "") -> None:
+    """Look for config.json and for every weight file, or for the one GGUF that `file` names.
 
     `role` (target or drafter) and `setting` (its name in `.env`) go into the message. `mounted` says that a container
     will see this directory and nothing beside it. Raises WeightsMissing.
@@ -24,7 +25,7 @@ def check_weights(directory: Path, *, role: str, setting: str, mounted: bool = F
             f"the {role}'s directory {directory} does not exist",
             hint=f"`hf download REPOSITORY --local-dir {directory}` brings it, or set {setting} in .env",
         )
-    for problem in _problems(directory, mounted=mounted):
+    for problem in _gguf_problems(directory, file, mounted=mounted) if file else _problems(directory, mounted=mounted):
         raise WeightsMissing(
             f"the {role} in {directory} is not whole: {problem}",
             hint=f"`hf download REPOSITORY --local-dir {directory}` fetches what is missing, as real files",
@@ -42,15 +43,26 @@ def _problems(directory: Path, *, mounted: bool) -> Iterator[str]:
     if not names:
         yield "there is no *.safetensors file"
     for name in names:
-        file = directory / name
-        if not file.exists():
-            yield f"{name} is missing" + (" (a link that leads nowhere)" if file.is_symlink() else "")
-        elif file.stat().st_size == 0:
-            yield f"{name} is empty"
-        elif _starts_with(file, POINTER):
-            yield f"{name} is a Git LFS pointer, not the weights"
-        elif mounted and directory.resolve() not in file.resolve().parents:
-            yield f"{name} is a link out of the directory, which leads nowhere in a container"
+        yield from _file_problems(directory, name, mounted=mounted)
+
+
+def _gguf_problems(directory: Path, name: str, *, mounted: bool) -> Iterator[str]:
+    problems = list(_file_problems(directory, name, mounted=mounted))
+    if not problems and not _starts_with(directory / name, MAGIC):
+        problems = [f"{name} does not start with GGUF"]
+    yield from problems
+
+
+def _file_problems(directory: Path, name: str, *, mounted: bool) -> Iterator[str]:
+    file = directory / name
+    if not file.exists():
+        yield f"{name} is missing" + (" (a link that leads nowhere)" if file.is_symlink() else "")
+    elif file.stat().st_size == 0:
+        yield f"{name} is empty"
+    elif _starts_with(file, POINTER):
+        yield f"{name} is a Git LFS pointer, not the weights"
+    elif mounted and directory.resolve() not in file.resolve().parents:
+        yield f"{name} is a link out of the directory, which leads nowhere in a container"
 
 
 def _weight_files(directory: Path) -> list[str]:

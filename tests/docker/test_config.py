@@ -47,7 +47,7 @@ def test_compose_reads_a_value_as_it_was_meant(engine: Engine, tmp_path: Path, v
     done = subprocess.run(
         compose_command(deployment, "config", "--format", "json"), capture_output=True, text=True, check=True
     )
-    read = json.loads(done.stdout)["services"]["vllm"]["environment"]["EXTRA_ARGS"]
+    read = json.loads(done.stdout)["services"]["engine"]["environment"]["EXTRA_ARGS"]
     # `config` prints a dollar doubled, so that its output can be read again
     assert read.replace("$$", "$") == value
 

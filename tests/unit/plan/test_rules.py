@@ -1,73 +1,155 @@
 """Each rule on a plan that breaks it, and on one that does not."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
 from dflash_deploy.catalog import load_catalog
-from dflash_deploy.plan import Choice, Finding, plan_deployment
-from tests.support.machines import LAPTOP, SPARK
+from dflash_deploy.host import HostFacts
+from dflash_deploy.plan import Checkpoints, Choice, Finding, Severity, plan_deployment
+from dflash_deploy.plan.rules import RULES
+from tests.support.machines import H100, MACHINES, SPARK, machine
 
 
-def findings(edited: Mapping[str, str] | None = None, **choice: str) -> dict[str, Finding]:
-    facts = SPARK if choice.get("profile") == "dgx-spark" else LAPTOP
-    made = plan_deployment(facts, Choice(edited=edited or {}, **choice), load_catalog())  # type: ignore[arg-type]
+@dataclass(frozen=True)
+class Case:
+    """A plan that a rule must find. `edited` is what `.env` says."""
+
+    rule: str
+    severity: Severity
+    profile: str
+    edited: Mapping[str, str] = field(default_factory=dict)
+    target: Mapping[str, object] | None = None
+    drafter: Mapping[str, object] | None = None
+    choice: Mapping[str, Any] = field(default_factory=dict)
+    facts: HostFacts | None = None
+
+
+def findings(case: Case, *, broken: bool = True) -> dict[str, Finding]:
+    """The findings of the case's plan, or of the same plan without what breaks it."""
+    facts = case.facts if case.facts is not None and broken else MACHINES[case.profile]
+    kept = {name: value for name, value in case.choice.items() if broken or name in {"model", "engine"}}
+    choice = Choice(profile=case.profile, **{"master_addr": "10.0.0.1", **kept})
+    if broken:
+        choice = replace(choice, edited=case.edited)
+    checkpoints = Checkpoints(case.target, case.drafter) if broken else Checkpoints()
+    made = plan_deployment(facts, choice, load_catalog(), checkpoints)
     return {finding.id: finding for finding in made.findings}
 
 
-@pytest.mark.parametrize(
-    ("edited", "finding"),
-    [
-        ({"DFLASH_NUM_SPEC_TOKENS": "8"}, "draft-tokens-exceed-block"),
-        ({"MAX_NUM_BATCHED_TOKENS": "31"}, "budget-too-small"),
-    ],
-)
-def test_settings_that_end_badly_are_errors(edited: Mapping[str, str], finding: str) -> None:
-    assert findings(edited)[finding].severity == "error"
-    assert finding not in findings()
+FP8 = {"model": "qwen3.5-27b-fp8"}
+MODELOPT = {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4_AWQ"}}
+CASES = [
+    Case("hardware-differs", "warning", "h100", facts=SPARK),
+    Case("gpus-unused", "note", "h100", facts=machine(H100, H100)),
+    Case("driver-too-old", "error", "h100", facts=replace(MACHINES["h100"], gpus=(replace(H100, driver="550.54.15"),))),
+    Case("no-image-for-processor", "error", "dgx-spark", facts=replace(SPARK, architecture="x86_64")),
+    Case("base-image-unseen", "note", "h100"),
+    Case("draft-tokens-exceed-block", "error", "cpu", {"DFLASH_NUM_SPEC_TOKENS": "8"}),
+    Case("draft-tokens-exceed-block", "error", "h100", drafter={"dflash_config": {"block_size": 8}}),
+    Case("budget-too-small", "error", "cpu", {"MAX_NUM_BATCHED_TOKENS": "31"}),
+    Case("budget-leaves-little", "warning", "h100", {"MAX_NUM_BATCHED_TOKENS": "8192"}),
+    Case("budget-hangs-unified-memory", "error", "dgx-spark", {"MAX_NUM_BATCHED_TOKENS": "65536"}),
+    Case("memory-overcommitted", "error", "dgx-spark", {"GPU_MEMORY_UTILIZATION": "0.95"}),
+    Case("memory-overcommitted", "warning", "h100", {"GPU_MEMORY_UTILIZATION": "0.98"}),
+    Case("weights-do-not-fit", "error", "h100", {"GPU_MEMORY_UTILIZATION": "0.4"}),
+    Case("sequence-does-not-fit", "warning", "rtx-3090", {"MAX_MODEL_LEN": "65536"}),
+    Case("context-beyond-target", "error", "h100", {"MAX_MODEL_LEN": "1000000"}),
+    Case("context-beyond-drafter", "note", "dgx-spark"),
+    Case("target-needs-loader", "error", "h100", target=MODELOPT),
+    Case("target-needs-loader", "error", "h100", target={"text_config": {}, **MODELOPT}),
+    Case("kv-dtype-unknown", "error", "h100", {"KV_CACHE_DTYPE": "q8_0"}),
+    Case("backend-not-here", "error", "b200", {"ATTENTION_BACKEND": "FA3"}),
+    Case("drafter-backend-is-causal", "error", "b200", {"DFLASH_ATTENTION_BACKEND": "FLASHINFER"}),
+    Case("drafter-backend-is-causal", "error", "dgx-spark", {"DFLASH_ATTENTION_BACKEND": "FLASH_ATTN"}, choice=FP8),
+    Case("fp8-kv-refused", "error", "rtx-3090-x2", {"KV_CACHE_DTYPE": "fp8_e4m3"}),
+    Case("fp8-kv-refused", "error", "b200", {"KV_CACHE_DTYPE": "fp8"}),
+    Case("fp8-kv-without-backend", "warning", "h100", {"KV_CACHE_DTYPE": "fp8", "DFLASH_ATTENTION_BACKEND": ""}),
+    Case("fp8-kv-forced", "warning", "b200", choice={"model": "qwen3.6-27b-nvfp4"}),
+    Case("prefix-caching-kills-cpu", "error", "cpu", {"ENABLE_PREFIX_CACHING": "on"}),
+    Case("prefix-caching-kills-cpu", "error", "cpu", {"ENABLE_PREFIX_CACHING": ""}),
+    Case("prefix-caching-unsound", "warning", "dgx-spark", {"ENABLE_PREFIX_CACHING": "on"}),
+    Case("quantization-contradicts", "error", "h100", {"QUANTIZATION": "modelopt"}, target={
+        "quantization_config": {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}
+    }),
+    Case("quantization-contradicts", "error", "b200", {"QUANTIZATION": "modelopt"}),
+    Case("drafter-named-twice", "error", "cpu", {"DFLASH_DRAFTER": "/data/mine", "DRAFTER_HOST_PATH": "/data/theirs"}),
+    Case("drafter-of-another-target", "error", "h100", target={"text_config": {"hidden_size": 5120}},
+         drafter={"hidden_size": 2560}),
+    Case("drafter-of-another-target", "error", "h100", target={"text_config": {"num_hidden_layers": 48}},
+         drafter={"dflash_config": {"target_layer_ids": [1, 61]}}),
+    Case("drafter-of-another-target", "error", "h100", target={"vocab_size": 248320}, drafter={"vocab_size": 151936}),
+    Case("drafter-unknown-to-engine", "error", "h100", drafter={"architectures": ["Qwen3ForCausalLM"]}),
+    Case("drafter-windows-not-run", "error", "dgx-spark", drafter={
+        "layer_types": ["sliding_attention", "full_attention"]
+    }),
+    Case("drafter-quantised", "warning", "h100", drafter={"quantization_config": {"quant_method": "fp8"}}),
+    Case("repository-gated", "note", "rtx-pro-6000", choice={"model": "llama-3.1-8b-instruct-bf16"}),
+    Case("thinking-differs", "warning", "h100", {"ENABLE_THINKING": "off"}),
+    Case("images-are-not-drafted", "warning", "rtx-3090", {"MMPROJ_FILE": "mmproj-BF16.gguf"}),
+    Case("parser-differs", "warning", "h100", {"REASONING_PARSER": ""}),
+    Case("parser-differs", "warning", "h100", {"TOOL_CALL_PARSER": "hermes"}),
+    Case("heads-do-not-divide", "error", "rtx-3090-x4", {"TENSOR_PARALLEL_SIZE": "5"}),
+    Case("more-gpus-than-there-are", "error", "rtx-3090-x2", {"TENSOR_PARALLEL_SIZE": "4"}),
+    Case("pipeline-with-drafter", "error", "rtx-3090-x2", {"EXTRA_ARGS": "--pipeline-parallel-size 2"}),
+    Case("master-address-missing", "error", "dgx-spark-x2", choice={"master_addr": None}),
+    Case("graphs-across-machines", "warning", "dgx-spark-x2", {"ENFORCE_EAGER": "off"}),
+    Case("argument-is-gone", "error", "h100", {"EXTRA_ARGS": "--swap-space 4"}),
+    Case("argument-is-gone", "warning", "h100", {"VLLM_NVFP4_GEMM_BACKEND": "flashinfer-cutlass"}),
+    Case("argument-is-gone", "error", "h100", {"EXTRA_ARGS": "--mamba-scheduler-strategy extra_buffer"},
+         choice={"engine": "sglang"}),
+    Case("setting-of-another-engine", "warning", "rtx-3090", {"ATTENTION_BACKEND": "FLASH_ATTN"}),
+    Case("bind-is-no-address", "error", "h100", {"DFLASH_BIND": "localhost"}),
+    Case("open-to-the-network", "warning", "h100", {"DFLASH_BIND": "0.0.0.0"}),
+    Case("target-notice", "note", "dgx-spark"),
+]  # fmt: skip
+
+ALWAYS = {"base-image-unseen", "context-beyond-drafter", "target-notice", "repository-gated", "fp8-kv-forced"}
+"""Findings about what was chosen, which no setting takes away."""
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}-{case.profile}")
+def test_a_rule_finds_what_it_is_for(case: Case) -> None:
+    found = findings(case)[case.rule]
+    assert found.severity == case.severity
+    assert found.message
+    assert found.fix
+    if case.rule not in ALWAYS:
+        assert case.rule not in findings(case, broken=False)
+
+
+def test_every_rule_has_a_case_and_is_named_after_what_it_finds() -> None:
+    assert {rule.__name__.replace("_", "-") for rule in RULES} == {case.rule for case in CASES}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}-{case.profile}")
+def test_a_finding_says_why_it_matters(case: Case) -> None:
+    found = findings(case)[case.rule]
+    assert found.why or found.id == "target-notice"
 
 
 @pytest.mark.parametrize("edited", [{"DFLASH_NUM_SPEC_TOKENS": "7"}, {"MAX_NUM_BATCHED_TOKENS": "32"}])
 def test_the_bounds_themselves_are_allowed(edited: Mapping[str, str]) -> None:
-    assert not [finding for finding in findings(edited).values() if finding.severity == "error"]
+    found = findings(Case("", "note", "cpu", edited))
+    assert not [finding for finding in found.values() if finding.severity == "error"]
 
 
 def test_without_a_drafter_its_rules_say_nothing() -> None:
     edited = {"DFLASH_DRAFTER": "off", "DFLASH_NUM_SPEC_TOKENS": "99", "MAX_NUM_BATCHED_TOKENS": "31"}
-    assert not {"draft-tokens-exceed-block", "budget-too-small"} & set(findings(edited))
-
-
-def test_two_directories_for_one_drafter_are_one_too_many() -> None:
-    twice = {"DFLASH_DRAFTER": "/data/mine", "DRAFTER_HOST_PATH": "/data/theirs"}
-    assert findings(twice)["drafter-named-twice"].severity == "error"
-    assert "drafter-named-twice" not in findings({"DFLASH_DRAFTER": "/data/mine", "DRAFTER_HOST_PATH": ""})
-    assert "drafter-named-twice" not in findings()
-
-
-def test_a_target_that_no_stock_engine_loads_is_an_error_with_a_way_out() -> None:
-    found = findings(profile="dgx-spark")["target-needs-loader"]
-    assert found.severity == "error"
-    assert "qwen3.5-27b-fp8" in found.fix
-    assert "target-needs-loader" not in findings(profile="dgx-spark", pair="qwen3.5-27b-fp8")
-
-
-def test_listening_on_all_addresses_is_warned_about() -> None:
-    assert findings({"DFLASH_BIND": "0.0.0.0"})["open-to-the-network"].severity == "warning"
-    assert "open-to-the-network" not in findings({"DFLASH_BIND": "127.0.0.1"})
+    assert not {"draft-tokens-exceed-block", "budget-too-small"} & set(findings(Case("", "note", "cpu", edited)))
 
 
 @pytest.mark.parametrize("host", ["localhost", "::1", "300.1.1.1"])
-def test_docker_publishes_on_addresses(host: str) -> None:
-    assert findings({"DFLASH_BIND": host, "DFLASH_RUNTIME": "compose"})["bind-is-no-address"].severity == "error"
-    assert "bind-is-no-address" not in findings({"DFLASH_BIND": host, "DFLASH_RUNTIME": "native"})
+def test_docker_publishes_on_addresses_and_a_process_listens_on_names(host: str) -> None:
+    case = Case("", "note", "cpu", {"DFLASH_BIND": host, "DFLASH_RUNTIME": "compose"})
+    assert "bind-is-no-address" in findings(case)
+    native = replace(case, edited={"DFLASH_BIND": host, "DFLASH_RUNTIME": "native"})
+    assert "bind-is-no-address" not in findings(native)
 
 
-def test_unified_memory_is_not_overcommitted() -> None:
-    spark = {"profile": "dgx-spark"}
-    assert findings({"GPU_MEMORY_UTILIZATION": "0.95"}, **spark)["unified-memory-overcommitted"].severity == "error"
-    assert "unified-memory-overcommitted" not in findings({"GPU_MEMORY_UTILIZATION": "0.88"}, **spark)
-
-
-def test_a_profile_for_other_hardware_is_warned_about() -> None:
-    made = plan_deployment(LAPTOP, Choice(profile="dgx-spark"), load_catalog())
-    assert "hardware-differs" in {finding.id for finding in made.findings}
+@pytest.mark.parametrize("dtype", ["fp8", "fp8_e4m3"])
+def test_fp8_for_the_target_alone_is_allowed_where_its_backend_reads_it(dtype: str) -> None:
+    edited = {"KV_CACHE_DTYPE": dtype, "DFLASH_KV_CACHE_DTYPE": "auto"}
+    assert "fp8-kv-refused" not in findings(Case("", "note", "h100", edited))

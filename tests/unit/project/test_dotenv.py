@@ -7,17 +7,17 @@ from dotenv import dotenv_values
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.catalog.settings import setting_names
+from dflash_deploy.catalog.settings import all_setting_names, setting_names
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.project import dotenv
 
 VALUES = st.text(st.characters(codec="utf-8", exclude_categories=["C"], exclude_characters="'\\"), max_size=60)
 
 
-@given(st.dictionaries(st.sampled_from(setting_names()), VALUES))
+@given(st.dictionaries(st.sampled_from(setting_names("vllm")), VALUES))
 def test_what_is_written_is_what_everybody_reads(values: dict[str, str]) -> None:
     text = dotenv.fill_template(values)
-    expected = dict.fromkeys(setting_names(), "") | values
+    expected = dict.fromkeys(setting_names("vllm"), "") | values
     assert dotenv.parse(text) == expected
     # and by a program that expands variables, as python-dotenv does when it is left alone
     assert dotenv_values(stream=io.StringIO(text)) == expected or any("$" in value for value in values.values())
@@ -41,7 +41,7 @@ def test_comments_of_the_template_stay_and_others_follow() -> None:
 )
 def test_a_slip_is_refused_with_what_was_meant(slip: str, meant: str) -> None:
     with pytest.raises(SettingsRefused, match=slip) as refusal:
-        dotenv.check_keys([*setting_names(), slip])
+        dotenv.check_keys([*all_setting_names(), slip])
     assert f"did you mean {meant}?" in refusal.value.hint
 
 

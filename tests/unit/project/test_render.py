@@ -65,14 +65,14 @@ def test_when_the_second_file_cannot_be_written_the_first_is_taken_away(tmp_path
 def test_gpus_are_asked_for_where_there_are_any(tmp_path: Path) -> None:
     spark, _ = made(tmp_path / "spark", SPARK)
     laptop, _ = made(tmp_path / "laptop", LAPTOP)
-    assert "deploy" in yaml.safe_load(spark.compose_file.read_text())["services"]["vllm"]
-    assert "deploy" not in yaml.safe_load(laptop.compose_file.read_text())["services"]["vllm"]
+    assert "deploy" in yaml.safe_load(spark.compose_file.read_text())["services"]["engine"]
+    assert "deploy" not in yaml.safe_load(laptop.compose_file.read_text())["services"]["engine"]
 
 
 def test_without_a_drafter_its_weights_are_not_mounted(tmp_path: Path) -> None:
     deployment, _ = made(tmp_path, LAPTOP)
     plain = plan_deployment(LAPTOP, Choice(edited={**deployment.values, "DFLASH_DRAFTER": "off"}), load_catalog())
-    service = yaml.safe_load(compose_text(deployment, plain))["services"]["vllm"]
+    service = yaml.safe_load(compose_text(deployment, plain))["services"]["engine"]
     assert [volume["target"] for volume in service["volumes"]] == ["/models/target", "/cache"]
     assert service["environment"]["DFLASH_DRAFTER"] == "off"
 
@@ -83,7 +83,7 @@ def test_variables_of_the_engine_reach_the_container(tmp_path: Path) -> None:
         env.write("NCCL_DEBUG=INFO\n")
     deployment = Deployment.existing(tmp_path)
     plan = plan_deployment(LAPTOP, Choice(edited=deployment.values), load_catalog())
-    environment = yaml.safe_load(compose_text(deployment, plan))["services"]["vllm"]["environment"]
+    environment = yaml.safe_load(compose_text(deployment, plan))["services"]["engine"]["environment"]
     assert environment["NCCL_DEBUG"] == "${NCCL_DEBUG:-}"
     assert environment["VLLM_CPU_KVCACHE_SPACE"] == "${VLLM_CPU_KVCACHE_SPACE:-}"
     assert not {"VLLM_API_KEY", "HF_TOKEN"} & set(environment)
@@ -98,10 +98,10 @@ def test_an_env_from_elsewhere_is_completed_by_the_plan(tmp_path: Path) -> None:
     )
     deployment = Deployment.existing(tmp_path)
     plan = plan_deployment(SPARK, Choice(edited=deployment.values), load_catalog())
-    service = yaml.safe_load(compose_text(deployment, plan))["services"]["vllm"]
+    service = yaml.safe_load(compose_text(deployment, plan))["services"]["engine"]
     drafter = next(volume for volume in service["volumes"] if volume["target"] == "/models/drafter")
-    assert drafter["source"] == f"${{DRAFTER_HOST_PATH:-{Path.home()}/models/Qwen3.5-27B-DFlash}}"
-    assert service["image"].startswith("${DFLASH_IMAGE:-dflash-deploy/vllm:0.33.0-")
+    assert drafter["source"] == f"${{DRAFTER_HOST_PATH:-{Path.home()}/models/Qwen3.5-27B-DFlash-b0400439}}"
+    assert service["image"].startswith("${DFLASH_IMAGE:-dflash-deploy/vllm:aeon-0.19.1rc1-")
     assert service["environment"]["MAX_NUM_SEQS"] == "${MAX_NUM_SEQS:-}"
     assert service["ports"] == ["${DFLASH_BIND:-127.0.0.1}:${DFLASH_PORT:-8000}:8000"]
 

@@ -35,7 +35,7 @@ def ours(tmp_path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     plan = plan_deployment(SPARK, Choice(profile="dgx-spark"), load_catalog())
     create(Deployment(tmp_path), plan)
     text = Deployment(tmp_path).compose_file.read_text()
-    service: dict[str, Any] = yaml.safe_load(text)["services"]["vllm"]
+    service: dict[str, Any] = yaml.safe_load(text)["services"]["engine"]
     values = Deployment(tmp_path).values
     environment = {
         name: values.get(name, value) if "$" in value else value for name, value in service["environment"].items()

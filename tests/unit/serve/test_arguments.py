@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from dflash_deploy.serve.arguments import engine_arguments, minor_version
+from dflash_deploy.serve.arguments import engine_arguments
 from dflash_deploy.serve.refusal import Refused
-from dflash_deploy.serve.settings import read_settings
+from dflash_deploy.serve.settings import EngineName, read_settings
+from dflash_deploy.serve.vllm import has_dflash, minor_version
 
 FULL = {
     "MODEL_PATH": "/models/target",
@@ -60,6 +61,27 @@ def test_all_settings() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("engine", "extra"),
+    [
+        ("vllm", "--api-key abc"),
+        ("vllm", "--api-key=abc"),
+        ("vllm", "--api_key=abc"),
+        ("vllm", "--hf-token abc"),
+        ("vllm", "--host 0.0.0.0"),
+        ("vllm", "-tp 2"),
+        ("sglang", "--speculative-num-draft-tokens 16"),
+        ("llamacpp", "-ctk q8_0"),
+        ("llamacpp-buun", "--api-key abc"),
+    ],
+)
+def test_extra_args_cannot_fight_the_settings(engine: EngineName, extra: str) -> None:
+    settings = read_settings({"MODEL_PATH": "/m", "EXTRA_ARGS": extra})
+    with pytest.raises(Refused, match="EXTRA_ARGS") as refusal:
+        engine_arguments(settings, engine=engine, version="0.33.0")
+    assert refusal.value.hint
+
+
 def test_the_least() -> None:
     arguments = engine_arguments(read_settings({"MODEL_PATH": "/m"}), version="0.18.1")
     assert arguments == ["serve", "/m", "--host", "127.0.0.1", "--port", "8000"]
@@ -86,11 +108,12 @@ def test_dflash_needs_a_release_that_carries_it(version: str, cpu: bool, carries
 
 def test_a_drafter_backend_is_refused_where_the_release_has_no_place_for_it() -> None:
     settings = read_settings({"MODEL_PATH": "/m", "DFLASH_DRAFTER": "/d", "DFLASH_ATTENTION_BACKEND": "TRITON_ATTN"})
-    with pytest.raises(Refused, match="attention backend"):
+    with pytest.raises(Refused, match="attention_backend"):
         engine_arguments(settings, version="0.20.0")
 
 
 def test_versions_as_people_have_them() -> None:
+    assert has_dflash("0.19.1rc1.dev110+gb55d830ec", cpu=False)
     assert minor_version("0.19.1rc1.dev110+gb55d830ec") == (0, 19)
     assert minor_version("0.32.0+cpu") == (0, 32)
     with pytest.raises(Refused):

@@ -1,0 +1,213 @@
+"""Model families: a base model, the drafter made for it, and the forms in which its weights are published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from dflash_deploy.catalog.schema import Entry, Quantisation, Settings
+
+
+class Attention(Entry):
+    """Layers with ordinary attention, whose KV cache grows with every token."""
+
+    layers: Annotated[int, Field(ge=0)]
+    heads: Annotated[int, Field(gt=0)]
+    kv_heads: Annotated[int, Field(gt=0)]
+    head_dim: Annotated[int, Field(gt=0)]
+    shared_kv: Annotated[bool, Field(description="keys and values are one tensor")] = False
+
+
+class SlidingAttention(Attention):
+    """Layers that look back over a window only: their cache stops growing there."""
+
+    window: Annotated[int, Field(gt=0, description="tokens")]
+
+
+class LatentAttention(Entry):
+    """Multi-head latent attention (MLA): one compressed vector a token and layer."""
+
+    layers: int
+    heads: int
+    width: Annotated[int, Field(description="elements kept per token and layer: latent rank plus rotary part")]
+
+
+class LinearAttention(Entry):
+    """Layers with a recurrent state of fixed size (gated delta net): one state a sequence, however long."""
+
+    layers: int
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    conv_kernel: int = 4
+
+
+class Shape(Entry):
+    """The numbers of a base model's config.json that memory and speed follow from."""
+
+    layers: Annotated[int, Field(gt=0)]
+    hidden_size: Annotated[int, Field(gt=0)]
+    vocabulary: Annotated[int, Field(gt=0)]
+    context: Annotated[int, Field(gt=0, description="longest sequence in tokens that it was made for")]
+    parameters: Annotated[float, Field(gt=0, description="all parameters, the vision tower included")]
+    active_parameters: Annotated[
+        float | None, Field(description="parameters one token passes through; `null` for a dense model: all of them")
+    ] = None
+    experts: Annotated[tuple[int, int] | None, Field(description="experts per layer, and chosen per token")] = None
+    full_attention: Attention | None = None
+    sliding_attention: SlidingAttention | None = None
+    latent_attention: LatentAttention | None = None
+    linear_attention: LinearAttention | None = None
+    vision_parameters: Annotated[float, Field(description="parameters of the vision tower; 0 without vision")] = 0
+
+
+class Weights(Entry):
+    """A repository of the hub, or a directory that the package carries."""
+
+    repo: Annotated[str | None, Field(description="repository id on the hub")] = None
+    revision: Annotated[str | None, Field(description="commit of the repository; the newest where it is left out")] = (
+        None
+    )
+    bundled: Annotated[str | None, Field(description="path among the package's assets")] = None
+    file: Annotated[str | None, Field(description="the one file of the repository that is used (GGUF)")] = None
+    bytes: Annotated[int, Field(gt=0, description="size of the weights on disk")]
+    licence: str = ""
+    gated: Annotated[bool, Field(description="the hub asks for an account that accepted its terms")] = False
+    source: Annotated[str, Field(description="where size, licence and gating were read")] = ""
+
+
+class Drafter(Weights):
+    """The block-diffusion drafter of one base model."""
+
+    architecture: Annotated[
+        Literal["DFlashDraftModel", "DFlash2DraftModel", "dflash", "dflash-draft"],
+        Field(description="`architectures` of config.json, or `general.architecture` of a GGUF"),
+    ] = "DFlashDraftModel"
+    block_size: Annotated[
+        int, Field(ge=2, description="tokens of a block, the anchor included; draft tokens are one fewer")
+    ]
+    layers: Annotated[int, Field(gt=0)]
+    hidden_size: Annotated[int | None, Field(description="must be the target's, where it is known")] = None
+    kv_heads: int = 8
+    head_dim: int = 128
+    target_layer_ids: Annotated[list[int], Field(description="target layers whose output the drafter reads")] = []
+    layer_types: Annotated[
+        Literal["full", "sliding", "mixed"] | None, Field(description="attention of its layers; `null` where unknown")
+    ] = None
+    trained_context: Annotated[int | None, Field(description="longest sequence in tokens it was trained on")] = None
+    quantised: bool = False
+
+
+class Target(Weights):
+    """One published form of the base model's weights."""
+
+    name: Annotated[str, Field(description="name of the pair that this target makes with its drafter")]
+    title: str
+    quantisation: Quantisation
+    served_name: Annotated[str, Field(description="the model's name in requests")]
+    projector: Annotated[str | None, Field(description="vision projector of a GGUF, a file of the repository")] = None
+    drafter: Annotated[Drafter | None, Field(description="where this form needs another drafter than the family")] = (
+        None
+    )
+    notice: Annotated[str, Field(description="what its user must know before serving it")] = ""
+    forced_fp8_kv: Annotated[bool, Field(description="the checkpoint asks for an FP8 KV cache")] = False
+    settings: Settings = {}
+
+
+class Question(Entry):
+    """A question whose answer can be checked, for the smoke test."""
+
+    ask: str
+    expect: Annotated[str, Field(description="must occur in the answer, whatever its case")]
+
+
+class Acceptance(Entry):
+    """Mean acceptance length that somebody measured, the token that the target adds included."""
+
+    workload: str
+    draft_tokens: int
+    length: float
+    source: str
+
+
+class Family(Entry):
+    """A base model with its drafter. One file each."""
+
+    name: str
+    title: str
+    shape: Shape
+    drafter: Drafter
+    targets: Annotated[list[Target], Field(min_length=1)]
+    thinking: Annotated[
+        Literal["on", "off", "always", "none"],
+        Field(description="whether it thinks unless told otherwise; `none`: it cannot, `always`: it cannot stop"),
+    ] = "none"
+    drafter_thinking: Annotated[
+        bool | None, Field(description="whether the drafter was trained with thinking; `null` where nobody said")
+    ] = None
+    reasoning_parser: str | None = None
+    tool_call_parser: str | None = None
+    needs: Annotated[
+        dict[str, str], Field(description="lowest version of an engine that knows the architecture, by engine")
+    ] = {}
+    acceptance: list[Acceptance] = []
+    settings: Settings = {}
+    text: Question = Question(ask="What is the capital of France? Answer with one word.", expect="Paris")
+    long: Annotated[
+        str, Field(description="a request that brings at least 60 tokens, to measure drafts and speed by")
+    ] = "Write a Python function that returns the n-th Fibonacci number, with a docstring and three examples."
+    vision: Annotated[str, Field(description="how to ask for the colour of an image")] = (
+        "What colour is this image? Answer with one word."
+    )
+    source: Annotated[str, Field(description="where the shape and the drafter's config were read")]
+
+
+@dataclass(frozen=True)
+class ModelPair:
+    """A target and the drafter that belongs to it."""
+
+    family: Family
+    target: Target
+
+    @property
+    def name(self) -> str:
+        """The name by which people choose it."""
+        return self.target.name
+
+    @property
+    def title(self) -> str:
+        """One line for people."""
+        return self.target.title
+
+    @property
+    def drafter(self) -> Drafter:
+        """The target's own drafter, else that of its family."""
+        return self.target.drafter or self.family.drafter
+
+    @property
+    def shape(self) -> Shape:
+        """The base model's shape."""
+        return self.family.shape
+
+    @property
+    def sees(self) -> bool:
+        """Whether this form of the model takes images. A GGUF needs a projector beside it."""
+        return self.shape.vision_parameters > 0 and (self.target.quantisation != "gguf" or bool(self.target.projector))
+
+    @property
+    def text(self) -> Question:
+        """A question whose answer can be checked."""
+        return self.family.text
+
+    @property
+    def long(self) -> str:
+        """A request that brings at least 60 tokens."""
+        return self.family.long
+
+    @property
+    def vision(self) -> str:
+        """How to ask for the colour of an image."""
+        return self.family.vision

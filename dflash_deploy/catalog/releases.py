@@ -1,0 +1,105 @@
+"""Engine releases: what they run on, what they load, what changed, what is broken in them."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from dflash_deploy.catalog.hardware import Capability
+from dflash_deploy.catalog.schema import Architecture, Entry, Evidenced, Quantisation
+
+EngineName = Literal["vllm", "sglang", "llamacpp", "llamacpp-buun"]
+"""The engine's command line. AEON's images hold vLLM; the buun fork of llama.cpp has arguments of its own."""
+
+
+class BaseImage(Entry):
+    """What the project's image is built on, for one processor architecture."""
+
+    tag: str
+    seen: Annotated[bool, Field(description="whether somebody was seen using it, or it is only the expected name")]
+    source: str = ""
+
+
+class Backend(Entry):
+    """An attention backend as this release has it, on a range of GPUs. The first entry that fits a GPU counts."""
+
+    name: str
+    capabilities: Annotated[tuple[Capability, Capability], Field(description="lowest and highest that it runs on")]
+    drafts: Annotated[bool, Field(description="it can attend non-causally, which a DFlash drafter needs")]
+    fp8_kv: Annotated[bool, Field(description="it reads an FP8 KV cache there")] = False
+    fp8_kv_most_head_dim: Annotated[int | None, Field(description="largest head that it reads from FP8")] = None
+    source: str
+
+
+class Renamed(Entry):
+    """An argument or variable that people still copy, and what became of it."""
+
+    old: str
+    new: Annotated[str, Field(description="what to write instead; empty where it has no successor")] = ""
+    since: Annotated[str, Field(description="first version in which the old one is gone or without effect")]
+    effect: Annotated[
+        Literal["refused", "ignored"], Field(description="what the engine does with the old one from then on")
+    ]
+    source: str
+
+
+class Bug(Entry):
+    """A known defect of this release."""
+
+    what: str
+    until: Annotated[str, Field(description="version that mends it; empty while it is open")] = ""
+    workaround: str
+    source: str
+
+
+class EngineRelease(Entry):
+    """One release of an engine."""
+
+    name: str
+    title: str
+    engine: EngineName
+    version: str
+    released: date | None = None
+    evidence: Evidenced
+    cpu: Annotated[bool, Field(description="it runs on the processor, without a GPU")] = False
+    image: Annotated[str, Field(description="tag of the project's image for it")]
+    base_images: dict[Architecture, BaseImage]
+    entry_point: Annotated[
+        Literal["arguments", "environment", "modes", "shell"],
+        Field(
+            description="what the base image's own entry point takes: arguments, environment variables, a mode word, "
+            "or nothing at all (it is a shell). The project's image puts its own in front of all four"
+        ),
+    ] = "arguments"
+    capabilities: Annotated[
+        list[Capability], Field(description="GPUs that its kernels were built for; empty: any")
+    ] = []
+    driver: Annotated[str | None, Field(description="lowest NVIDIA driver")] = None
+    loads: Annotated[
+        dict[Quantisation, Capability], Field(description="formats it loads, each with the lowest capability")
+    ]
+    drafters: Annotated[list[str], Field(description="drafter architectures that it knows")]
+    abilities: Annotated[
+        list[
+            Literal[
+                "drafter-backend",
+                "drafter-kv-dtype",
+                "draft-schedule",
+                "sliding-drafters",
+                "mixed-drafters",
+                "clamps-draft-slots",
+                "prefix-cache-hits",
+                "prefix-cache-sound",
+                "drafts-with-images",
+                "vision",
+            ]
+        ],
+        Field(description="what this release can do that others of its engine cannot"),
+    ] = []
+    attention: list[Backend] = []
+    kv_dtypes: list[str] = []
+    renamed: list[Renamed] = []
+    bugs: list[Bug] = []
+    native: Annotated[str | None, Field(description="the extra that installs it for the native runtime")] = None

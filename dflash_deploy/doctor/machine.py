@@ -1,0 +1,148 @@
+"""The GPU, its driver and its memory, and the processor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dflash_deploy.doctor.check import Check, at_least, gib
+from dflash_deploy.doctor.subject import Subject
+from dflash_deploy.host import Gpu, GpuProcess, gpu_processes
+from dflash_deploy.plan import Plan
+from dflash_deploy.plan.choose import fitting_gpus
+
+UTILISATION = 0.92
+"""The share of a GPU's memory that vLLM takes where GPU_MEMORY_UTILIZATION is empty."""
+
+CPU_CACHE_GIB = 4.0
+"""GiB of KV cache that vLLM's CPU build takes where VLLM_CPU_KVCACHE_SPACE is empty."""
+
+_SAME = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+def gpu(subject: Subject) -> Iterator[Check]:
+    """Whether nvidia-smi names GPUs, where the plan wants any."""
+    facts, plan = subject.facts, subject.plan
+    if plan is not None and plan.engine.cpu and not facts.gpus:
+        beside = f"; {facts.gpu_problem}" if facts.gpu_problem else ""
+        yield Check("gpu", "ok", f"no GPU is used: profile {plan.profile.name} runs on {facts.cpus} cores{beside}")
+    elif not facts.gpus:
+        wanted = plan.profile.gpus if plan else 0
+        saw = facts.gpu_problem or "nvidia-smi is not installed, and no NVIDIA GPU is on the PCI bus"
+        yield Check("gpu", "no" if wanted or facts.gpu_problem else "warning", saw, _driver_advice(facts.gpu_problem))
+    elif facts.gpu_problem:
+        saw = f"{_named(facts.gpus)}, but not all answer: {facts.gpu_problem}"
+        yield Check("gpu", "warning", saw, "`nvidia-smi` and `dmesg | grep NVRM` say more; a lost GPU needs a reboot")
+    elif any(one.mig for one in facts.gpus):
+        cut = ", ".join(str(one.index) for one in facts.gpus if one.mig)
+        saw = f"{_named(facts.gpus)}; GPU {cut} is cut into MIG slices, and the plan counts the whole card"
+        yield Check("gpu", "warning", saw, "switch MIG off (`nvidia-smi -mig 0`), or plan for a slice by hand")
+    else:
+        yield Check("gpu", "ok", _named(facts.gpus))
+
+
+def driver(subject: Subject, plan: Plan) -> Iterator[Check]:
+    """Whether the driver is new enough for the profile's machine and the engine's CUDA."""
+    wanted = [version for version in (plan.profile.hardware.driver, plan.engine.driver) if version]
+    if plan.engine.cpu or not subject.facts.gpus or not wanted:
+        return
+    lowest = wanted[0] if all(at_least(wanted[0], other) for other in wanted) else wanted[-1]
+    seen = subject.facts.gpus[0].driver
+    saw = f"driver {seen or 'unknown'}; {plan.engine.name} on {plan.profile.name} needs {lowest}"
+    fix = f"install an NVIDIA driver from {lowest} on and reboot"
+    if not seen:
+        yield Check("driver", "warning", saw, fix)
+    else:
+        yield Check("driver", "ok", saw) if at_least(seen, lowest) else Check("driver", "no", saw, fix)
+
+
+def architecture(subject: Subject, plan: Plan) -> Iterator[Check]:
+    """Whether the engine release has an image for the processor that will run it."""
+    if plan.runtime != "compose":
+        return
+    engine = subject.facts.container_engine
+    named = (engine.architecture if engine else "") or subject.facts.architecture
+    processor = _SAME.get(named, named)
+    images = {str(name): image for name, image in plan.engine.base_images.items()}
+    image = images.get(processor)
+    if image is None:
+        saw = f"{plan.engine.name} has images for {', '.join(sorted(images))}; this machine is {processor}"
+        yield Check("architecture", "no", saw, "choose another engine release: `dflash-deploy profiles` lists them")
+    elif not image.seen:
+        saw = f"{image.tag} for {processor} is the expected name, which nobody was seen using"
+        fix = f"`docker manifest inspect {image.tag}`; set DFLASH_BASE_IMAGE in .env if it has another name"
+        yield Check("architecture", "warning", saw, fix)
+    else:
+        yield Check("architecture", "ok", f"{image.tag} is there for {processor}")
+
+
+def memory(subject: Subject, plan: Plan) -> Iterator[Check]:
+    """Whether the memory that the engine will take is free now, and who holds it if not."""
+    if subject.engine_state.alive:
+        yield Check("memory", "ok", "the deployment's own engine runs and holds its memory")
+    elif plan.engine.cpu:
+        yield _judged("memory", _cpu_need(plan), subject.facts.memory_available, ())
+    elif plan.profile.hardware.unified:
+        need = _need(plan, subject.facts.memory_total)
+        yield _judged("memory", need, subject.facts.memory_available, gpu_processes())
+    elif subject.facts.gpus:
+        holders = gpu_processes()
+        # what else the machine has may be busy
+        for one in fitting_gpus(plan.profile, subject.facts) or subject.facts.gpus:
+            need = _need(plan, one.memory)
+            place = f"memory of GPU {one.index}" if len(subject.facts.gpus) > 1 else "memory"
+            yield _judged(place, need, one.free, holders)
+
+
+def _judged(name: str, need: float, free: int | None, holders: Iterable[GpuProcess]) -> Check:
+    fix = "end what holds it, or lower GPU_MEMORY_UTILIZATION in .env; memory frees some seconds after a process ends"
+    if free is None:
+        return Check(name, "warning", f"{gib(need)} needed; this system does not say how much is free", fix)
+    saw = f"{gib(free)} free, {gib(need)} needed"
+    if free >= need:
+        return Check(name, "ok", saw)
+    held = "; ".join(map(_holder, holders))
+    return Check(name, "no", f"{saw}; held by {held}" if held else saw, fix)
+
+
+def _holder(process: GpuProcess) -> str:
+    place = f"container {process.container}" if process.container else f"process {process.pid}"
+    amount = f" with {gib(process.memory)}" if process.memory is not None else ""
+    return f"{place} ({process.name}){amount}" if process.name else f"{place}{amount}"
+
+
+def _need(plan: Plan, memory: int | None) -> float:
+    """What the engine takes of one GPU's memory: its share of all of it, or with llama.cpp the weights at the least."""
+    if plan.engine.engine.startswith("llamacpp"):
+        return _weights(plan) / max(plan.profile.gpus, 1)
+    share = float(plan.values.get("GPU_MEMORY_UTILIZATION") or UTILISATION)
+    return share * (memory or plan.profile.hardware.memory_gib * 2**30)
+
+
+def _cpu_need(plan: Plan) -> float:
+    return _weights(plan) + float(plan.values.get("VLLM_CPU_KVCACHE_SPACE") or CPU_CACHE_GIB) * 2**30
+
+
+def _weights(plan: Plan) -> int:
+    drafter: int = plan.pair.drafter.bytes if plan.drafting else 0
+    return drafter + plan.pair.target.bytes
+
+
+def _named(gpus: tuple[Gpu, ...]) -> str:
+    """The GPUs for people, those of a kind counted."""
+    kinds = list(dict.fromkeys(map(_kind, gpus)))
+    counts = [sum(_kind(one) == kind for one in gpus) for kind in kinds]
+    return ", ".join(f"{count} x {kind}" if count > 1 else kind for count, kind in zip(counts, kinds, strict=True))
+
+
+def _kind(one: Gpu) -> str:
+    size = gib(one.memory) if one.memory is not None else "memory shared with the system"
+    return f"{one.name} ({f'compute capability {one.compute_capability}, ' if one.compute_capability else ''}{size})"
+
+
+def _driver_advice(problem: str) -> str:
+    """What to do about an nvidia-smi that names no GPU."""
+    if "version mismatch" in problem:
+        return "reboot: the driver was updated while the old one is loaded"
+    if "hangs" in problem:
+        return "`dmesg | grep -i nvrm` says why; a hung driver needs a reboot"
+    return "install the NVIDIA driver (and reboot), or choose a machine without a GPU: --profile cpu"

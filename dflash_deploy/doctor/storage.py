@@ -1,0 +1,137 @@
+"""Room for what is not there yet, and weights that the engine's user may read."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dflash_deploy.doctor.check import Check, gib
+from dflash_deploy.doctor.subject import Subject, Weights
+from dflash_deploy.host import DiskRoom, bytes_under, disk_room
+from dflash_deploy.host.containers import has_image
+from dflash_deploy.plan import Plan
+
+GPU_IMAGE = 25 * 2**30
+CPU_IMAGE = 5 * 2**30
+OUR_LAYERS = 2**30
+"""Bytes of an engine's image with CUDA, of one without, and of what this project adds: estimates, to the full GiB."""
+
+CACHE = 3 * 2**30
+"""Bytes of compiled kernels and graphs after a first start: an estimate."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that is still to be written: what, how many bytes, and where."""
+
+    what: str
+    size: int
+    directory: Path
+
+
+def disk(subject: Subject, plan: Plan) -> Iterator[Check]:
+    """Whether each file system has room for all that will be written to it."""
+    together: dict[int, tuple[DiskRoom, list[Need]]] = {}
+    for need in (*_weights_needs(subject), *_engine_needs(subject, plan)):
+        room = disk_room(need.directory)
+        if room is None:
+            yield Check(
+                "disk", "warning", f"{need.directory} cannot be looked at by this user", "run doctor as its owner"
+            )
+        else:
+            together.setdefault(room.device, (room, []))[1].append(need)
+    for room, needs in together.values():
+        yield judge_room(room, needs)
+    if not together:
+        yield Check("disk", "ok", "weights, image and caches are written already")
+
+
+def judge_room(room: DiskRoom, needs: list[Need]) -> Check:
+    """Whether the needs of one file system fit on it."""
+    total = sum(need.size for need in needs)
+    parts = ", ".join(f"{gib(need.size)} {need.what} in {need.directory}" for need in needs)
+    saw = f"{gib(room.free)} free at {room.directory}, {gib(total)} needed: {parts}"
+    if room.free >= total:
+        return Check("disk", "ok", saw)
+    advice = "`docker system prune` drops unused images; .env may name other directories for the weights"
+    return Check("disk", "no", saw, f"free {gib(total - room.free)} there: {advice}")
+
+
+def weights(subject: Subject, plan: Plan) -> Iterator[Check]:
+    """Whether the weights are there and the engine's user may read them."""
+    for model in subject.weights:
+        name = f"weights of {model.role}"
+        if not model.there:
+            saw = f"{model.lack}; {gib(model.size)} to fetch"
+            yield Check(name, "warning", saw, f"`dflash-deploy pull` fetches it, or set {model.setting} in .env")
+            continue
+        user, group = _engine_user(subject, plan)
+        mighty = plan.runtime == "native" and user == 0
+        if not mighty and (unreadable := first_unreadable(model.directory, user, group)):
+            saw = f"{unreadable} cannot be read by user {user}, as whom the engine runs"
+            yield Check(name, "no", saw, f"chmod -R a+rX {model.directory}")
+        else:
+            yield Check(name, "ok", f"whole and readable for user {user} in {model.directory}")
+
+
+def first_unreadable(directory: Path, user: int, group: int) -> Path | None:
+    """The first file or directory that this user may not read, judged by owner, group and mode.
+
+    That holds for root, too: compose/base.yaml drops the capability by which root reads everything.
+    """
+    if directory.is_file():
+        return None if _may(directory, user, group, stat.S_IROTH) else directory
+    for root, _, names in os.walk(directory):
+        here = Path(root)
+        if not _may(here, user, group, stat.S_IROTH | stat.S_IXOTH):
+            return here
+        for name in sorted(names):
+            if not _may(here / name, user, group, stat.S_IROTH):
+                return here / name
+    return None
+
+
+def _may(path: Path, user: int, group: int, wanted: int) -> bool:
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    shift = 6 if status.st_uid == user else 3 if status.st_gid == group else 0
+    return status.st_mode >> shift & wanted == wanted
+
+
+def _engine_user(subject: Subject, plan: Plan) -> tuple[int, int]:
+    """A container runs as the owner of `.env`, a process of this machine as whoever starts it."""
+    if plan.runtime == "compose" and subject.deployment is not None:
+        status = subject.deployment.env_file.stat()
+        return status.st_uid, status.st_gid
+    return os.geteuid(), os.getegid()
+
+
+def _weights_needs(subject: Subject) -> Iterator[Need]:
+    for model in subject.weights:
+        if not model.there:
+            yield Need(f"of the {model.role}", _rest(model), model.directory)
+
+
+def _rest(model: Weights) -> int:
+    """What is still to be fetched. A directory that holds more than it should is not judged by its size."""
+    return max(model.size - bytes_under(model.directory), 0)
+
+
+def _engine_needs(subject: Subject, plan: Plan) -> Iterator[Need]:
+    engine = subject.facts.container_engine
+    if subject.engine_state.alive:
+        return
+    if plan.runtime == "native":
+        yield Need("for caches", CACHE, Path("~/.cache/vllm").expanduser())
+    elif engine is not None and engine.local and engine.root:
+        root = Path(engine.root)
+        yield Need("for caches", CACHE, root)
+        if not has_image(plan.values["DFLASH_IMAGE"]):
+            based = has_image(plan.values["DFLASH_BASE_IMAGE"])
+            base = 0 if based else CPU_IMAGE if plan.engine.cpu else GPU_IMAGE
+            yield Need("for the image", base + OUR_LAYERS, root)

@@ -1,0 +1,98 @@
+"""What is examined: a machine, and a deployment on it or the one that would be planned for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from dflash_deploy.catalog.models import Weights as Published
+from dflash_deploy.doctor.hub import HUB
+from dflash_deploy.errors import DeployError, EngineMissing, WeightsMissing
+from dflash_deploy.host import HostFacts
+from dflash_deploy.plan import Plan
+from dflash_deploy.project import Deployment
+from dflash_deploy.redact import Secret
+from dflash_deploy.runtime import EngineState, Runtime
+from dflash_deploy.weights import check_weights
+
+NO_TOKEN = Secret("")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """One of the two models: where it lies on this machine, its size in bytes, and what is missing there.
+
+    `gated` says that the hub hands it out to accounts alone that accepted its terms.
+    """
+
+    role: str
+    setting: str
+    directory: Path
+    size: int
+    repo: str | None
+    gated: bool
+    lack: str
+
+    @property
+    def there(self) -> bool:
+        """Whether all of it is on disk."""
+        return not self.lack
+
+
+@dataclass(frozen=True)
+class Subject:
+    """All that the checks look at. `plan` is `None` where none could be made, and `refusal` says why.
+
+    `deployment` and `runtime` are `None` where there is no deployment yet. `token` and `hub` are those that `pull`
+    would use; `probe` allows to start a container.
+    """
+
+    facts: HostFacts
+    plan: Plan | None = None
+    refusal: DeployError | None = None
+    deployment: Deployment | None = None
+    runtime: Runtime | None = None
+    token: Secret = NO_TOKEN
+    hub: str = HUB
+    probe: bool = False
+
+    @cached_property
+    def engine_state(self) -> EngineState:
+        """The deployment's own engine, which may hold the port and the memory; absent where nobody can tell."""
+        try:
+            return self.runtime.state() if self.runtime else EngineState("absent")
+        except EngineMissing:
+            return EngineState("absent")
+
+    @cached_property
+    def weights(self) -> tuple[Weights, ...]:
+        """Target and drafter; empty without a plan."""
+        plan = self.plan
+        if plan is None:
+            return ()
+        target = self._weights("target", "MODEL_HOST_PATH", plan, plan.pair.target)
+        if not plan.drafting:
+            return (target,)
+        return target, self._weights("drafter", "DRAFTER_HOST_PATH", plan, plan.pair.drafter)
+
+    def _weights(self, role: str, setting: str, plan: Plan, model: Published) -> Weights:
+        directory = self._path(plan.values[setting])
+        lack = _lack(directory, role, setting, plan)
+        return Weights(role, setting, directory, model.bytes, model.repo, model.gated, lack)
+
+    def _path(self, written: str) -> Path:
+        return self.deployment.path(written) if self.deployment else Path(written).expanduser().absolute()
+
+
+def _lack(directory: Path, role: str, setting: str, plan: Plan) -> str:
+    """What is missing in a directory of weights; llama.cpp wants one file of it."""
+    file = plan.values.get(setting.replace("HOST_PATH", "FILE"))
+    if file:
+        there = (directory / file).is_file() and (directory / file).stat().st_size > 0
+        return "" if there else f"the {role}'s file {directory / file} is not there"
+    try:
+        check_weights(directory, role=role, setting=setting, mounted=plan.runtime == "compose")
+    except WeightsMissing as missing:
+        return missing.message
+    return ""

@@ -1,0 +1,69 @@
+"""All checks in the order in which they are shown, and the loop that goes through them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+from dflash_deploy.doctor import container, deployment, machine, network, storage
+from dflash_deploy.doctor.check import Check
+from dflash_deploy.doctor.subject import Subject
+from dflash_deploy.plan import Plan
+from dflash_deploy.redact import Redactor
+
+OF_THE_MACHINE: tuple[tuple[str, Callable[[Subject], Iterator[Check]]], ...] = (
+    ("gpu", machine.gpu),
+    (".env", deployment.env_file),
+    ("leftovers", deployment.leftovers),
+)
+
+OF_THE_PLAN: tuple[tuple[str, Callable[[Subject, Plan], Iterator[Check]]], ...] = (
+    ("plan", deployment.findings),
+    ("driver", machine.driver),
+    ("architecture", machine.architecture),
+    ("container engine", container.runs_it),
+    ("gpu in containers", container.gpus_in_containers),
+    ("memory", machine.memory),
+    ("disk", storage.disk),
+    ("weights", storage.weights),
+    ("port", network.port),
+    ("hub", network.hub),
+)
+
+
+def run_checks(subject: Subject) -> tuple[Check, ...]:
+    """Go through all checks. One that crashes says so and ends no other; no secret is in what they say."""
+    return tuple(_redacted(subject, _all(subject)))
+
+
+def _all(subject: Subject) -> Iterator[Check]:
+    plan, refusal = subject.plan, subject.refusal
+    for name, look in OF_THE_MACHINE:
+        yield from _timed(name, partial(look, subject))
+    if refusal is not None:
+        yield Check("plan", "no", refusal.message, refusal.hint)
+    if plan is not None:
+        for name, judge in OF_THE_PLAN:
+            yield from _timed(name, partial(judge, subject, plan))
+
+
+def _timed(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
+    started = time.monotonic()
+    try:
+        for check in look():
+            now = time.monotonic()
+            yield replace(check, seconds=round(now - started, 3))
+            started = now
+    except Exception as problem:
+        saw = f"this check itself failed: {type(problem).__name__}: {problem}"
+        seconds = round(time.monotonic() - started, 3)
+        yield Check(name, "warning", saw, "the other checks count all the same; please report this", seconds)
+
+
+def _redacted(subject: Subject, found: Iterator[Check]) -> Iterator[Check]:
+    """A token may come from the environment, which the deployment's own redaction does not know."""
+    redact = Redactor([subject.token])
+    for check in found:
+        yield replace(check, saw=redact(check.saw), fix=redact(check.fix))

@@ -1,0 +1,102 @@
+"""Finding nvidia-smi and asking it for fields, whatever its age."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dflash_deploy.host.ask import Answer, ask
+
+NAME = "nvidia-smi"
+WSL = Path("/usr/lib/wsl/lib/nvidia-smi")
+"""Where Windows puts it into its Linux. A distribution's own, found first on the PATH, knows no GPU there."""
+
+TIMEOUT = 20.0
+"""Seconds for nvidia-smi. It initialises the driver, which takes a few; a hung driver never answers."""
+
+_UNKNOWN_FIELD = re.compile(r'Field "([\w.]+)" is not a valid field to query')
+_SUCCESSORS = {"driver_version": "kmd_version"}
+"""From 610 on nvidia-smi calls driver_version deprecated, to be removed with CUDA 14."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What nvidia-smi printed: one mapping from field to cell for each line.
+
+    `problem` says why there is no line, or why there are fewer than there should be.
+    """
+
+    rows: tuple[Mapping[str, str], ...] = ()
+    problem: str = ""
+    absent: bool = False
+
+
+def programs() -> tuple[str, ...]:
+    """The nvidia-smi of this machine that may be asked, in the order in which to try them."""
+    found = shutil.which(NAME)
+    places = [found] if found else []
+    if os.access(WSL, os.X_OK) and found != str(WSL):
+        places.append(str(WSL))
+    return tuple(places)
+
+
+def query(kind: str, fields: tuple[str, ...], *, program: str | None = None, timeout: float = TIMEOUT) -> Table:
+    """The rows of `--query-KIND=FIELDS`, from the first nvidia-smi that has an answer.
+
+    A field that this nvidia-smi does not know is left out and has an empty cell.
+    """
+    table = Table(absent=True, problem=f"{NAME} is not installed")
+    for place in (program,) if program else programs():
+        table = _query(place, kind, fields, timeout)
+        if table.rows or not table.problem:
+            break
+    return table
+
+
+def _query(program: str, kind: str, fields: tuple[str, ...], timeout: float) -> Table:
+    asked = list(fields)
+    while True:
+        answer = ask(program, f"--query-{kind}={','.join(asked)}", "--format=csv,noheader,nounits", timeout=timeout)
+        unknown = _UNKNOWN_FIELD.search(answer.out + answer.err)
+        if unknown is None or unknown[1] not in asked or len(asked) == 1:
+            break
+        place = asked.index(unknown[1])
+        asked[place : place + 1] = [_SUCCESSORS[unknown[1]]] if unknown[1] in _SUCCESSORS else []
+    rows = tuple(parse(answer.out, tuple(asked), fields))
+    return Table(rows, "" if answer.good else _problem(answer, rows, timeout), absent=answer.absent)
+
+
+def parse(text: str, asked: tuple[str, ...], fields: tuple[str, ...] = ()) -> Iterator[Mapping[str, str]]:
+    """The lines with exactly the cells that were asked for; anything else is no line of the table.
+
+    `[N/A]`, `[Not Supported]`, `[Insufficient Permissions]` and their like are empty cells.
+    """
+    for row in csv.reader(text.splitlines(), skipinitialspace=True):
+        if len(row) != len(asked):
+            continue
+        cells = {_original(name): _cell(cell) for name, cell in zip(asked, row, strict=True)}
+        yield {name: cells.get(name, "") for name in fields or asked}
+
+
+def _original(name: str) -> str:
+    return next((old for old, new in _SUCCESSORS.items() if new == name), name)
+
+
+def _cell(text: str) -> str:
+    text = text.strip()
+    return "" if text.startswith("[") or text == "N/A" else text
+
+
+def _problem(answer: Answer, rows: tuple[Mapping[str, str], ...], timeout: float) -> str:
+    """Why nvidia-smi was not content, in its own words where it has some."""
+    if answer.late:
+        return f"{NAME} did not answer within {timeout:g} s: the driver hangs"
+    if answer.code is None:
+        return answer.problem
+    said = [line for line in (answer.out + answer.err).splitlines()[len(rows) :] if line.strip()]
+    return f"{NAME} fails: {said[0] if said else f'it ended with code {answer.code}'}"

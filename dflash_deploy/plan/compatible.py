@@ -1,0 +1,85 @@
+"""Whether a target with its drafter can be served by an engine on a machine, and why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import InvalidVersion, Version
+
+from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
+
+NO_GPU = "0.0"
+"""The compute capability that stands for a processor."""
+
+
+def capability(text: str) -> tuple[int, int]:
+    """`12.1` as (12, 1), which can be compared. Text that is none is (0, 0)."""
+    major, _, minor = text.partition(".")
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
+
+
+def obstacles(profile: Profile, pair: ModelPair, engine: EngineRelease) -> tuple[str, ...]:
+    """What stands in the way, each in one sentence; empty where nothing does. Memory is not looked at here."""
+    return (
+        *_engine_on_machine(profile, engine),
+        *_target_in_engine(profile, pair, engine),
+        *_drafter_in_engine(pair, engine),
+        *_split(profile, pair),
+    )
+
+
+def _engine_on_machine(profile: Profile, engine: EngineRelease) -> Iterator[str]:
+    if engine.name not in {choice.release for choice in profile.engines}:
+        yield f"{engine.title} has no settings for {profile.title} in the catalog"
+    if engine.cpu != (profile.match.gpus == 0):
+        yield f"{engine.title} runs on {'processors' if engine.cpu else 'GPUs'} alone"
+    architecture = profile.hardware.architecture
+    if architecture is not None and architecture not in engine.base_images:
+        yield f"{engine.title} has no image for {architecture}"
+    here = profile.match.compute_capability
+    if here is not None and engine.capabilities and here not in engine.capabilities:
+        yield f"{engine.title} was not built for compute capability {here}"
+
+
+def _target_in_engine(profile: Profile, pair: ModelPair, engine: EngineRelease) -> Iterator[str]:
+    form = pair.target.quantisation
+    if form not in engine.loads:
+        yield f"{engine.title} has no loader for {form}, the form of {pair.target.repo}"
+    else:
+        here, least = profile.match.compute_capability or NO_GPU, engine.loads[form]
+        if capability(here) < capability(least):
+            yield f"{engine.title} loads {form} from compute capability {least} on; {profile.title} has {here}"
+    needed = pair.family.needs.get(engine.engine)
+    if needed is not None and _older(engine.version, needed):
+        yield f"{pair.family.title} needs {engine.engine} {needed}; this is {engine.version}"
+
+
+def _drafter_in_engine(pair: ModelPair, engine: EngineRelease) -> Iterator[str]:
+    drafter = pair.drafter
+    if drafter.architecture not in engine.drafters:
+        yield f"{engine.title} does not know drafters of the architecture {drafter.architecture}"
+    # llama.cpp reads a drafter's windows from its header, whichever they are
+    if engine.engine not in {"vllm", "sglang"}:
+        return
+    ability = {"sliding": "sliding-drafters", "mixed": "mixed-drafters"}.get(drafter.layer_types or "")
+    if ability is not None and ability not in engine.abilities:
+        yield f"{engine.title} does not run drafters with {drafter.layer_types} attention windows"
+
+
+def _split(profile: Profile, pair: ModelPair) -> Iterator[str]:
+    """Tensor parallelism gives each GPU whole heads; KV heads are repeated where there are fewer than GPUs."""
+    gpus, attention = profile.gpus, pair.shape.full_attention
+    if gpus < 2 or attention is None:
+        return
+    if attention.heads % gpus:
+        yield f"{attention.heads} attention heads cannot be shared out among {gpus} GPUs"
+    if attention.kv_heads % gpus and gpus % attention.kv_heads:
+        yield f"{attention.kv_heads} KV heads cannot be shared out among {gpus} GPUs"
+
+
+def _older(version: str, needed: str) -> bool:
+    """Whether one version is below another; llama.cpp's build numbers (`b11434`) count as such."""
+    try:
+        return Version(version.removeprefix("b")) < Version(needed.removeprefix("b"))
+    except InvalidVersion:
+        return False

@@ -1,0 +1,233 @@
+"""Whether it fits: what one GPU holds, and how many tokens of context are left for how many sequences.
+
+The KV cache is counted as vLLM pools it (v1/core/kv_cache_utils.py of 0.32): all layers share one pool of blocks, each
+as large as the largest kind of layer needs; layers are dealt out in groups as small as the smallest kind, and a
+sequence takes whole blocks in every group. Held against the real engine by tests/engine. SGLang and llama.cpp pool
+differently; for them the same count is an estimate.
+
+The rest is a rule of thumb, of which every term is named in `Reserve`: it has not been held against a GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dflash_deploy.catalog.models import Attention, Drafter, ModelPair, Shape
+
+STATE_BYTES = 4
+"""Recurrent states are kept in FP32: `mamba_ssm_dtype` of Qwen3.5's config.json."""
+
+GIB = 2**30
+
+_KV_BYTES = {
+    "fp8": 1.0,
+    "int8": 1.0,
+    "nvfp4": 0.5625,
+    "int4": 0.5625,
+    "q8_0": 1.0625,
+    "q5_1": 0.75,
+    "q5_0": 0.6875,
+    "q4_1": 0.625,
+    "q4_0": 0.5625,
+    "iq4_nl": 0.5625,
+    "turbo2": 0.3125,
+    "turbo3": 0.4375,
+    "turbo4": 0.5625,
+}
+"""Bytes of one element by the start of the type's name; block formats with their scales. Anything else has two."""
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """What memory follows from. `draft_tokens` is 0 without a drafter; `memory` is that of one GPU, in bytes."""
+
+    memory: int
+    utilisation: float
+    gpus: int
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    draft_tokens: int
+    kv_cache_dtype: str
+    prefix_caching: bool
+    block_tokens: int = 16
+    states: int | None = None
+    """Recurrent states a sequence holds, where it is not one for every draft position, as in vLLM."""
+    cache_bytes: int | None = None
+    """Where the cache's size is given outright, as to the CPU engine."""
+
+
+@dataclass(frozen=True)
+class Reserve:
+    """Memory that is neither weights nor cache, in bytes: an estimate."""
+
+    context: int
+    """CUDA context, NCCL, captured graphs."""
+    activations: int
+    """One step of `max_num_batched_tokens` through the widest layer, in BF16."""
+    logits: int
+    """Logits of every position that is verified, in FP32, twice."""
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.context + self.activations + self.logits
+
+
+@dataclass(frozen=True)
+class MemoryFit:
+    """One GPU's memory, in bytes, and what its cache holds. All sequences together have room for `tokens`."""
+
+    budget: int
+    target: int
+    drafter: int
+    reserve: int
+    cache: int
+    kv_per_token: int
+    state_per_sequence: int
+    tokens: int
+    sequences: float
+    """How many sequences of the full length fit."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether one sequence of the full length fits, without which engines refuse to start."""
+        return self.sequences >= 1.0
+
+    def row(self) -> dict[str, float | int | bool]:
+        """The figures for `--json`."""
+        return {
+            "budget_bytes": self.budget,
+            "target_bytes": self.target,
+            "drafter_bytes": self.drafter,
+            "reserve_bytes": self.reserve,
+            "cache_bytes": self.cache,
+            "kv_bytes_per_token": self.kv_per_token,
+            "state_bytes_per_sequence": self.state_per_sequence,
+            "cache_tokens": self.tokens,
+            "full_sequences": round(self.sequences, 2),
+            "fits": self.fits,
+        }
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Layers that keep the same: `page` bytes of a block each, `blocks` blocks a sequence."""
+
+    layers: int
+    page: int
+    tokens: int
+    """Tokens of a block; 0 for a recurrent state."""
+    blocks: int
+
+
+def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
+    """Share out one GPU's memory."""
+    drafting = sizing.draft_tokens > 0
+    budget = int(sizing.memory * sizing.utilisation)
+    target = pair.target.bytes // sizing.gpus
+    drafter = pair.drafter.bytes // sizing.gpus if drafting else 0
+    reserved = reserve(pair.shape, sizing).total
+    cache = sizing.cache_bytes if sizing.cache_bytes is not None else budget - target - drafter - reserved
+    kinds = _kinds(pair, sizing)
+    sequences = _full_sequences(kinds, max(cache, 0))
+    return MemoryFit(
+        budget=budget,
+        target=target,
+        drafter=drafter,
+        reserve=reserved,
+        cache=max(cache, 0),
+        kv_per_token=sum(kind.layers * kind.page // kind.tokens for kind in kinds if kind.tokens),
+        state_per_sequence=sum(kind.layers * kind.page * kind.blocks for kind in kinds if not kind.tokens),
+        tokens=int(sequences * sizing.max_model_len),
+        sequences=sequences,
+    )
+
+
+def reserve(shape: Shape, sizing: Sizing) -> Reserve:
+    """Everything beside weights and cache. The widest layer is taken as eight times the hidden size."""
+    positions = sizing.max_num_seqs * (sizing.draft_tokens + 1)
+    return Reserve(
+        context=int(1.5 * GIB),
+        activations=sizing.max_num_batched_tokens * shape.hidden_size * 8 * 2 // sizing.gpus,
+        logits=positions * shape.vocabulary * 4 * 2 // sizing.gpus,
+    )
+
+
+def bytes_per_element(kv_cache_dtype: str) -> float:
+    """Bytes of one element of the KV cache; `auto` and the 16-bit types have two."""
+    name = kv_cache_dtype.lower()
+    return next((size for start, size in _KV_BYTES.items() if name.startswith(start)), 2.0)
+
+
+def _kinds(pair: ModelPair, sizing: Sizing) -> list[_Kind]:
+    shape = pair.shape
+    kinds: list[_Kind] = []
+    per_token = 0
+    if shape.full_attention is not None:
+        per_token = _kv_bytes(shape.full_attention, sizing)
+    state = _state_bytes(shape, sizing)
+    # a block of attention is made as large as a recurrent state
+    block = sizing.block_tokens * max(1, math.ceil(state / (sizing.block_tokens * per_token))) if per_token else 0
+    page = max(block * per_token, state)
+    if shape.full_attention is not None and shape.full_attention.layers:
+        kinds.append(_Kind(shape.full_attention.layers, page, block, math.ceil(sizing.max_model_len / block)))
+    if shape.linear_attention is not None:
+        held = sizing.states or sizing.draft_tokens + (2 if sizing.prefix_caching else 1)
+        kinds.append(_Kind(shape.linear_attention.layers, page, 0, held))
+    if shape.sliding_attention is not None:
+        kinds.append(_sliding(shape, sizing, page))
+    if shape.latent_attention is not None:
+        width = int(shape.latent_attention.width * bytes_per_element(sizing.kv_cache_dtype))
+        blocks = math.ceil(sizing.max_model_len / sizing.block_tokens)
+        kinds.append(_Kind(shape.latent_attention.layers, width * sizing.block_tokens, sizing.block_tokens, blocks))
+    if sizing.draft_tokens:
+        kinds.append(_drafter_kind(pair.drafter, sizing, page))
+    return kinds
+
+
+def _sliding(shape: Shape, sizing: Sizing, page: int) -> _Kind:
+    sliding = shape.sliding_attention
+    assert sliding is not None  # noqa: S101 - the caller asked
+    per_token = _kv_bytes(sliding, sizing)
+    tokens = max(page // per_token, sizing.block_tokens)
+    kept = min(sizing.max_model_len, sliding.window + sizing.max_num_batched_tokens)
+    return _Kind(sliding.layers, max(page, tokens * per_token), tokens, math.ceil(kept / tokens) + 1)
+
+
+def _drafter_kind(drafter: Drafter, sizing: Sizing, page: int) -> _Kind:
+    """The drafter's layers keep every token, also behind a window; their blocks are stretched to the target's size."""
+    heads = max(1, drafter.kv_heads // sizing.gpus)
+    per_token = int(2 * heads * drafter.head_dim * bytes_per_element(sizing.kv_cache_dtype))
+    tokens = max(page // per_token, sizing.block_tokens)
+    return _Kind(drafter.layers, max(page, tokens * per_token), tokens, math.ceil(sizing.max_model_len / tokens))
+
+
+def _kv_bytes(attention: Attention, sizing: Sizing) -> int:
+    """Bytes of one token in one layer on one GPU: keys and values, KV heads repeated where there are too few."""
+    heads = max(1, attention.kv_heads // sizing.gpus)
+    tensors = 1 if attention.shared_kv else 2
+    return int(tensors * heads * attention.head_dim * bytes_per_element(sizing.kv_cache_dtype))
+
+
+def _state_bytes(shape: Shape, sizing: Sizing) -> int:
+    """Bytes of one recurrent state of one layer: the convolution's window, draft positions included, and the state."""
+    linear = shape.linear_attention
+    if linear is None:
+        return 0
+    channels = 2 * linear.key_heads * linear.key_dim + linear.value_heads * linear.value_dim
+    window = channels * (linear.conv_kernel - 1 + sizing.draft_tokens) * 2
+    return (window + linear.value_heads * linear.value_dim * linear.key_dim * STATE_BYTES) // sizing.gpus
+
+
+def _full_sequences(kinds: list[_Kind], cache: int) -> float:
+    """How many sequences of full length the pool holds."""
+    if not kinds:
+        return 0.0
+    least, most = min(kind.layers for kind in kinds), max(kind.layers for kind in kinds)
+    # a few layers more than the smallest kind do not make a group of their own
+    group = most if most < 1.5 * least else least
+    block = group * max(kind.page for kind in kinds)
+    taken = sum(math.ceil(kind.layers / group) * kind.blocks for kind in kinds)
+    return (cache // block) / taken

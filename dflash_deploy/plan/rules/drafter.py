@@ -1,0 +1,200 @@
+"""Rules about the drafter: does it belong to this target, and will it be accepted?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dflash_deploy.host import HostFacts
+from dflash_deploy.plan.command import is_directory
+from dflash_deploy.plan.result import Finding, Plan
+from dflash_deploy.plan.rules.kinds import Rule, nested, switched_on
+
+
+def drafter_named_twice(plan: Plan, facts: HostFacts) -> Finding | None:
+    """Two directories for one drafter: the second is used, and the first is what was probably meant."""
+    drafter, path = plan.values["DFLASH_DRAFTER"], plan.values.get("DRAFTER_HOST_PATH", "")
+    if not plan.drafting or not is_directory(drafter) or drafter == path:
+        return None
+    return Finding(
+        "drafter-named-twice",
+        "error",
+        f"DFLASH_DRAFTER={drafter}, but DRAFTER_HOST_PATH={path} says that its weights lie elsewhere",
+        "empty DRAFTER_HOST_PATH, or write the same directory into both",
+        why="the second is what is used",
+    )
+
+
+def drafter_of_another_target(plan: Plan, facts: HostFacts) -> Finding | None:
+    """Both config.json, held against each other."""
+    if not plan.drafting:
+        return None
+    for problem in _contradictions(plan):
+        return Finding(
+            "drafter-of-another-target",
+            "error",
+            problem,
+            f"use the drafter that belongs to this target: {plan.pair.drafter.repo or plan.pair.drafter.bundled}",
+            "vLLM qwen3_dflash.py: expects N concatenated aux hidden features",
+            why="the engine ends while loading, or drafts what the target never accepts",
+        )
+    return None
+
+
+def _contradictions(plan: Plan) -> Iterator[str]:
+    target, drafter = plan.checkpoints.target, plan.checkpoints.drafter
+    if target is None or drafter is None:
+        return
+    theirs = nested(drafter, "target_hidden_size") or nested(drafter, "hidden_size")
+    ours = nested(target, "hidden_size")
+    if isinstance(theirs, int) and isinstance(ours, int) and theirs != ours:
+        yield f"the drafter was made for a hidden size of {theirs}, the target has {ours}"
+    layers, ids = nested(target, "num_hidden_layers"), nested(drafter, "dflash_config", "target_layer_ids")
+    if isinstance(layers, int) and isinstance(ids, Sequence) and ids and max(ids) >= layers:
+        yield f"the drafter reads layer {max(ids)} of a target that has {layers}"
+    words, known = nested(drafter, "vocab_size"), nested(target, "vocab_size")
+    # vLLM takes a vocabulary that is padded (vllm-project/vllm#46435)
+    if isinstance(words, int) and isinstance(known, int) and abs(words - known) > 1024:
+        yield f"the drafter has a vocabulary of {words}, the target of {known}"
+
+
+def drafter_unknown_to_engine(plan: Plan, facts: HostFacts) -> Finding | None:
+    """The architecture that the drafter on disk states."""
+    drafter = plan.checkpoints.drafter
+    stated = nested(drafter, "general.architecture") or _first(nested(drafter, "architectures"))
+    if not plan.drafting or not isinstance(stated, str) or stated in plan.engine.drafters:
+        return None
+    return Finding(
+        "drafter-unknown-to-engine",
+        "error",
+        f"the drafter's architecture is {stated}; {plan.engine.title} knows {', '.join(plan.engine.drafters)}",
+        "empty DFLASH_ENGINE to let the drafter decide, or choose another drafter",
+        "ggml-org/llama.cpp#25116; vllm-project/vllm#52816",
+        why="the engine ends with `unknown model architecture` or `architectures are not supported`",
+    )
+
+
+def _first(value: object) -> object:
+    return value[0] if isinstance(value, list) and value else None
+
+
+def drafter_windows_not_run(plan: Plan, facts: HostFacts) -> Finding | None:
+    """Mixed sliding and full attention in the drafter on disk."""
+    kinds = nested(plan.checkpoints.drafter, "layer_types")
+    if not plan.drafting or not isinstance(kinds, list) or plan.engine.engine not in {"vllm", "sglang"}:
+        return None
+    mixed, sliding = len(set(kinds)) > 1, "sliding_attention" in kinds
+    needed = "mixed-drafters" if mixed else "sliding-drafters" if sliding else None
+    if needed is None or needed in plan.engine.abilities:
+        return None
+    return Finding(
+        "drafter-windows-not-run",
+        "error",
+        f"the drafter has {'mixed sliding and full' if mixed else 'sliding'} attention; {plan.engine.title} has not",
+        "use vLLM 0.26 or newer, or the first revision of the drafter",
+        "vllm-project/vllm#40898, #47914",
+        why="older releases refuse it, or run windows as full attention: acceptance collapses beyond 2048 tokens",
+    )
+
+
+def drafter_quantised(plan: Plan, facts: HostFacts) -> Finding | None:
+    """Quantised drafters are for llama.cpp."""
+    stated = nested(plan.checkpoints.drafter, "quantization_config") is not None
+    if not plan.drafting or plan.engine.engine not in {"vllm", "sglang"}:
+        return None
+    if not stated and not plan.pair.drafter.quantised:
+        return None
+    return Finding(
+        "drafter-quantised",
+        "warning",
+        "the drafter's weights are quantised",
+        "use the BF16 drafter",
+        "vllm-project/vllm#51581, open",
+        why="it can be read wrongly without any error, and nothing is accepted",
+    )
+
+
+def repository_gated(plan: Plan, facts: HostFacts) -> Finding | None:
+    """Repositories behind terms."""
+    asked = [
+        weights.repo
+        for weights, used in ((plan.pair.target, True), (plan.pair.drafter, plan.drafting))
+        if weights.gated and used and weights.repo
+    ]
+    if not asked:
+        return None
+    return Finding(
+        "repository-gated",
+        "note",
+        f"{' and '.join(asked)}: the hub gives it to accounts that accepted its terms",
+        f"accept them on https://huggingface.co/{asked[0]}, and write your token to HF_TOKEN in .env",
+        "the hub's gated repositories",
+        why="the download ends with 401 or 403 without",
+    )
+
+
+def thinking_differs(plan: Plan, facts: HostFacts) -> Finding | None:
+    """A drafter is accepted where the target speaks as it did in the drafter's training."""
+    family = plan.pair.family
+    if not plan.drafting or family.drafter_thinking is None or family.thinking == "none":
+        return None
+    written = plan.values.get("ENABLE_THINKING", "")
+    thinks = switched_on(plan, "ENABLE_THINKING") if written else family.thinking in {"on", "always"}
+    if thinks == family.drafter_thinking:
+        return None
+    return Finding(
+        "thinking-differs",
+        "warning",
+        f"the target {'thinks' if thinks else 'does not think'} by default, the drafter was trained "
+        f"{'with' if family.drafter_thinking else 'without'} thinking",
+        f"set ENABLE_THINKING={'on' if family.drafter_thinking else 'off'}, or measure what it costs",
+        "z-lab/dflash#60; z-lab drafter cards",
+        why="drafts are made for another kind of text, and acceptance collapses",
+    )
+
+
+def images_are_not_drafted(plan: Plan, facts: HostFacts) -> Finding | None:
+    """The buun fork switches drafting off where a projector is loaded."""
+    if not plan.drafting or "drafts-with-images" in plan.engine.abilities or not plan.values.get("MMPROJ_FILE"):
+        return None
+    return Finding(
+        "images-are-not-drafted",
+        "warning",
+        f"{plan.engine.title} does not draft at all while a vision projector is loaded",
+        "empty MMPROJ_FILE for speed, or use upstream llama.cpp with a drafter of its own form",
+        "buun-llama-cpp 1c4788192 server-context.cpp",
+        why="everything is decoded plainly, text too",
+    )
+
+
+def parser_differs(plan: Plan, facts: HostFacts) -> Finding | None:
+    """Without its parser a model's thinking stands in the answer, and tool calls are text."""
+    if plan.engine.engine not in {"vllm", "sglang"}:
+        return None
+    for name, right in (
+        ("REASONING_PARSER", plan.pair.family.reasoning_parser),
+        ("TOOL_CALL_PARSER", plan.pair.family.tool_call_parser),
+    ):
+        written = plan.values.get(name, "")
+        if right is not None and written != right:
+            return Finding(
+                "parser-differs",
+                "warning",
+                f"{name} is {written or 'empty'}; {plan.pair.family.title} speaks the form of {right}",
+                f"set {name}={right}",
+                "the model's card",
+                why="thinking stands in the answer, or tool calls arrive as text",
+            )
+    return None
+
+
+RULES: tuple[Rule, ...] = (
+    drafter_named_twice,
+    drafter_of_another_target,
+    drafter_unknown_to_engine,
+    drafter_windows_not_run,
+    drafter_quantised,
+    repository_gated,
+    thinking_differs,
+    images_are_not_drafted,
+    parser_differs,
+)

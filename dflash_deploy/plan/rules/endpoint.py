@@ -1,0 +1,69 @@
+"""Rules about who can reach the endpoint, and what it says."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from dflash_deploy.host import HostFacts
+from dflash_deploy.plan.command import several_machines
+from dflash_deploy.plan.result import Finding, Plan
+from dflash_deploy.plan.rules.kinds import Rule
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+_OPEN = {
+    "vllm": ("/invocations, /tokenize and /metrics", "measured with vLLM 0.32: 17 routes answer without the key"),
+    "sglang": ("/health, /ready and /metrics", "SGLang's list of exempt routes"),
+    "llamacpp": ("/health and /v1/models", "llama.cpp tools/server README"),
+    "llamacpp-buun": ("/health and /v1/models", "llama.cpp tools/server README"),
+}
+"""Routes that answer without the key, by engine, and where that was seen."""
+
+
+def bind_is_no_address(plan: Plan, facts: HostFacts) -> Finding | None:
+    """Docker publishes on addresses, and Compose's short syntax has no place for an IPv6 one."""
+    host = plan.values["DFLASH_BIND"]
+    if plan.runtime == "native" or several_machines(plan.values) or _is_ipv4(host):
+        return None
+    return Finding(
+        "bind-is-no-address",
+        "error",
+        f"DFLASH_BIND={host} is no IPv4 address, and Docker publishes on those",
+        "set DFLASH_BIND=127.0.0.1 for this machine alone",
+        "Compose specification, ports",
+        why="Compose would refuse the file",
+    )
+
+
+def _is_ipv4(host: str) -> bool:
+    try:
+        ipaddress.IPv4Address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def open_to_the_network(plan: Plan, facts: HostFacts) -> Finding | None:
+    """Stock engines guard some routes with the key, and leave others open."""
+    host = plan.values["DFLASH_BIND"]
+    if host in LOOPBACK:
+        return None
+    routes, source = _OPEN[plan.engine.engine]
+    return Finding(
+        "open-to-the-network",
+        "warning",
+        f"the endpoint listens on {host}: whoever can reach it can use {routes} without the key",
+        "set DFLASH_BIND=127.0.0.1 and put a reverse proxy in front that lets only /v1 through",
+        source,
+        why="an open route can be used, and filled with work, by everybody",
+    )
+
+
+def target_notice(plan: Plan, facts: HostFacts) -> Finding | None:
+    """What the owner of the box must know about the target."""
+    if not plan.pair.target.notice:
+        return None
+    return Finding("target-notice", "note", plan.pair.target.notice, "choose another model if that does not suit you")
+
+
+RULES: tuple[Rule, ...] = (bind_is_no_address, open_to_the_network, target_notice)

@@ -1,0 +1,59 @@
+"""What rules are made of, and how they read settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from packaging.version import InvalidVersion, Version
+
+from dflash_deploy.catalog.releases import Backend
+from dflash_deploy.host import HostFacts
+from dflash_deploy.plan.compatible import NO_GPU, capability
+from dflash_deploy.plan.result import Finding, Plan
+
+Rule = Callable[[Plan, HostFacts], Finding | None]
+
+
+def number(plan: Plan, name: str) -> int | None:
+    """A whole number among the settings. Other text is none here; `serve.settings` refuses it by name."""
+    value = plan.values.get(name, "")
+    return int(value) if value.isascii() and value.isdigit() else None
+
+
+def switched_on(plan: Plan, name: str) -> bool:
+    """Whether a setting says on."""
+    return plan.values.get(name, "").lower() in {"on", "1", "true", "yes"}
+
+
+def capability_of(plan: Plan) -> tuple[int, int]:
+    """The compute capability that the profile stands for; (0, 0) for a processor."""
+    return capability(plan.profile.match.compute_capability or NO_GPU)
+
+
+def backend(plan: Plan, name: str) -> Backend | None:
+    """What the release knows of an attention backend on this GPU; `None` where it does not have it there."""
+    here = capability_of(plan)
+    for known in plan.engine.attention:
+        least, most = map(capability, known.capabilities)
+        if known.name.lower() == name.lower() and least <= here <= most:
+            return known
+    return None
+
+
+def below(version: str, least: str) -> bool:
+    """Whether one version is below another; texts that are no versions are not."""
+    try:
+        return Version(version.removeprefix("b")) < Version(least.removeprefix("b"))
+    except InvalidVersion:
+        return False
+
+
+def nested(node: Mapping[str, object] | None, *keys: str) -> object:
+    """A value of a config.json, looked for at its top and in its text_config; `None` where there is none."""
+    for place in (node, (node or {}).get("text_config")):
+        found: object = place
+        for key in keys:
+            found = found.get(key) if isinstance(found, Mapping) else None
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,182 @@
+"""How long, how many, how many draft tokens: the profile's sizes, bent to the wishes and to the memory there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
+from dflash_deploy.catalog.schema import Choice as CatalogChoice
+from dflash_deploy.plan.memory import Sizing, fit
+from dflash_deploy.plan.result import Setting
+from dflash_deploy.plan.speed import best_draft_tokens
+from dflash_deploy.plan.wishes import Choice, Goal
+
+LEAST_CONTEXT = 2048
+"""Tokens below which nobody wants to be served."""
+
+PROMPT_TOKENS = 8192
+"""Tokens of a step that are left for prompts beside the draft positions; vLLM warns below that."""
+
+SHORT = 8192
+"""Context that is enough where many short requests are the goal."""
+
+MANY = (128, 64, 32, 16, 8, 4, 2)
+LLAMACPP_STATES = 2
+"""llama.cpp keeps the state and one to roll back to."""
+
+CPU_BLOCK = 128
+"""Tokens of a block of the KV cache that the CPU engine starts from; GPUs have 16."""
+
+
+def base_sizing(
+    profile: Profile, engine: EngineRelease, *, memory: int, chosen: dict[str, CatalogChoice], draft_tokens: int
+) -> Sizing:
+    """The sizes of profile and engine, before wishes; `chosen` are their settings."""
+
+    def number(name: str, otherwise: int) -> int:
+        return int(chosen[name].value) if name in chosen else otherwise
+
+    space = chosen.get("VLLM_CPU_KVCACHE_SPACE")
+    return Sizing(
+        memory=memory,
+        utilisation=float(chosen["GPU_MEMORY_UTILIZATION"].value) if "GPU_MEMORY_UTILIZATION" in chosen else 0.92,
+        gpus=profile.gpus or 1,
+        max_model_len=number("MAX_MODEL_LEN", LEAST_CONTEXT),
+        max_num_seqs=number("MAX_NUM_SEQS", 4),
+        max_num_batched_tokens=number("MAX_NUM_BATCHED_TOKENS", PROMPT_TOKENS),
+        draft_tokens=draft_tokens,
+        kv_cache_dtype=str(chosen["KV_CACHE_DTYPE"].value) if "KV_CACHE_DTYPE" in chosen else "auto",
+        prefix_caching=str(chosen["ENABLE_PREFIX_CACHING"].value) == "on"
+        if "ENABLE_PREFIX_CACHING" in chosen
+        else False,
+        block_tokens=CPU_BLOCK if engine.cpu else 16,
+        states=LLAMACPP_STATES if engine.engine.startswith("llamacpp") else None,
+        cache_bytes=int(float(space.value) * 2**30) if space is not None else None,
+    )
+
+
+class Sizer:
+    """Bends the sizes of one plan, remembering why."""
+
+    def __init__(self, profile: Profile, pair: ModelPair, engine: EngineRelease, sizing: Sizing) -> None:
+        self._profile = profile
+        self._pair = pair
+        self._engine = engine
+        self.sizing = sizing
+        self._reasons: dict[str, Setting] = {}
+
+    def decide(self, choice: Choice, goal: Goal | None) -> Iterator[Setting]:
+        """The settings that differ from those of profile and engine."""
+        if goal is not None:
+            self._for_goal(goal)
+        if choice.concurrency is not None:
+            self._set("MAX_NUM_SEQS", choice.concurrency, "--concurrency", "as asked for")
+        if self.sizing.draft_tokens and choice.concurrency is not None:
+            self._best_draft_tokens(choice.concurrency)
+        if choice.max_model_len is not None:
+            self._set("MAX_MODEL_LEN", choice.max_model_len, "--max-model-len", "as asked for")
+        else:
+            self._within_model()
+        self._within_memory(fixed_length=choice.max_model_len is not None, fixed_seqs=choice.concurrency is not None)
+        self._enough_budget()
+        yield from self._reasons.values()
+
+    def _for_goal(self, goal: Goal) -> None:
+        origin = f"--goal {goal}"
+        if goal == "latency":
+            self._set(
+                "MAX_NUM_SEQS", min(4, self.sizing.max_num_seqs), origin, "few streams, none of which waits for others"
+            )
+            if self.sizing.draft_tokens:
+                self._best_draft_tokens(1)
+        elif goal == "throughput":
+            self._set(
+                "MAX_MODEL_LEN",
+                min(SHORT, self.sizing.max_model_len),
+                origin,
+                "short contexts leave room for many streams",
+            )
+            if self.sizing.draft_tokens:
+                self._best_draft_tokens(MANY[1])
+            self._set("MAX_NUM_SEQS", self._most_sequences(), origin, "as many streams as the memory has states for")
+        else:
+            self._set("MAX_NUM_SEQS", 1, origin, "one stream has all the memory")
+            self._set("MAX_MODEL_LEN", self._pair.shape.context, origin, "as long as target and memory allow")
+
+    def _best_draft_tokens(self, streams: int) -> None:
+        best = best_draft_tokens(self._profile, self._pair, concurrency=streams)
+        most = self._pair.drafter.block_size - 1
+        if self._profile.match.gpus and best != self.sizing.draft_tokens:
+            tokens = max(1, min(best, most))
+            reason = f"by the speed model the best number where {streams} are answered at the same time"
+            self._set("DFLASH_NUM_SPEC_TOKENS", tokens, "speed model", reason)
+
+    def _within_model(self) -> None:
+        longest = self._pair.shape.context
+        if self.sizing.max_model_len > longest:
+            self._set(
+                "MAX_MODEL_LEN", longest, f"pair {self._pair.name}", "the longest sequence that the target was made for"
+            )
+
+    def _within_memory(self, *, fixed_length: bool, fixed_seqs: bool) -> None:
+        if not fixed_seqs:
+            most = self._most_sequences(up_to=self.sizing.max_num_seqs)
+            if most < self.sizing.max_num_seqs:
+                reason = "each sequence holds states and cache of its own; more of them would not fit at once"
+                self._set("MAX_NUM_SEQS", most, "memory", reason)
+        if not fixed_length and not self._fits(self.sizing):
+            length = self._longest()
+            reason = (
+                "the longest sequence that fits beside the weights; ask for fewer draft tokens or another form for more"
+            )
+            self._set("MAX_MODEL_LEN", length, "memory", reason)
+
+    def _most_sequences(self, up_to: int = MANY[0]) -> int:
+        """How many sequences of the least length fit, of the numbers people choose."""
+        for count in sorted({up_to, *(number for number in MANY if number < up_to)}, reverse=True):
+            short = replace(self.sizing, max_num_seqs=count, max_model_len=LEAST_CONTEXT)
+            if fit(self._pair, short).sequences >= count:
+                return count
+        return 1
+
+    def _longest(self) -> int:
+        """The longest sequence that fits, in steps of 1024 tokens; the least length where nothing does."""
+        low, high = LEAST_CONTEXT // 1024, self.sizing.max_model_len // 1024
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._fits(replace(self.sizing, max_model_len=middle * 1024)):
+                low = middle
+            else:
+                high = middle - 1
+        return min(low * 1024, self.sizing.max_model_len)
+
+    def _fits(self, sizing: Sizing) -> bool:
+        return fit(self._pair, sizing).fits
+
+    def _enough_budget(self) -> None:
+        """vLLM and SGLang take prompts and draft positions from one budget."""
+        if self._engine.engine not in {"vllm", "sglang"} or self._engine.cpu:
+            return
+        needed = self.sizing.max_num_seqs * (self.sizing.draft_tokens + 1) + PROMPT_TOKENS
+        if self._engine.engine == "vllm" and self.sizing.max_num_batched_tokens < needed:
+            rounded = -(-needed // 1024) * 1024
+            reason = f"{PROMPT_TOKENS} for prompts beside {self.sizing.draft_tokens + 1} positions of each sequence"
+            self._set("MAX_NUM_BATCHED_TOKENS", rounded, "budget formula", reason)
+
+    def _set(self, name: str, value: int, origin: str, reason: str) -> None:
+        fields = {
+            "MAX_MODEL_LEN": "max_model_len",
+            "MAX_NUM_SEQS": "max_num_seqs",
+            "MAX_NUM_BATCHED_TOKENS": "max_num_batched_tokens",
+            "DFLASH_NUM_SPEC_TOKENS": "draft_tokens",
+        }
+        if (
+            name != "DFLASH_NUM_SPEC_TOKENS"
+            and getattr(self.sizing, fields[name]) == value
+            and name not in self._reasons
+        ):
+            return
+        changes: dict[str, int] = {fields[name]: value}
+        self.sizing = replace(self.sizing, **changes)  # type: ignore[arg-type]
+        self._reasons[name] = Setting(name, str(value), origin, reason)

@@ -1,0 +1,138 @@
+"""How fast it should be: a step's time from bytes, arithmetic and a few overheads.
+
+One step of decoding reads the weights once and works through every position of every stream:
+
+    seconds = weights / (0.9 x bandwidth) + 4.5 ms
+            + 2 x parameters x positions / (0.275 x arithmetic) + 0.1 ms x streams
+
+With a drafter the same step verifies a block of each stream, the drafter adds its own weights and arithmetic and 7 ms,
+and brings as many tokens as the acceptance length says. The five constants were fitted to catalog/speeds.yaml, where
+the B200 of z-lab's card outnumbers all else; `make bench` prints the model against every row of it. Published figures
+include prefill and are what somebody had on one day: a prediction is a range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dflash_deploy.catalog import ModelPair, Profile
+from dflash_deploy.catalog.models import Acceptance
+
+BANDWIDTH_REACHED = 0.9
+STEP_OVERHEAD = 4.5e-3
+ARITHMETIC_REACHED = 0.275
+DRAFT_OVERHEAD = 7e-3
+STREAM_OVERHEAD = 0.1e-3
+"""Seconds and shares, fitted to catalog/speeds.yaml."""
+
+SPREAD = 0.2
+"""Half of the range around a prediction: the model's error is below it for nine rows of ten."""
+
+UNKNOWN_LENGTHS = (2.0, 6.0)
+"""Acceptance lengths between which users of 27B targets saw most of their work, prose to code (AEON-7, noonghunna)."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Tokens per second of all streams together, as ranges. `acceptance` are the lengths that the range stands for."""
+
+    concurrency: int
+    plain: tuple[float, float]
+    dflash: tuple[float, float] | None
+    acceptance: tuple[float, float] | None
+
+    def row(self) -> dict[str, object]:
+        """The figures for `--json`."""
+        return {
+            "concurrency": self.concurrency,
+            "plain_tokens_per_s": [round(value, 1) for value in self.plain],
+            "dflash_tokens_per_s": self.dflash and [round(value, 1) for value in self.dflash],
+            "acceptance_length": self.acceptance and [round(value, 2) for value in self.acceptance],
+        }
+
+
+def predict(profile: Profile, pair: ModelPair, *, concurrency: int, draft_tokens: int) -> Speed | None:
+    """The range for so many streams; `draft_tokens` is 0 without a drafter. `None` on a machine without a GPU."""
+    if profile.match.gpus == 0:
+        return None
+    plain = concurrency / step_seconds(profile, pair, concurrency=concurrency, draft_tokens=0)
+    dflash = lengths = None
+    if draft_tokens:
+        lengths = acceptance_range(pair, draft_tokens)
+        steps = concurrency / step_seconds(profile, pair, concurrency=concurrency, draft_tokens=draft_tokens)
+        dflash = (steps * lengths[0] * (1 - SPREAD), steps * lengths[1] * (1 + SPREAD))
+    return Speed(concurrency, (plain * (1 - SPREAD), plain * (1 + SPREAD)), dflash, lengths)
+
+
+def step_seconds(profile: Profile, pair: ModelPair, *, concurrency: int, draft_tokens: int) -> float:
+    """Seconds of one step that verifies `draft_tokens` of each stream, drafting included where there are any."""
+    positions = concurrency * (draft_tokens + 1)
+    bandwidth = profile.hardware.bandwidth * 1e9 * profile.gpus * BANDWIDTH_REACHED
+    arithmetic = profile.hardware.tflops * 1e12 * profile.gpus * ARITHMETIC_REACHED
+    shape = pair.shape
+    active = shape.active_parameters or shape.parameters
+    seconds = bytes_read(pair, positions) / bandwidth + STEP_OVERHEAD + concurrency * STREAM_OVERHEAD
+    seconds += 2 * (active - shape.vision_parameters) * positions / arithmetic
+    if draft_tokens:
+        # two bytes a parameter, whichever form it has on disk: drafters compute in BF16
+        seconds += pair.drafter.bytes / bandwidth + DRAFT_OVERHEAD + pair.drafter.bytes * positions / arithmetic
+    return seconds
+
+
+def bytes_read(pair: ModelPair, positions: int) -> float:
+    """Bytes of weights that one step reads. The embedding is looked up, the vision tower not run; both are BF16.
+
+    Of a mixture of experts it reads those that at least one position chose, taken as chosen at random.
+    """
+    shape = pair.shape
+    idle = 2.0 * (shape.vision_parameters + shape.vocabulary * shape.hidden_size)
+    read = max(pair.target.bytes - idle, 0.5 * pair.target.bytes)
+    if shape.experts is None or shape.active_parameters is None:
+        return read
+    count, chosen = shape.experts
+    in_experts = (shape.parameters - shape.active_parameters) / (1 - chosen / count) / shape.parameters
+    touched = 1 - (1 - chosen / count) ** positions
+    return read * (1 - in_experts + in_experts * touched)
+
+
+def acceptance_range(pair: ModelPair, draft_tokens: int) -> tuple[float, float]:
+    """The shortest and longest mean acceptance length to be expected with so many draft tokens."""
+    known = [at_draft_tokens(measured, draft_tokens) for measured in pair.family.acceptance]
+    low, high = (
+        at_draft_tokens(Acceptance(workload="", draft_tokens=15, length=length, source=""), draft_tokens)
+        for length in UNKNOWN_LENGTHS
+    )
+    return (min([low, *known]), max(known) if known else high)
+
+
+def at_draft_tokens(measured: Acceptance, draft_tokens: int) -> float:
+    """A measured acceptance length carried over to another number of draft tokens.
+
+    One chance of acceptance for every position, given those before it: length = (1 - p^(k+1)) / (1 - p). It is
+    too low for few draft tokens by up to a tenth, since first positions are accepted more often than late ones.
+    """
+    low, high = 0.0, 0.999999
+    for _ in range(60):
+        middle = (low + high) / 2
+        if _length(middle, measured.draft_tokens) < measured.length:
+            low = middle
+        else:
+            high = middle
+    return _length(low, draft_tokens)
+
+
+def best_draft_tokens(profile: Profile, pair: ModelPair, *, concurrency: int) -> int:
+    """The number of draft tokens from which this many streams gain most at a middling acceptance length.
+
+    0 where every number is slower than none.
+    """
+    choices = {0: concurrency / step_seconds(profile, pair, concurrency=concurrency, draft_tokens=0)}
+    for draft_tokens in range(1, pair.drafter.block_size):
+        low, high = acceptance_range(pair, draft_tokens)
+        seconds = step_seconds(profile, pair, concurrency=concurrency, draft_tokens=draft_tokens)
+        choices[draft_tokens] = concurrency * (low * high) ** 0.5 / seconds
+    return max(choices, key=lambda draft_tokens: choices[draft_tokens])
+
+
+def _length(chance: float, draft_tokens: int) -> float:
+    return float(sum(chance**position for position in range(draft_tokens + 1)))

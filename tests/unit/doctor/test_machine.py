@@ -1,0 +1,139 @@
+"""The GPU, its driver and its memory, and the processor."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from dflash_deploy.doctor import Check, Subject, machine
+from dflash_deploy.host import Gpu, GpuProcess
+from dflash_deploy.plan import Plan
+from dflash_deploy.runtime import EngineState
+from tests.support.machines import GIB, RTX_3090
+from tests.support.machines import machine as bare
+from tests.support.scripted import ScriptedRuntime
+from tests.unit.doctor.examined import H100, NVIDIA_DOCKER, a_machine, a_plan, a_subject, by_name, only
+
+GB10 = Gpu("NVIDIA GB10", "12.1", None, "580.95.05")
+
+
+def gpu(subject: Subject, _: Plan | None) -> Iterator[Check]:
+    return machine.gpu(subject)
+
+
+@pytest.fixture(autouse=True)
+def _nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "gpu_processes", tuple)
+
+
+def test_gpus_are_named_and_counted() -> None:
+    check = only(gpu, a_subject(facts=a_machine(*[RTX_3090] * 4)))
+    assert (check.status, check.saw) == ("ok", "4 x NVIDIA GeForce RTX 3090 (compute capability 8.6, 24.0 GiB)")
+
+
+def test_no_gpu_where_one_is_planned() -> None:
+    check = only(gpu, a_subject(facts=bare()))
+    assert check.status == "no"
+    assert "not installed" in check.saw
+
+
+def test_no_gpu_is_fine_where_none_is_planned() -> None:
+    assert only(gpu, a_subject(a_plan(cpu=True), bare())).status == "ok"
+
+
+def test_a_driver_that_was_updated_under_way() -> None:
+    facts = replace(bare(), gpu_problem="nvidia-smi fails: Failed to initialize NVML: Driver/library version mismatch")
+    check = only(gpu, a_subject(facts=facts))
+    assert check.status == "no"
+    assert "version mismatch" in check.saw
+    assert check.fix.startswith("reboot")
+
+
+def test_slices_and_lost_cards_are_warned_of() -> None:
+    assert only(gpu, a_subject(facts=a_machine(replace(H100, mig=True)))).status == "warning"
+    lost = replace(a_machine(), gpu_problem="nvidia-smi fails: Lost GPU 1")
+    assert only(gpu, a_subject(facts=lost)).status == "warning"
+
+
+@pytest.mark.parametrize(
+    ("seen", "status"), [("580.65.06", "ok"), ("615.32", "ok"), ("570.133.07", "no"), ("", "warning")]
+)
+def test_driver(seen: str, status: str) -> None:
+    check = only(machine.driver, a_subject(facts=a_machine(replace(H100, driver=seen))))
+    assert check.status == status
+    assert "needs 580" in check.saw
+
+
+def test_the_engine_may_need_a_newer_driver_than_the_machine() -> None:
+    check = only(machine.driver, a_subject(a_plan(driver="550")))
+    assert "needs 575" in check.saw
+
+
+def test_architecture() -> None:
+    assert only(machine.architecture, a_subject()).status == "ok"
+    other = a_machine(engine=replace(NVIDIA_DOCKER, architecture="riscv64"))
+    check = only(machine.architecture, a_subject(facts=other))
+    assert check.status == "no"
+    assert "aarch64, x86_64" in check.saw
+
+
+def test_the_container_engine_s_architecture_counts_by_either_name() -> None:
+    arm = a_machine(engine=replace(NVIDIA_DOCKER, architecture="arm64"))
+    assert only(machine.architecture, a_subject(facts=arm)).saw.endswith("aarch64")
+
+
+def test_enough_memory() -> None:
+    check = only(machine.memory, a_subject())
+    assert (check.status, check.saw) == ("ok", "79.1 GiB free, 73.3 GiB needed")
+
+
+def test_memory_that_others_hold_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    holders = (GpuProcess(6975, "VLLM::EngineCore", 60 * GIB, "comfyui"), GpuProcess(524, "", None))
+    monkeypatch.setattr(machine, "gpu_processes", lambda: holders)
+    check = only(machine.memory, a_subject(facts=a_machine(replace(H100, free=19 * GIB))))
+    assert check.status == "no"
+    assert check.saw == (
+        "19.0 GiB free, 73.3 GiB needed; held by container comfyui (VLLM::EngineCore) with 60.0 GiB; process 524"
+    )
+
+
+def test_each_of_several_gpus_is_looked_at() -> None:
+    gpus = [replace(RTX_3090, index=0, free=24 * GIB), replace(RTX_3090, index=1, free=GIB)]
+    checks = by_name(machine.memory, a_subject(a_plan(gpus=2), a_machine(*gpus)))
+    assert [check.status for check in checks.values()] == ["ok", "no"]
+    assert list(checks) == ["memory of GPU 0", "memory of GPU 1"]
+
+
+def test_a_card_that_the_plan_does_not_use_may_be_busy() -> None:
+    gpus = [replace(RTX_3090, index=0, free=24 * GIB), replace(RTX_3090, index=1, free=GIB)]
+    checks = by_name(machine.memory, a_subject(a_plan(gpus=1), a_machine(*gpus)))
+    assert [check.status for check in checks.values()] == ["ok"]
+
+
+def test_llama_cpp_takes_what_it_needs() -> None:
+    check = only(machine.memory, a_subject(a_plan(family="llamacpp"), a_machine(replace(H100, free=24 * GIB))))
+    assert (check.status, check.saw) == ("ok", "24.0 GiB free, 23.0 GiB needed")
+
+
+def test_unified_memory_is_the_systems() -> None:
+    plan = a_plan(unified=True, GPU_MEMORY_UTILIZATION="0.85")
+    facts = a_machine(GB10)
+    assert only(machine.memory, a_subject(plan, facts)).saw == "120.0 GiB free, 102.0 GiB needed"
+    assert only(machine.memory, a_subject(plan, replace(facts, memory_available=90 * GIB))).status == "no"
+
+
+def test_a_machine_without_a_gpu_needs_weights_and_cache() -> None:
+    plan = a_plan(cpu=True, VLLM_CPU_KVCACHE_SPACE="1")
+    facts = replace(bare(), memory_available=30 * GIB)
+    assert only(machine.memory, a_subject(plan, facts)).saw == "30.0 GiB free, 24.0 GiB needed"
+    assert only(machine.memory, a_subject(plan, replace(facts, memory_available=5 * GIB))).status == "no"
+
+
+def test_free_memory_that_nobody_says_is_no_refusal() -> None:
+    assert only(machine.memory, a_subject(facts=a_machine(replace(H100, free=None)))).status == "warning"
+
+
+def test_the_deployments_own_engine_holds_what_it_needs() -> None:
+    running = ScriptedRuntime([EngineState("running", address="127.0.0.1:8000")])
+    full = a_machine(replace(H100, free=0))
+    assert only(machine.memory, a_subject(facts=full, runtime=running)).status == "ok"
