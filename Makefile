@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-down test test-unit test-engine test-docker lint bench clean
+.PHONY: demo demo-down test test-unit test-parsers test-engine test-docker lint bench clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
@@ -29,10 +29,13 @@ demo: $(READY)
 demo-down: $(READY)
 	@$(BIN)/dflash-deploy down --dir demo
 
-test: test-unit test-engine test-docker
+test: test-unit test-parsers test-engine test-docker
 
 test-unit: $(READY)
 	$(BIN)/pytest tests/unit tests/packaging
+
+test-parsers: $(READY)
+	$(BIN)/pytest tests/parsers
 
 test-engine: $(READY)
 	$(BIN)/pytest tests/engine
@@ -45,7 +48,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/hadolint images/vllm/Dockerfile
+	$(BIN)/hadolint images/*/Dockerfile
 	$(BIN)/shellcheck .ci/run
 
 bench: $(READY)

@@ -100,6 +100,14 @@ class EngineRelease(Entry):
     ] = []
     attention: list[Backend] = []
     kv_dtypes: list[str] = []
+    families: Annotated[list[str], Field(description="model families that it was made for; empty: any")] = []
+    parsers: Annotated[
+        dict[str, str], Field(description="what it calls parsers that have another name in vLLM, by vLLM's name")
+    ] = {}
     renamed: list[Renamed] = []
     bugs: list[Bug] = []
     native: Annotated[str | None, Field(description="the extra that installs it for the native runtime")] = None
+
+    def parser(self, name: str) -> str:
+        """What this release calls a parser that vLLM calls `name`."""
+        return self.parsers.get(name, name)

@@ -42,6 +42,8 @@ def _engine_on_machine(profile: Profile, engine: EngineRelease) -> Iterator[str]
 
 
 def _target_in_engine(profile: Profile, pair: ModelPair, engine: EngineRelease) -> Iterator[str]:
+    if engine.families and pair.family.name not in engine.families:
+        yield f"{engine.title} was made for {', '.join(engine.families)}"
     form = pair.target.quantisation
     if form not in engine.loads:
         yield f"{engine.title} has no loader for {form}, the form of {pair.target.repo}"

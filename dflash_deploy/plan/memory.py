@@ -54,6 +54,8 @@ class Sizing:
     block_tokens: int = 16
     states: int | None = None
     """Recurrent states a sequence holds, where it is not one for every draft position, as in vLLM."""
+    reserve_within: bool = True
+    """Whether the share counts activations and graphs too; SGLang's does not."""
     cache_bytes: int | None = None
     """Where the cache's size is given outright, as to the CPU engine."""
 
@@ -129,7 +131,9 @@ def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
     target = pair.target.bytes // sizing.gpus
     drafter = pair.drafter.bytes // sizing.gpus if drafting else 0
     reserved = reserve(pair.shape, sizing).total
-    cache = sizing.cache_bytes if sizing.cache_bytes is not None else budget - target - drafter - reserved
+    left = budget - target - drafter - (reserved if sizing.reserve_within else 0)
+    # weights come first on a processor too, whatever size its cache was given
+    cache = left if sizing.cache_bytes is None else min(sizing.cache_bytes, left)
     kinds = _kinds(pair, sizing)
     sequences = _full_sequences(kinds, max(cache, 0))
     return MemoryFit(

@@ -68,7 +68,7 @@ def plan_deployment(
             *_weights(pair, choice),
             *_image(profile, engine, facts),
             *_of_the_model(pair, engine, choice),
-            *_of_the_machine(profile, engine, facts, choice),
+            *_of_the_machine(profile, pair, engine, facts, choice),
             *_sized(profile, pair, engine, memory, choice),
         )
     }
@@ -205,19 +205,24 @@ def _of_the_model(pair: ModelPair, engine: EngineRelease, choice: Choice) -> Ite
     if engine.engine in {"vllm", "sglang"}:
         if family.reasoning_parser:
             why = "separates thinking from the answer; without it the tags stand in the answer"
-            yield Setting("REASONING_PARSER", family.reasoning_parser, origin, why)
+            yield Setting("REASONING_PARSER", engine.parser(family.reasoning_parser), origin, why)
         if family.tool_call_parser:
-            yield Setting("TOOL_CALL_PARSER", family.tool_call_parser, origin, "reads the model's form of tool calls")
+            parser = engine.parser(family.tool_call_parser)
+            yield Setting("TOOL_CALL_PARSER", parser, origin, "reads the model's form of tool calls")
     if family.thinking == "on" and family.drafter_thinking is False and choice.drafter:
         why = "the drafter was trained without thinking, and is rejected where the target thinks"
         yield Setting("ENABLE_THINKING", "off", origin, why)
     yield from _chosen({**family.settings, **pair.target.settings}, origin)
 
 
-def _of_the_machine(profile: Profile, engine: EngineRelease, facts: HostFacts, choice: Choice) -> Iterator[Setting]:
+def _of_the_machine(
+    profile: Profile, pair: ModelPair, engine: EngineRelease, facts: HostFacts, choice: Choice
+) -> Iterator[Setting]:
     for source, settings in _machine_settings(profile, engine):
         known = setting_names(template_of(engine.engine))
         for setting in _chosen(settings, source):
+            if setting.name == "LIMIT_IMAGES_PER_PROMPT" and not pair.sees:
+                continue
             if setting.name in known or setting.name.startswith(("NCCL_", "GLOO_")):
                 yield setting
     if profile.match.gpus and profile.hardware.machines == 1:
@@ -331,6 +336,7 @@ def sizing_of(plan: Plan, memory: int) -> Sizing:
         prefix_caching=(values.get("ENABLE_PREFIX_CACHING") or "off").lower() in {"on", "1", "true", "yes"},
         block_tokens=CPU_BLOCK if plan.engine.cpu else 16,
         states=LLAMACPP_STATES if plan.engine.engine.startswith("llamacpp") else None,
+        reserve_within=plan.engine.engine != "sglang",
         cache_bytes=int(float(space) * 2**30) if space and plan.engine.cpu else None,
     )
 

@@ -52,6 +52,7 @@ def base_sizing(
         else False,
         block_tokens=CPU_BLOCK if engine.cpu else 16,
         states=LLAMACPP_STATES if engine.engine.startswith("llamacpp") else None,
+        reserve_within=engine.engine != "sglang",
         cache_bytes=int(float(space.value) * 2**30) if space is not None else None,
     )
 
@@ -78,8 +79,9 @@ class Sizer:
             self._set("MAX_MODEL_LEN", choice.max_model_len, "--max-model-len", "as asked for")
         else:
             self._within_model()
-        self._within_memory(fixed_length=choice.max_model_len is not None, fixed_seqs=choice.concurrency is not None)
+        # before memory is shared out: a larger budget takes some of it
         self._enough_budget()
+        self._within_memory(fixed_length=choice.max_model_len is not None, fixed_seqs=choice.concurrency is not None)
         yield from self._reasons.values()
 
     def _for_goal(self, goal: Goal) -> None:

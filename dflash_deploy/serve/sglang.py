@@ -34,6 +34,7 @@ HAS_A_SETTING = {
     "--nnodes": "NODES",
     "--node-rank": "NODE_RANK",
     "--dist-init-addr": "MASTER_ADDR",
+    "--default-chat-template-kwargs": "ENABLE_THINKING",
 }
 """Arguments that EXTRA_ARGS must not hold, and the setting that each has."""
 
@@ -93,6 +94,8 @@ def _prompting(settings: Settings) -> Iterator[str]:
         yield from ("--limit-mm-data-per-request", json.dumps({"image": settings.images_per_prompt, "video": 0}))
     yield from valued("--reasoning-parser", settings.reasoning_parser)
     yield from valued("--tool-call-parser", settings.tool_call_parser)
+    if settings.thinking is not None:
+        yield from ("--default-chat-template-kwargs", json.dumps({"enable_thinking": settings.thinking}))
     if settings.trust_remote_code:
         yield "--trust-remote-code"
 

@@ -89,9 +89,6 @@ WRONG_LLAMACPP: Wrong = [
 @pytest.mark.parametrize(
     ("engine", "right", "wrong"),
     [
-        pytest.param("vllm-0.32", VLLM, WRONG_VLLM, marks=pytest.mark.engine),
-        pytest.param("vllm-0.33", VLLM, WRONG_VLLM, marks=pytest.mark.engine),
-        pytest.param("sglang-0.5.23", SGLANG, WRONG_SGLANG, marks=pytest.mark.engine),
         pytest.param("llamacpp-b11434", LLAMACPP, WRONG_LLAMACPP),
     ],
 )
@@ -103,7 +100,6 @@ def test_accepts_a_launch_line_and_names_each_mistake(engine: Engine, right: lis
         assert named in text, f"{engine} says over {mistake}: {text}"
 
 
-@pytest.mark.engine
 def test_the_two_versions_of_vllm_are_two_versions() -> None:
     newer = [[*VLLM, "--disable-prefix-caching"]]
     (old,) = rejections("vllm-0.32", newer)

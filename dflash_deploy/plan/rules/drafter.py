@@ -175,12 +175,12 @@ def parser_differs(plan: Plan, facts: HostFacts) -> Finding | None:
         ("TOOL_CALL_PARSER", plan.pair.family.tool_call_parser),
     ):
         written = plan.values.get(name, "")
-        if right is not None and written != right:
+        if right is not None and written != plan.engine.parser(right):
             return Finding(
                 "parser-differs",
                 "warning",
                 f"{name} is {written or 'empty'}; {plan.pair.family.title} speaks the form of {right}",
-                f"set {name}={right}",
+                f"set {name}={plan.engine.parser(right)}",
                 "the model's card",
                 why="thinking stands in the answer, or tool calls arrive as text",
             )

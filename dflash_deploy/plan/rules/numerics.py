@@ -70,14 +70,13 @@ def backend_not_here(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def drafter_backend_is_causal(plan: Plan, facts: HostFacts) -> Finding | None:
     """DFlash drafts a block at once, so each position has to see the later ones."""
-    name = "DFLASH_ATTENTION_BACKEND" if "drafter-backend" in plan.engine.abilities else "ATTENTION_BACKEND"
     chosen = _drafter_backend(plan)
     if not plan.drafting or chosen is None or chosen.drafts:
         return None
     return Finding(
         "drafter-backend-is-causal",
         "error",
-        f"{name}={chosen.name} cannot attend non-causally on {plan.profile.title}",
+        f"DFLASH_ATTENTION_BACKEND={chosen.name} cannot attend non-causally on {plan.profile.title}",
         "choose one of "
         + ", ".join(dict.fromkeys(b.name for b in plan.engine.attention if _drafts_here(plan, b.name))),
         chosen.source,
@@ -91,9 +90,8 @@ def _drafts_here(plan: Plan, name: str) -> bool:
 
 
 def _drafter_backend(plan: Plan) -> Backend | None:
-    """The drafter's backend as far as it is named: its own where the release has that, else the target's."""
-    own = "drafter-backend" in plan.engine.abilities
-    return backend(plan, plan.values.get("DFLASH_ATTENTION_BACKEND" if own else "ATTENTION_BACKEND", "") or "")
+    """The drafter's backend as far as it is named. The target's is not handed on: unnamed, the engine picks one."""
+    return backend(plan, plan.values.get("DFLASH_ATTENTION_BACKEND", ""))
 
 
 def fp8_kv_refused(plan: Plan, facts: HostFacts) -> Finding | None:
@@ -143,13 +141,13 @@ def fp8_kv_without_backend(plan: Plan, facts: HostFacts) -> Finding | None:
 def fp8_kv_forced(plan: Plan, facts: HostFacts) -> Finding | None:
     """ModelOpt checkpoints may ask for an FP8 cache, whatever KV_CACHE_DTYPE says."""
     reader = backend(plan, plan.values.get("ATTENTION_BACKEND", ""))
-    if not plan.pair.target.forced_fp8_kv or reader is None or _reads_fp8(reader, plan):
+    if not plan.pair.target.forced_fp8_kv or plan.engine.engine != "vllm" or reader is None or _reads_fp8(reader, plan):
         return None
     return Finding(
         "fp8-kv-forced",
-        "warning",
+        "error",
         f"{plan.pair.target.repo} asks for an FP8 cache, which {reader.name} does not read on {plan.profile.title}",
-        "set KV_CACHE_DTYPE=bfloat16, or choose another form of the target",
+        "choose another form of the target: `dflash-deploy models list` shows which go on this machine",
         "vllm-project/vllm#49293, open",
         why="on B200 the engine ends with `fp8 tensor core is not supported in fa2 backend`",
     )

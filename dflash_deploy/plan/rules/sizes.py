@@ -8,6 +8,9 @@ from dflash_deploy.plan.rules.kinds import Rule, nested, number
 
 HANGS_UNIFIED = 65536
 PROMPT_TOKENS = 8192
+LEAST_CONTEXT = 2048
+"""Tokens below which nobody wants to be served."""
+
 GIB = 2**30
 
 
@@ -109,15 +112,17 @@ def memory_overcommitted(plan: Plan, facts: HostFacts) -> Finding | None:
 
 
 def weights_do_not_fit(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Weights and what goes with them leave nothing for a cache."""
+    """Weights and what goes with them leave nothing for a cache, or nothing worth it."""
     fit = plan.memory
-    if fit is None or fit.cache > 0:
+    if fit is None or fit.tokens >= LEAST_CONTEXT:
         return None
     held = (fit.target + fit.drafter + fit.reserve) / GIB
+    of = "of memory" if plan.engine.cpu else "of each GPU"
     return Finding(
         "weights-do-not-fit",
         "error",
-        f"{plan.pair.name} needs {held:.1f} GiB of each GPU before any cache; {fit.budget / GIB:.1f} GiB are allowed",
+        f"{plan.pair.name} needs {held:.1f} GiB {of} before any cache, and {fit.budget / GIB:.1f} GiB are allowed: "
+        f"room for {fit.tokens} tokens is left",
         "choose a smaller form of the model: `dflash-deploy models list` shows which fit",
         "sizes of the weights; plan/memory.py",
         why="the engine would download, load and end with an out-of-memory error",
@@ -127,7 +132,7 @@ def weights_do_not_fit(plan: Plan, facts: HostFacts) -> Finding | None:
 def sequence_does_not_fit(plan: Plan, facts: HostFacts) -> Finding | None:
     """Engines refuse to start where one sequence of the full length does not fit."""
     fit = plan.memory
-    if fit is None or fit.cache <= 0 or fit.fits:
+    if fit is None or fit.tokens < LEAST_CONTEXT or fit.fits:
         return None
     return Finding(
         "sequence-does-not-fit",

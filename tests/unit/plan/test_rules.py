@@ -67,7 +67,7 @@ CASES = [
     Case("fp8-kv-refused", "error", "rtx-3090-x2", {"KV_CACHE_DTYPE": "fp8_e4m3"}),
     Case("fp8-kv-refused", "error", "b200", {"KV_CACHE_DTYPE": "fp8"}),
     Case("fp8-kv-without-backend", "warning", "h100", {"KV_CACHE_DTYPE": "fp8", "DFLASH_ATTENTION_BACKEND": ""}),
-    Case("fp8-kv-forced", "warning", "b200", choice={"model": "qwen3.6-27b-nvfp4"}),
+    Case("fp8-kv-forced", "error", "b200", choice={"model": "qwen3.6-27b-nvfp4"}),
     Case("prefix-caching-kills-cpu", "error", "cpu", {"ENABLE_PREFIX_CACHING": "on"}),
     Case("prefix-caching-kills-cpu", "error", "cpu", {"ENABLE_PREFIX_CACHING": ""}),
     Case("prefix-caching-unsound", "warning", "dgx-spark", {"ENABLE_PREFIX_CACHING": "on"}),

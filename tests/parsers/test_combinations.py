@@ -1,0 +1,79 @@
+"""What the catalog allows is rendered as Compose reads it, in arguments that the engine knows, and breaks no rule."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.plan import Plan, engine_command
+from dflash_deploy.project import Deployment
+from dflash_deploy.project.render import create
+from dflash_deploy.serve.arguments import engine_program
+from tests.parsers.combinations import PARSERS, planned
+from tests.support.parsers import Engine, rejections
+
+COMPOSE = Path(sys.executable).with_name("docker-compose")
+
+
+def named(plan: Plan) -> str:
+    return f"{plan.profile.name} x {plan.pair.name} x {plan.engine.name}"
+
+
+def test_every_profile_and_engine_of_the_catalog_serves_something() -> None:
+    from dflash_deploy.catalog import load_catalog
+
+    catalog = load_catalog()
+    pairs = {(plan.profile.name, plan.engine.name) for plan in planned()}
+    for profile in catalog.profiles.values():
+        assert {engine for name, engine in pairs if name == profile.name} == {
+            choice.release for choice in profile.engines
+        }
+
+
+def test_no_rule_fires() -> None:
+    fired = {named(plan): [finding.id for finding in plan.findings if finding.severity != "note"] for plan in planned()}
+    assert {name: findings for name, findings in fired.items() if findings} == {}
+
+
+def test_compose_accepts_every_rendering(tmp_path: Path) -> None:
+    def refusal(numbered: tuple[int, Plan]) -> str | None:
+        number, plan = numbered
+        deployment = Deployment(tmp_path / str(number))
+        deployment.directory.mkdir()
+        create(deployment, plan)
+        done = subprocess.run(
+            [COMPOSE, "--env-file", ".env", "-f", "compose.yaml", "config", "-q"],
+            cwd=deployment.directory,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return f"{named(plan)}: {done.stderr}" if done.returncode or done.stderr else None
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [text for text in pool.map(refusal, enumerate(planned())) if text] == []
+
+
+@pytest.mark.parametrize(("family", "parser"), [(name, parser) for name, all_ in PARSERS.items() for parser in all_])
+def test_the_engines_own_parser_accepts_every_command(family: str, parser: Engine) -> None:
+    plans = [plan for plan in planned() if plan.engine.engine == family and plan.engine.cpu <= (parser == "vllm-0.32")]
+    lists = [engine_command(plan)[len(engine_program(plan.engine.engine)) :] for plan in plans]
+    refused = rejections(parser, lists)
+    assert {named(plan): said for plan, said in zip(plans, refused, strict=True) if said} == {}
+
+
+def test_the_forks_commands_are_those_of_its_card() -> None:
+    # the fork publishes neither an image nor a package: its arguments are held against what its card and source say
+    known = {
+        *("--model", "--alias", "--host", "--port", "--metrics", "--parallel", "--ctx-size", "--batch-size"),
+        *("--ubatch-size", "--n-gpu-layers", "--flash-attn", "--jinja", "--model-draft", "--spec-type", "--draft-max"),
+        *("--n-gpu-layers-draft", "--ctx-size-draft", "--mmproj", "--cache-type-k", "--cache-type-v"),
+        "--chat-template-kwargs",
+    }
+    for plan in planned():
+        if plan.engine.engine == "llamacpp-buun":
+            command = engine_command(plan)
+            assert {word for word in command if word.startswith("--")} <= known
+            assert command[command.index("--spec-type") + 1] == "dflash"
