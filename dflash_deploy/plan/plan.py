@@ -100,7 +100,7 @@ def _pair_and_engine(
 def _as_on_disk(pair: ModelPair, checkpoints: Checkpoints) -> ModelPair:
     """The pair with the architecture that the header of its GGUF drafter states: it decides upstream or the fork."""
     stated = (checkpoints.drafter or {}).get("general.architecture")
-    if stated not in {"dflash", "dflash-draft"}:
+    if not isinstance(stated, str) or stated not in {"dflash", "dflash-draft"}:
         return pair
     drafter = pair.drafter.model_copy(update={"architecture": stated})
     return ModelPair(pair.family, pair.target.model_copy(update={"drafter": drafter}))

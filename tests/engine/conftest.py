@@ -13,10 +13,11 @@ from tests.support.server import Server
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder needs the engine."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.engine)
+    """Everything in this folder needs the engine; what starts one of its own goes before the shared one is up."""
+    here = [item for item in items if Path(__file__).parent in item.path.parents]
+    for item in here:
+        item.add_marker(pytest.mark.engine)
+    items.sort(key=lambda item: item in here and "server" in getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session")

