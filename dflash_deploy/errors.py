@@ -5,6 +5,7 @@
     │   ├── UnknownProfile            --profile names no hardware profile
     │   ├── UnknownPair               --model or DFLASH_PAIR names no model pair, or a drafter
     │   ├── UnknownEngine             --engine or DFLASH_ENGINE names no engine release
+    │   ├── CatalogRefused            a file of the catalog has a key or a value that means nothing
     │   ├── NotPossible               profile, model and engine do not go together
     │   ├── SettingsRefused           .env has a key or a value that means nothing
     │   └── NoDeployment              the directory holds no deployment
@@ -75,6 +76,10 @@ class UnknownPair(BadInput):
 
 class UnknownEngine(BadInput):
     """Raised when an engine is named that the catalog does not have."""
+
+
+class CatalogRefused(BadInput):
+    """Raised when a file of the catalog, packaged or one's own, is wrong."""
 
 
 class NotPossible(BadInput):

@@ -73,14 +73,31 @@ def preflight(deployment: Deployment, plan: Plan, runtime: Runtime) -> None:
     for finding in plan.errors:
         raise PreflightRefused(finding.message, hint=finding.fix)
     runtime.preflight()
-    target, drafter = plan.values["MODEL_HOST_PATH"], drafter_host_path(plan.values)
-    mounted = plan.runtime == "compose"
-    file = plan.values.get("MODEL_FILE", "")
-    check_weights(deployment.path(target), role="target", setting="MODEL_HOST_PATH", mounted=mounted, file=file)
-    if plan.drafting:
-        file = plan.values.get("DRAFTER_FILE", "")
-        check_weights(deployment.path(drafter), role="drafter", setting="DRAFTER_HOST_PATH", mounted=mounted, file=file)
+    _check_weights(deployment, plan)
     _check_port(plan, runtime)
+
+
+def _check_weights(deployment: Deployment, plan: Plan) -> None:
+    """Target and drafter are there, each with the files that its engine needs."""
+    target, drafter = deployment.path(plan.values["MODEL_HOST_PATH"]), deployment.path(drafter_host_path(plan.values))
+    mounted = plan.runtime == "compose"
+    check_weights(
+        target,
+        role="target",
+        setting="MODEL_HOST_PATH",
+        mounted=mounted,
+        file=plan.values.get("MODEL_FILE", ""),
+        fetch=plan.pair.target.download(str(target)),
+    )
+    if plan.drafting:
+        check_weights(
+            drafter,
+            role="drafter",
+            setting="DRAFTER_HOST_PATH",
+            mounted=mounted,
+            file=plan.values.get("DRAFTER_FILE", ""),
+            fetch=plan.pair.drafter.download(str(drafter)),
+        )
 
 
 def _check_key(deployment: Deployment) -> None:

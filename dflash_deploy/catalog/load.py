@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import TypeVar
 
 import yaml
+from pydantic import BaseModel
 
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.models import Family, ModelPair
+from dflash_deploy.catalog.read import read_folder
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.catalog.speeds import PublishedSpeed
-from dflash_deploy.errors import UnknownEngine, UnknownPair, UnknownProfile
+from dflash_deploy.errors import CatalogRefused, UnknownEngine, UnknownPair, UnknownProfile
+
+T = TypeVar("T", bound=BaseModel)
+
+OWN = "DFLASH_CATALOG"
+"""Names a directory with a catalog of one's own: the same folders, the same files."""
+
+FOLDERS = ("profiles", "families", "engines")
 
 
 @dataclass(frozen=True)
@@ -65,24 +77,41 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return (f"did you mean {near[0]}? " if near else "") + f"there are: {', '.join(names)}"
 
 
-@cache
 def load_catalog() -> Catalog:
-    """Read the packaged catalog. Raises pydantic.ValidationError or ValueError where a file is wrong."""
-    root = resources.files("dflash_deploy.catalog")
-    profiles = {p.name: p for p in map(Profile.model_validate, _documents(root / "profiles"))}
-    families = [Family.model_validate(document) for document in _documents(root / "families")]
-    pairs = {target.name: ModelPair(family, target) for family in families for target in family.targets}
-    engines = {e.name: e for e in map(EngineRelease.model_validate, _documents(root / "engines"))}
-    rows = yaml.safe_load((root / "speeds.yaml").read_text(encoding="utf-8"))
+    """The packaged catalog, and what the directory in DFLASH_CATALOG adds to it or puts in its place, by name.
+
+    Raises CatalogRefused, naming file and key, where an entry is wrong.
+    """
+    return _load(os.environ.get(OWN, ""))
+
+
+@cache
+def _load(own: str) -> Catalog:
+    roots: list[Traversable] = [resources.files("dflash_deploy.catalog")]
+    if own:
+        roots.append(_own_root(own))
+    profiles = {entry.name: entry for entry in _entries(roots, "profiles", Profile)}
+    families = {entry.name: entry for entry in _entries(roots, "families", Family)}
+    engines = {entry.name: entry for entry in _entries(roots, "engines", EngineRelease)}
+    pairs = {target.name: ModelPair(family, target) for family in families.values() for target in family.targets}
+    rows = yaml.safe_load((roots[0] / "speeds.yaml").read_text(encoding="utf-8"))
     catalog = Catalog(profiles, pairs, engines, tuple(map(PublishedSpeed.model_validate, rows)))
     for problem in _contradictions(catalog):
-        raise ValueError(problem)
+        raise CatalogRefused(problem, hint="write the name as it stands in the file that it means")
     return catalog
 
 
-def _documents(folder: Traversable) -> list[object]:
-    files = sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
-    return [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files]
+def _own_root(own: str) -> Path:
+    root = Path(own).expanduser()
+    if not any((root / folder).is_dir() for folder in FOLDERS):
+        raise CatalogRefused(f"{OWN}={own} holds no catalog", hint=f"it has one of the folders {', '.join(FOLDERS)}")
+    return root
+
+
+def _entries(roots: Iterable[Traversable], folder: str, kind: type[T]) -> Iterator[T]:
+    for root in roots:
+        if (root / folder).is_dir():
+            yield from read_folder(root / folder, kind)
 
 
 def _contradictions(catalog: Catalog) -> Iterator[str]:

@@ -78,6 +78,15 @@ class Weights(Entry):
     gated: Annotated[bool, Field(description="the hub asks for an account that accepted its terms")] = False
     source: Annotated[str, Field(description="where size, licence and gating were read")] = ""
 
+    def download(self, directory: str) -> str:
+        """The hub client's command that brings it, as a person types it."""
+        parts = ["hf download", self.repo or "REPOSITORY"]
+        if self.file:
+            parts.append(self.file)
+        if self.revision:
+            parts.append(f"--revision {self.revision}")
+        return " ".join([*parts, "--local-dir", directory])
+
 
 class Drafter(Weights):
     """The block-diffusion drafter of one base model."""

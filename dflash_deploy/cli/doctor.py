@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dflash_deploy.cli.planned import make_plan
 from dflash_deploy.cli.report import HERE, Directory, Json, Report, verb
 
 if TYPE_CHECKING:
@@ -47,12 +48,11 @@ def doctor(
 
 def _subject(directory: Path, *, probe: bool) -> Subject:
     """The machine is read once; a plan that cannot be made is a finding, not the end."""
-    from dflash_deploy.catalog import load_catalog
     from dflash_deploy.doctor import Subject
     from dflash_deploy.doctor.hub import HUB
     from dflash_deploy.errors import DeployError
     from dflash_deploy.host import read_facts
-    from dflash_deploy.plan import Choice, plan_deployment
+    from dflash_deploy.plan import Choice
     from dflash_deploy.project import Deployment
     from dflash_deploy.redact import Secret
     from dflash_deploy.runtime import runtime_for
@@ -66,7 +66,7 @@ def _subject(directory: Path, *, probe: bool) -> Subject:
             token = deployment.secrets["HF_TOKEN"] or token
             hub = os.environ.get("HF_ENDPOINT") or deployment.values.get("HF_ENDPOINT") or HUB
         choice = Choice(edited=deployment.values) if deployment else Choice()
-        plan = plan_deployment(facts, choice, load_catalog())
+        plan = make_plan(choice, deployment, facts)
     except DeployError as refusal:
         return Subject(facts, refusal=refusal, deployment=deployment, token=token, hub=hub, probe=probe)
     runtime = runtime_for(deployment, plan) if deployment else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
+    from dflash_deploy.host import HostFacts
     from dflash_deploy.plan import Choice, Plan
     from dflash_deploy.project import Deployment
 
@@ -50,15 +51,15 @@ def plan_to_stop(deployment: Deployment) -> Plan:
     return plan_deployment(unread, Choice(edited=identity), load_catalog())
 
 
-def make_plan(choice: Choice, deployment: Deployment | None = None) -> Plan:
-    """A plan for this machine, held against the weights that already lie on it."""
+def make_plan(choice: Choice, deployment: Deployment | None = None, facts: HostFacts | None = None) -> Plan:
+    """A plan for this machine (read here, where `facts` does not say it), held against weights that lie on it."""
     from dflash_deploy.catalog import load_catalog
     from dflash_deploy.host import read_facts
     from dflash_deploy.plan import Checkpoints, plan_deployment
     from dflash_deploy.plan.command import in_home
     from dflash_deploy.weights import read_checkpoints
 
-    facts, catalog = read_facts(), load_catalog()
+    facts, catalog = facts or read_facts(), load_catalog()
     plan = plan_deployment(facts, choice, catalog)
     # where the weights lie is known from the first plan; what they say may change the engine
     found = read_checkpoints(plan.values, deployment.path if deployment else lambda path: in_home(Path(path)))

@@ -65,7 +65,8 @@ def findings(subject: Subject, plan: Plan) -> Iterator[Check]:
     status: dict[str, Status] = {"error": "no", "warning": "warning"}
     objections = [finding for finding in plan.findings if finding.severity in status]
     for finding in objections:
-        yield Check(f"plan: {finding.id}", status[finding.severity], finding.message, finding.fix)
+        why = f": {finding.why}" if finding.why else ""
+        yield Check(f"plan: {finding.id}", status[finding.severity], f"{finding.message}{why}", finding.fix)
     if not objections:
         yield Check("plan", "ok", f"pair {plan.pair.name} on profile {plan.profile.name}, and no rule objects")
 

@@ -64,7 +64,7 @@ def judge_hub(hub: str, answer: HubAnswer, *, token: bool, missing: bool, gated:
         return Check("hub", in_the_way, saw, _NEW_TOKEN)
     if answer.status >= 400:
         saw = f"{hub} answers with {answer.status}{beside}"
-        return Check("hub", "warning", saw, "try again later; `pull` goes on where it stopped")
+        return Check("hub", "warning", saw, "try again later")
     if gated and not token:
         saw = f"{hub} answers, but {gated} is gated and there is no HF_TOKEN"
         return Check("hub", "no", saw, f"accept its licence on its page, then {_NEW_TOKEN}")

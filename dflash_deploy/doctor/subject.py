@@ -23,7 +23,8 @@ NO_TOKEN = Secret("")
 class Weights:
     """One of the two models: where it lies on this machine, its size in bytes, and what is missing there.
 
-    `gated` says that the hub hands it out to accounts alone that accepted its terms.
+    `gated` says that the hub hands it out to accounts alone that accepted its terms; `fetch` is the command that brings
+    it.
     """
 
     role: str
@@ -33,6 +34,7 @@ class Weights:
     repo: str | None
     gated: bool
     lack: str
+    fetch: str
 
     @property
     def there(self) -> bool:
@@ -44,7 +46,7 @@ class Weights:
 class Subject:
     """All that the checks look at. `plan` is `None` where none could be made, and `refusal` says why.
 
-    `deployment` and `runtime` are `None` where there is no deployment yet. `token` and `hub` are those that `pull`
+    `deployment` and `runtime` are `None` where there is no deployment yet. `token` and `hub` are those that downloads
     would use; `probe` allows to start a container.
     """
 
@@ -79,20 +81,19 @@ class Subject:
     def _weights(self, role: str, setting: str, plan: Plan, model: Published) -> Weights:
         directory = self._path(plan.values[setting])
         lack = _lack(directory, role, setting, plan)
-        return Weights(role, setting, directory, model.bytes, model.repo, model.gated, lack)
+        return Weights(
+            role, setting, directory, model.bytes, model.repo, model.gated, lack, model.download(str(directory))
+        )
 
     def _path(self, written: str) -> Path:
         return self.deployment.path(written) if self.deployment else Path(written).expanduser().absolute()
 
 
 def _lack(directory: Path, role: str, setting: str, plan: Plan) -> str:
-    """What is missing in a directory of weights; llama.cpp wants one file of it."""
-    file = plan.values.get(setting.replace("HOST_PATH", "FILE"))
-    if file:
-        there = (directory / file).is_file() and (directory / file).stat().st_size > 0
-        return "" if there else f"the {role}'s file {directory / file} is not there"
+    """What is missing in a directory of weights."""
+    file = plan.values.get(setting.replace("HOST_PATH", "FILE"), "")
     try:
-        check_weights(directory, role=role, setting=setting, mounted=plan.runtime == "compose")
+        check_weights(directory, role=role, setting=setting, mounted=plan.runtime == "compose", file=file)
     except WeightsMissing as missing:
         return missing.message
     return ""

@@ -14,21 +14,25 @@ POINTER = b"version https://git-lfs"
 """What a file starts with that was cloned without Git LFS: a note of a few lines instead of the weights."""
 
 
-def check_weights(directory: Path, *, role: str, setting: str, mounted: bool = False, file: str = "") -> None:
+def check_weights(
+    directory: Path, *, role: str, setting: str, mounted: bool = False, file: str = "", fetch: str = ""
+) -> None:
     """Look for config.json and for every weight file, or for the one GGUF that `file` names.
 
-    `role` (target or drafter) and `setting` (its name in `.env`) go into the message. `mounted` says that a container
-    will see this directory and nothing beside it. Raises WeightsMissing.
+    `role` (target or drafter) and `setting` (its name in `.env`) go into the message, `fetch`, the command that brings
+    it, into the hint. `mounted` says that a container will see this directory and nothing beside it.
+    Raises WeightsMissing.
     """
+    fetch = fetch or f"hf download REPOSITORY --local-dir {directory}"
     if not directory.is_dir():
         raise WeightsMissing(
             f"the {role}'s directory {directory} does not exist",
-            hint=f"`hf download REPOSITORY --local-dir {directory}` brings it, or set {setting} in .env",
+            hint=f"`{fetch}` brings it, or set {setting} in .env",
         )
     for problem in _gguf_problems(directory, file, mounted=mounted) if file else _problems(directory, mounted=mounted):
         raise WeightsMissing(
             f"the {role} in {directory} is not whole: {problem}",
-            hint=f"`hf download REPOSITORY --local-dir {directory}` fetches what is missing, as real files",
+            hint=f"`{fetch}` fetches what is missing, as real files",
         )
 
 

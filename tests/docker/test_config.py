@@ -16,7 +16,8 @@ from tests.support.container_engine import Engine
 @pytest.mark.parametrize("profile", load_catalog().profiles)
 @pytest.mark.parametrize("drafter", ["as planned", "off"])
 def test_every_profile_is_accepted(engine: Engine, tmp_path: Path, profile: str, drafter: str) -> None:
-    dflash("init", "--profile", profile, "--runtime", "compose", at=tmp_path).succeeded()
+    options = ("--runtime", "compose", "--master-addr", "10.0.0.1")
+    dflash("init", "--profile", profile, *options, at=tmp_path).succeeded()
     if drafter == "off":
         edit_env(tmp_path, DFLASH_DRAFTER="off")
         dflash("render", at=tmp_path).succeeded()
@@ -53,9 +54,11 @@ def test_compose_reads_a_value_as_it_was_meant(engine: Engine, tmp_path: Path, v
 
 
 def test_the_fragments_can_be_used_by_hand(engine: Engine, tmp_path: Path) -> None:
-    dflash("init", "--profile", "dgx-spark", at=tmp_path).succeeded()
+    dflash("init", "--profile", "h100", at=tmp_path).succeeded()
     root = Path(__file__).parents[2] / "compose"
-    files = [part for name in ("base", "drafter", "nvidia") for part in ("-f", str(root / f"{name}.yaml"))]
+    files = [
+        part for name in ("base", "vllm", "drafter", "port", "nvidia") for part in ("-f", str(root / f"{name}.yaml"))
+    ]
     command = ["docker", "compose", "--env-file", str(tmp_path / ".env"), *files, "config", "-q"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from dflash_deploy.catalog.hardware import Match
+from dflash_deploy.catalog.models import Weights
 from dflash_deploy.doctor import Check, Subject
 from dflash_deploy.host import ContainerEngine, Gpu, HostFacts
 from dflash_deploy.plan import Plan
@@ -42,8 +43,8 @@ def a_plan(
         "MODEL_HOST_PATH": str(models / "target"),
         "DRAFTER_HOST_PATH": str(models / "drafter"),
     }
-    target = SimpleNamespace(bytes=20 * GIB, repo="ada/target" if repos else None, gated=False)
-    drafter = SimpleNamespace(bytes=3 * GIB, repo="ada/drafter" if repos else None, gated=gated)
+    target = Weights(bytes=20 * GIB, repo="ada/target" if repos else None)
+    drafter = Weights(bytes=3 * GIB, repo="ada/drafter" if repos else None, gated=gated)
     hardware = SimpleNamespace(driver=driver, unified=unified, memory_gib=80)
     match = Match(gpus=0 if cpu else gpus, names=["NVIDIA"])
     plan = SimpleNamespace(

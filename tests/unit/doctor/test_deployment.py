@@ -3,13 +3,12 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from dflash_deploy.doctor import Check, Subject, deployment
 from dflash_deploy.host.containers import Container
-from dflash_deploy.plan import Plan
+from dflash_deploy.plan import Finding, Plan
 from dflash_deploy.project import hold
 from tests.unit.doctor.examined import a_deployment, a_plan, a_subject, by_name, only
 
@@ -93,9 +92,9 @@ def test_a_command_that_was_killed_left_its_name(tmp_path: Path) -> None:
 
 def test_findings_of_the_plan() -> None:
     found = (
-        SimpleNamespace(id="target-needs-loader", severity="error", message="vLLM refuses it", fix="take another"),
-        SimpleNamespace(id="open-endpoint", severity="warning", message="all can reach it", fix="DFLASH_BIND"),
-        SimpleNamespace(id="hint", severity="note", message="by the way", fix=""),
+        Finding("target-needs-loader", "error", "vLLM refuses it", "take another"),
+        Finding("open-endpoint", "warning", "all can reach it", "DFLASH_BIND", why="open"),
+        Finding("hint", "note", "by the way", ""),
     )
     checks = by_name(deployment.findings, a_subject(a_plan(findings=found)))
     assert {name: check.status for name, check in checks.items()} == {

@@ -100,7 +100,7 @@ def test_weights_that_are_missing_are_named() -> None:
 def test_llama_cpp_wants_one_file(tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
     plan = a_plan(models=tmp_path, family="llamacpp", MODEL_FILE="model-Q4.gguf")
-    assert "model-Q4.gguf is not there" in by_name(storage.weights, a_subject(plan))["weights of target"].saw
+    assert "model-Q4.gguf is missing" in by_name(storage.weights, a_subject(plan))["weights of target"].saw
     (tmp_path / "target" / "model-Q4.gguf").write_bytes(b"GGUF")
     assert by_name(storage.weights, a_subject(plan))["weights of target"].status == "ok"
 

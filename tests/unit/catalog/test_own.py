@@ -1,0 +1,78 @@
+"""A catalog of one's own: the annotated examples are its manual, and what is wrong is said by file and key."""
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.models import Family
+from dflash_deploy.catalog.read import models_in, read_entry
+from dflash_deploy.catalog.releases import EngineRelease
+from dflash_deploy.errors import CatalogRefused
+
+EXAMPLES = Path(__file__).parents[3] / "docs" / "catalog"
+KINDS: list[tuple[str, type[BaseModel]]] = [
+    ("profiles/rtx-4090.yaml", Profile),
+    ("families/example.yaml", Family),
+    ("engines/example.yaml", EngineRelease),
+]
+
+
+def keys(kind: type[BaseModel]) -> set[str]:
+    """All keys of a kind of entry, those within it included."""
+    found = set(kind.model_fields)
+    for field in kind.model_fields.values():
+        for inner in models_in(field.annotation):
+            found |= keys(inner)
+    return found
+
+
+@pytest.mark.parametrize(("file", "kind"), KINDS)
+def test_the_example_is_valid_and_has_every_key_there_is(file: str, kind: type[BaseModel]) -> None:
+    read_entry(EXAMPLES / file, kind)
+    text = (EXAMPLES / file).read_text()
+    written = set(re.findall(r"(\w+):(?: |$)", text, re.MULTILINE)) | set(re.findall(r"`(\w+)`", text))
+    assert keys(kind) - written == set()
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "profiles").mkdir()
+    monkeypatch.setenv("DFLASH_CATALOG", str(tmp_path))
+    return tmp_path / "profiles" / "rtx-4090.yaml"
+
+
+def test_a_profile_of_ones_own_is_one_more(own: Path) -> None:
+    own.write_text((EXAMPLES / "profiles/rtx-4090.yaml").read_text())
+    assert load_catalog().profile("rtx-4090").title.endswith("RTX 4090 (24 GB)")
+    assert "h100" in load_catalog().profiles
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says", "hint"),
+    [
+        ("title:", "titel:", "unknown key titel", "did you mean title?"),
+        ("  bandwidth:", "  bandwith:", "unknown key hardware.bandwith", "did you mean bandwidth?"),
+        ("      MAX_NUM_SEQS:\n        value:", "      MAX_NUM_SEQS:\n        vaule:", "vaule", "did you mean value?"),
+        ("memory_gib: 24 ", "memory_gib: much ", "hardware.memory_gib", "annotated example"),
+        ("pair: qwen3.5-27b-gguf", "pair: qwen9", "qwen9", "name as it stands"),
+        ("match:", "match: [", "is no YAML", "annotated example"),
+    ],
+)
+def test_what_is_wrong_is_said_by_file_and_key(own: Path, old: str, new: str, says: str, hint: str) -> None:
+    text = (EXAMPLES / "profiles/rtx-4090.yaml").read_text()
+    assert old in text
+    own.write_text(text.replace(old, new, 1))
+    with pytest.raises(CatalogRefused) as refusal:
+        load_catalog()
+    assert says in refusal.value.message
+    assert hint in refusal.value.hint
+
+
+def test_a_directory_that_is_no_catalog_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DFLASH_CATALOG", str(tmp_path / "nowhere"))
+    with pytest.raises(CatalogRefused, match="holds no catalog"):
+        load_catalog()
