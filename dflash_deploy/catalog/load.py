@@ -50,7 +50,7 @@ class Catalog:
 
         Raises UnknownPair: with the targets that it belongs to where a drafter is named, else with the nearest pair.
         """
-        asked = name.lower()
+        asked = name.lower().removeprefix("https://").removeprefix("huggingface.co/").removeprefix("hf.co/")
         for pair in self.pairs.values():
             if asked in {pair.name, (pair.target.repo or "").lower()}:
                 return pair

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
-from dflash_deploy.catalog.schema import Choice as CatalogChoice
 from dflash_deploy.plan.memory import Sizing, fit
 from dflash_deploy.plan.result import Setting
 from dflash_deploy.plan.speed import best_draft_tokens
@@ -25,42 +24,48 @@ MANY = (128, 64, 32, 16, 8, 4, 2)
 LLAMACPP_STATES = 2
 """llama.cpp keeps the state and one to roll back to."""
 
+UTILISATION = 0.92
+"""vLLM's own share of the memory, where no other is set."""
+
 CPU_BLOCK = 128
 """Tokens of a block of the KV cache that the CPU engine starts from; GPUs have 16."""
 
 
-def base_sizing(
-    profile: Profile, engine: EngineRelease, *, memory: int, chosen: dict[str, CatalogChoice], draft_tokens: int
+def sizing_of(
+    values: Mapping[str, str], pair: ModelPair, engine: EngineRelease, *, memory: int, draft_tokens: int
 ) -> Sizing:
-    """The sizes of profile and engine, before wishes; `chosen` are their settings."""
+    """The sizes that settings come to. `memory` is that of one GPU in bytes, `draft_tokens` 0 without a drafter."""
 
     def number(name: str, otherwise: int) -> int:
-        return int(chosen[name].value) if name in chosen else otherwise
+        return int(values.get(name) or otherwise)
 
-    space = chosen.get("VLLM_CPU_KVCACHE_SPACE")
+    space, kv_cache_dtype = values.get("VLLM_CPU_KVCACHE_SPACE"), values.get("KV_CACHE_DTYPE") or "auto"
     return Sizing(
         memory=memory,
-        utilisation=float(chosen["GPU_MEMORY_UTILIZATION"].value) if "GPU_MEMORY_UTILIZATION" in chosen else 0.92,
-        gpus=profile.gpus or 1,
-        max_model_len=number("MAX_MODEL_LEN", LEAST_CONTEXT),
+        utilisation=float(values.get("GPU_MEMORY_UTILIZATION") or UTILISATION),
+        gpus=number("TENSOR_PARALLEL_SIZE", 1),
+        max_model_len=number("MAX_MODEL_LEN", pair.shape.context),
         max_num_seqs=number("MAX_NUM_SEQS", 4),
         max_num_batched_tokens=number("MAX_NUM_BATCHED_TOKENS", PROMPT_TOKENS),
         draft_tokens=draft_tokens,
-        kv_cache_dtype=str(chosen["KV_CACHE_DTYPE"].value) if "KV_CACHE_DTYPE" in chosen else "auto",
-        prefix_caching=str(chosen["ENABLE_PREFIX_CACHING"].value) == "on"
-        if "ENABLE_PREFIX_CACHING" in chosen
-        else False,
+        kv_cache_dtype="fp8" if pair.target.forced_fp8_kv and kv_cache_dtype == "auto" else kv_cache_dtype,
+        prefix_caching=(values.get("ENABLE_PREFIX_CACHING") or "off").lower() in {"on", "1", "true", "yes"},
         block_tokens=CPU_BLOCK if engine.cpu else 16,
         states=LLAMACPP_STATES if engine.engine.startswith("llamacpp") else None,
         reserve_within=engine.engine != "sglang",
-        cache_bytes=int(float(space.value) * 2**30) if space is not None else None,
+        cache_bytes=int(float(space) * 2**30) if space and engine.cpu else None,
     )
 
 
 class Sizer:
     """Bends the sizes of one plan, remembering why."""
 
-    def __init__(self, profile: Profile, pair: ModelPair, engine: EngineRelease, sizing: Sizing) -> None:
+    def __init__(
+        self, profile: Profile, pair: ModelPair, engine: EngineRelease, sizing: Sizing, *, stated: bool = False
+    ) -> None:
+        """`stated` says that somebody measured the draft tokens on this hardware."""
+        self._stated = stated
+        self._measured_with = sizing.max_num_seqs
         self._profile = profile
         self._pair = pair
         self._engine = engine
@@ -107,9 +112,11 @@ class Sizer:
             self._set("MAX_MODEL_LEN", self._pair.shape.context, origin, "as long as target and memory allow")
 
     def _best_draft_tokens(self, streams: int) -> None:
+        if self._profile.match.gpus == 0 or (self._stated and streams <= self._measured_with):
+            return
         best = best_draft_tokens(self._profile, self._pair, concurrency=streams)
-        most = self._pair.drafter.block_size - 1
-        if self._profile.match.gpus and best != self.sizing.draft_tokens:
+        most = self.sizing.draft_tokens if self._stated else self._pair.drafter.block_size - 1
+        if best != self.sizing.draft_tokens:
             tokens = max(1, min(best, most))
             reason = f"by the speed model the best number where {streams} are answered at the same time"
             self._set("DFLASH_NUM_SPEC_TOKENS", tokens, "speed model", reason)

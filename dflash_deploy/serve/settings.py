@@ -19,6 +19,10 @@ OFF = frozenset({"", "off", "none", "false", "no", "0"})
 """Values of DFLASH_DRAFTER that mean plain decoding."""
 
 
+DRAFT_TOKENS = 15
+"""Where DFLASH_NUM_SPEC_TOKENS is empty: what most drafters' blocks of 16 hold."""
+
+
 @dataclass(frozen=True)
 class Drafter:
     """How draft tokens are made. `draft_tokens` is per step, the token that the target adds left out."""
@@ -119,7 +123,7 @@ def _read_drafter(env: Reader) -> Drafter | None:
         return None
     return Drafter(
         path=_file(env, env.text("DRAFTER_PATH") or name, "DRAFTER_FILE"),
-        draft_tokens=env.positive("DFLASH_NUM_SPEC_TOKENS") or 15,
+        draft_tokens=env.positive("DFLASH_NUM_SPEC_TOKENS") or DRAFT_TOKENS,
         attention_backend=env.text("DFLASH_ATTENTION_BACKEND"),
         kv_cache_dtype=env.text("DFLASH_KV_CACHE_DTYPE"),
         window=env.positive("DFLASH_DRAFT_WINDOW"),

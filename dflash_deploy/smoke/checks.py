@@ -10,7 +10,7 @@ from dflash_deploy.catalog import ModelPair
 from dflash_deploy.client import Endpoint, SpecCounters, plain_png
 from dflash_deploy.smoke.verdict import judge_drafts
 
-Status = Literal["passed", "failed"]
+Status = Literal["passed", "failed", "skipped"]
 
 COLOURS: dict[str, tuple[int, int, int]] = {
     "red": (230, 20, 20),

@@ -68,7 +68,11 @@ def _value(file: BinaryIO, kind: int) -> Value | tuple[Value, ...] | None:
 
 
 def _text(file: BinaryIO) -> str:
-    return file.read(_length(file)).decode("utf-8")
+    length = _length(file)
+    raw = file.read(length)
+    if len(raw) < length:
+        raise NotGguf("the header ends in the middle of a text")
+    return raw.decode("utf-8")
 
 
 def _length(file: BinaryIO) -> int:

@@ -1,0 +1,143 @@
+"""Each launch command of the seeds: the plan for that hardware carries its settings, or commands.yaml says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.errors import UnknownPair
+from dflash_deploy.host import HostFacts
+from dflash_deploy.plan import Choice, Plan, engine_command, plan_deployment
+from dflash_deploy.project import Deployment
+from dflash_deploy.project.render import create
+from dflash_deploy.serve.arguments import engine_program
+from tests.support.machines import MACHINES
+from tests.unit.seeds.command import DRAFTERS, WEIGHTS, Command, Value, normal, parse, parse_words, same_weights
+
+
+@dataclass(frozen=True)
+class Seed:
+    """One command of commands.yaml."""
+
+    id: str
+    profile: str
+    text: str
+    wishes: Mapping[str, Any] = field(default_factory=dict)
+    differences: Mapping[str, str] = field(default_factory=dict)
+    gpus_in_machine: int | None = None
+    in_words: str = ""
+    no_counterpart: str = ""
+    drafter_as_model: str = ""
+
+    def __str__(self) -> str:
+        return self.id
+
+    @property
+    def facts(self) -> HostFacts:
+        """The machine of the profile, with further GPUs of its kind where the seed's has them."""
+        facts = MACHINES[self.profile]
+        if self.gpus_in_machine is None:
+            return facts
+        return replace(facts, gpus=tuple(replace(facts.gpus[0], index=i) for i in range(self.gpus_in_machine)))
+
+
+DOCUMENT = yaml.safe_load(Path(__file__).with_name("commands.yaml").read_text(encoding="utf-8"))
+SEEDS = [Seed(**entry) for entry in DOCUMENT["commands"]]
+LEFT_OUT: dict[str, str] = DOCUMENT["left_out"]
+OURS_ALONE: dict[str, str] = DOCUMENT["ours_alone"]
+COMPARED = [seed for seed in SEEDS if not seed.no_counterpart and not seed.drafter_as_model]
+
+
+def planned(seed: Seed) -> Plan:
+    return plan_deployment(seed.facts, Choice(profile=seed.profile, **seed.wishes), load_catalog())
+
+
+def surroundings(plan: Plan, directory: Path) -> dict[str, Value]:
+    """Variables and options of our container, as `docker run` would name them."""
+    create(Deployment(directory), plan)
+    deployment = Deployment(directory)
+    service = yaml.safe_load(deployment.compose_file.read_text())["services"]["engine"]
+    values = deployment.values
+    found: dict[str, Value] = {
+        name: normal(values.get(name, value) if "$" in value else value)
+        for name, value in service["environment"].items()
+    }
+    found["image"] = values["DFLASH_BASE_IMAGE"]
+    found["--shm-size"] = values["DFLASH_SHM_SIZE"]
+    found["--gpus"] = service["deploy"]["resources"]["reservations"]["devices"][0]["count"]
+    options = {"ipc": "--ipc", "mem_limit": "--memory", "memswap_limit": "--memory-swap"}
+    return found | {flag: service[key] for key, flag in options.items() if key in service}
+
+
+def differing(theirs: Command, ours: Mapping[str, Value], plan: Plan) -> set[str]:
+    """Settings of theirs that ours does not have, or has with another value."""
+    target, drafter = plan.pair.target, plan.pair.drafter
+    differs: set[str] = set()
+    for name, value in theirs.settings.items():
+        if name in WEIGHTS:
+            same = same_weights(value, target.repo or "", target.file)
+        elif name in DRAFTERS:
+            same = name in ours and same_weights(value, drafter.repo or "", drafter.file)
+        else:
+            same = ours.get(name) == value
+        if not same and name not in LEFT_OUT:
+            differs.add(name)
+    return differs
+
+
+@pytest.mark.parametrize("seed", COMPARED, ids=str)
+def test_the_plan_carries_the_settings_of_the_seed_or_says_why_not(seed: Seed, tmp_path: Path) -> None:
+    plan = planned(seed)
+    theirs, ours = parse(seed.text), parse_words(engine_command(plan))
+    differs = differing(theirs, {**surroundings(plan, tmp_path), **ours.settings}, plan)
+    assert theirs.program in {"", ours.program}
+    assert not differs - set(seed.differences), "these differ from the seed without a reason"
+    assert not set(seed.differences) - differs, "these do not differ from the seed any more: take the reason out"
+
+
+def beyond(seed: Seed) -> set[str]:
+    """Settings of ours that the seed's whole command does not have."""
+    theirs = parse(seed.text)
+    ours = parse_words(engine_command(planned(seed)))
+    return set(ours.settings) - set(theirs.settings) - set(LEFT_OUT) if theirs.program else set()
+
+
+@pytest.mark.parametrize("seed", COMPARED, ids=str)
+def test_what_the_plan_has_beyond_the_seed_has_a_reason(seed: Seed) -> None:
+    assert beyond(seed) <= set(OURS_ALONE)
+
+
+def test_no_common_reason_is_stale() -> None:
+    assert set(OURS_ALONE) == set().union(*map(beyond, COMPARED))
+    theirs = set().union(*(parse(seed.text).settings for seed in COMPARED))
+    assert set(LEFT_OUT) <= theirs | {"--alias"}
+
+
+@pytest.mark.parametrize("seed", [seed for seed in SEEDS if seed.no_counterpart], ids=str)
+def test_what_has_no_counterpart_is_no_program_of_ours(seed: Seed) -> None:
+    programs = {engine_program(engine.engine)[-1] for engine in load_catalog().engines.values()}
+    assert parse(seed.text).program not in programs
+
+
+@pytest.mark.parametrize("seed", [seed for seed in SEEDS if seed.drafter_as_model], ids=str)
+def test_a_drafter_asked_for_as_a_model_is_refused_with_the_targets_it_belongs_to(seed: Seed) -> None:
+    asked = parse(seed.text).model
+    pairs = load_catalog().pairs.values()
+    belonging = [pair for pair in pairs if pair.drafter.repo == asked]
+    with pytest.raises(UnknownPair, match=f"{asked} is a drafter") as refusal:
+        plan_deployment(seed.facts, Choice(profile=seed.profile, model=asked), load_catalog())
+    assert all(pair.name in refusal.value.hint for pair in belonging)
+    assert seed.drafter_as_model in {pair.target.repo for pair in belonging}
+
+
+def test_every_seed_is_here_and_every_reason_is_a_sentence() -> None:
+    assert {seed.id.split("-")[0] for seed in SEEDS} == {"S0", "S1", "S2", "S3"}
+    assert len({seed.id for seed in SEEDS}) == len(SEEDS)
+    reasons = [LEFT_OUT, OURS_ALONE, *(seed.differences for seed in SEEDS)]
+    assert all(len(reason.split()) >= 2 for of_one in reasons for reason in of_one.values())

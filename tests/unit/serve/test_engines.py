@@ -1,0 +1,153 @@
+"""One set of settings, in the arguments of each engine."""
+
+import pytest
+
+from dflash_deploy.serve.arguments import engine_arguments, engine_program
+from dflash_deploy.serve.launch import LLAMA_SERVER, prepare
+from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.settings import EngineName, read_settings
+from dflash_deploy.serve.sglang_server import UnprintedKey
+
+SETTINGS = {
+    "MODEL_PATH": "/models/target",
+    "SERVED_MODEL_NAME": "qwen",
+    "DFLASH_DRAFTER": "z-lab/Qwen3.5-27B-DFlash",
+    "DRAFTER_PATH": "/models/drafter",
+    "DFLASH_NUM_SPEC_TOKENS": "15",
+    "MAX_MODEL_LEN": "6144",
+    "MAX_NUM_SEQS": "2",
+    "MAX_NUM_BATCHED_TOKENS": "256",
+    "DFLASH_BIND": "0.0.0.0",
+    "DFLASH_PORT": "8000",
+}
+GGUF = {**SETTINGS, "MODEL_FILE": "target.gguf", "DRAFTER_FILE": "drafter.gguf", "MMPROJ_FILE": "mmproj.gguf"}
+
+
+def arguments(engine: EngineName, settings: dict[str, str]) -> list[str]:
+    return engine_arguments(read_settings(settings), engine=engine, version="0.33.0")
+
+
+def test_sglang() -> None:
+    more = {
+        "GPU_MEMORY_UTILIZATION": "0.75",
+        "TENSOR_PARALLEL_SIZE": "2",
+        "KV_CACHE_DTYPE": "auto",
+        "ATTENTION_BACKEND": "trtllm_mha",
+        "DFLASH_ATTENTION_BACKEND": "fa4",
+        "DFLASH_KV_CACHE_DTYPE": "bf16",
+        "DFLASH_DRAFT_WINDOW": "4096",
+        "ENABLE_PREFIX_CACHING": "off",
+        "ENFORCE_EAGER": "on",
+        "LIMIT_IMAGES_PER_PROMPT": "4",
+        "REASONING_PARSER": "qwen3",
+        "TOOL_CALL_PARSER": "qwen3_coder",
+        "ENABLE_THINKING": "off",
+        "EXTRA_ARGS": "--random-seed 1",
+    }
+    assert arguments("sglang", SETTINGS | more) == [
+        *("--model-path", "/models/target", "--served-model-name", "qwen"),
+        *("--host", "0.0.0.0", "--port", "8000", "--enable-metrics"),
+        *("--context-length", "6144", "--max-running-requests", "2", "--chunked-prefill-size", "256"),
+        *("--mem-fraction-static", "0.75", "--tp-size", "2"),
+        *("--kv-cache-dtype", "auto", "--attention-backend", "trtllm_mha", "--disable-radix-cache"),
+        "--disable-cuda-graph",
+        *("--limit-mm-data-per-request", '{"image": 4, "video": 0}'),
+        *("--reasoning-parser", "qwen3", "--tool-call-parser", "qwen3_coder"),
+        *("--default-chat-template-kwargs", '{"enable_thinking": false}'),
+        *("--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", "/models/drafter"),
+        # the block of 16, of which vLLM counts 15
+        *("--speculative-num-draft-tokens", "16", "--speculative-draft-attention-backend", "fa4"),
+        *("--speculative-draft-kv-cache-dtype", "bf16", "--speculative-draft-window-size", "4096"),
+        *("--random-seed", "1"),
+    ]
+
+
+def test_llama_cpp() -> None:
+    assert arguments("llamacpp", GGUF | {"KV_CACHE_DTYPE": "q8_0", "ENABLE_THINKING": "on"}) == [
+        *(
+            "--model",
+            "/models/target/target.gguf",
+            "--alias",
+            "qwen",
+            "--host",
+            "0.0.0.0",
+            "--port",
+            "8000",
+            "--metrics",
+        ),
+        # two slots share the context
+        *("--parallel", "2", "--ctx-size", "12288", "--batch-size", "256", "--n-gpu-layers", "99"),
+        *("--flash-attn", "on", "--cache-type-k", "q8_0", "--cache-type-v", "q8_0", "--jinja"),
+        *("--mmproj", "/models/target/mmproj.gguf", "--chat-template-kwargs", '{"enable_thinking": true}'),
+        *("--spec-draft-model", "/models/drafter/drafter.gguf", "--spec-type", "draft-dflash"),
+        *("--spec-draft-n-max", "15", "--spec-draft-ngl", "99"),
+    ]
+
+
+def test_the_buun_fork_calls_it_otherwise() -> None:
+    made = arguments("llamacpp-buun", GGUF)
+    assert made[made.index("--model-draft") :] == [
+        *("--model-draft", "/models/drafter/drafter.gguf", "--spec-type", "dflash", "--draft-max", "15"),
+        *("--n-gpu-layers-draft", "99", "--ctx-size-draft", "256"),
+    ]
+    assert made[made.index("--ubatch-size") + 1] == "64"
+
+
+@pytest.mark.parametrize("engine", ["sglang", "llamacpp", "llamacpp-buun"])
+def test_without_a_drafter_nothing_speaks_of_one(engine: EngineName) -> None:
+    made = arguments(engine, GGUF | {"DFLASH_DRAFTER": "off"})
+    assert not [word for word in made if "spec" in word or "draft" in word]
+
+
+def test_two_machines() -> None:
+    nodes = {"NODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "10.0.0.1"}
+    vllm, sglang = arguments("vllm", SETTINGS | nodes), arguments("sglang", SETTINGS | nodes)
+    assert vllm[vllm.index("--nnodes") :][:7] == [
+        *("--nnodes", "2", "--node-rank", "1", "--master-addr", "10.0.0.1"),
+        "--headless",
+    ]
+    assert sglang[sglang.index("--nnodes") :][:6] == [
+        *("--nnodes", "2", "--node-rank", "1", "--dist-init-addr", "10.0.0.1:29501")
+    ]
+    assert "--headless" not in arguments("vllm", SETTINGS | nodes | {"NODE_RANK": "0"})
+    with pytest.raises(Refused, match="one machine"):
+        arguments("llamacpp", SETTINGS | nodes)
+    with pytest.raises(Refused, match="NODE_RANK=2"):
+        arguments("vllm", SETTINGS | nodes | {"NODE_RANK": "2"})
+
+
+def test_sglang_takes_one_name() -> None:
+    with pytest.raises(Refused, match="SERVED_MODEL_NAME"):
+        arguments("sglang", SETTINGS | {"SERVED_MODEL_NAME": "a b"})
+
+
+def test_the_drafters_cache_has_a_type_of_its_own_from_0_26_on() -> None:
+    settings = read_settings(SETTINGS | {"DFLASH_KV_CACHE_DTYPE": "auto"})
+    assert '"kv_cache_dtype": "auto"' in engine_arguments(settings, version="0.26.0")[-1]
+    with pytest.raises(Refused, match="kv_cache_dtype"):
+        engine_arguments(settings, version="0.25.1")
+
+
+def test_each_engine_has_its_program() -> None:
+    assert engine_program("sglang") == ["python3", "-m", "sglang.launch_server"]
+    assert engine_program("llamacpp-buun") == ["llama-server"]
+
+
+def test_llama_cpp_gets_the_key_in_a_variable_of_its_own() -> None:
+    launch = prepare({**GGUF, "DFLASH_ENGINE_FAMILY": "llamacpp", "VLLM_API_KEY": "a-secret-of-some-length"})
+    assert launch.command[0] == LLAMA_SERVER
+    assert launch.environment["LLAMA_API_KEY"] == "a-secret-of-some-length"
+    assert "VLLM_API_KEY" not in launch.environment
+    assert "a-secret-of-some-length" not in launch.command
+
+
+def test_an_image_of_an_unknown_engine_is_refused() -> None:
+    with pytest.raises(Refused, match="DFLASH_ENGINE_FAMILY=tgi"):
+        prepare({**SETTINGS, "DFLASH_ENGINE_FAMILY": "tgi"})
+
+
+def test_a_key_that_is_not_written_out_is_still_the_key() -> None:
+    key = UnprintedKey("a-secret-of-some-length")
+    assert key == "a-secret-of-some-length"
+    assert "secret" not in repr({"api_key": key})
+    assert "secret" not in f"{[key]!r}"

@@ -1,0 +1,40 @@
+"""What weights on disk say of themselves, as rules read it."""
+
+import json
+from pathlib import Path
+
+from dflash_deploy.plan import Checkpoints
+from dflash_deploy.weights import read_checkpoints
+
+
+def values(directory: Path) -> dict[str, str]:
+    return {"MODEL_HOST_PATH": str(directory / "target"), "DRAFTER_HOST_PATH": str(directory / "drafter")}
+
+
+def test_nothing_there_is_nothing_known(tmp_path: Path) -> None:
+    assert read_checkpoints(values(tmp_path), Path) == Checkpoints()
+
+
+def test_config_json_of_target_and_drafter(tmp_path: Path) -> None:
+    for role in ("target", "drafter"):
+        (tmp_path / role).mkdir()
+        (tmp_path / role / "config.json").write_text(json.dumps({"hidden_size": 5120, "role": role}))
+    found = read_checkpoints(values(tmp_path), Path)
+    assert found.target == {"hidden_size": 5120, "role": "target"}
+    assert found.drafter == {"hidden_size": 5120, "role": "drafter"}
+
+
+def test_modelopt_writes_its_quantisation_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "config.json").write_text("{}")
+    (tmp_path / "target" / "hf_quant_config.json").write_text(json.dumps({"quantization": {"quant_algo": "NVFP4_AWQ"}}))
+    found = read_checkpoints(values(tmp_path), Path)
+    assert found.target == {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4_AWQ"}}
+
+
+def test_damaged_files_are_as_good_as_none(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "config.json").write_text("[1, 2")
+    assert read_checkpoints(values(tmp_path), Path) == Checkpoints()
+    (tmp_path / "target" / "model.gguf").write_bytes(b"not one")
+    assert read_checkpoints({**values(tmp_path), "MODEL_FILE": "model.gguf"}, Path) == Checkpoints()

@@ -1,0 +1,85 @@
+"""Reading a GGUF's header, written here byte for byte as docs/gguf.md of ggml describes it."""
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dflash_deploy.errors import WeightsMissing
+from dflash_deploy.weights import check_weights
+from dflash_deploy.weights.gguf import NotGguf, read_header
+
+
+def text(value: str) -> bytes:
+    raw = value.encode()
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def header(*keys: bytes, version: int = 3) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", version, 0, len(keys)) + b"".join(keys)
+
+
+NAME = text("general.architecture") + struct.pack("<I", 8)
+WORDS = text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 2) + text("<|im_start|>") + text("ü")
+LAYERS = text("dflash.target_layers") + struct.pack("<IIQ", 9, 4, 3) + struct.pack("<III", 1, 16, 31)
+BLOCK = text("dflash.block_size") + struct.pack("<II", 4, 16)
+SCALE = text("dflash.scale") + struct.pack("<If", 6, 0.5)
+
+
+def write(directory: Path, content: bytes) -> Path:
+    file = directory / "drafter.gguf"
+    file.write_bytes(content)
+    return file
+
+
+@pytest.mark.parametrize("architecture", ["dflash", "dflash-draft"])
+def test_the_architecture_and_its_numbers(tmp_path: Path, architecture: str) -> None:
+    file = write(tmp_path, header(WORDS, NAME + text(architecture), LAYERS, BLOCK, SCALE))
+    assert read_header(file) == {
+        "general.architecture": architecture,
+        "dflash.target_layers": (1, 16, 31),
+        "dflash.block_size": 16,
+        "dflash.scale": 0.5,
+    }
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"GGU",
+        b"<!DOCTYPE html>",
+        b"GGUF",
+        header(version=1),
+        header(NAME + text("dflash"))[:-3] + b"\xff\xff\xff",
+        b"GGUF" + struct.pack("<IQQ", 3, 0, 2**40),
+        header(text("x") + struct.pack("<IQ", 8, 2**60)),
+        header(text("x") + struct.pack("<I", 77)),
+        header(NAME + struct.pack("<Q", 100) + b"dflash"),
+    ],
+)
+def test_what_is_no_header_is_refused(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(NotGguf):
+        read_header(write(tmp_path, content))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_header_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    file = write(tmp_path_factory.mktemp("gguf"), b"GGUF" + content)
+    try:
+        read_header(file)
+    except NotGguf as refusal:
+        assert file.name in str(refusal) or "GGUF" in str(refusal) or "text" in str(refusal)  # noqa: PT017
+
+
+def test_a_gguf_is_looked_for_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(WeightsMissing, match=r"drafter\.gguf is missing") as missing:
+        check_weights(tmp_path, role="drafter", setting="DRAFTER_HOST_PATH", file="drafter.gguf", fetch="hf download x")
+    assert "hf download x" in missing.value.hint
+    write(tmp_path, b"<!DOCTYPE html>")
+    with pytest.raises(WeightsMissing, match="does not start with GGUF"):
+        check_weights(tmp_path, role="drafter", setting="DRAFTER_HOST_PATH", file="drafter.gguf")
+    write(tmp_path, header(BLOCK))
+    check_weights(tmp_path, role="drafter", setting="DRAFTER_HOST_PATH", file="drafter.gguf")
