@@ -86,14 +86,11 @@ class EngineRelease(Entry):
             Literal[
                 "drafter-backend",
                 "drafter-kv-dtype",
-                "draft-schedule",
                 "sliding-drafters",
                 "mixed-drafters",
                 "clamps-draft-slots",
-                "prefix-cache-hits",
                 "prefix-cache-sound",
                 "drafts-with-images",
-                "vision",
             ]
         ],
         Field(description="what this release can do that others of its engine cannot"),

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from dflash_deploy.errors import DeployError
+
 if TYPE_CHECKING:
     from dflash_deploy.host import HostFacts
     from dflash_deploy.plan import Choice, Plan
@@ -26,6 +28,7 @@ Streams = Annotated[int | None, typer.Option(min=1, help="Streams that are answe
 NoDrafter = Annotated[bool, typer.Option("--no-drafter", help="Plain decoding, to compare with.")]
 Rank = Annotated[int | None, typer.Option(min=0, help="This machine's rank among several; 0 answers requests.")]
 Master = Annotated[str | None, typer.Option(help="Address of rank 0 on the link between the machines.")]
+RUNTIMES = ("compose", "native")
 Runtime = Annotated[Literal["compose", "native"] | None, typer.Option(help="Containers, or a process of this machine.")]
 
 
@@ -47,8 +50,13 @@ def plan_to_stop(deployment: Deployment) -> Plan:
 
     names = ("DFLASH_RUNTIME", "DFLASH_PROFILE", "DFLASH_PAIR", "DFLASH_ENGINE")
     identity = {name: deployment.values.get(name, "") for name in names}
-    unread = HostFacts("", 0, None, None, (), None, None)
-    return plan_deployment(unread, Choice(edited=identity), load_catalog())
+    unread, catalog = HostFacts("", 0, None, None, (), None, None), load_catalog()
+    try:
+        return plan_deployment(unread, Choice(edited=identity), catalog)
+    except DeployError:
+        # what runs is found by the runtime alone
+        known = {name: value for name, value in identity.items() if name == "DFLASH_RUNTIME" and value in RUNTIMES}
+        return plan_deployment(unread, Choice(profile="cpu", edited=known), catalog)
 
 
 def make_plan(choice: Choice, deployment: Deployment | None = None, facts: HostFacts | None = None) -> Plan:

@@ -65,7 +65,8 @@ def profiles_show(name: Annotated[str, typer.Argument(help="A profile.")], as_js
     shown: list[RenderableType] = [*_facts(profile), "", "settings of every engine", *_settings(profile.settings)]
     for choice in profile.engines:
         engine = catalog.engines[choice.release]
-        shown += ["", f"{engine.name}: {engine.title} ({engine.evidence.state}: {engine.evidence.by})"]
+        released = f", released {engine.released}" if engine.released else ""
+        shown += ["", f"{engine.name}: {engine.title}{released} ({engine.evidence.state}: {engine.evidence.by})"]
         shown += list(_settings(choice.settings))
         shown += [
             f"  known defect: {bug.what} -> {bug.workaround} [{bug.source}]" for bug in engine.bugs if not bug.until

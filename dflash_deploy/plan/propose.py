@@ -105,7 +105,9 @@ def _image(profile: Profile, engine: EngineRelease, facts: HostFacts) -> Iterato
     image = f"{engine.image}-{build_digest(engine.engine)}"
     built = f"built here from images/{engine.engine}, which the last digits stand for, if absent"
     yield Setting("DFLASH_IMAGE", image, origin, built)
-    yield Setting("DFLASH_BASE_IMAGE", base.tag, origin, "what that image is built on")
+    takes = {"shell": "is a shell", "modes": "takes a mode word"}.get(engine.entry_point, f"takes {engine.entry_point}")
+    reason = f"what that image is built on; its own entry point {takes}, and ours goes in front"
+    yield Setting("DFLASH_BASE_IMAGE", base.tag, origin, reason, base.source)
 
 
 def _of_the_model(pair: ModelPair, engine: EngineRelease, choice: Choice) -> Iterator[Setting]:

@@ -62,3 +62,11 @@ def test_the_fragments_can_be_used_by_hand(engine: Engine, tmp_path: Path) -> No
     command = ["docker", "compose", "--env-file", str(tmp_path / ".env"), *files, "config", "-q"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_doctor_sees_engine_and_compose(engine: Engine, tmp_path: Path) -> None:
+    dflash("init", "--profile", "cpu", "--runtime", "compose", at=tmp_path).succeeded()
+    checks = {check["name"]: check for check in dflash("doctor", "--json", at=tmp_path).document["data"]["checks"]}
+    for name in ("container engine", "compose"):
+        assert checks[name]["status"] == "ok", checks[name]
+    assert checks[".env"]["status"] == "ok"

@@ -43,13 +43,14 @@ def budget_too_small(plan: Plan, facts: HostFacts) -> Finding | None:
     budget, needed = number(plan, "MAX_NUM_BATCHED_TOKENS"), _draft_positions(plan)
     if plan.engine.engine != "vllm" or budget is None or needed is None or budget >= needed:
         return None
+    clamped = "clamps-draft-slots" in plan.engine.abilities
     return Finding(
         "budget-too-small",
-        "error",
+        "warning" if clamped else "error",
         f"MAX_NUM_BATCHED_TOKENS={budget} is below the {needed} draft positions of MAX_NUM_SEQS sequences",
         f"set MAX_NUM_BATCHED_TOKENS to {needed} or more, or lower MAX_NUM_SEQS",
         "vllm-project/vllm#53970, #51655",
-        why="before 0.33 the drafter then writes out of bounds; from it on fewer sequences run than asked for",
+        why="fewer sequences run than asked for" if clamped else "the drafter writes out of bounds",
     )
 
 

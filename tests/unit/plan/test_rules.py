@@ -50,6 +50,7 @@ CASES = [
     Case("draft-tokens-exceed-block", "error", "cpu", {"DFLASH_NUM_SPEC_TOKENS": "8"}),
     Case("draft-tokens-exceed-block", "error", "h100", drafter={"dflash_config": {"block_size": 8}}),
     Case("budget-too-small", "error", "cpu", {"MAX_NUM_BATCHED_TOKENS": "31"}),
+    Case("budget-too-small", "warning", "h100", {"MAX_NUM_BATCHED_TOKENS": "100"}),
     Case("budget-leaves-little", "warning", "h100", {"MAX_NUM_BATCHED_TOKENS": "8192"}),
     Case("budget-hangs-unified-memory", "error", "dgx-spark", {"MAX_NUM_BATCHED_TOKENS": "65536"}),
     Case("memory-overcommitted", "error", "dgx-spark", {"GPU_MEMORY_UTILIZATION": "0.95"}),
