@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,9 +14,6 @@ from dflash_deploy.plan.command import drafter_host_path, engine_command, engine
 from dflash_deploy.project import Deployment
 from dflash_deploy.runtime import Runtime
 from dflash_deploy.weights import check_weights
-
-KEY = re.compile(r"[A-Za-z0-9_-]{16,}")
-"""What a key may look like: written down, it means the same to Compose, python-dotenv and `serve`."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +65,12 @@ def bring_up(
 def preflight(deployment: Deployment, plan: Plan, runtime: Runtime) -> None:
     """All that can be known to go wrong before starting; raises the first PreflightRefused or SettingsRefused."""
     engine_command(plan)
+    rank = plan.values.get("NODE_RANK", "")
+    if rank not in {"", "0"}:
+        raise PreflightRefused(
+            f"this machine is rank {rank}, which answers nobody",
+            hint="start it with `docker compose up -d`, then `up` on rank 0",
+        )
     _check_key(deployment)
     for finding in plan.errors:
         raise PreflightRefused(finding.message, hint=finding.fix)
@@ -102,7 +104,7 @@ def _check_weights(deployment: Deployment, plan: Plan) -> None:
 
 def _check_key(deployment: Deployment) -> None:
     """The key is there, every reader of `.env` finds the same one, and nobody else can read it."""
-    if not KEY.fullmatch(deployment.key.reveal()):
+    if not deployment.key_is_sound:
         raise SettingsRefused(
             ".env: VLLM_API_KEY must have 16 characters or more, of letters, digits, - and _",
             hint="make one: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'",

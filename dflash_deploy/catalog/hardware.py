@@ -60,6 +60,11 @@ class Profile(Entry):
     evidence: Evidenced
     settings: Annotated[Settings, Field(description="settings that hold for every engine")] = {}
 
+    def settings_for(self, release: str) -> Settings:
+        """The settings for one engine release, its own counting more than those for every engine."""
+        own = next((choice.settings for choice in self.engines if choice.release == release), {})
+        return {**self.settings, **own}
+
     @property
     def gpus(self) -> int:
         """GPUs of all its machines together."""

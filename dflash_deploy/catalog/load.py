@@ -19,6 +19,7 @@ from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.models import Family, ModelPair
 from dflash_deploy.catalog.read import read_folder
 from dflash_deploy.catalog.releases import EngineRelease
+from dflash_deploy.catalog.settings import all_setting_names, passed_on
 from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.errors import CatalogRefused, UnknownEngine, UnknownPair, UnknownProfile
 
@@ -52,9 +53,9 @@ class Catalog:
         """
         asked = name.lower().removeprefix("https://").removeprefix("huggingface.co/").removeprefix("hf.co/")
         for pair in self.pairs.values():
-            if asked in {pair.name, (pair.target.repo or "").lower()}:
+            if asked == pair.name or (pair.target.repo and asked == pair.target.repo.lower()):
                 return pair
-        belongs = [pair.name for pair in self.pairs.values() if (pair.drafter.repo or "").lower() == asked]
+        belongs = [p.name for p in self.pairs.values() if p.drafter.repo and asked == p.drafter.repo.lower()]
         if belongs:
             raise UnknownPair(
                 f"{name} is a drafter: it proposes tokens and cannot answer by itself",
@@ -102,7 +103,10 @@ def _load(own: str) -> Catalog:
 
 
 def _own_root(own: str) -> Path:
-    root = Path(own).expanduser()
+    try:
+        root = Path(own).expanduser()
+    except RuntimeError:
+        raise CatalogRefused(f"{OWN}={own} names no home directory", hint="write the path from the root on") from None
     if not any((root / folder).is_dir() for folder in FOLDERS):
         raise CatalogRefused(f"{OWN}={own} holds no catalog", hint=f"it has one of the folders {', '.join(FOLDERS)}")
     return root
@@ -122,6 +126,10 @@ def _contradictions(catalog: Catalog) -> Iterator[str]:
         for choice in profile.engines:
             if choice.release not in catalog.engines:
                 yield f"profile {profile.name} names the engine {choice.release}, which the catalog does not have"
+        for name in (*profile.settings, *(name for choice in profile.engines for name in choice.settings)):
+            if name not in all_setting_names() and not passed_on(name):
+                near = difflib.get_close_matches(name, all_setting_names(), n=1)
+                yield f"profile {profile.name} sets {name}, which is no setting" + (f" ({near[0]}?)" if near else "")
     for speed in catalog.speeds:
         if speed.profile not in catalog.profiles or speed.pair not in catalog.pairs:
             yield f"speeds.yaml names {speed.profile} and {speed.pair}, one of which the catalog does not have"

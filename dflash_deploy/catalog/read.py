@@ -18,7 +18,9 @@ T = TypeVar("T", bound=BaseModel)
 
 def read_folder(folder: Traversable, kind: type[T]) -> Iterator[T]:
     """The entries of a folder's YAML files, by name of the file; raises CatalogRefused."""
-    for file in sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name):
+    for file in sorted(
+        (file for file in folder.iterdir() if file.name.endswith((".yaml", ".yml"))), key=lambda file: file.name
+    ):
         yield read_entry(file, kind)
 
 
@@ -29,7 +31,9 @@ def read_entry(file: Traversable, kind: type[T]) -> T:
     except ValidationError as problem:
         error = _telling(problem)
         raise CatalogRefused(f"{file}: {_said(error)}", hint=_hint(error, kind)) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as problem:
+    except OSError as problem:
+        raise CatalogRefused(f"{file} cannot be read: {problem.strerror}", hint="see to its kind and mode") from None
+    except (yaml.YAMLError, ValueError) as problem:
         said = " ".join(str(problem).split())
         raise CatalogRefused(f"{file} is no YAML: {said}", hint="docs/catalog has an annotated example") from None
 

@@ -41,3 +41,24 @@ def all_setting_names() -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(name for template in sorted(set(_TEMPLATES.values())) for name in setting_names(template))
     )
+
+
+_PASSED_ON = (
+    "VLLM_",
+    "NCCL_",
+    "GLOO_",
+    "TORCH",
+    "PYTORCH_",
+    "NVIDIA_",
+    "CUDA_",
+    "HF_",
+    "OMP_",
+    "TRITON_",
+    "FLASHINFER_",
+)
+"""Prefixes of variables that vLLM and its libraries read themselves; `.env` may hold any of them."""
+
+
+def passed_on(name: str) -> bool:
+    """Whether a variable that is no setting belongs to the engine and is handed over as it is."""
+    return name.startswith(_PASSED_ON)

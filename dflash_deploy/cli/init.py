@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,9 +19,13 @@ from dflash_deploy.cli.planned import (
     Runtime,
     Streams,
     make_plan,
+    refusal_of,
 )
 from dflash_deploy.cli.report import HERE, Directory, Json, Report, verb
 from dflash_deploy.errors import BadInput
+
+if TYPE_CHECKING:
+    from dflash_deploy.plan import Plan
 
 
 @verb
@@ -96,4 +100,17 @@ def init(
         "next     dflash-deploy plan   why each setting is as it is",
         "         dflash-deploy up     start it and wait for the first answer",
     )
-    return Report(data, shown, plan.findings)
+    return Report(data, (*shown, *refusal_of(plan), *_other_machines(plan)), plan.findings)
+
+
+def _other_machines(plan: Plan) -> list[str]:
+    """What is to be done elsewhere, where several machines serve together."""
+    from dflash_deploy.plan.command import several_machines
+
+    if not several_machines(plan.values):
+        return []
+    rank, master = plan.values.get("NODE_RANK", "0"), plan.values.get("MASTER_ADDR") or "ADDRESS"
+    if rank != "0":
+        return ["         this rank answers nobody: start it with `docker compose up -d`, then `up` on rank 0"]
+    command = f"dflash-deploy init --profile {plan.profile.name} --node-rank 1 --master-addr {master}"
+    return [f"         on the other machine: {command}, then `docker compose up -d` there first"]

@@ -22,6 +22,8 @@ models = typer.Typer(help="Models with their drafters: list, show.", invoke_with
 
 @models.callback()
 def _list_them(context: typer.Context, as_json: Json = False) -> None:
+    if as_json and context.invoked_subcommand is not None:
+        raise typer.BadParameter("write --json behind list or show")
     if context.invoked_subcommand is None:
         models_list(profile=None, as_json=as_json)
 

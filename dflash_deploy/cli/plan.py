@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_deploy.cli.planned import (
@@ -19,6 +21,7 @@ from dflash_deploy.cli.planned import (
     Streams,
     make_plan,
     plan_of,
+    refusal_of,
 )
 from dflash_deploy.cli.report import HERE, Directory, Json, Report, verb
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dflash_deploy.catalog.speeds import PublishedSpeed
-    from dflash_deploy.plan import Plan
+    from dflash_deploy.plan import Choice, Plan
 
 GIB = 2**30
 
@@ -49,7 +52,6 @@ def plan(
     """Show each setting with its origin and reason, the engine command, memory and speed. Writes nothing."""
     from dflash_deploy.catalog import load_catalog
     from dflash_deploy.plan import Choice, engine_command
-    from dflash_deploy.project import Deployment
 
     choice = Choice(
         profile=profile,
@@ -63,8 +65,7 @@ def plan(
         node_rank=node_rank,
         master_addr=master_addr,
     )
-    deployed = choice == Choice() and Deployment(directory).exists()
-    made = plan_of(Deployment.existing(directory)) if deployed else make_plan(choice)
+    made = _planned(choice, directory)
     command = engine_command(made)
     published = [
         speed for speed in load_catalog().speeds if (speed.profile, speed.pair) == (made.profile.name, made.pair.name)
@@ -95,8 +96,29 @@ def plan(
         *_memory(made),
         *_speed(made),
         *_published(published),
+        *refusal_of(made),
     )
     return Report(data, shown, made.findings)
+
+
+def _planned(choice: Choice, directory: Path) -> Plan:
+    """The deployment's plan where there is one, with wishes on top; another profile is another deployment."""
+    from dflash_deploy.plan import Choice
+    from dflash_deploy.project import Deployment
+
+    if choice.profile is not None or not Deployment(directory).exists():
+        return make_plan(choice)
+    deployment = Deployment.existing(directory)
+    if choice == Choice():
+        return plan_of(deployment)
+    asked = {
+        "DFLASH_PAIR": choice.model,
+        "DFLASH_ENGINE": choice.engine or choice.model,
+        "DFLASH_RUNTIME": choice.runtime,
+    }
+    kept = ("DFLASH_PROFILE", *(name for name, wish in asked.items() if wish is None))
+    identity = {name: deployment.values.get(name, "") for name in kept}
+    return make_plan(replace(choice, edited=identity), deployment)
 
 
 def _settings(made: Plan) -> Iterator[RenderableType]:
@@ -123,7 +145,7 @@ def _memory(made: Plan) -> Iterator[str]:
     yield f"         a token takes {fit.kv_per_token / 1024:.0f} KiB of cache{states}"
     yield (
         f"         room for {fit.sequences:.1f} sequences of full length, {fit.tokens:,} tokens in all; "
-        f"{made.values.get('MAX_NUM_SEQS') or 'some'} are decoded at the same time"
+        f"up to {made.values.get('MAX_NUM_SEQS') or 'some'} at the same time"
     )
 
 
@@ -139,10 +161,10 @@ def _speed(made: Plan) -> Iterator[str]:
         if speed.dflash is not None and speed.acceptance is not None:
             shortest, longest = speed.acceptance
             line += f", {speed.dflash[0]:.0f} to {speed.dflash[1]:.0f} with it"
-            line += f" (acceptance length {shortest:.1f} for prose that it knows little of, to {longest:.1f})"
+            line += f" (at {shortest:.1f} to {longest:.1f} accepted tokens a step)"
         yield line
     if made.speed:
-        yield "         expected from bytes, bandwidth and acceptance, not measured: `bench` measures this machine"
+        yield "         expected from bytes, bandwidth and acceptance, not measured"
 
 
 def _published(speeds: list[PublishedSpeed]) -> Iterator[str]:

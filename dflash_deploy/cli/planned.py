@@ -23,8 +23,10 @@ Engine = Annotated[str | None, typer.Option(help="vllm, sglang, llamacpp, or one
 Goal = Annotated[
     Literal["latency", "throughput", "context"] | None, typer.Option(help="What the sizes are chosen for.")
 ]
-Length = Annotated[int | None, typer.Option(min=1, help="Longest sequence, prompt and answer together, in tokens.")]
-Streams = Annotated[int | None, typer.Option(min=1, help="Streams that are answered at the same time.")]
+Length = Annotated[
+    int | None, typer.Option(min=1, max=10_000_000, help="Longest sequence, prompt and answer together, in tokens.")
+]
+Streams = Annotated[int | None, typer.Option(min=1, max=100_000, help="Streams that are answered at the same time.")]
 NoDrafter = Annotated[bool, typer.Option("--no-drafter", help="Plain decoding, to compare with.")]
 Rank = Annotated[int | None, typer.Option(min=0, help="This machine's rank among several; 0 answers requests.")]
 Master = Annotated[str | None, typer.Option(help="Address of rank 0 on the link between the machines.")]
@@ -57,6 +59,13 @@ def plan_to_stop(deployment: Deployment) -> Plan:
         # what runs is found by the runtime alone
         known = {name: value for name, value in identity.items() if name == "DFLASH_RUNTIME" and value in RUNTIMES}
         return plan_deployment(unread, Choice(profile="cpu", edited=known), catalog)
+
+
+def refusal_of(plan: Plan) -> list[str]:
+    """A line that says that a plan is not one to start, where that is so."""
+    count = len(plan.errors)
+    said = "an error" if count == 1 else f"{count} errors"
+    return [f"refused  `dflash-deploy up` will not start this: {said} below"] if count else []
 
 
 def make_plan(choice: Choice, deployment: Deployment | None = None, facts: HostFacts | None = None) -> Plan:

@@ -20,6 +20,8 @@ profiles = typer.Typer(help="Hardware that the catalog knows: list, show.", invo
 
 @profiles.callback()
 def _list_them(context: typer.Context, as_json: Json = False) -> None:
+    if as_json and context.invoked_subcommand is not None:
+        raise typer.BadParameter("write --json behind list or show")
     if context.invoked_subcommand is None:
         profiles_list(as_json=as_json)
 

@@ -26,6 +26,9 @@ P = ParamSpec("P")
 
 SCHEMA = 1
 
+PIPE_WIDTH = 240
+"""Columns of a table that nobody looks at."""
+
 Directory = Annotated[Path, typer.Option("--dir", help="The deployment directory.", file_okay=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 HERE = Path()
@@ -76,7 +79,11 @@ def console(*, stderr: bool = False) -> Console:
     """A console that is plain where nobody looks: in a pipe, with NO_COLOR, on a dumb terminal."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, soft_wrap=True, emoji=False)
+    screen = Console(stderr=stderr, highlight=False, soft_wrap=True, emoji=False)
+    if not screen.is_terminal and "COLUMNS" not in os.environ:
+        # whatever reads a pipe has no edge that a table could be cut at
+        screen.width = PIPE_WIDTH
+    return screen
 
 
 def table(*columns: str) -> Table:
@@ -85,8 +92,9 @@ def table(*columns: str) -> Table:
     from rich.table import Table
 
     drawn = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    # names are for copying
-    drawn.columns[0].no_wrap = True
+    # names and figures are for copying; the last column is text
+    for column in drawn.columns[:-1]:
+        column.no_wrap = True
     return drawn
 
 

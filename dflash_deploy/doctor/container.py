@@ -38,7 +38,8 @@ def runs_it(subject: Subject, plan: Plan) -> Iterator[Check]:
             "container engine",
             "no",
             "no container engine answers `docker info`",
-            "start Docker (`systemctl start docker`) and be in the group docker, or use init --runtime native",
+            "start Docker (`systemctl start docker`) and be in the group docker"
+            + (", or use init --runtime native" if plan.engine.native else ""),
         )
         return
     yield _engine(engine)

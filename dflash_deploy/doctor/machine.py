@@ -66,7 +66,14 @@ def architecture(subject: Subject, plan: Plan) -> Iterator[Check]:
     image = images.get(processor)
     if image is None:
         saw = f"{plan.engine.name} has images for {', '.join(sorted(images))}; this machine is {processor}"
-        yield Check("architecture", "no", saw, "choose another engine release: `dflash-deploy profiles` lists them")
+        yield Check(
+            "architecture",
+            "no",
+            saw,
+            f"choose another engine release: `dflash-deploy profiles show {plan.profile.name}` has them",
+        )
+    elif (chosen := plan.values.get("DFLASH_BASE_IMAGE", "")) not in {"", image.tag}:
+        yield Check("architecture", "skipped", f"DFLASH_BASE_IMAGE={chosen}: an image of your own is not looked into")
     elif not image.seen:
         saw = f"{image.tag} for {processor} is the expected name, which nobody was seen using"
         fix = f"`docker manifest inspect {image.tag}`; set DFLASH_BASE_IMAGE in .env if it has another name"

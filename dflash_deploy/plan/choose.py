@@ -9,6 +9,7 @@ from dflash_deploy.catalog.hardware import Match
 from dflash_deploy.errors import NotPossible, UnknownProfile
 from dflash_deploy.host import Gpu, HostFacts
 from dflash_deploy.plan.compatible import obstacles
+from dflash_deploy.plan.sizes import fits_at_all
 from dflash_deploy.plan.wishes import RuntimeName
 
 GIB = 2**30
@@ -55,7 +56,9 @@ def choose_profile(facts: HostFacts, catalog: Catalog) -> Profile:
         return max(candidates, key=lambda profile: profile.match.gpus * profile.hardware.memory_gib)
     seen = ", ".join(_described(gpu) for gpu in facts.gpus)
     raise UnknownProfile(
-        f"no profile fits this machine: {seen}", hint=f"name the nearest one with --profile; there are {known}"
+        f"no profile fits this machine: {seen}",
+        hint=("switch MIG off (`nvidia-smi -mig 0`), or " if any(gpu.mig for gpu in facts.gpus) else "")
+        + f"name the nearest one with --profile; there are {known}",
     )
 
 
@@ -103,11 +106,22 @@ def pairs_in_order(profile: Profile, catalog: Catalog) -> Iterator[ModelPair]:
     yield from (pair for pair in catalog.pairs.values() if pair.family.name != own.family.name)
 
 
-def choose_pair(profile: Profile, catalog: Catalog, engines: Sequence[EngineRelease]) -> ModelPair:
-    """The first pair that one of the engines serves on this profile. Raises NotPossible where there is none."""
-    for pair in pairs_in_order(profile, catalog):
-        if any(not obstacles(profile, pair, engine) for engine in engines):
+def choose_pair(profile: Profile, catalog: Catalog, engines: Sequence[EngineRelease], memory: int) -> ModelPair:
+    """The first pair that one of the engines serves on this profile, and that fits into one GPU's `memory` in bytes.
+
+    Where none fits, the first that is served: the rules say by how much. Raises NotPossible where none is.
+    """
+    served = [
+        (pair, engine)
+        for pair in pairs_in_order(profile, catalog)
+        for engine in engines
+        if not obstacles(profile, pair, engine)
+    ]
+    for pair, engine in served:
+        if fits_at_all(profile, pair, engine, memory=memory):
             return pair
+    if served:
+        return served[0][0]
     names = ", ".join(engine.title for engine in engines)
     raise NotPossible(
         f"{names} serves no model of the catalog on {profile.name}",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from dflash_deploy.catalog.settings import all_setting_names
+from dflash_deploy.catalog.settings import all_setting_names, passed_on
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.plan.wishes import RuntimeName
@@ -18,26 +19,6 @@ from dflash_deploy.serve.settings import EngineName, read_settings
 CONTAINER_TARGET = "/models/target"
 CONTAINER_DRAFTER = "/models/drafter"
 """Where compose/base.yaml and compose/drafter.yaml mount the weights."""
-
-_PASSED_ON = (
-    "VLLM_",
-    "NCCL_",
-    "GLOO_",
-    "TORCH",
-    "PYTORCH_",
-    "NVIDIA_",
-    "CUDA_",
-    "HF_",
-    "OMP_",
-    "TRITON_",
-    "FLASHINFER_",
-)
-"""Prefixes of variables that vLLM and its libraries read themselves; `.env` may hold any of them."""
-
-
-def passed_on(name: str) -> bool:
-    """Whether a variable that is no setting belongs to the engine and is handed over as it is."""
-    return name.startswith(_PASSED_ON)
 
 
 def several_machines(values: Mapping[str, str]) -> bool:
@@ -87,6 +68,9 @@ def check_values(values: Mapping[str, str], engine: EngineName) -> None:
     """Raises SettingsRefused, naming the setting, where a value is missing or of the wrong kind."""
     if not values.get("MODEL_HOST_PATH"):
         raise SettingsRefused(".env: MODEL_HOST_PATH is empty", hint="set it to the directory of the target's weights")
+    shm = values.get("DFLASH_SHM_SIZE", "")
+    if shm and not re.fullmatch(r"\d+(\.\d+)?\s*[kmgKMG]?[bB]?", shm):
+        raise SettingsRefused(f".env: DFLASH_SHM_SIZE={shm} is no size", hint="write it as Docker does, such as 16g")
     with _refusals_of_env():
         check_extra_args(read_settings(engine_environment(values, "native")), engine)
 

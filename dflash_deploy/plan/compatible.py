@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from packaging.version import InvalidVersion, Version
 
 from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
+from dflash_deploy.catalog.releases import Backend
 
 NO_GPU = "0.0"
 """The compute capability that stands for a processor."""
@@ -51,9 +52,35 @@ def _target_in_engine(profile: Profile, pair: ModelPair, engine: EngineRelease) 
         here, least = profile.match.compute_capability or NO_GPU, engine.loads[form]
         if capability(here) < capability(least):
             yield f"{engine.title} loads {form} from compute capability {least} on; {profile.title} has {here}"
+    if pair.target.forced_fp8_kv and engine.engine == "vllm" and not _reads_forced_cache(profile, pair, engine):
+        yield f"{pair.target.repo} asks for an FP8 cache, which {engine.title} does not read on {profile.title}"
     needed = pair.family.needs.get(engine.engine)
     if needed is not None and _older(engine.version, needed):
         yield f"{pair.family.title} needs {engine.engine} {needed}; this is {engine.version}"
+
+
+def _reads_forced_cache(profile: Profile, pair: ModelPair, engine: EngineRelease) -> bool:
+    """Whether the profile's backend for the target reads an FP8 cache (vllm-project/vllm#49293)."""
+    chosen = profile.settings_for(engine.name).get("ATTENTION_BACKEND")
+    reader = backend_on(profile, engine, str(chosen.value)) if chosen is not None else None
+    return reader is None or reads_fp8(reader, pair)
+
+
+def backend_on(profile: Profile, engine: EngineRelease, name: str) -> Backend | None:
+    """What the release knows of an attention backend on the profile's GPU; `None` where it does not have it there."""
+    here = capability(profile.match.compute_capability or NO_GPU)
+    for known in engine.attention:
+        least, most = map(capability, known.capabilities)
+        if known.name.lower() == name.lower() and least <= here <= most:
+            return known
+    return None
+
+
+def reads_fp8(reader: Backend, pair: ModelPair) -> bool:
+    """Whether a backend reads an FP8 cache of this model's heads."""
+    attention, widest = pair.shape.full_attention, reader.fp8_kv_most_head_dim
+    too_wide = widest is not None and attention is not None and attention.head_dim > widest
+    return reader.fp8_kv and not too_wide
 
 
 def _drafter_in_engine(pair: ModelPair, engine: EngineRelease) -> Iterator[str]:

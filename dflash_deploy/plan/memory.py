@@ -11,7 +11,7 @@ The rest is a rule of thumb, of which every term is named in `Reserve`: it has n
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dflash_deploy.catalog.models import Attention, Drafter, ModelPair, Shape
 
@@ -19,6 +19,9 @@ STATE_BYTES = 4
 """Recurrent states are kept in FP32: `mamba_ssm_dtype` of Qwen3.5's config.json."""
 
 GIB = 2**30
+
+SHORT = 2048
+"""Tokens of a short conversation."""
 
 _KV_BYTES = {
     "fp8": 1.0,
@@ -91,6 +94,8 @@ class MemoryFit:
     tokens: int
     sequences: float
     """How many sequences of the full length fit."""
+    short_sequences: float
+    """How many of at most SHORT tokens do: as many can be decoded at the same time."""
 
     @property
     def fits(self) -> bool:
@@ -109,6 +114,7 @@ class MemoryFit:
             "state_bytes_per_sequence": self.state_per_sequence,
             "cache_tokens": self.tokens,
             "full_sequences": round(self.sequences, 2),
+            "short_sequences": round(self.short_sequences, 2),
             "fits": self.fits,
         }
 
@@ -146,6 +152,9 @@ def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
         state_per_sequence=sum(kind.layers * kind.page * kind.blocks for kind in kinds if not kind.tokens),
         tokens=int(sequences * sizing.max_model_len),
         sequences=sequences,
+        short_sequences=_full_sequences(
+            _kinds(pair, replace(sizing, max_model_len=min(SHORT, sizing.max_model_len))), max(cache, 0)
+        ),
     )
 
 

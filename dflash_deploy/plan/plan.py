@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dflash_deploy.catalog import Catalog, EngineRelease, ModelPair, Profile
 from dflash_deploy.catalog.settings import setting_names, template_of
-from dflash_deploy.errors import SettingsRefused
+from dflash_deploy.errors import NotPossible, SettingsRefused
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.choose import (
     choose_engine,
@@ -55,9 +55,10 @@ def plan_deployment(
     not go together, and SettingsRefused for a value of the wrong kind: what is planned can be written down and started.
     """
     profile = _profile(facts, choice, catalog)
-    pair, engine = _pair_and_engine(profile, choice, catalog, checkpoints)
-    runtime = _runtime(facts, choice, engine)
+    _refuse_ranks_of_one(profile, choice)
     memory = _memory_of_one_gpu(profile, facts)
+    pair, engine = _pair_and_engine(profile, choice, catalog, checkpoints, memory)
+    runtime = _runtime(facts, choice, engine)
     proposed = propose(profile, pair, engine, runtime, facts, choice, memory)
     settings = tuple(_settled(proposed, _with_drafter_path(choice.edited, pair, choice.models_dir), engine))
     installed = facts.native_engine if runtime == "native" else None
@@ -66,21 +67,47 @@ def plan_deployment(
     )
     check_values(plan.values, engine.engine)
     plan = replace(plan, memory=_memory(plan, memory), speed=tuple(_speeds(plan)))
+    plan = replace(plan, weights_of=_weights_of(plan, catalog))
     return replace(plan, findings=tuple(judge(plan, facts)))
 
 
+def _weights_of(plan: Plan, catalog: Catalog) -> tuple[str, ...]:
+    """The pairs whose target lies in a directory of that name, as far as the name tells."""
+    name = Path(plan.values["MODEL_HOST_PATH"]).name
+    return tuple(pair.name for pair in catalog.pairs.values() if (pair.target.repo or "").rsplit("/", 1)[-1] == name)
+
+
 def _profile(facts: HostFacts, choice: Choice, catalog: Catalog) -> Profile:
-    name = choice.profile or choice.edited.get("DFLASH_PROFILE")
-    return catalog.profile(name) if name else choose_profile(facts, catalog)
+    name = _asked(choice.profile, choice, "DFLASH_PROFILE")
+    return catalog.profile(name) if name is not None else choose_profile(facts, catalog)
+
+
+def _asked(wish: str | None, choice: Choice, setting: str) -> str | None:
+    """What was asked for, an empty word included: a script's variable may be empty. An empty line of `.env` is none."""
+    return wish if wish is not None else choice.edited.get(setting) or None
+
+
+def _refuse_ranks_of_one(profile: Profile, choice: Choice) -> None:
+    asked = choice.node_rank is not None or choice.master_addr is not None
+    if asked and profile.hardware.machines == 1:
+        raise NotPossible(
+            f"profile {profile.name} is one machine, which has no rank and no master",
+            hint="leave --node-rank and --master-addr out, or choose a profile of several machines",
+        )
+    if choice.node_rank is not None and choice.node_rank >= profile.hardware.machines:
+        raise NotPossible(
+            f"--node-rank {choice.node_rank}: profile {profile.name} has {profile.hardware.machines} machines",
+            hint=f"ranks go from 0 to {profile.hardware.machines - 1}",
+        )
 
 
 def _pair_and_engine(
-    profile: Profile, choice: Choice, catalog: Catalog, checkpoints: Checkpoints
+    profile: Profile, choice: Choice, catalog: Catalog, checkpoints: Checkpoints, memory: int
 ) -> tuple[ModelPair, EngineRelease]:
     """What was asked for where something was, else the profile's own pair and the first engine that serves it."""
-    engines = engines_of(profile, catalog, choice.engine or choice.edited.get("DFLASH_ENGINE") or None)
-    model = choice.model or choice.edited.get("DFLASH_PAIR")
-    pair = catalog.pair(model) if model else choose_pair(profile, catalog, engines)
+    engines = engines_of(profile, catalog, _asked(choice.engine, choice, "DFLASH_ENGINE"))
+    model = _asked(choice.model, choice, "DFLASH_PAIR")
+    pair = catalog.pair(model) if model is not None else choose_pair(profile, catalog, engines, memory)
     return pair, choose_engine(profile, _as_on_disk(pair, checkpoints), engines)
 
 
@@ -94,6 +121,16 @@ def _as_on_disk(pair: ModelPair, checkpoints: Checkpoints) -> ModelPair:
 
 
 def _runtime(facts: HostFacts, choice: Choice, engine: EngineRelease) -> RuntimeName:
+    runtime = _runtime_asked(facts, choice, engine)
+    if runtime == "native" and engine.native is None:
+        raise NotPossible(
+            f"{engine.title} runs in a container; the native runtime is for vLLM as it is released",
+            hint="choose the runtime compose, or another engine",
+        )
+    return runtime
+
+
+def _runtime_asked(facts: HostFacts, choice: Choice, engine: EngineRelease) -> RuntimeName:
     if choice.runtime:
         return choice.runtime
     match choice.edited.get("DFLASH_RUNTIME"):
@@ -151,7 +188,8 @@ def _settled(proposed: Mapping[str, Setting], edited: Mapping[str, str], engine:
 
 def _memory(plan: Plan, memory: int) -> MemoryFit:
     draft_tokens = _draft_tokens(plan)
-    return fit(plan.pair, sizing_of(plan.values, plan.pair, plan.engine, memory=memory, draft_tokens=draft_tokens))
+    sizing = sizing_of(plan.values, plan.profile, plan.pair, plan.engine, memory=memory, draft_tokens=draft_tokens)
+    return fit(plan.pair, sizing)
 
 
 def _draft_tokens(plan: Plan) -> int:

@@ -15,8 +15,11 @@ from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.choose import fitting_gpus
 from dflash_deploy.plan.command import in_home
 from dflash_deploy.plan.result import Setting
-from dflash_deploy.plan.sizes import Sizer, sizing_of
+from dflash_deploy.plan.sizes import Sizer, machine_values, sizing_of
 from dflash_deploy.plan.wishes import GOALS, Choice, Goal, RuntimeName
+
+OF_THE_DRAFTER = frozenset({"DFLASH_NUM_SPEC_TOKENS", "DFLASH_ATTENTION_BACKEND", "DFLASH_KV_CACHE_DTYPE"})
+"""Settings that say nothing without one."""
 
 
 def propose(
@@ -47,11 +50,12 @@ def _identity(
     profile: Profile, pair: ModelPair, engine: EngineRelease, runtime: RuntimeName, choice: Choice
 ) -> Iterator[Setting]:
     yield Setting("DFLASH_PROFILE", profile.name, "--profile" if choice.profile else "hardware", profile.title)
-    yield Setting("DFLASH_PAIR", pair.name, "--model" if choice.model else f"profile {profile.name}", pair.title)
-    yield Setting(
-        "DFLASH_ENGINE", engine.name, "--engine" if choice.engine else f"profile {profile.name}", engine.title
-    )
-    yield Setting("DFLASH_RUNTIME", runtime, "init", "how the engine is run on this machine")
+    own = f"profile {profile.name}"
+    serves = own if pair.name == profile.pair else "catalog"
+    yield Setting("DFLASH_PAIR", pair.name, "--model" if choice.model else serves, pair.title)
+    yield Setting("DFLASH_ENGINE", engine.name, "--engine" if choice.engine else own, engine.title)
+    asked = "--runtime" if choice.runtime else "machine"
+    yield Setting("DFLASH_RUNTIME", runtime, asked, "how the engine is run on this machine")
     goal = _goal(choice)
     if goal:
         yield Setting("DFLASH_GOAL", goal, "--goal", "what the sizes were chosen for")
@@ -115,9 +119,7 @@ def _of_the_model(pair: ModelPair, engine: EngineRelease, choice: Choice) -> Ite
     origin, family = f"pair {pair.name}", pair.family
     yield Setting("SERVED_MODEL_NAME", pair.target.served_name, origin, "the name under which clients ask for it")
     if choice.drafter:
-        reason = (
-            f"one fewer than the block of {pair.drafter.block_size} that the drafter was trained on, for few streams"
-        )
+        reason = f"one fewer than the block of {pair.drafter.block_size} that the drafter was trained on"
         yield Setting("DFLASH_NUM_SPEC_TOKENS", str(pair.drafter.block_size - 1), origin, reason)
     if engine.engine in {"vllm", "sglang"}:
         if family.reasoning_parser:
@@ -139,6 +141,8 @@ def _of_the_machine(
         known = setting_names(template_of(engine.engine))
         for setting in _chosen(settings, source):
             if setting.name == "LIMIT_IMAGES_PER_PROMPT" and not pair.sees:
+                continue
+            if setting.name in OF_THE_DRAFTER and not choice.drafter:
                 continue
             if setting.name in known or setting.name.startswith(("NCCL_", "GLOO_")):
                 yield setting
@@ -171,14 +175,14 @@ def _subset(profile: Profile, facts: HostFacts) -> Iterator[Setting]:
 
 def _sized(profile: Profile, pair: ModelPair, engine: EngineRelease, memory: int, choice: Choice) -> Iterator[Setting]:
     """Draft tokens and sizes that differ from the profile's, by wish or by memory."""
-    chosen = {name: str(c.value) for _, settings in _machine_settings(profile, engine) for name, c in settings.items()}
+    chosen = machine_values(profile, engine)
     most = pair.drafter.block_size - 1
     wanted = int(chosen.get("DFLASH_NUM_SPEC_TOKENS") or most)
     if wanted > most and choice.drafter:
         reason = f"one fewer than the block of {pair.drafter.block_size} that the drafter was trained on"
         yield Setting("DFLASH_NUM_SPEC_TOKENS", str(most), f"pair {pair.name}", reason)
     draft_tokens = min(wanted, most) if choice.drafter else 0
-    sizing = sizing_of(chosen, pair, engine, memory=memory, draft_tokens=draft_tokens)
+    sizing = sizing_of(chosen, profile, pair, engine, memory=memory, draft_tokens=draft_tokens)
     stated = "DFLASH_NUM_SPEC_TOKENS" in chosen
     yield from Sizer(profile, pair, engine, sizing, stated=stated).decide(choice, _goal(choice))
 

@@ -45,7 +45,8 @@ class Finding:
 class Plan:
     """All decisions for one deployment. Secrets are no part of it.
 
-    `engine_version` is the installed one where the native runtime will start that, else the release's.
+    `engine_version` is the installed one where the native runtime will start that, else the release's. `weights_of` are
+    the pairs that the target's directory is named after.
     """
 
     profile: Profile
@@ -58,6 +59,7 @@ class Plan:
     findings: tuple[Finding, ...] = ()
     memory: MemoryFit | None = None
     speed: tuple[Speed, ...] = ()
+    weights_of: tuple[str, ...] = ()
 
     @property
     def values(self) -> Mapping[str, str]:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
+from dflash_deploy.catalog.settings import setting_names, template_of
+from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.plan.memory import Sizing, fit
 from dflash_deploy.plan.result import Setting
 from dflash_deploy.plan.speed import best_draft_tokens
@@ -24,6 +26,9 @@ MANY = (128, 64, 32, 16, 8, 4, 2)
 LLAMACPP_STATES = 2
 """llama.cpp keeps the state and one to roll back to."""
 
+MOST = 1e9
+"""No size is as large as this."""
+
 UTILISATION = 0.92
 """vLLM's own share of the memory, where no other is set."""
 
@@ -32,17 +37,29 @@ CPU_BLOCK = 128
 
 
 def sizing_of(
-    values: Mapping[str, str], pair: ModelPair, engine: EngineRelease, *, memory: int, draft_tokens: int
+    values: Mapping[str, str],
+    profile: Profile,
+    pair: ModelPair,
+    engine: EngineRelease,
+    *,
+    memory: int,
+    draft_tokens: int,
 ) -> Sizing:
-    """The sizes that settings come to. `memory` is that of one GPU in bytes, `draft_tokens` 0 without a drafter."""
+    """The sizes that settings come to. `memory` is that of one GPU in bytes, `draft_tokens` 0 without a drafter.
+
+    Raises SettingsRefused for a size that is no number.
+    """
 
     def number(name: str, otherwise: int) -> int:
-        return int(values.get(name) or otherwise)
+        return int(_figure(name, values.get(name) or str(otherwise)))
 
     space, kv_cache_dtype = values.get("VLLM_CPU_KVCACHE_SPACE"), values.get("KV_CACHE_DTYPE") or "auto"
     return Sizing(
         memory=memory,
-        utilisation=float(values.get("GPU_MEMORY_UTILIZATION") or UTILISATION),
+        utilisation=_figure(
+            "GPU_MEMORY_UTILIZATION",
+            values.get("GPU_MEMORY_UTILIZATION") or str(min(UTILISATION, profile.hardware.most_utilisation)),
+        ),
         gpus=number("TENSOR_PARALLEL_SIZE", 1),
         max_model_len=number("MAX_MODEL_LEN", pair.shape.context),
         max_num_seqs=number("MAX_NUM_SEQS", 4),
@@ -53,8 +70,32 @@ def sizing_of(
         block_tokens=CPU_BLOCK if engine.cpu else 16,
         states=LLAMACPP_STATES if engine.engine.startswith("llamacpp") else None,
         reserve_within=engine.engine != "sglang",
-        cache_bytes=int(float(space) * 2**30) if space and engine.cpu else None,
+        cache_bytes=int(_figure("VLLM_CPU_KVCACHE_SPACE", space) * 2**30) if space and engine.cpu else None,
     )
+
+
+def _figure(name: str, value: str) -> float:
+    try:
+        figure = float(value)
+    except ValueError:
+        figure = -1.0
+    if not 0 < figure < MOST:
+        raise SettingsRefused(f"{name}={value} is no size", hint=f"write {name} as a number, such as 8")
+    return figure
+
+
+def machine_values(profile: Profile, engine: EngineRelease) -> dict[str, str]:
+    """What profile and engine say of the settings that the engine has."""
+    known = setting_names(template_of(engine.engine))
+    return {name: str(choice.value) for name, choice in profile.settings_for(engine.name).items() if name in known}
+
+
+def fits_at_all(profile: Profile, pair: ModelPair, engine: EngineRelease, *, memory: int) -> bool:
+    """Whether a single short sequence fits: nothing smaller would be of use."""
+    values = {**machine_values(profile, engine), "MAX_NUM_SEQS": "1", "MAX_MODEL_LEN": str(LEAST_CONTEXT)}
+    most = pair.drafter.block_size - 1
+    draft_tokens = min(int(values.get("DFLASH_NUM_SPEC_TOKENS") or most), most)
+    return fit(pair, sizing_of(values, profile, pair, engine, memory=memory, draft_tokens=draft_tokens)).fits
 
 
 class Sizer:
@@ -95,8 +136,6 @@ class Sizer:
             self._set(
                 "MAX_NUM_SEQS", min(4, self.sizing.max_num_seqs), origin, "few streams, none of which waits for others"
             )
-            if self.sizing.draft_tokens:
-                self._best_draft_tokens(1)
         elif goal == "throughput":
             self._set(
                 "MAX_MODEL_LEN",
@@ -112,13 +151,15 @@ class Sizer:
             self._set("MAX_MODEL_LEN", self._pair.shape.context, origin, "as long as target and memory allow")
 
     def _best_draft_tokens(self, streams: int) -> None:
-        if self._profile.match.gpus == 0 or (self._stated and streams <= self._measured_with):
+        if streams == 1 or self._profile.match.gpus == 0 or (self._stated and streams <= self._measured_with):
             return
         best = best_draft_tokens(self._profile, self._pair, concurrency=streams)
         most = self.sizing.draft_tokens if self._stated else self._pair.drafter.block_size - 1
         if best != self.sizing.draft_tokens:
             tokens = max(1, min(best, most))
             reason = f"by the speed model the best number where {streams} are answered at the same time"
+            if best == 0:
+                reason = f"the fewest: the speed model expects no gain from drafts with {streams} at the same time"
             self._set("DFLASH_NUM_SPEC_TOKENS", tokens, "speed model", reason)
 
     def _within_model(self) -> None:

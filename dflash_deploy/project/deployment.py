@@ -17,6 +17,9 @@ from dflash_deploy.project.files import PRIVATE, write_atomically
 from dflash_deploy.redact import Redactor, Secret
 from dflash_deploy.serve.secrets import SECRET_NAMES
 
+KEY = re.compile(r"[A-Za-z0-9_-]{16,}")
+"""What a key may look like: written down, it means the same to Compose, python-dotenv and `serve`."""
+
 
 @dataclass(frozen=True)
 class Deployment:
@@ -95,7 +98,9 @@ class Deployment:
     @cached_property
     def _lines(self) -> Mapping[str, str]:
         try:
-            return dotenv.parse(self.env_file.read_text(encoding="utf-8"))
+            lines = dotenv.parse(self.env_file.read_text(encoding="utf-8"))
+            # a blank is as good as nothing to the engine, and so it is here
+            return {name: value.strip() for name, value in lines.items()}
         except PermissionError:
             raise SettingsRefused(
                 f"{self.env_file} cannot be read by this user", hint="run the command as the owner of the file"
@@ -117,6 +122,11 @@ class Deployment:
     def key(self) -> Secret:
         """The key that clients of the endpoint send."""
         return self.secrets["VLLM_API_KEY"]
+
+    @property
+    def key_is_sound(self) -> bool:
+        """Whether the key is there, long enough, and the same to every reader of `.env`."""
+        return KEY.fullmatch(self.key.reveal()) is not None
 
     @property
     def redact(self) -> Redactor:

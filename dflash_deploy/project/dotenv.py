@@ -13,9 +13,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from dotenv import dotenv_values
 
-from dflash_deploy.catalog.settings import TemplateName, all_setting_names, setting_names, template_text
+from dflash_deploy.catalog.settings import TemplateName, all_setting_names, passed_on, setting_names, template_text
 from dflash_deploy.errors import SettingsRefused
-from dflash_deploy.plan.command import passed_on
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,=~-]*\Z")
 
@@ -55,7 +54,10 @@ def quote(value: str) -> str:
 
 def parse(text: str) -> dict[str, str]:
     """The lines of a `.env`. `$` stands for itself: no value is made from another or from this process."""
-    return {name: value or "" for name, value in dotenv_values(stream=io.StringIO(text), interpolate=False).items()}
+    return {
+        name: (value or "").strip()
+        for name, value in dotenv_values(stream=io.StringIO(text), interpolate=False).items()
+    }
 
 
 def check_keys(names: Iterable[str]) -> None:
@@ -74,4 +76,6 @@ def check_keys(names: Iterable[str]) -> None:
         if passed_on(name) and not sure:
             continue
         hint = f"did you mean {near[0]}? " if near else ""
-        raise SettingsRefused(f".env: unknown setting {name}", hint=f"{hint}env-templates/ lists every setting")
+        raise SettingsRefused(
+            f".env: unknown setting {name}", hint=f"{hint}the comments of a fresh .env name every setting"
+        )

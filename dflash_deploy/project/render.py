@@ -14,9 +14,9 @@ import yaml
 
 from dflash_deploy import __version__
 from dflash_deploy.assets import asset, build_context
-from dflash_deploy.catalog.settings import template_of
+from dflash_deploy.catalog.settings import passed_on, template_of
 from dflash_deploy.plan import Plan
-from dflash_deploy.plan.command import passed_on, several_machines
+from dflash_deploy.plan.command import several_machines
 from dflash_deploy.project.deployment import Deployment
 from dflash_deploy.project.files import PUBLIC, write_if_changed
 from dflash_deploy.redact import Secret, generate_key

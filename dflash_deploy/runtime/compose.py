@@ -78,10 +78,8 @@ class ComposeRuntime:
         """Raises EngineMissing where no container engine answers, or its Compose plugin does not."""
         engine = find_container_engine()
         if engine is None:
-            raise EngineMissing(
-                "no container engine answers",
-                hint="start Docker (`systemctl start docker`), or use this machine's own vLLM: init --runtime native",
-            )
+            own = ", or use this machine's own vLLM: init --runtime native" if self._plan.engine.native else ""
+            raise EngineMissing("no container engine answers", hint=f"start Docker (`systemctl start docker`){own}")
         if engine.compose is None:
             raise EngineMissing(
                 f"Docker {engine.version} answers, but `docker compose` does not",

@@ -40,8 +40,8 @@ class Reader:
         value = self.text(name)
         if value is None:
             return None
-        # digits of one setting never need more: Python refuses to read thousands of them
-        if not value.isascii() or not value.isdigit() or len(value) > 15:
+        # no size is longer, and Python refuses to read thousands of digits
+        if not value.isascii() or not value.isdigit() or len(value) > 9:
             raise Refused(f"{name}={value} is not a positive whole number", hint=f"write {name} as digits, such as 8")
         return int(value)
 

@@ -26,6 +26,7 @@ RTX_3090 = Gpu("NVIDIA GeForce RTX 3090", "8.6", 24576 * MIB, "580.65.06")
 RTX_5090 = Gpu("NVIDIA GeForce RTX 5090", "12.0", 32607 * MIB, "580.65.06")
 RTX_PRO_6000 = Gpu("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "12.0", 97887 * MIB, "580.65.06")
 H100 = Gpu("NVIDIA H100 80GB HBM3", "9.0", 81559 * MIB, "580.65.06")
+H200 = Gpu("NVIDIA H200", "9.0", 143771 * MIB, "580.65.06")
 B200 = Gpu("NVIDIA B200", "10.0", 183359 * MIB, "580.65.06")
 
 SPARK = machine(GB10, container_engine=DOCKER, memory=120 * GIB, architecture="aarch64")
@@ -37,6 +38,7 @@ MACHINES = {
     "dgx-spark": SPARK,
     "dgx-spark-x2": SPARK,
     "h100": machine(H100, container_engine=DOCKER),
+    "h200": machine(H200, container_engine=DOCKER),
     "rtx-3090": machine(RTX_3090, container_engine=DOCKER),
     "rtx-3090-x2": machine(RTX_3090, RTX_3090, container_engine=DOCKER),
     "rtx-3090-x4": machine(RTX_3090, RTX_3090, RTX_3090, RTX_3090, container_engine=DOCKER),

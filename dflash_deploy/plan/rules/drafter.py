@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.command import is_directory
@@ -13,7 +14,9 @@ from dflash_deploy.plan.rules.kinds import Rule, nested, switched_on
 def drafter_named_twice(plan: Plan, facts: HostFacts) -> Finding | None:
     """Two directories for one drafter: the second is used, and the first is what was probably meant."""
     drafter, path = plan.values["DFLASH_DRAFTER"], plan.values.get("DRAFTER_HOST_PATH", "")
-    if not plan.drafting or not is_directory(drafter) or drafter == path:
+    bundled = plan.pair.drafter.bundled is not None
+    same = drafter == path if is_directory(drafter) else bundled or _named_after(path, drafter)
+    if not plan.drafting or same:
         return None
     return Finding(
         "drafter-named-twice",
@@ -22,6 +25,11 @@ def drafter_named_twice(plan: Plan, facts: HostFacts) -> Finding | None:
         "empty DRAFTER_HOST_PATH, or write the same directory into both",
         why="the second is what is used",
     )
+
+
+def _named_after(path: str, repo: str) -> bool:
+    """Whether a directory has a repository's name, with or without a revision behind it."""
+    return Path(path).name.startswith(repo.rsplit("/", 1)[-1])
 
 
 def drafter_of_another_target(plan: Plan, facts: HostFacts) -> Finding | None:
@@ -152,6 +160,34 @@ def thinking_differs(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+def weights_of_another_model(plan: Plan, facts: HostFacts) -> Finding | None:
+    """DFLASH_PAIR changed by hand, and the weights left as they were."""
+    if not plan.weights_of or plan.pair.name in plan.weights_of:
+        return None
+    return Finding(
+        "weights-of-another-model",
+        "error",
+        f"DFLASH_PAIR={plan.pair.name}, but MODEL_HOST_PATH is named after {plan.weights_of[0]}",
+        f"write DFLASH_PAIR={plan.weights_of[0]}, or `dflash-deploy init --force --model {plan.pair.name}`",
+        why="memory, parsers and rules are those of one model, and what is served is another",
+    )
+
+
+def slots_without_drafts(plan: Plan, facts: HostFacts) -> Finding | None:
+    """The fork drafts in few slots."""
+    slots = plan.values.get("MAX_NUM_SEQS", "")
+    if not plan.drafting or plan.engine.engine != "llamacpp-buun" or slots in {"", "1"}:
+        return None
+    return Finding(
+        "slots-without-drafts",
+        "warning",
+        f"MAX_NUM_SEQS={slots} with the buun fork",
+        "set MAX_NUM_SEQS=1, or use upstream llama.cpp with a drafter of its own form",
+        "buun-llama-cpp 1c4788192, --dflash-max-slots",
+        why="slots beyond the fork's own limit decode without drafts",
+    )
+
+
 def images_are_not_drafted(plan: Plan, facts: HostFacts) -> Finding | None:
     """The buun fork switches drafting off where a projector is loaded."""
     if not plan.drafting or "drafts-with-images" in plan.engine.abilities or not plan.values.get("MMPROJ_FILE"):
@@ -188,6 +224,8 @@ def parser_differs(plan: Plan, facts: HostFacts) -> Finding | None:
 
 
 RULES: tuple[Rule, ...] = (
+    weights_of_another_model,
+    slots_without_drafts,
     drafter_named_twice,
     drafter_of_another_target,
     drafter_unknown_to_engine,

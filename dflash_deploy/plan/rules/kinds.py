@@ -8,7 +8,7 @@ from packaging.version import InvalidVersion, Version
 
 from dflash_deploy.catalog.releases import Backend
 from dflash_deploy.host import HostFacts
-from dflash_deploy.plan.compatible import NO_GPU, capability
+from dflash_deploy.plan.compatible import backend_on
 from dflash_deploy.plan.result import Finding, Plan
 
 Rule = Callable[[Plan, HostFacts], Finding | None]
@@ -25,19 +25,9 @@ def switched_on(plan: Plan, name: str) -> bool:
     return plan.values.get(name, "").lower() in {"on", "1", "true", "yes"}
 
 
-def capability_of(plan: Plan) -> tuple[int, int]:
-    """The compute capability that the profile stands for; (0, 0) for a processor."""
-    return capability(plan.profile.match.compute_capability or NO_GPU)
-
-
 def backend(plan: Plan, name: str) -> Backend | None:
     """What the release knows of an attention backend on this GPU; `None` where it does not have it there."""
-    here = capability_of(plan)
-    for known in plan.engine.attention:
-        least, most = map(capability, known.capabilities)
-        if known.name.lower() == name.lower() and least <= here <= most:
-            return known
-    return None
+    return backend_on(plan.profile, plan.engine, name)
 
 
 def below(version: str, least: str) -> bool:

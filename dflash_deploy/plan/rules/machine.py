@@ -18,7 +18,7 @@ def hardware_differs(plan: Plan, facts: HostFacts) -> Finding | None:
         "hardware-differs",
         "warning",
         f"profile {plan.profile.name} is for {plan.profile.title}; this machine has {seen}",
-        "use the files on the machine they are for, or leave --profile out",
+        "use the files on the machine they are for, or name this machine's profile (DFLASH_PROFILE, --profile)",
         why="sizes and backends are chosen for the profile's hardware",
     )
 
@@ -84,4 +84,47 @@ def base_image_unseen(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
-RULES: tuple[Rule, ...] = (hardware_differs, gpus_unused, driver_too_old, no_image_for_processor, base_image_unseen)
+def base_image_of_another_engine(plan: Plan, facts: HostFacts) -> Finding | None:
+    """DFLASH_ENGINE changed by hand, and the image left as it was."""
+    tag = plan.values["DFLASH_BASE_IMAGE"]
+    known = {image.tag for image in plan.engine.base_images.values()}
+    if plan.runtime == "native" or _repository(tag) in set(map(_repository, known)):
+        return None
+    return Finding(
+        "base-image-of-another-engine",
+        "warning",
+        f"DFLASH_BASE_IMAGE={tag} is none that {plan.engine.title} is known to be in",
+        f"empty DFLASH_BASE_IMAGE for {min(known)}, unless it is an image of your own",
+        "catalog/engines",
+        why="the image would be built on another engine, and refuse its settings",
+    )
+
+
+def _repository(tag: str) -> str:
+    """An image's name without registry mirror, tag and digest."""
+    return tag.split("@", 1)[0].rsplit("/", 1)[-1].split(":", 1)[0]
+
+
+def gpu_has_another_name(plan: Plan, facts: HostFacts) -> Finding | None:
+    """Recognised by capability and memory alone."""
+    used, names = fitting_gpus(plan.profile, facts), plan.profile.match.names
+    if not used or any(name in used[0].name for name in names):
+        return None
+    return Finding(
+        "gpu-has-another-name",
+        "note",
+        f"{used[0].name} is taken for {plan.profile.title}, whose compute capability and memory it has",
+        "mind that bandwidth, and so every speed, may differ",
+        why="settings and expected speed are those of the other card",
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    hardware_differs,
+    gpu_has_another_name,
+    gpus_unused,
+    driver_too_old,
+    no_image_for_processor,
+    base_image_of_another_engine,
+    base_image_unseen,
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dflash_deploy.catalog.releases import Backend
 from dflash_deploy.host import HostFacts
+from dflash_deploy.plan.compatible import reads_fp8
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.plan.rules.kinds import Rule, backend, nested, switched_on
 
@@ -38,17 +39,18 @@ def target_needs_loader(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def kv_dtype_unknown(plan: Plan, facts: HostFacts) -> Finding | None:
     """A type that this release does not have."""
-    wanted = plan.values.get("KV_CACHE_DTYPE", "")
-    if not wanted or not plan.engine.kv_dtypes or wanted.lower() in plan.engine.kv_dtypes:
-        return None
-    return Finding(
-        "kv-dtype-unknown",
-        "error",
-        f"KV_CACHE_DTYPE={wanted} is not among the types of {plan.engine.title}",
-        f"choose one of {', '.join(plan.engine.kv_dtypes)}",
-        f"the argument parser of {plan.engine.title}",
-        why="the engine would refuse the argument",
-    )
+    for name in ("KV_CACHE_DTYPE", "DFLASH_KV_CACHE_DTYPE"):
+        wanted = plan.values.get(name, "")
+        if wanted and plan.engine.kv_dtypes and wanted.lower() not in plan.engine.kv_dtypes:
+            return Finding(
+                "kv-dtype-unknown",
+                "error",
+                f"{name}={wanted} is not among the types of {plan.engine.title}",
+                f"choose one of {', '.join(plan.engine.kv_dtypes)}",
+                f"the argument parser of {plan.engine.title}",
+                why="the engine would refuse the argument",
+            )
+    return None
 
 
 def backend_not_here(plan: Plan, facts: HostFacts) -> Finding | None:
@@ -103,7 +105,7 @@ def fp8_kv_refused(plan: Plan, facts: HostFacts) -> Finding | None:
     if plan.drafting and plan.values.get("DFLASH_KV_CACHE_DTYPE", "").lower() not in {"auto", "bfloat16", "bf16"}:
         readers.append(_drafter_backend(plan))
     for reader in readers:
-        if reader is not None and not _reads_fp8(reader, plan):
+        if reader is not None and not reads_fp8(reader, plan.pair):
             return Finding(
                 "fp8-kv-refused",
                 "error",
@@ -113,12 +115,6 @@ def fp8_kv_refused(plan: Plan, facts: HostFacts) -> Finding | None:
                 why="the engine ends with `kv_cache_dtype not supported`, or with wrong numbers",
             )
     return None
-
-
-def _reads_fp8(reader: Backend, plan: Plan) -> bool:
-    attention, widest = plan.pair.shape.full_attention, reader.fp8_kv_most_head_dim
-    too_wide = widest is not None and attention is not None and attention.head_dim > widest
-    return reader.fp8_kv and not too_wide
 
 
 def fp8_kv_without_backend(plan: Plan, facts: HostFacts) -> Finding | None:
@@ -141,7 +137,12 @@ def fp8_kv_without_backend(plan: Plan, facts: HostFacts) -> Finding | None:
 def fp8_kv_forced(plan: Plan, facts: HostFacts) -> Finding | None:
     """ModelOpt checkpoints may ask for an FP8 cache, whatever KV_CACHE_DTYPE says."""
     reader = backend(plan, plan.values.get("ATTENTION_BACKEND", ""))
-    if not plan.pair.target.forced_fp8_kv or plan.engine.engine != "vllm" or reader is None or _reads_fp8(reader, plan):
+    if (
+        not plan.pair.target.forced_fp8_kv
+        or plan.engine.engine != "vllm"
+        or reader is None
+        or reads_fp8(reader, plan.pair)
+    ):
         return None
     return Finding(
         "fp8-kv-forced",

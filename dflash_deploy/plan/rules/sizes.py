@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from dflash_deploy.host import HostFacts
+from dflash_deploy.plan.memory import SHORT
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.plan.rules.kinds import Rule, nested, number
 
 HANGS_UNIFIED = 65536
 PROMPT_TOKENS = 8192
-LEAST_CONTEXT = 2048
-"""Tokens below which nobody wants to be served."""
-
 GIB = 2**30
 
 
@@ -115,7 +115,7 @@ def memory_overcommitted(plan: Plan, facts: HostFacts) -> Finding | None:
 def weights_do_not_fit(plan: Plan, facts: HostFacts) -> Finding | None:
     """Weights and what goes with them leave nothing for a cache, or nothing worth it."""
     fit = plan.memory
-    if fit is None or fit.tokens >= LEAST_CONTEXT:
+    if fit is None or fit.short_sequences >= 1:
         return None
     held = (fit.target + fit.drafter + fit.reserve) / GIB
     of = "of memory" if plan.engine.cpu else "of each GPU"
@@ -123,7 +123,7 @@ def weights_do_not_fit(plan: Plan, facts: HostFacts) -> Finding | None:
         "weights-do-not-fit",
         "error",
         f"{plan.pair.name} needs {held:.1f} GiB {of} before any cache, and {fit.budget / GIB:.1f} GiB are allowed: "
-        f"room for {fit.tokens} tokens is left",
+        f"no room is left for one sequence of {SHORT} tokens",
         "choose a smaller form of the model: `dflash-deploy models list` shows which fit",
         "sizes of the weights; plan/memory.py",
         why="the engine would download, load and end with an out-of-memory error",
@@ -133,7 +133,7 @@ def weights_do_not_fit(plan: Plan, facts: HostFacts) -> Finding | None:
 def sequence_does_not_fit(plan: Plan, facts: HostFacts) -> Finding | None:
     """Engines refuse to start where one sequence of the full length does not fit."""
     fit = plan.memory
-    if fit is None or fit.tokens < LEAST_CONTEXT or fit.fits:
+    if fit is None or fit.short_sequences < 1 or fit.fits:
         return None
     return Finding(
         "sequence-does-not-fit",
@@ -143,6 +143,40 @@ def sequence_does_not_fit(plan: Plan, facts: HostFacts) -> Finding | None:
         "an estimate, plan/memory.py",
         why="an engine refuses to start where a single sequence of the full length does not fit",
     )
+
+
+def streams_wait_for_memory(plan: Plan, facts: HostFacts) -> Finding | None:
+    """A hybrid target holds states for every draft position of every sequence, however short it is."""
+    fit, streams = plan.memory, number(plan, "MAX_NUM_SEQS")
+    if fit is None or streams is None or fit.short_sequences < 1 or fit.short_sequences >= streams:
+        return None
+    return Finding(
+        "streams-wait-for-memory",
+        "warning",
+        f"MAX_NUM_SEQS={streams}, and the cache has room for about {int(fit.short_sequences)} short ones at once",
+        "lower MAX_NUM_SEQS, or DFLASH_NUM_SPEC_TOKENS so that each holds fewer states",
+        "an estimate, plan/memory.py",
+        why="the others wait, or are thrown out and read again",
+    )
+
+
+def drafter_slows_down(plan: Plan, facts: HostFacts) -> Finding | None:
+    """The speed model at a middling acceptance length."""
+    for speed in plan.speed:
+        if speed.dflash is None:
+            continue
+        plain, drafted = math.prod(speed.plain) ** 0.5, math.prod(speed.dflash) ** 0.5
+        if drafted < plain:
+            streams = "one stream" if speed.concurrency == 1 else f"{speed.concurrency} streams at the same time"
+            return Finding(
+                "drafter-slows-down",
+                "note",
+                f"with {streams} the drafter is expected to gain nothing at a middling acceptance length",
+                "measure with your own work, with fewer draft tokens, and with --no-drafter",
+                "the speed model, plan/speed.py",
+                why="verifying a block costs more than the accepted tokens save",
+            )
+    return None
 
 
 def context_beyond_target(plan: Plan, facts: HostFacts) -> Finding | None:
@@ -184,6 +218,8 @@ RULES: tuple[Rule, ...] = (
     memory_overcommitted,
     weights_do_not_fit,
     sequence_does_not_fit,
+    streams_wait_for_memory,
+    drafter_slows_down,
     context_beyond_target,
     context_beyond_drafter,
 )

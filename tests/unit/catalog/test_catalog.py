@@ -8,9 +8,8 @@ from pydantic import ValidationError
 from dflash_deploy.assets import asset
 from dflash_deploy.catalog import ModelPair, Profile, load_catalog
 from dflash_deploy.catalog.schema import Choice
-from dflash_deploy.catalog.settings import all_setting_names, setting_names, template_of
+from dflash_deploy.catalog.settings import all_setting_names, passed_on, setting_names, template_of
 from dflash_deploy.errors import UnknownEngine, UnknownPair, UnknownProfile
-from dflash_deploy.plan.command import passed_on
 
 CATALOG = load_catalog()
 PAIRS = [pytest.param(pair, id=pair.name) for pair in CATALOG.pairs.values()]
@@ -51,7 +50,7 @@ def test_a_pair_fits_together(pair: ModelPair) -> None:
 
 def test_all_hardware_that_was_promised_is_there() -> None:
     spark, cards = {"dgx-spark", "dgx-spark-x2"}, {"rtx-3090", "rtx-3090-x2", "rtx-3090-x4", "rtx-5090", "rtx-pro-6000"}
-    assert set(CATALOG.profiles) == spark | cards | {"h100", "b200", "cpu"}
+    assert set(CATALOG.profiles) == spark | cards | {"h100", "h200", "b200", "cpu"}
 
 
 def test_all_engines_and_entry_points_are_there() -> None:

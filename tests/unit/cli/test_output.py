@@ -81,3 +81,27 @@ def test_each_verb_explains_itself(tmp_path: Path) -> None:
 
 def test_an_unknown_option_is_a_usage_error(tmp_path: Path) -> None:
     assert dflash("init", "--profil", "cpu", at=tmp_path).code is ExitCode.USAGE
+
+
+def test_wishes_in_a_deployment_keep_the_deployment(spark: Path) -> None:
+    data = dflash("plan", "--goal", "latency", "--json", at=spark).succeeded().document["data"]
+    assert (data["profile"], data["pair"]) == ("dgx-spark", "qwen3.5-27b-uncensored-nvfp4")
+    data = dflash("plan", "--model", "qwen3.5-27b-fp8", "--json", at=spark).succeeded().document["data"]
+    assert (data["profile"], data["engine"]) == ("dgx-spark", "vllm-0.33")
+
+
+def test_a_plan_that_up_refuses_says_so(tmp_path: Path) -> None:
+    ran = dflash("plan", "--profile", "h100", "--max-model-len", "1000000", at=tmp_path).succeeded()
+    assert "will not start this" in ran.out
+    assert "will not start this" not in dflash("plan", "--profile", "cpu", at=tmp_path).succeeded().out
+
+
+def test_a_table_in_a_pipe_is_not_cut(tmp_path: Path) -> None:
+    listed = dflash("models", "list", "--profile", "rtx-3090", at=tmp_path).succeeded().out
+    assert "qwen3.5-27b-gguf-buun" in listed
+    assert "…" not in listed
+
+
+def test_json_stands_behind_the_word(tmp_path: Path) -> None:
+    assert dflash("profiles", "--json", "list", at=tmp_path).code is ExitCode.USAGE
+    assert "profiles" in dflash("profiles", "--json", at=tmp_path).succeeded().document["data"]

@@ -79,7 +79,8 @@ def a_subject(plan: Plan | None = None, facts: HostFacts | None = None, **more: 
 def a_deployment(directory: Path, **values: str) -> Deployment:
     """A directory with an `.env` of mode 0600."""
     env = directory / ".env"
-    env.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
+    lines = {"VLLM_API_KEY": "a-key-of-sixteen-and-more", **values}
+    env.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
     env.chmod(0o600)
     return Deployment(directory)
 

@@ -90,6 +90,14 @@ def test_a_command_that_was_killed_left_its_name(tmp_path: Path) -> None:
     assert "a command that never finished (up, process 4711" in only(leftovers, a_subject(deployment=place)).saw
 
 
+@pytest.mark.parametrize("key", ["", "abc123", "with a blank in it, and long"])
+def test_a_key_that_up_refuses_is_named(tmp_path: Path, key: str) -> None:
+    check = next(deployment.env_file(a_subject(deployment=a_deployment(tmp_path, VLLM_API_KEY=f"'{key}'"))))
+    assert check.status == "no"
+    assert "token_urlsafe" in check.fix
+    assert not key or key not in check.saw
+
+
 def test_findings_of_the_plan() -> None:
     found = (
         Finding("target-needs-loader", "error", "vLLM refuses it", "take another"),

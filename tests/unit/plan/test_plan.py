@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.catalog import load_catalog
-from dflash_deploy.errors import NotPossible, SettingsRefused, UnknownProfile
+from dflash_deploy.errors import NotPossible, SettingsRefused, UnknownEngine, UnknownPair, UnknownProfile
 from dflash_deploy.host import Gpu, HostFacts
 from dflash_deploy.plan import Checkpoints, Choice, Plan, engine_command, engine_environment, plan_deployment
-from dflash_deploy.plan.wishes import GOALS
+from dflash_deploy.plan.propose import OF_THE_DRAFTER
+from dflash_deploy.plan.wishes import GOALS, Goal
 from dflash_deploy.serve.engine import InstalledEngine
 from tests.support.machines import CPU_ENGINE, DOCKER, H100, LAPTOP, MACHINES, MIB, RTX_3090, SPARK, machine
 
@@ -227,3 +228,49 @@ def test_what_was_written_is_planned_again_as_it_stands() -> None:
     again = plan(MACHINES["h100"], Choice(edited=made.values))
     assert again.values == made.values
     assert not [setting for setting in again.settings if setting.origin == ".env"]
+
+
+@pytest.mark.parametrize(("profile", "engine"), [("rtx-3090", "llamacpp"), ("h100", "sglang")])
+def test_only_vllm_runs_natively(profile: str, engine: str) -> None:
+    with pytest.raises(NotPossible, match="runs in a container"):
+        plan(MACHINES[profile], Choice(engine=engine, runtime="native"))
+
+
+def test_an_engine_asked_for_gets_a_model_that_fits() -> None:
+    for profile, engine in (("rtx-3090", "vllm"), ("rtx-3090-x2", "sglang"), ("rtx-5090", "sglang")):
+        made = plan(MACHINES[profile], Choice(engine=engine))
+        assert not made.errors, (profile, engine, made.pair.name)
+
+
+@pytest.mark.parametrize("wish", [{"profile": ""}, {"model": ""}, {"engine": ""}])
+def test_an_empty_word_is_not_taken_for_no_word(wish: dict[str, str]) -> None:
+    # as from `--engine "$ENGINE"` where the variable is empty
+    with pytest.raises((UnknownProfile, UnknownPair, UnknownEngine)):
+        plan(LAPTOP, Choice(**wish))  # type: ignore[arg-type]
+
+
+def test_ranks_are_for_several_machines() -> None:
+    with pytest.raises(NotPossible, match="one machine"):
+        plan(MACHINES["h100"], Choice(node_rank=1, master_addr="10.0.0.1"))
+    with pytest.raises(NotPossible, match="2 machines"):
+        plan(SPARK, Choice(profile="dgx-spark-x2", node_rank=2, master_addr="10.0.0.1"))
+
+
+def test_draft_tokens_that_somebody_measured_count_more_than_the_speed_model() -> None:
+    assert plan(MACHINES["rtx-3090-x4"], Choice(concurrency=10)).values["DFLASH_NUM_SPEC_TOKENS"] == "5"
+    assert plan(MACHINES["rtx-3090"], Choice(goal="latency")).values["DFLASH_NUM_SPEC_TOKENS"] == "15"
+
+
+def test_without_a_drafter_no_setting_is_left_of_it() -> None:
+    made = plan(SPARK, Choice(model="qwen3.6-27b-fp8", engine="aeon-ultimate-0.27", drafter=False))
+    assert not [name for name, value in made.values.items() if value and name in OF_THE_DRAFTER]
+
+
+@pytest.mark.parametrize("goal", GOALS)
+@pytest.mark.parametrize("profile", MACHINES)
+def test_a_goal_never_leads_to_a_plan_that_warns(profile: str, goal: Goal) -> None:
+    master = "10.0.0.1" if profile == "dgx-spark-x2" else None
+    made = plan(MACHINES[profile], Choice(profile=profile, goal=goal, master_addr=master))
+    fired = {finding.id for finding in made.findings if finding.severity != "note"}
+    # the fork drafts in one slot, and throughput wants more: the rule says what that costs
+    assert fired <= ({"slots-without-drafts"} if profile == "rtx-3090" and goal == "throughput" else set())

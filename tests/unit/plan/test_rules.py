@@ -31,7 +31,8 @@ def findings(case: Case, *, broken: bool = True) -> dict[str, Finding]:
     """The findings of the case's plan, or of the same plan without what breaks it."""
     facts = case.facts if case.facts is not None and broken else MACHINES[case.profile]
     kept = {name: value for name, value in case.choice.items() if broken or name in {"model", "engine"}}
-    choice = Choice(profile=case.profile, **{"master_addr": "10.0.0.1", **kept})
+    master = {"master_addr": "10.0.0.1"} if case.profile.endswith("x2") and "spark" in case.profile else {}
+    choice = Choice(profile=case.profile, **{**master, **kept})
     if broken:
         choice = replace(choice, edited=case.edited)
     checkpoints = Checkpoints(case.target, case.drafter) if broken else Checkpoints()
@@ -40,9 +41,20 @@ def findings(case: Case, *, broken: bool = True) -> dict[str, Finding]:
 
 
 FP8 = {"model": "qwen3.5-27b-fp8"}
+NVFP4 = {"model": "qwen3.6-27b-nvfp4"}
 MODELOPT = {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4_AWQ"}}
 CASES = [
     Case("hardware-differs", "warning", "h100", facts=SPARK),
+    Case("gpu-has-another-name", "note", "h100", facts=machine(replace(H100, name="NVIDIA Generic"))),
+    Case("base-image-of-another-engine", "warning", "h100", {"DFLASH_BASE_IMAGE": "lmsysorg/sglang:v0.5.23"}),
+    Case("streams-wait-for-memory", "warning", "h100", {"MAX_NUM_SEQS": "300", "MAX_NUM_BATCHED_TOKENS": "65536"}),
+    Case("drafter-slows-down", "note", "dgx-spark", choice={"model": "qwen3-coder-30b-a3b-fp8"}),
+    Case("weights-of-another-model", "error", "h100", {
+        "DFLASH_PAIR": "qwen3.6-27b-fp8", "MODEL_HOST_PATH": "/data/Qwen3.5-27B-FP8"
+    }),
+    Case("slots-without-drafts", "warning", "rtx-3090", {"MAX_NUM_SEQS": "4"}),
+    Case("drafter-named-twice", "error", "h100", {"DFLASH_DRAFTER": "other/drafter", "DRAFTER_HOST_PATH": "/m/mine"}),
+    Case("kv-dtype-unknown", "error", "h100", {"DFLASH_KV_CACHE_DTYPE": "banana"}),
     Case("gpus-unused", "note", "h100", facts=machine(H100, H100)),
     Case("driver-too-old", "error", "h100", facts=replace(MACHINES["h100"], gpus=(replace(H100, driver="550.54.15"),))),
     Case("no-image-for-processor", "error", "dgx-spark", facts=replace(SPARK, architecture="x86_64")),
@@ -68,7 +80,7 @@ CASES = [
     Case("fp8-kv-refused", "error", "rtx-3090-x2", {"KV_CACHE_DTYPE": "fp8_e4m3"}),
     Case("fp8-kv-refused", "error", "b200", {"KV_CACHE_DTYPE": "fp8"}),
     Case("fp8-kv-without-backend", "warning", "h100", {"KV_CACHE_DTYPE": "fp8", "DFLASH_ATTENTION_BACKEND": ""}),
-    Case("fp8-kv-forced", "error", "b200", choice={"model": "qwen3.6-27b-nvfp4"}),
+    Case("fp8-kv-forced", "error", "dgx-spark", {"ATTENTION_BACKEND": "FLASHINFER"}, choice=NVFP4),
     Case("prefix-caching-kills-cpu", "error", "cpu", {"ENABLE_PREFIX_CACHING": "on"}),
     Case("prefix-caching-kills-cpu", "error", "cpu", {"ENABLE_PREFIX_CACHING": ""}),
     Case("prefix-caching-unsound", "warning", "dgx-spark", {"ENABLE_PREFIX_CACHING": "on"}),
@@ -107,7 +119,7 @@ CASES = [
     Case("target-notice", "note", "dgx-spark"),
 ]  # fmt: skip
 
-ALWAYS = {"base-image-unseen", "context-beyond-drafter", "target-notice", "repository-gated", "fp8-kv-forced"}
+ALWAYS = {"base-image-unseen", "context-beyond-drafter", "target-notice", "repository-gated", "drafter-slows-down"}
 """Findings about what was chosen, which no setting takes away."""
 
 
