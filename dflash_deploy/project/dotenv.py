@@ -54,10 +54,7 @@ def quote(value: str) -> str:
 
 def parse(text: str) -> dict[str, str]:
     """The lines of a `.env`. `$` stands for itself: no value is made from another or from this process."""
-    return {
-        name: (value or "").strip()
-        for name, value in dotenv_values(stream=io.StringIO(text), interpolate=False).items()
-    }
+    return {name: value or "" for name, value in dotenv_values(stream=io.StringIO(text), interpolate=False).items()}
 
 
 def check_keys(names: Iterable[str]) -> None:

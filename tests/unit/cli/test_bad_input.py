@@ -178,3 +178,24 @@ def test_as_json_an_error_is_a_document(tmp_path: Path) -> None:
     assert ran.document["status"] == "failed"
     assert ran.document["error"]["code"] == ExitCode.USAGE
     assert ran.document["error"]["hint"]
+
+
+@pytest.mark.parametrize("name", ["MAX_MODEL_LEN", "MAX_NUM_SEQS", "GPU_MEMORY_UTILIZATION", "DFLASH_PORT", "NODES"])
+def test_a_blank_is_as_good_as_nothing(tmp_path: Path, name: str) -> None:
+    dflash("init", "--profile", "cpu", at=tmp_path).succeeded()
+    edit_env(tmp_path, **{name: "' '"})
+    for verb in ("plan", "render", "doctor"):
+        assert "unexpected" not in dflash(verb, at=tmp_path).err
+
+
+@pytest.mark.parametrize("text", ["name: 2024-13-45\n", "name: [\n", "titel: x\n"])
+def test_a_catalog_of_ones_own_that_is_wrong_is_a_usage_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "mine.yaml").write_text(text)
+    ran = dflash("profiles", "list", at=tmp_path, environment={"DFLASH_CATALOG": str(tmp_path)})
+    assert ran.code is ExitCode.USAGE
+    assert "mine.yaml" in ran.err
+    (tmp_path / "profiles" / "mine.yaml").unlink()
+    (tmp_path / "profiles" / "folder.yaml").mkdir()
+    ran = dflash("profiles", "list", at=tmp_path, environment={"DFLASH_CATALOG": str(tmp_path)})
+    assert ran.code is ExitCode.USAGE
