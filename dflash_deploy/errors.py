@@ -15,6 +15,13 @@
     │   ├── EngineMissing             no engine is installed for the chosen runtime
     │   └── DirectoryBusy             another command holds the deployment directory
     ├── DownloadFailed             4  weights did not arrive, or are not what was asked for
+    │   ├── HubUnreachable            the hub does not answer, or not sensibly
+    │   ├── RepositoryMissing         there is no such repository or revision, or it is private
+    │   ├── RepositoryGated           the hub hands it to accounts that accepted its terms
+    │   ├── TokenRefused              the hub refuses the token
+    │   ├── LockRefused               dflash.lock is damaged
+    │   ├── NoRoom                    the disk has too little space, or cannot be written
+    │   └── FilesMissing              --offline, or --verify, and something is not there or not right
     ├── EngineNotReady             5  the engine could not be started or stopped, or did not become ready
     │   ├── EngineDied                its process or container ended
     │   └── EngineStalled             it made no progress for too long
@@ -120,6 +127,34 @@ class DownloadFailed(DeployError):
     """Raised when weights could not be fetched or verified."""
 
     exit_code = ExitCode.DOWNLOAD
+
+
+class HubUnreachable(DownloadFailed):
+    """Raised when the hub does not answer, or answers with something else than it was asked for."""
+
+
+class RepositoryMissing(DownloadFailed):
+    """Raised when the hub has no such repository or revision, or does not show it to this token."""
+
+
+class RepositoryGated(DownloadFailed):
+    """Raised when a repository's terms have to be accepted first."""
+
+
+class TokenRefused(DownloadFailed):
+    """Raised when the hub refuses the token itself."""
+
+
+class LockRefused(DownloadFailed):
+    """Raised when dflash.lock cannot be read."""
+
+
+class NoRoom(DownloadFailed):
+    """Raised when the disk has too little space for what is to come, or cannot be written."""
+
+
+class FilesMissing(DownloadFailed):
+    """Raised when files are missing or wrong and nothing may be fetched."""
 
 
 class EngineNotReady(DeployError):

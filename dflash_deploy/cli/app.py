@@ -14,6 +14,7 @@ from dflash_deploy.cli.logs import logs
 from dflash_deploy.cli.models import models
 from dflash_deploy.cli.plan import plan
 from dflash_deploy.cli.profiles import profiles
+from dflash_deploy.cli.pull import pull
 from dflash_deploy.cli.render import render
 from dflash_deploy.cli.status import status
 from dflash_deploy.cli.test import test
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (init, plan, doctor, render, up, test, status, logs, down):
+for command in (init, plan, doctor, pull, render, up, test, status, logs, down):
     app.command()(command)
 app.add_typer(profiles, name="profiles")
 app.add_typer(models, name="models")

@@ -1,0 +1,284 @@
+"""Bringing the files of one model into its directory: real files, each whole or not there.
+
+A file grows as `.pull/NAME.part` and is renamed when its digest is right, so that what has its name is what it should
+be, whatever ended the run. `.pull/` also holds the lock that keeps two runs apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from dflash_deploy.errors import DirectoryBusy, DownloadFailed, NoRoom
+from dflash_deploy.host.disk import disk_room
+from dflash_deploy.project.files import PUBLIC, write_atomically
+from dflash_deploy.weights.hub import Source
+from dflash_deploy.weights.lockfile import LockedFile, LockedModel
+from dflash_deploy.weights.spans import Progress, open_progress
+from dflash_deploy.weights.transfer import PATIENCE, Fetching, Throttle
+from dflash_deploy.weights.verify import is_right
+
+WORKERS = 8
+STAGING = ".pull"
+LOCK = "lock"
+SPARE = 256 * 2**20
+"""Bytes that stay free for everybody else."""
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What was done for one model: files that were there already, from the hub client's cache, and fetched."""
+
+    there: int
+    reused: int
+    fetched: int
+    bytes_fetched: int
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How to fetch: below how many bytes a second (0: any), and who is told of each piece."""
+
+    max_bandwidth: float = 0.0
+    count: Callable[[int], None] = lambda count: None
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+
+def missing_files(directory: Path, model: LockedModel) -> tuple[LockedFile, ...]:
+    """The files that are not there, or not right. What was found right before, and is untouched, is not read again."""
+    known = _Known(directory)
+    return tuple(file for file in model.files if not known.is_right(file))
+
+
+def fetch(source: Source, model: LockedModel, directory: Path, wish: Wish) -> Fetched:
+    """Bring what is missing. Raises NoRoom before the first byte where the disk is too small, and DownloadFailed."""
+    with _writing(directory), _staging(directory) as staging:
+        absent = missing_files(directory, model)
+        reused = [file for file in absent if _from_cache(source, model, file, directory)]
+        wanted = [file for file in absent if file not in reused]
+        progress = {file.path: open_progress(*_places(staging, file), file) for file in wanted}
+        left = sum(file.size - progress[file.path].done for file in wanted)
+        _check_room(directory, left, model)
+        wish.count(sum(file.size for file in model.files if file not in wanted))
+        wish.count(sum(one.done for one in progress.values()))
+        if wanted:
+            _fetch_all(source, model, directory, staging, wanted, progress, wish)
+        _Known(directory).remember(model.files)
+        for left_over in staging.iterdir():
+            if left_over.name != LOCK:
+                left_over.unlink()
+    return Fetched(len(model.files) - len(absent), len(reused), len(wanted), left)
+
+
+def _places(staging: Path, file: LockedFile) -> tuple[Path, Path]:
+    """Where a file's progress is written down, and where its bytes grow."""
+    name = file.path.replace("/", "%")
+    return staging / f"{name}.json", staging / f"{name}.part"
+
+
+@contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    """What the system says to writing becomes an error that names the directory."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.errno in _FULL:
+            raise NoRoom(f"the disk of {directory} is full", hint="make room; `dflash-deploy pull` goes on") from None
+        if problem.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+            raise NoRoom(
+                f"{directory} cannot be written: {problem.strerror}",
+                hint="choose another directory (--models-dir at init, MODEL_HOST_PATH), or become its owner",
+            ) from None
+        raise
+
+
+@contextmanager
+def _staging(directory: Path) -> Iterator[Path]:
+    """The directory of what is on its way, held against a second run. Raises DirectoryBusy."""
+    staging = directory / STAGING
+    staging.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(staging / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield staging
+    except BlockingIOError:
+        raise DirectoryBusy(
+            f"another command fetches into {directory}", hint="wait for it: it fetches the same"
+        ) from None
+    finally:
+        os.close(descriptor)
+
+
+def _check_room(directory: Path, left: int, model: LockedModel) -> None:
+    room = disk_room(directory)
+    free = room.free if room is not None else 0
+    if left and room is not None and left + SPARE > free:
+        raise NoRoom(
+            f"{model.repo} needs {left / 2**30:.1f} GiB more in {directory}, and {free / 2**30:.1f} GiB are free",
+            hint="make room, or choose a directory on another disk (--models-dir at init, MODEL_HOST_PATH)",
+        )
+
+
+def _fetch_all(
+    source: Source,
+    model: LockedModel,
+    directory: Path,
+    staging: Path,
+    wanted: list[LockedFile],
+    progress: dict[str, Progress],
+    wish: Wish,
+) -> None:
+    throttle = Throttle(wish.max_bandwidth)
+    limits = httpx.Limits(max_connections=2 * WORKERS, max_keepalive_connections=2 * WORKERS)
+    timeout = httpx.Timeout(PATIENCE, connect=15.0)
+    with httpx.Client(timeout=timeout, limits=limits) as client, ThreadPoolExecutor(WORKERS) as pool:
+        jobs: list[Future[None]] = []
+        for file in sorted(wanted, key=lambda file: -file.size):
+            part = _places(staging, file)[1]
+            descriptor = os.open(part, os.O_RDWR | os.O_CREAT, 0o644)
+            fetching = Fetching(
+                source,
+                model.repo,
+                model.commit,
+                file,
+                descriptor,
+                progress[file.path],
+                client,
+                throttle,
+                wish.stopped,
+                wish.count,
+            )
+            landing = _Landing(fetching, part, directory / file.path)
+            jobs += [pool.submit(landing.bring, number) for number in range(len(fetching.progress.spans))]
+        try:
+            done, _ = wait(jobs, return_when=FIRST_EXCEPTION)
+            for job in done:
+                job.result()
+        except BaseException:
+            wish.stopped.set()
+            for job in jobs:
+                job.cancel()
+            raise
+
+
+class _Landing:
+    """Follows one file to its end: the last of its connections checks it and gives it its name."""
+
+    def __init__(self, fetching: Fetching, part: Path, place: Path) -> None:
+        self._fetching = fetching
+        self._part = part
+        self._place = place
+        self._flying = len(fetching.progress.spans)
+        self._guard = threading.Lock()
+
+    def bring(self, number: int) -> None:
+        """Fetch one span; the last one lands the file."""
+        try:
+            self._fetching.run(self._fetching.progress.spans[number])
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._fetching.progress.save()
+            raise
+        with self._guard:
+            self._flying -= 1
+            last = self._flying == 0
+        if last:
+            self._land()
+
+    def _land(self) -> None:
+        fetching = self._fetching
+        for span in fetching.progress.spans:
+            # a reset while other connections were done already leaves them something to do again
+            fetching.run(span)
+        os.ftruncate(fetching.descriptor, fetching.file.size)
+        if not is_right(self._part, fetching.file):
+            self._again()
+        os.fsync(fetching.descriptor)
+        os.close(fetching.descriptor)
+        self._place.parent.mkdir(parents=True, exist_ok=True)
+        self._part.replace(self._place)
+        fetching.progress.path.unlink(missing_ok=True)
+
+    def _again(self) -> None:
+        """Wrong bytes arrived somewhere on the way: once more from the start, and then it is the hub's fault."""
+        fetching = self._fetching
+        fetching.count(-fetching.progress.done)
+        fetching.progress.reset()
+        for span in fetching.progress.spans:
+            fetching.run(span)
+        if not is_right(self._part, fetching.file):
+            fetching.progress.reset()
+            fetching.progress.save()
+            raise DownloadFailed(
+                f"{fetching.repo}: {fetching.file.path} arrived twice with another content than the hub states",
+                hint="something in between changes it: another mirror in HF_ENDPOINT, or no proxy",
+            )
+
+
+def _from_cache(source: Source, model: LockedModel, file: LockedFile, directory: Path) -> bool:
+    """Take a file over from the hub client's own cache, where it is whole: by link on one disk, else as a copy."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(model.repo, file.path, revision=model.commit)
+    if not isinstance(found, str) or not is_right(Path(found), file):
+        return False
+    place, staged = directory / file.path, directory / STAGING / f"{file.path.replace('/', '%')}.copy"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    staged.unlink(missing_ok=True)
+    # the blob itself: a link to a link leads nowhere in a container
+    real = Path(found).resolve()
+    try:
+        os.link(real, staged)
+    except OSError:
+        shutil.copyfile(real, staged)
+    staged.replace(place)
+    return True
+
+
+class _Known:
+    """Files that were found right before, by size and time of change: 20 GB need not be read at every `up`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._file = directory / ".dflash-verified.json"
+        try:
+            read = json.loads(self._file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            read = {}
+        self._known: dict[str, object] = read if isinstance(read, dict) else {}
+
+    def is_right(self, file: LockedFile) -> bool:
+        """Whether the file is as the lock says, looked up or read."""
+        stamp = self._stamp(file)
+        if stamp is None:
+            return False
+        return self._known.get(file.path) == stamp or is_right(self._directory / file.path, file)
+
+    def remember(self, files: tuple[LockedFile, ...]) -> None:
+        """Write down that these are right."""
+        stamps = {file.path: self._stamp(file) for file in files}
+        with contextlib.suppress(OSError):
+            write_atomically(self._file, json.dumps(stamps), mode=PUBLIC)
+
+    def _stamp(self, file: LockedFile) -> list[object] | None:
+        try:
+            status = (self._directory / file.path).stat()
+        except OSError:
+            return None
+        if status.st_size != file.size:
+            return None
+        return [status.st_size, status.st_mtime_ns, file.sha256 or file.blob]

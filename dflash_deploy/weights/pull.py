@@ -1,0 +1,129 @@
+"""`dflash.lock` and the files it names: what is wanted, at which commit, and whether it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dflash_deploy.catalog.models import Weights
+from dflash_deploy.errors import FilesMissing, RepositoryMissing
+from dflash_deploy.plan import Plan
+from dflash_deploy.plan.command import drafter_host_path, is_directory
+from dflash_deploy.project import Deployment
+from dflash_deploy.weights.fetch import missing_files
+from dflash_deploy.weights.hub import Source, resolve
+from dflash_deploy.weights.lockfile import Lock, LockedFile, LockedModel, Role
+from dflash_deploy.weights.needed import needed
+from dflash_deploy.weights.verify import verify
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is wanted of one repository, and where it is to lie. `names` are the only files, for a GGUF."""
+
+    role: Role
+    repo: str
+    revision: str | None
+    directory: Path
+    names: tuple[str, ...]
+
+
+def orders(deployment: Deployment, plan: Plan) -> tuple[Order, ...]:
+    """Target and drafter of a deployment, as far as they come from the hub."""
+    values = plan.values
+    target = (values.get("MODEL_FILE", ""), values.get("MMPROJ_FILE", ""))
+    found = [_order("target", plan.pair.target, None, deployment.path(values["MODEL_HOST_PATH"]), target)]
+    if plan.drafting:
+        named = values["DFLASH_DRAFTER"]
+        own = None if is_directory(named) else named
+        place = deployment.path(drafter_host_path(values))
+        found.append(_order("drafter", plan.pair.drafter, own, place, (values.get("DRAFTER_FILE", ""),)))
+    return tuple(order for order in found if order is not None)
+
+
+def _order(role: Role, weights: Weights, named: str | None, place: Path, names: tuple[str, ...]) -> Order | None:
+    if weights.bundled is not None or (weights.repo is None and named is None):
+        return None
+    own = named is not None and named != weights.repo
+    repo = named if own and named else weights.repo
+    assert repo is not None  # noqa: S101 - one of the two is there
+    return Order(role, repo, None if own else weights.revision, place, tuple(name for name in names if name))
+
+
+def lock_for(wanted: Iterable[Order], before: Lock | None, source: Source, *, update: bool = False) -> Lock:
+    """The lock of these orders: what was resolved before, where that is still wanted, else what the hub says now."""
+    models: dict[Role, LockedModel] = {}
+    for order in wanted:
+        known = before.models.get(order.role) if before is not None else None
+        models[order.role] = (
+            known if known is not None and not update and _serves(known, order) else _resolved(order, source)
+        )
+    return Lock(models)
+
+
+def _serves(known: LockedModel, order: Order) -> bool:
+    pinned = order.revision is None or known.commit.startswith(order.revision)
+    return (
+        known.repo.lower() == order.repo.lower() and pinned and set(order.names) <= {file.path for file in known.files}
+    )
+
+
+def _resolved(order: Order, source: Source) -> LockedModel:
+    there = resolve(source, order.repo, order.revision)
+    files = needed(there.files, order.role, order.names)
+    lacking = set(order.names) - {file.path for file in files}
+    if lacking or not files:
+        what = ", ".join(sorted(lacking)) or "no file that an engine could load"
+        raise RepositoryMissing(
+            f"{order.repo} at {there.commit[:10]} has {'no ' if lacking else ''}{what}",
+            hint=f"see {source.endpoint}/{order.repo}/tree/{there.commit}",
+        )
+    return LockedModel(there.repo, there.commit, files)
+
+
+def require_all(wanted: Iterable[Order], lock: Lock | None) -> None:
+    """Raises FilesMissing, naming them, where anything that the lock names is not there."""
+    if lock is None:
+        raise FilesMissing("there is no dflash.lock yet", hint="run `dflash-deploy pull` once with a network")
+    for order in wanted:
+        if order.role not in lock.models:
+            raise FilesMissing(f"dflash.lock has no {order.role}", hint="run `dflash-deploy pull` with a network")
+        absent = missing_files(order.directory, lock.models[order.role])
+        if absent:
+            names = ", ".join(file.path for file in absent[:5]) + (" …" if len(absent) > 5 else "")
+            raise FilesMissing(
+                f"{len(absent)} of {len(lock.models[order.role].files)} files of {order.repo} are not in "
+                f"{order.directory}: {names}",
+                hint="run `dflash-deploy pull` with a network",
+            )
+
+
+def wrong_files(wanted: Iterable[Order], lock: Lock) -> dict[str, str]:
+    """Every file that is not what the lock says, by its path on this machine, with what is wrong with it."""
+    return {
+        str(order.directory / file.path): problem
+        for order in wanted
+        if order.role in lock.models
+        for file, problem in verify(order.directory, lock.models[order.role])
+        if problem
+    }
+
+
+def moved(wanted: Iterable[Order], lock: Lock, source: Source) -> Mapping[str, tuple[str, ...]]:
+    """Repositories whose newest commit is another than the locked one, each with the files that differ."""
+    found: dict[str, tuple[str, ...]] = {}
+    for order in wanted:
+        known = lock.models.get(order.role)
+        if known is None or order.revision is not None:
+            # a pinned revision cannot move
+            continue
+        now = _resolved(order, source)
+        if now.commit != known.commit:
+            found[known.repo] = tuple(_changes(known.files, now.files))
+    return found
+
+
+def _changes(before: tuple[LockedFile, ...], after: tuple[LockedFile, ...]) -> list[str]:
+    old, new = ({file.path: file for file in files} for files in (before, after))
+    return sorted(path for path in {*old, *new} if old.get(path) != new.get(path))

@@ -1,0 +1,88 @@
+"""What of a file is on disk already: spans of bytes, each filled from its start, written down beside the part file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dflash_deploy.project.files import PUBLIC, write_atomically
+from dflash_deploy.weights.lockfile import LockedFile
+
+SPLIT_ABOVE = 64 * 2**20
+"""Bytes from which one file is fetched over several connections."""
+
+CONNECTIONS = 4
+
+
+@dataclass
+class Span:
+    """Bytes `start` to `end` (exclusive) of a file, of which those before `done` are on disk."""
+
+    start: int
+    done: int
+    end: int
+
+    @property
+    def left(self) -> int:
+        """Bytes still to come."""
+        return self.end - self.done
+
+
+@dataclass
+class Progress:
+    """The state of one part file. `etag` is that of the body that its bytes came from."""
+
+    size: int
+    identity: str
+    spans: list[Span]
+    etag: str = ""
+    path: Path = field(default_factory=Path)
+
+    @property
+    def done(self) -> int:
+        """Bytes on disk."""
+        return sum(span.done - span.start for span in self.spans)
+
+    def reset(self) -> None:
+        """Nothing of what is on disk counts any more."""
+        self.etag = ""
+        for span in self.spans:
+            span.done = span.start
+
+    def save(self) -> None:
+        """Write it down. The bytes themselves are written before: it never claims what is not there."""
+        spans = [[span.start, span.done, span.end] for span in self.spans]
+        document = {"size": self.size, "identity": self.identity, "etag": self.etag, "spans": spans}
+        write_atomically(self.path, json.dumps(document), mode=PUBLIC)
+
+
+def identity_of(file: LockedFile) -> str:
+    """What the file's content is known by."""
+    return file.sha256 or file.blob or ""
+
+
+def open_progress(path: Path, part: Path, file: LockedFile) -> Progress:
+    """The progress of an earlier run where it belongs to this very file and its bytes are there, else a new one."""
+    fresh = Progress(file.size, identity_of(file), list(_split(file.size)), path=path)
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        spans = [Span(*map(int, span)) for span in document["spans"]]
+        same = document["size"] == file.size and document["identity"] == fresh.identity
+        etag, there = str(document["etag"]), part.stat().st_size
+    except (OSError, ValueError, KeyError, TypeError):
+        return fresh
+    covers = [span.start for span in spans] + [file.size] == [0] + [span.end for span in spans]
+    sound = all(span.start <= span.done <= span.end and span.done <= max(there, span.start) for span in spans)
+    if not same or not covers or not sound:
+        return fresh
+    return Progress(file.size, fresh.identity, spans, etag, path)
+
+
+def _split(size: int) -> Iterator[Span]:
+    count = CONNECTIONS if size > SPLIT_ABOVE else 1
+    step = -(-size // count) if size else 0
+    for number in range(count):
+        start, end = min(number * step, size), min((number + 1) * step, size)
+        yield Span(start, start, end)

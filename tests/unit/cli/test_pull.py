@@ -1,0 +1,191 @@
+"""`pull` from end to end: the command, a hub on this machine, a catalog of one's own that names its repositories."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.errors import ExitCode
+from tests.support.cli import Ran, dflash, edit_env
+from tests.support.hub import Drip, Generated, Hub
+
+CONFIG = json.dumps({"architectures": ["Qwen3ForCausalLM"], "hidden_size": 64, "num_hidden_layers": 4})
+FAMILY = """
+name: local
+title: A model of the tests
+source: tests
+shape: {layers: 4, hidden_size: 64, vocabulary: 1000, context: 4096, parameters: 5000000,
+        full_attention: {layers: 4, heads: 4, kv_heads: 2, head_dim: 16}}
+drafter: {repo: o/drafter, bytes: 1000000, source: tests, block_size: 8, layers: 1, hidden_size: 64, kv_heads: 2,
+          head_dim: 16}
+targets:
+  - {name: local, title: A model of the tests, repo: o/target, bytes: 5000000, source: tests, quantisation: bf16,
+     served_name: local}
+"""
+TARGET = Generated(5_000_000, seed=1)
+DRAFTER = Generated(1_000_000, seed=2)
+LISTEN = 20.0
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with Hub(accounts={"hf_reader": "reader"}) as running:
+        running.add("o/target", {"config.json": CONFIG, "tokenizer.json": "{}", "model.safetensors": TARGET})
+        running.add("o/drafter", {"config.json": CONFIG, "model.safetensors": DRAFTER, "dflash.py": "code"})
+        yield running
+
+
+@pytest.fixture
+def box(hub: Hub, tmp_path: Path) -> "Box":
+    return Box(hub, tmp_path)
+
+
+class Box:
+    """A deployment whose models lie on the hub."""
+
+    def __init__(self, hub: Hub, directory: Path) -> None:
+        self.directory = directory / "deployment"
+        self.models = directory / "models"
+        (directory / "catalog" / "families").mkdir(parents=True)
+        (directory / "catalog" / "families" / "local.yaml").write_text(FAMILY)
+        self.environment = {
+            "HF_ENDPOINT": hub.endpoint,
+            "HF_HOME": str(directory / "hf"),
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "DFLASH_CATALOG": str(directory / "catalog"),
+        }
+        options = ("--profile", "cpu", "--model", "local", "--runtime", "native", "--models-dir", str(self.models))
+        self.directory.mkdir()
+        dflash("init", *options, at=self.directory, environment=self.environment).succeeded()
+
+    def pull(self, *options: str) -> Ran:
+        return dflash("pull", *options, at=self.directory, environment=self.environment)
+
+    @property
+    def lock(self) -> dict[str, dict[str, object]]:
+        models: dict[str, dict[str, object]] = json.loads((self.directory / "dflash.lock").read_text())["models"]
+        return models
+
+    def whole(self) -> bool:
+        there = ((self.models / "target", TARGET), (self.models / "drafter", DRAFTER))
+        return all((place / "model.safetensors").read_bytes() == b"".join(c.pieces(0, c.size)) for place, c in there)
+
+
+def test_target_and_drafter_arrive_and_are_locked(hub: Hub, box: Box) -> None:
+    data = box.pull("--json").succeeded().document["data"]
+    assert [(row["role"], row["fetched"]) for row in data["models"]] == [("target", 3), ("drafter", 2)]
+    assert box.whole()
+    assert {role: model["repo"] for role, model in box.lock.items()} == {"target": "o/target", "drafter": "o/drafter"}
+    # code of a repository is not run, and not fetched
+    assert not (box.models / "drafter" / "dflash.py").exists()
+    hub.forget()
+    again = box.pull("--json").succeeded().document["data"]
+    assert [row["there"] for row in again["models"]] == [3, 2]
+    # what is locked and there needs no hub
+    assert hub.requests() == []
+
+
+def test_offline_says_what_is_missing_and_asks_nobody(hub: Hub, box: Box) -> None:
+    assert box.pull("--offline").code is ExitCode.DOWNLOAD
+    box.pull().succeeded()
+    (box.models / "target" / "tokenizer.json").unlink()
+    hub.forget()
+    ran = box.pull("--offline")
+    assert ran.code is ExitCode.DOWNLOAD
+    assert "tokenizer.json" in ran.err
+    assert hub.requests() == []
+    box.pull().succeeded()
+    box.pull("--offline").succeeded()
+
+
+def test_verify_reads_every_file_again(box: Box) -> None:
+    box.pull().succeeded()
+    box.pull("--verify").succeeded()
+    shard = box.models / "target" / "model.safetensors"
+    status = shard.stat()
+    with shard.open("r+b") as file:
+        file.seek(1000)
+        file.write(b"\x00\xff")
+    os.utime(shard, ns=(status.st_atime_ns, status.st_mtime_ns))
+    ran = box.pull("--verify")
+    assert ran.code is ExitCode.DOWNLOAD
+    assert "model.safetensors" in ran.out + ran.err
+
+
+def test_the_hub_has_moved_and_nothing_moves_unasked(hub: Hub, box: Box) -> None:
+    box.pull().succeeded()
+    locked = box.lock["drafter"]["commit"]
+    newer = Generated(1_000_000, seed=9)
+    hub.publish("o/drafter", {"config.json": CONFIG, "model.safetensors": newer})
+    assert box.pull("--check", "--json").succeeded().document["data"]["moved"] == {"o/drafter": ["model.safetensors"]}
+    box.pull().succeeded()
+    assert box.lock["drafter"]["commit"] == locked
+    box.pull("--update").succeeded()
+    assert box.lock["drafter"]["commit"] != locked
+    assert (box.models / "drafter" / "model.safetensors").read_bytes() == b"".join(newer.pieces(0, newer.size))
+    last = json.loads((box.directory / "dflash.lock.last").read_text())
+    assert last["models"]["drafter"]["commit"] == locked
+
+
+def test_a_stale_token_has_its_own_next_step_and_does_not_show(box: Box) -> None:
+    edit_env(box.directory, HF_TOKEN="hf_stale_token_of_somebody")
+    ran = box.pull()
+    assert ran.code is ExitCode.DOWNLOAD
+    assert "refuses the token" in ran.err
+    assert "hf_stale_token_of_somebody" not in ran.out + ran.err
+
+
+def test_a_rate_that_is_none_is_a_usage_error(box: Box) -> None:
+    assert box.pull("--max-bandwidth", "fast").code is ExitCode.USAGE
+
+
+def start(box: Box) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "dflash_deploy", "pull", "--dir", str(box.directory)],
+        env=os.environ | box.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def wait_for(condition: object, process: subprocess.Popen[bytes]) -> None:
+    assert callable(condition)
+    until = time.monotonic() + LISTEN
+    while not condition():
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_pull_that_was_ended_goes_on(hub: Hub, box: Box, how: signal.Signals) -> None:
+    hub.faults("o/target/model.safetensors", Drip(2_000_000), forever=True)
+    running = start(box)
+    wait_for(lambda: hub.sent("o/target/model.safetensors") > 2_000_000, running)
+    running.send_signal(how)
+    running.wait(LISTEN)
+    assert not (box.models / "target" / "model.safetensors").exists()
+    if how == signal.SIGINT:
+        assert running.returncode == ExitCode.INTERRUPTED
+    hub.heal()
+    box.pull().succeeded()
+    assert box.whole()
+
+
+def test_two_pulls_at_once_do_not_meet(hub: Hub, box: Box) -> None:
+    hub.faults("o/target/model.safetensors", Drip(2_000_000), forever=True)
+    first = start(box)
+    wait_for(lambda: hub.sent("o/target/model.safetensors") > 500_000, first)
+    second = box.pull()
+    assert second.code is ExitCode.PREFLIGHT
+    assert "another command" in second.err
+    hub.heal()
+    assert first.wait(60) == 0
+    assert box.whole()

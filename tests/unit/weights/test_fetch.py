@@ -1,0 +1,200 @@
+"""Fetching from a hub that misbehaves on demand: a right file at the end, or an error, never something in between."""
+
+import hashlib
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dflash_deploy.errors import DeployError, DownloadFailed, NoRoom, RepositoryGated, RepositoryMissing, TokenRefused
+from dflash_deploy.redact import Secret
+from dflash_deploy.weights import fetch as fetching
+from dflash_deploy.weights import hub as asking
+from dflash_deploy.weights.fetch import Wish, fetch, missing_files
+from dflash_deploy.weights.hub import Source, resolve
+from dflash_deploy.weights.lockfile import LockedModel
+from dflash_deploy.weights.needed import needed
+from tests.support.hub import (
+    Cut,
+    Drip,
+    Fault,
+    Flip,
+    Generated,
+    Gzipped,
+    Hub,
+    NoLength,
+    Page,
+    Redirects,
+    Republished,
+    Reset,
+    Shifted,
+    Stall,
+    Unsatisfiable,
+    WholeBody,
+    broken,
+    expired_link,
+    rate_limited,
+    sha256_of,
+    too_many,
+)
+
+Access = Literal["public", "gated", "private"]
+
+SIZE = 5_000_000
+WEIGHTS = Generated(SIZE, seed=7)
+SHARD = "model.safetensors"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setattr(fetching, "PATIENCE", 1.0)
+    monkeypatch.setattr(asking, "FIRST_PAUSE", 0.02)
+    with Hub(accounts={"hf_reader": "reader", "hf_other": "other"}) as running:
+        running.add("o/target", {"config.json": "{}", SHARD: WEIGHTS, "README.md": "# card", "sub/x.safetensors": b"x"})
+        yield running
+
+
+def source(hub: Hub, token: str = "") -> Source:
+    return Source(hub.endpoint, Secret(token))
+
+
+def model(hub: Hub, token: str = "") -> LockedModel:
+    there = resolve(source(hub, token), "o/target", None)
+    return LockedModel(there.repo, there.commit, needed(there.files, "target"))
+
+
+def whole(directory: Path) -> bool:
+    return (directory / SHARD).is_file() and (
+        sha256_of(WEIGHTS) == hashlib.sha256((directory / SHARD).read_bytes()).hexdigest()
+    )
+
+
+def test_what_is_needed_arrives_byte_for_byte(hub: Hub, tmp_path: Path) -> None:
+    wanted = model(hub)
+    assert {file.path for file in wanted.files} == {"config.json", SHARD}
+    done = fetch(source(hub), wanted, tmp_path / "m", Wish())
+    assert (done.fetched, done.there) == (2, 0)
+    assert whole(tmp_path / "m")
+    assert not (tmp_path / "m" / SHARD).is_symlink()
+    assert missing_files(tmp_path / "m", wanted) == ()
+
+
+def test_a_second_time_nothing_is_fetched(hub: Hub, tmp_path: Path) -> None:
+    wanted = model(hub)
+    fetch(source(hub), wanted, tmp_path / "m", Wish())
+    sent = hub.sent(SHARD)
+    assert fetch(source(hub), wanted, tmp_path / "m", Wish()).there == 2
+    assert hub.sent(SHARD) == sent
+
+
+FAULTS: dict[str, tuple[list[Fault], float]] = {
+    "cut at byte 1,000,000": ([Cut(1_000_000)], 1.05),
+    "cut three times": ([Cut(1_000_000), Cut(900_000), Cut(10)], 1.05),
+    # a reset throws away what the system had received and nobody had read
+    "connection reset": ([Reset(700_000)], 1.3),
+    "whole body for a range": ([Cut(2_000_000), WholeBody()], 1.5),
+    "416 for a range that is there": ([Unsatisfiable()], 1.05),
+    "429 with seconds": ([too_many(1)], 1.05),
+    "429 with a date": ([too_many(1, as_date=True)], 1.05),
+    "rate limit as the hub says it": ([rate_limited(1)], 1.05),
+    "a burst of 500, 502, 503, 504": ([broken(500), broken(502), broken(503), broken(504)], 1.05),
+    "stall": ([Stall(500_000, 3.0)], 1.05),
+    "wrong bytes": ([Flip(1234)], 2.05),
+    "another ETag between ranges": ([Cut(1_000_000), Republished("other")], 2.2),
+    # what was on its way when the answer was refused counts as sent
+    "a range other than asked for": ([Cut(1_000_000), Shifted(100)], 2.0),
+    "redirects": ([Redirects(3)], 1.05),
+    "a signed address that has expired": ([expired_link()], 1.05),
+    "slow drip": ([Drip(20_000_000)], 1.05),
+    "no length": ([NoLength()], 1.05),
+    "a proxy that compresses": ([Gzipped()], 2.0),
+    "an error page with 200": ([Page()], 1.05),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_survived(hub: Hub, tmp_path: Path, fault: str) -> None:
+    faults, most = FAULTS[fault]
+    hub.faults(SHARD, *faults)
+    fetch(source(hub), model(hub), tmp_path / "m", Wish())
+    assert whole(tmp_path / "m")
+    assert hub.sent(SHARD) <= most * SIZE
+
+
+def test_bytes_that_are_wrong_every_time_are_never_taken(hub: Hub, tmp_path: Path) -> None:
+    hub.faults(SHARD, Flip(1234), forever=True)
+    with pytest.raises(DownloadFailed, match="another content"):
+        fetch(source(hub), model(hub), tmp_path / "m", Wish())
+    assert not (tmp_path / "m" / SHARD).exists()
+
+
+@pytest.mark.parametrize(
+    ("access", "token", "error"),
+    [
+        ("gated", "", RepositoryGated),
+        ("gated", "hf_other", RepositoryGated),
+        ("private", "", RepositoryMissing),
+        ("public", "hf_stale", TokenRefused),
+    ],
+)
+def test_access_has_its_own_errors(
+    hub: Hub, tmp_path: Path, access: Access, token: str, error: type[DeployError]
+) -> None:
+    hub.add("o/closed", {"config.json": "{}", SHARD: WEIGHTS}, access=access, readers=frozenset({"reader"}))
+
+    def bring() -> None:
+        there = resolve(source(hub, token), "o/closed", None)
+        wanted = LockedModel(there.repo, there.commit, needed(there.files, "target"))
+        fetch(source(hub, token), wanted, tmp_path / "m", Wish())
+
+    with pytest.raises(error) as refused:
+        bring()
+    assert refused.value.hint
+    assert not token or token not in refused.value.message + refused.value.hint
+
+
+def test_the_token_stays_at_the_hub(hub: Hub, tmp_path: Path) -> None:
+    fetch(source(hub, "hf_reader"), model(hub, "hf_reader"), tmp_path / "m", Wish())
+    assert any(seen.authorised for seen in hub.requests(SHARD))
+    assert hub.leaks == []
+
+
+def test_too_small_a_disk_is_refused_before_the_first_byte(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "SPARE", 2**60)
+    with pytest.raises(NoRoom, match="GiB are free"):
+        fetch(source(hub), model(hub), tmp_path / "m", Wish())
+    assert hub.sent(SHARD) == 0
+
+
+@settings(max_examples=20, deadline=None)
+@given(cuts=st.lists(st.integers(1, SIZE), max_size=4))
+def test_from_any_byte_on_it_is_the_same_file(cuts: list[int], tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = tmp_path_factory.mktemp("resume")
+    with Hub() as running:
+        running.add("o/target", {"config.json": "{}", SHARD: WEIGHTS})
+        running.faults(SHARD, *(Cut(cut) for cut in cuts))
+        fetch(source(running), model(running), directory, Wish())
+        assert whole(directory)
+        assert running.sent(SHARD) <= 1.05 * SIZE
+
+
+def test_a_large_file_cut_at_random_twenty_times(hub: Hub, tmp_path: Path) -> None:
+    large = Generated(2_000_000_000, seed=3)
+    hub.add("o/large", {"config.json": "{}", SHARD: large})
+    chance = random.Random(20)
+    hub.faults(f"o/large/{SHARD}", *(Cut(chance.randrange(1, 90_000_000)) for _ in range(20)))
+    there = resolve(source(hub), "o/large", None)
+    wanted = LockedModel(there.repo, there.commit, needed(there.files, "target"))
+    fetch(source(hub), wanted, tmp_path / "m", Wish())
+    # a file that is there was held against its sha256
+    assert missing_files(tmp_path / "m", wanted) == ()
+    assert (tmp_path / "m" / SHARD).stat().st_size == large.size
+    assert hub.sent(f"o/large/{SHARD}") < 1.05 * large.size
