@@ -79,7 +79,7 @@ class Weights(Entry):
     source: Annotated[str, Field(description="where size, licence and gating were read")] = ""
 
     def download(self, directory: str) -> str:
-        """The hub client's command that brings it, as a person types it."""
+        """The hub client's command that brings it, as a person types it who does not want `pull`."""
         parts = ["hf download", self.repo or "REPOSITORY"]
         if self.file:
             parts.append(self.file)

@@ -17,6 +17,21 @@ if TYPE_CHECKING:
     from dflash_deploy.weights.pull import Order
 
 LOCK = "dflash.lock"
+CONFIGS = frozenset({"config.json", "hf_quant_config.json"})
+"""What target and drafter say of themselves, in a few kilobytes."""
+
+ABOUT_CHECKPOINTS = frozenset(
+    {
+        "target-needs-loader",
+        "draft-tokens-exceed-block",
+        "drafter-of-another-target",
+        "drafter-unknown-to-engine",
+        "drafter-windows-not-run",
+        "quantization-contradicts",
+    }
+)
+"""Rules that read it."""
+
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _RATE = re.compile(r"(?P<count>\d+(?:\.\d+)?)\s*(?P<unit>[kmgKMG]?)(?:[bB](?:/s)?)?")
 
@@ -49,20 +64,30 @@ def pull(
     if check:
         return _check(wanted, lock, source)
     with hold(deployment, "pull"):
-        return _fetch(deployment, wanted, lock, source, update=update, rate=rate)
+        rows = bring(deployment, update=update, rate=rate)
+    return Report({"models": rows}, _shown(deployment, rows))
 
 
-def _fetch(
-    deployment: Deployment, wanted: tuple[Order, ...], before: Lock | None, source: Source, *, update: bool, rate: float
-) -> Report:
+def bring(deployment: Deployment, *, update: bool = False, rate: float = 0.0) -> list[dict[str, object]]:
+    """Fetch what a deployment lacks and write dflash.lock; a row for each model.
+
+    What target and drafter say of themselves comes first: weights that cannot go together are not fetched. Raises
+    PreflightRefused for that, and DownloadFailed.
+    """
     from dflash_deploy.cli.transfers import transfer_display
     from dflash_deploy.weights.fetch import Wish, fetch
-    from dflash_deploy.weights.lockfile import write_lock
-    from dflash_deploy.weights.pull import lock_for
+    from dflash_deploy.weights.hub import Source
+    from dflash_deploy.weights.lockfile import read_lock, write_lock
+    from dflash_deploy.weights.pull import lock_for, orders
 
-    lock = lock_for(wanted, before, source, update=update)
+    wanted = orders(deployment, plan_of(deployment))
+    source = Source.of(deployment.secrets["HF_TOKEN"], deployment.values.get("HF_ENDPOINT"))
+    lock = lock_for(wanted, read_lock(deployment.directory / LOCK), source, update=update)
+    for order in wanted:
+        fetch(source, lock.models[order.role].only(CONFIGS), order.directory, Wish())
+    _refuse_mismatch(deployment)
     write_lock(deployment.directory / LOCK, lock)
-    rows, shown = [], []
+    rows: list[dict[str, object]] = []
     with transfer_display(sum(model.size for model in lock.models.values())) as count:
         for order in wanted:
             model = lock.models[order.role]
@@ -79,10 +104,26 @@ def _fetch(
                     "fetched": done.fetched,
                 }
             )
-            parts = f"{done.there} there, {done.reused} from the hub client's cache, {done.fetched} fetched"
-            shown.append(f"{order.role:8} {model.repo}@{model.commit[:10]}, {model.size / 1e9:.2f} GB: {parts}")
-            shown.append(f"{'':8} {order.directory}")
-    return Report({"models": rows}, (*shown, f"locked   {deployment.directory / LOCK}", "next     dflash-deploy up"))
+    return rows
+
+
+def _refuse_mismatch(deployment: Deployment) -> None:
+    """The rules about target and drafter, now that their config.json is there."""
+    from dflash_deploy.errors import PreflightRefused
+
+    for finding in plan_of(deployment).errors:
+        if finding.id in ABOUT_CHECKPOINTS:
+            raise PreflightRefused(finding.message, hint=finding.fix)
+
+
+def _shown(deployment: Deployment, rows: list[dict[str, object]]) -> tuple[str, ...]:
+    lines = []
+    for row in rows:
+        parts = f"{row['there']} there, {row['reused']} from the hub client's cache, {row['fetched']} fetched"
+        size = int(str(row["bytes"])) / 1e9
+        lines.append(f"{row['role']:8} {row['repo']}@{str(row['commit'])[:10]}, {size:.2f} GB: {parts}")
+        lines.append(f"{'':8} {row['directory']}")
+    return (*lines, f"locked   {deployment.directory / LOCK}", "next     dflash-deploy up")
 
 
 def _local(wanted: tuple[Order, ...], lock: Lock | None, *, thorough: bool) -> Report:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dflash_deploy.cli.planned import plan_of
-from dflash_deploy.cli.report import HERE, Directory, Json, Report, verb
+from dflash_deploy.cli.report import HERE, Directory, Json, Report, note, verb
 
 
 @verb
@@ -19,16 +19,30 @@ def up(
     as_json: Json = False,
 ) -> Report:
     """Start the engine, follow it while it loads, and end with a real answer."""
-    from dflash_deploy.boot import bring_up
+    from dflash_deploy.boot import bring_up, preflight
     from dflash_deploy.cli.display import boot_display
+    from dflash_deploy.cli.pull import bring
+    from dflash_deploy.errors import WeightsMissing
     from dflash_deploy.project import Deployment, hold
     from dflash_deploy.runtime import runtime_for
+    from dflash_deploy.weights.pull import orders
 
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
     runtime = runtime_for(deployment, plan)
-    with hold(deployment, "up"), boot_display(deployment.redact) as show:
-        ready = bring_up(deployment, plan, runtime, patience=patience, show=show)
+    with hold(deployment, "up"):
+        try:
+            preflight(deployment, plan, runtime)
+        except WeightsMissing:
+            if not orders(deployment, plan):
+                raise
+            note("weights are missing: fetching them, as `dflash-deploy pull` does")
+            bring(deployment)
+            # what the weights say of themselves may change the plan
+            plan = plan_of(deployment)
+            runtime = runtime_for(deployment, plan)
+        with boot_display(deployment.redact) as show:
+            ready = bring_up(deployment, plan, runtime, patience=patience, show=show)
     data = {
         "endpoint": f"{ready.endpoint}/v1",
         "model": ready.model,

@@ -66,7 +66,12 @@ def weights(subject: Subject, plan: Plan) -> Iterator[Check]:
         name = f"weights of {model.role}"
         if not model.there:
             saw = f"{model.lack}; {gib(model.size)} to fetch"
-            yield Check(name, "warning", saw, f"`{model.fetch}` brings it, or set {model.setting} in .env")
+            yield Check(
+                name,
+                "warning",
+                saw,
+                f"`dflash-deploy pull` (or `{model.fetch}`) brings it, or set {model.setting} in .env",
+            )
             continue
         user, group = _engine_user(subject, plan)
         mighty = plan.runtime == "native" and user == 0

@@ -27,12 +27,12 @@ def check_weights(
     if not directory.is_dir():
         raise WeightsMissing(
             f"the {role}'s directory {directory} does not exist",
-            hint=f"`{fetch}` brings it, or set {setting} in .env",
+            hint=f"`dflash-deploy pull` (or `{fetch}`) brings it, or set {setting} in .env",
         )
     for problem in _gguf_problems(directory, file, mounted=mounted) if file else _problems(directory, mounted=mounted):
         raise WeightsMissing(
             f"the {role} in {directory} is not whole: {problem}",
-            hint=f"`{fetch}` fetches what is missing, as real files",
+            hint=f"`dflash-deploy pull` (or `{fetch}`) brings what is missing, as real files",
         )
 
 

@@ -78,10 +78,15 @@ def fetch(source: Source, model: LockedModel, directory: Path, wish: Wish) -> Fe
         if wanted:
             _fetch_all(source, model, directory, staging, wanted, progress, wish)
         _Known(directory).remember(model.files)
-        for left_over in staging.iterdir():
-            if left_over.name != LOCK:
-                left_over.unlink()
+        _tidy(staging, model)
     return Fetched(len(model.files) - len(absent), len(reused), len(wanted), left)
+
+
+def _tidy(staging: Path, model: LockedModel) -> None:
+    """Take away what is no longer on its way. What belongs to other files stays: an earlier run is gone on with."""
+    for file in model.files:
+        for place in _places(staging, file):
+            place.unlink(missing_ok=True)
 
 
 def _places(staging: Path, file: LockedFile) -> tuple[Path, Path]:
@@ -270,7 +275,7 @@ class _Known:
 
     def remember(self, files: tuple[LockedFile, ...]) -> None:
         """Write down that these are right."""
-        stamps = {file.path: self._stamp(file) for file in files}
+        stamps = {**self._known, **{file.path: self._stamp(file) for file in files}}
         with contextlib.suppress(OSError):
             write_atomically(self._file, json.dumps(stamps), mode=PUBLIC)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -36,6 +36,10 @@ class LockedModel:
     repo: str
     commit: str
     files: tuple[LockedFile, ...]
+
+    def only(self, names: Container[str]) -> LockedModel:
+        """The same commit with those files alone."""
+        return LockedModel(self.repo, self.commit, tuple(file for file in self.files if file.path in names))
 
     @property
     def size(self) -> int:

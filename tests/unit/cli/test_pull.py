@@ -16,6 +16,7 @@ from tests.support.cli import Ran, dflash, edit_env
 from tests.support.hub import Drip, Generated, Hub
 
 CONFIG = json.dumps({"architectures": ["Qwen3ForCausalLM"], "hidden_size": 64, "num_hidden_layers": 4})
+DRAFTS = json.dumps({"architectures": ["DFlashDraftModel"], "hidden_size": 64, "block_size": 8})
 FAMILY = """
 name: local
 title: A model of the tests
@@ -37,7 +38,7 @@ LISTEN = 20.0
 def hub() -> Iterator[Hub]:
     with Hub(accounts={"hf_reader": "reader"}) as running:
         running.add("o/target", {"config.json": CONFIG, "tokenizer.json": "{}", "model.safetensors": TARGET})
-        running.add("o/drafter", {"config.json": CONFIG, "model.safetensors": DRAFTER, "dflash.py": "code"})
+        running.add("o/drafter", {"config.json": DRAFTS, "model.safetensors": DRAFTER, "dflash.py": "code"})
         yield running
 
 
@@ -122,7 +123,7 @@ def test_the_hub_has_moved_and_nothing_moves_unasked(hub: Hub, box: Box) -> None
     box.pull().succeeded()
     locked = box.lock["drafter"]["commit"]
     newer = Generated(1_000_000, seed=9)
-    hub.publish("o/drafter", {"config.json": CONFIG, "model.safetensors": newer})
+    hub.publish("o/drafter", {"config.json": DRAFTS, "model.safetensors": newer})
     assert box.pull("--check", "--json").succeeded().document["data"]["moved"] == {"o/drafter": ["model.safetensors"]}
     box.pull().succeeded()
     assert box.lock["drafter"]["commit"] == locked
@@ -177,6 +178,36 @@ def test_a_pull_that_was_ended_goes_on(hub: Hub, box: Box, how: signal.Signals) 
     hub.heal()
     box.pull().succeeded()
     assert box.whole()
+    # a kill costs at the most what was fetched since progress was written down last
+    assert how == signal.SIGKILL or hub.sent("o/target/model.safetensors") < 1.3 * TARGET.size
+
+
+def test_a_drafter_of_another_target_is_refused_before_its_weights_are_fetched(hub: Hub, box: Box) -> None:
+    other = json.dumps({"architectures": ["DFlashDraftModel"], "hidden_size": 128, "block_size": 8})
+    hub.publish("o/drafter", {"config.json": other, "model.safetensors": DRAFTER})
+    ran = box.pull()
+    assert ran.code is ExitCode.PREFLIGHT
+    assert "hidden size of 128" in ran.err
+    assert hub.sent("*/model.safetensors") == 0
+
+
+def test_the_hub_clients_own_cache_is_used_where_it_is_whole(hub: Hub, box: Box) -> None:
+    command = [sys.executable, "-m", "huggingface_hub.cli.hf", "download", "o/target"]
+    subprocess.run(command, env=os.environ | box.environment, check=True, capture_output=True)
+    hub.forget()
+    rows = box.pull("--json").succeeded().document["data"]["models"]
+    assert rows[0]["reused"] >= 1
+    assert hub.sent("o/target/model.safetensors") == 0
+    assert not (box.models / "target" / "model.safetensors").is_symlink()
+    assert box.whole()
+
+
+def test_up_fetches_what_is_missing(hub: Hub, box: Box) -> None:
+    # the weights of this test are none that an engine loads; what counts is that they are there when it is started
+    ran = dflash("up", "--patience", "60", at=box.directory, environment=box.environment)
+    assert "fetching them" in ran.err
+    assert box.whole()
+    dflash("down", at=box.directory, environment=box.environment)
 
 
 def test_two_pulls_at_once_do_not_meet(hub: Hub, box: Box) -> None:
