@@ -12,7 +12,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import drafter, speed_model, start
+from benchmarks import downloads, drafter, speed_model, start
 from benchmarks.rows import table
 
 
@@ -20,6 +20,7 @@ def main() -> None:
     """Run the groups named on the command line, or all."""
     groups: dict[str, Callable[[], Table]] = {
         "speed-model": speed_model.table,
+        "downloads": lambda: table("downloads", downloads.rows()),
         "drafter": lambda: table("drafter", drafter.rows()),
         "start": lambda: table("start", start.rows()),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -43,6 +44,8 @@ def pull(
     verify: Annotated[bool, typer.Option("--verify", help="Read every file again, against the lock.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Say whether the hub has moved; change nothing.")] = False,
     update: Annotated[bool, typer.Option("--update", help="Move to what the hub has now.")] = False,
+    to: Annotated[Path | None, typer.Option("--to", help="Copy weights and lock there, for a machine offline.")] = None,
+    from_: Annotated[Path | None, typer.Option("--from", help="Take them over from there.")] = None,
     max_bandwidth: Annotated[str, typer.Option(help="Bytes a second at the most, such as 20M.")] = "",
     as_json: Json = False,
 ) -> Report:
@@ -58,6 +61,9 @@ def pull(
     lock = read_lock(deployment.directory / LOCK)
     if not wanted:
         return Report({"models": []}, ("both models come with dflash-deploy; nothing is to be fetched",))
+    if to is not None or from_ is not None:
+        with hold(deployment, "pull"):
+            return _carry(deployment, wanted, lock, to, from_)
     if offline or verify:
         return _local(wanted, lock, thorough=verify)
     source = Source.of(deployment.secrets["HF_TOKEN"], deployment.values.get("HF_ENDPOINT"))
@@ -124,6 +130,29 @@ def _shown(deployment: Deployment, rows: list[dict[str, object]]) -> tuple[str, 
         lines.append(f"{row['role']:8} {row['repo']}@{str(row['commit'])[:10]}, {size:.2f} GB: {parts}")
         lines.append(f"{'':8} {row['directory']}")
     return (*lines, f"locked   {deployment.directory / LOCK}", "next     dflash-deploy up")
+
+
+def _carry(
+    deployment: Deployment, wanted: tuple[Order, ...], lock: Lock | None, to: Path | None, from_: Path | None
+) -> Report:
+    from dflash_deploy.cli.transfers import transfer_display
+    from dflash_deploy.errors import BadInput
+    from dflash_deploy.weights.carry import carry_from, carry_to
+    from dflash_deploy.weights.lockfile import write_lock
+
+    if to is not None and from_ is not None:
+        raise BadInput("--to and --from together", hint="fill a directory with --to here, empty it with --from there")
+    total = sum(model.size for model in lock.models.values()) if lock else 0
+    with transfer_display(total) as count:
+        if to is not None:
+            carry_to(wanted, lock, to, count)
+            return Report(
+                {"to": str(to)}, (f"carried  weights and lock to {to}", f"there    dflash-deploy pull --from {to}")
+            )
+        assert from_ is not None  # noqa: S101 - one of the two is given
+        taken = carry_from(wanted, from_, count)
+    write_lock(deployment.directory / LOCK, taken)
+    return Report({"from": str(from_)}, (f"taken    weights and lock from {from_}", "next     dflash-deploy up"))
 
 
 def _local(wanted: tuple[Order, ...], lock: Lock | None, *, thorough: bool) -> Report:

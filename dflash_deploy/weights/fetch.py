@@ -66,7 +66,7 @@ def missing_files(directory: Path, model: LockedModel) -> tuple[LockedFile, ...]
 
 def fetch(source: Source, model: LockedModel, directory: Path, wish: Wish) -> Fetched:
     """Bring what is missing. Raises NoRoom before the first byte where the disk is too small, and DownloadFailed."""
-    with _writing(directory), _staging(directory) as staging:
+    with writing(directory), _staging(directory) as staging:
         absent = missing_files(directory, model)
         reused = [file for file in absent if _from_cache(source, model, file, directory)]
         wanted = [file for file in absent if file not in reused]
@@ -96,7 +96,7 @@ def _places(staging: Path, file: LockedFile) -> tuple[Path, Path]:
 
 
 @contextmanager
-def _writing(directory: Path) -> Iterator[None]:
+def writing(directory: Path) -> Iterator[None]:
     """What the system says to writing becomes an error that names the directory."""
     try:
         yield
@@ -239,18 +239,25 @@ def _from_cache(source: Source, model: LockedModel, file: LockedFile, directory:
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(model.repo, file.path, revision=model.commit)
-    if not isinstance(found, str) or not is_right(Path(found), file):
+    return isinstance(found, str) and take_over(Path(found), file, directory)
+
+
+def take_over(found: Path, file: LockedFile, directory: Path) -> bool:
+    """Take a file that lies elsewhere on this machine, if it is right: by link on one disk, else as a copy."""
+    if not is_right(found, file):
         return False
     place, staged = directory / file.path, directory / STAGING / f"{file.path.replace('/', '%')}.copy"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    staged.unlink(missing_ok=True)
-    # the blob itself: a link to a link leads nowhere in a container
-    real = Path(found).resolve()
-    try:
-        os.link(real, staged)
-    except OSError:
-        shutil.copyfile(real, staged)
-    staged.replace(place)
+    with writing(directory):
+        staged.parent.mkdir(parents=True, exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        staged.unlink(missing_ok=True)
+        # the file itself: a link to a link leads nowhere in a container
+        real = found.resolve()
+        try:
+            os.link(real, staged)
+        except OSError:
+            shutil.copyfile(real, staged)
+        staged.replace(place)
     return True
 
 

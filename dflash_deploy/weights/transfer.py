@@ -20,6 +20,9 @@ from dflash_deploy.weights.hub import FORBIDDEN, MISSING, TRANSIENT, Source, pau
 from dflash_deploy.weights.lockfile import LockedFile
 from dflash_deploy.weights.spans import Progress, Span
 
+WRITE = 1 << 20
+"""Bytes that are written at once."""
+
 SAVE_EVERY = 16 * 2**20
 """Bytes after which progress is written down: what a kill costs at the most, for each connection."""
 
@@ -115,8 +118,8 @@ class Fetching:
         # httpx drops the token where a redirect leaves the hub
         with self.client.stream("GET", url, headers=headers, follow_redirects=True) as answer:
             skip = self._check(answer, span)
-            for chunk in self._body(answer, skip):
-                self._keep(span, chunk, begun)
+            for pieces in self._gathered(self._body(answer, skip)):
+                self._keep(span, pieces, begun)
                 if span.left <= 0:
                     return
         if span.left > 0:
@@ -182,6 +185,22 @@ class Fetching:
                 continue
             yield chunk[skip:]
             skip = 0
+
+    def _gathered(self, body: Iterator[bytes]) -> Iterator[bytes]:
+        """Pieces worth writing. What had come when a connection breaks is one too."""
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            for piece in body:
+                pieces.append(piece)
+                size += len(piece)
+                if size >= WRITE:
+                    yield b"".join(pieces)
+                    pieces, size = [], 0
+        except httpx.TransportError:
+            yield b"".join(pieces)
+            raise
+        yield b"".join(pieces)
 
     def _keep(self, span: Span, chunk: bytes, begun: int) -> None:
         with self.guard:

@@ -74,7 +74,8 @@ def test_force_keeps_the_key(spark: Path) -> None:
 
 def test_each_verb_explains_itself(tmp_path: Path) -> None:
     overview = dflash("--help", at=tmp_path).succeeded().out
-    for verb in ("init", "plan", "render", "up", "down", "status", "logs", "test", "profiles", "models", "doctor"):
+    verbs = ("init", "plan", "doctor", "pull", "render", "up", "down", "status", "logs", "test", "profiles", "models")
+    for verb in verbs:
         assert verb in overview
         assert "Usage" in dflash(verb, "--help", at=tmp_path).succeeded().out
 

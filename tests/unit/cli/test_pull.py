@@ -53,7 +53,7 @@ class Box:
     def __init__(self, hub: Hub, directory: Path) -> None:
         self.directory = directory / "deployment"
         self.models = directory / "models"
-        (directory / "catalog" / "families").mkdir(parents=True)
+        (directory / "catalog" / "families").mkdir(parents=True, exist_ok=True)
         (directory / "catalog" / "families" / "local.yaml").write_text(FAMILY)
         self.environment = {
             "HF_ENDPOINT": hub.endpoint,
@@ -80,7 +80,9 @@ class Box:
 
 def test_target_and_drafter_arrive_and_are_locked(hub: Hub, box: Box) -> None:
     data = box.pull("--json").succeeded().document["data"]
-    assert [(row["role"], row["fetched"]) for row in data["models"]] == [("target", 3), ("drafter", 2)]
+    # config.json comes first, to see whether they go together
+    counts = [(row["role"], row["there"] + row["fetched"]) for row in data["models"]]
+    assert counts == [("target", 3), ("drafter", 2)]
     assert box.whole()
     assert {role: model["repo"] for role, model in box.lock.items()} == {"target": "o/target", "drafter": "o/drafter"}
     # code of a repository is not run, and not fetched
@@ -200,6 +202,25 @@ def test_the_hub_clients_own_cache_is_used_where_it_is_whole(hub: Hub, box: Box)
     assert hub.sent("o/target/model.safetensors") == 0
     assert not (box.models / "target" / "model.safetensors").is_symlink()
     assert box.whole()
+
+
+def test_weights_are_carried_to_a_machine_without_a_network(hub: Hub, box: Box, tmp_path: Path) -> None:
+    stick, far = tmp_path / "stick", Box(hub, tmp_path / "far")
+    assert box.pull("--to", str(stick)).code is ExitCode.DOWNLOAD
+    box.pull().succeeded()
+    box.pull("--to", str(stick)).succeeded()
+    hub.forget()
+    far.pull("--from", str(stick)).succeeded()
+    assert hub.requests() == []
+    assert far.whole()
+    assert far.lock == box.lock
+    # bytes that changed on the way are not taken
+    third = Box(hub, tmp_path / "third")
+    with (stick / "target" / "model.safetensors").open("r+b") as file:
+        file.write(b"changed")
+    ran = third.pull("--from", str(stick))
+    assert ran.code is ExitCode.DOWNLOAD
+    assert "not what the lock says" in ran.err
 
 
 def test_up_fetches_what_is_missing(hub: Hub, box: Box) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -41,6 +42,8 @@ from tests.support.hub import (
     sha256_of,
     too_many,
 )
+
+DOCS = Path(__file__).parents[3] / "docs" / "downloads.md"
 
 Access = Literal["public", "gated", "private"]
 
@@ -116,6 +119,11 @@ FAULTS: dict[str, tuple[list[Fault], float]] = {
     "a proxy that compresses": ([Gzipped()], 2.0),
     "an error page with 200": ([Page()], 1.05),
 }
+
+
+def test_the_documented_faults_are_those_that_are_tested() -> None:
+    documented = re.findall(r"^\| ([^|]+) \| ([\d.]+) \|$", DOCS.read_text(), re.MULTILINE)
+    assert documented == [(name, f"{most}") for name, (_, most) in FAULTS.items()]
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -1,0 +1,62 @@
+"""Carrying weights and lock to a machine without a network: a directory, filled here and emptied there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from dflash_deploy.errors import FilesMissing
+from dflash_deploy.weights.fetch import missing_files, take_over, writing
+from dflash_deploy.weights.lockfile import Lock, read_lock, write_lock
+from dflash_deploy.weights.pull import Order, require_all
+
+LOCK = "dflash.lock"
+
+
+def carry_to(wanted: tuple[Order, ...], lock: Lock | None, place: Path, count: Callable[[int], None]) -> None:
+    """Copy what a deployment has, with its lock, into `place`. Raises FilesMissing where it has not all of it."""
+    require_all(wanted, lock)
+    assert lock is not None  # noqa: S101 - require_all refuses None
+    with writing(place):
+        for order in wanted:
+            model = lock.models[order.role]
+            for file in model.files:
+                count(file.size)
+                if not missing_files(place / order.role, model.only({file.path})):
+                    continue
+                target = place / order.role / file.path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                staged = target.with_name(f".{target.name}.part")
+                shutil.copyfile(order.directory / file.path, staged)
+                staged.replace(target)
+        # last: a directory with a lock is a whole one
+        write_lock(place / LOCK, lock)
+
+
+def carry_from(wanted: Iterable[Order], place: Path, count: Callable[[int], None]) -> Lock:
+    """Take over what `carry_to` left in `place`, each file held against its digest. Raises FilesMissing."""
+    lock = read_lock(place / LOCK)
+    if lock is None:
+        raise FilesMissing(
+            f"{place} has no {LOCK}: it was not filled, or not to the end",
+            hint="`dflash-deploy pull --to DIR` fills it, where there is a network",
+        )
+    for order in wanted:
+        model = lock.models.get(order.role)
+        if model is None or model.repo.lower() != order.repo.lower():
+            held = model.repo if model else "nothing"
+            raise FilesMissing(
+                f"{place} holds {held} as the {order.role}, and this deployment wants {order.repo}",
+                hint="fill it from a deployment of the same model",
+            )
+        for file in model.files:
+            if missing_files(order.directory, model.only({file.path})) and not take_over(
+                place / order.role / file.path, file, order.directory
+            ):
+                raise FilesMissing(
+                    f"{place / order.role / file.path} is missing or not what the lock says",
+                    hint="fill it again: --to DIR",
+                )
+            count(file.size)
+    return lock
