@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Annotated
 
 import typer
@@ -19,6 +21,7 @@ from dflash_deploy.cli.render import render
 from dflash_deploy.cli.status import status
 from dflash_deploy.cli.test import test
 from dflash_deploy.cli.up import up
+from dflash_deploy.errors import ExitCode
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -47,4 +50,13 @@ def _app(
 
 def main() -> None:
     """The entry point of the `dflash-deploy` command."""
-    app()
+    try:
+        app()
+    except SystemExit as ending:
+        if ending.code == ExitCode.INTERRUPTED:
+            # where Ctrl-C came while a module was being made by `exec`, as dataclasses are, CPython ends itself with
+            # the signal although the interrupt was answered for; the exit code is a promise
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(ExitCode.INTERRUPTED)
+        raise
