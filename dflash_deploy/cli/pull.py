@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from dflash_deploy.weights.lockfile import Lock
     from dflash_deploy.weights.pull import Order
 
-LOCK = "dflash.lock"
 CONFIGS = frozenset({"config.json", "hf_quant_config.json"})
 """What target and drafter say of themselves, in a few kilobytes."""
 
@@ -52,13 +51,13 @@ def pull(
     """Bring target and drafter: resumed where they broke off, verified, at commits that dflash.lock keeps."""
     from dflash_deploy.project import Deployment, hold
     from dflash_deploy.weights.hub import Source
-    from dflash_deploy.weights.lockfile import read_lock
+    from dflash_deploy.weights.lockfile import LOCK_FILE, read_lock
     from dflash_deploy.weights.pull import orders
 
     rate = _rate(max_bandwidth)
     deployment = Deployment.existing(directory)
     wanted = orders(deployment, plan_of(deployment))
-    lock = read_lock(deployment.directory / LOCK)
+    lock = read_lock(deployment.directory / LOCK_FILE)
     if not wanted:
         return Report({"models": []}, ("both models come with dflash-deploy; nothing is to be fetched",))
     if to is not None or from_ is not None:
@@ -83,16 +82,16 @@ def bring(deployment: Deployment, *, update: bool = False, rate: float = 0.0) ->
     from dflash_deploy.cli.transfers import transfer_display
     from dflash_deploy.weights.fetch import Wish, fetch
     from dflash_deploy.weights.hub import Source
-    from dflash_deploy.weights.lockfile import read_lock, write_lock
+    from dflash_deploy.weights.lockfile import LOCK_FILE, read_lock, write_lock
     from dflash_deploy.weights.pull import lock_for, orders
 
     wanted = orders(deployment, plan_of(deployment))
     source = Source.of(deployment.secrets["HF_TOKEN"], deployment.values.get("HF_ENDPOINT"))
-    lock = lock_for(wanted, read_lock(deployment.directory / LOCK), source, update=update)
+    lock = lock_for(wanted, read_lock(deployment.directory / LOCK_FILE), source, update=update)
     for order in wanted:
         fetch(source, lock.models[order.role].only(CONFIGS), order.directory, Wish())
     _refuse_mismatch(deployment)
-    write_lock(deployment.directory / LOCK, lock)
+    write_lock(deployment.directory / LOCK_FILE, lock)
     rows: list[dict[str, object]] = []
     with transfer_display(sum(model.size for model in lock.models.values())) as count:
         for order in wanted:
@@ -123,13 +122,15 @@ def _refuse_mismatch(deployment: Deployment) -> None:
 
 
 def _shown(deployment: Deployment, rows: list[dict[str, object]]) -> tuple[str, ...]:
+    from dflash_deploy.weights.lockfile import LOCK_FILE
+
     lines = []
     for row in rows:
         parts = f"{row['there']} there, {row['reused']} from the hub client's cache, {row['fetched']} fetched"
         size = int(str(row["bytes"])) / 1e9
         lines.append(f"{row['role']:8} {row['repo']}@{str(row['commit'])[:10]}, {size:.2f} GB: {parts}")
         lines.append(f"{'':8} {row['directory']}")
-    return (*lines, f"locked   {deployment.directory / LOCK}", "next     dflash-deploy up")
+    return (*lines, f"locked   {deployment.directory / LOCK_FILE}", "next     dflash-deploy up")
 
 
 def _carry(
@@ -138,7 +139,7 @@ def _carry(
     from dflash_deploy.cli.transfers import transfer_display
     from dflash_deploy.errors import BadInput
     from dflash_deploy.weights.carry import carry_from, carry_to
-    from dflash_deploy.weights.lockfile import write_lock
+    from dflash_deploy.weights.lockfile import LOCK_FILE, write_lock
 
     if to is not None and from_ is not None:
         raise BadInput("--to and --from together", hint="fill a directory with --to here, empty it with --from there")
@@ -151,7 +152,7 @@ def _carry(
             )
         assert from_ is not None  # noqa: S101 - one of the two is given
         taken = carry_from(wanted, from_, count)
-    write_lock(deployment.directory / LOCK, taken)
+    write_lock(deployment.directory / LOCK_FILE, taken)
     return Report({"from": str(from_)}, (f"taken    weights and lock from {from_}", "next     dflash-deploy up"))
 
 

@@ -9,10 +9,9 @@ from dflash_deploy.catalog.hardware import Match
 from dflash_deploy.errors import NotPossible, UnknownProfile
 from dflash_deploy.host import Gpu, HostFacts
 from dflash_deploy.plan.compatible import obstacles
+from dflash_deploy.plan.memory import GIB
 from dflash_deploy.plan.sizes import fits_at_all
 from dflash_deploy.plan.wishes import RuntimeName
-
-GIB = 2**30
 
 
 def gpu_fits(match: Match, gpu: Gpu) -> bool:

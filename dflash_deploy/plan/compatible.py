@@ -55,7 +55,7 @@ def _target_in_engine(profile: Profile, pair: ModelPair, engine: EngineRelease) 
     if pair.target.forced_fp8_kv and engine.engine == "vllm" and not _reads_forced_cache(profile, pair, engine):
         yield f"{pair.target.repo} asks for an FP8 cache, which {engine.title} does not read on {profile.title}"
     needed = pair.family.needs.get(engine.engine)
-    if needed is not None and _older(engine.version, needed):
+    if needed is not None and below(engine.version, needed):
         yield f"{pair.family.title} needs {engine.engine} {needed}; this is {engine.version}"
 
 
@@ -106,9 +106,9 @@ def _split(profile: Profile, pair: ModelPair) -> Iterator[str]:
         yield f"{attention.kv_heads} KV heads cannot be shared out among {gpus} GPUs"
 
 
-def _older(version: str, needed: str) -> bool:
-    """Whether one version is below another; llama.cpp's build numbers (`b11434`) count as such."""
+def below(version: str, least: str) -> bool:
+    """Whether one version is below another; llama.cpp's build numbers (`b11434`) count, texts that are none do not."""
     try:
-        return Version(version.removeprefix("b")) < Version(needed.removeprefix("b"))
+        return Version(version.removeprefix("b")) < Version(least.removeprefix("b"))
     except InvalidVersion:
         return False

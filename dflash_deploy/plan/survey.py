@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from dflash_deploy.catalog import Catalog, EngineRelease, ModelPair, Profile
 from dflash_deploy.errors import DeployError
 from dflash_deploy.host import HostFacts
-from dflash_deploy.plan.choose import GIB, fits
+from dflash_deploy.plan.choose import fits
 from dflash_deploy.plan.compatible import obstacles
+from dflash_deploy.plan.memory import GIB
 from dflash_deploy.plan.plan import plan_deployment
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.plan.wishes import Choice

@@ -8,10 +8,8 @@ from pathlib import Path
 
 from dflash_deploy.errors import FilesMissing
 from dflash_deploy.weights.fetch import missing_files, take_over, writing
-from dflash_deploy.weights.lockfile import Lock, read_lock, write_lock
+from dflash_deploy.weights.lockfile import LOCK_FILE, Lock, read_lock, write_lock
 from dflash_deploy.weights.pull import Order, require_all
-
-LOCK = "dflash.lock"
 
 
 def carry_to(wanted: tuple[Order, ...], lock: Lock | None, place: Path, count: Callable[[int], None]) -> None:
@@ -31,15 +29,15 @@ def carry_to(wanted: tuple[Order, ...], lock: Lock | None, place: Path, count: C
                 shutil.copyfile(order.directory / file.path, staged)
                 staged.replace(target)
         # last: a directory with a lock is a whole one
-        write_lock(place / LOCK, lock)
+        write_lock(place / LOCK_FILE, lock)
 
 
 def carry_from(wanted: Iterable[Order], place: Path, count: Callable[[int], None]) -> Lock:
     """Take over what `carry_to` left in `place`, each file held against its digest. Raises FilesMissing."""
-    lock = read_lock(place / LOCK)
+    lock = read_lock(place / LOCK_FILE)
     if lock is None:
         raise FilesMissing(
-            f"{place} has no {LOCK}: it was not filled, or not to the end",
+            f"{place} has no {LOCK_FILE}: it was not filled, or not to the end",
             hint="`dflash-deploy pull --to DIR` fills it, where there is a network",
         )
     for order in wanted:

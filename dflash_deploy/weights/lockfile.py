@@ -14,6 +14,7 @@ from dflash_deploy.project.files import PUBLIC, write_if_changed
 Role = Literal["target", "drafter"]
 ROLES: tuple[Role, ...] = get_args(Role)
 SCHEMA = 1
+LOCK_FILE = "dflash.lock"
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ import shlex
 
 from dflash_deploy.catalog.settings import all_setting_names, setting_names, template_of
 from dflash_deploy.host import HostFacts
+from dflash_deploy.plan.compatible import below
 from dflash_deploy.plan.result import Finding, Plan
-from dflash_deploy.plan.rules.kinds import Rule, below
+from dflash_deploy.plan.rules.kinds import Rule
 
 
 def argument_is_gone(plan: Plan, facts: HostFacts) -> Finding | None:

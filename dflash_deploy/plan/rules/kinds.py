@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from packaging.version import InvalidVersion, Version
-
 from dflash_deploy.catalog.releases import Backend
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.compatible import backend_on
@@ -28,14 +26,6 @@ def switched_on(plan: Plan, name: str) -> bool:
 def backend(plan: Plan, name: str) -> Backend | None:
     """What the release knows of an attention backend on this GPU; `None` where it does not have it there."""
     return backend_on(plan.profile, plan.engine, name)
-
-
-def below(version: str, least: str) -> bool:
-    """Whether one version is below another; texts that are no versions are not."""
-    try:
-        return Version(version.removeprefix("b")) < Version(least.removeprefix("b"))
-    except InvalidVersion:
-        return False
 
 
 def nested(node: Mapping[str, object] | None, *keys: str) -> object:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.choose import fits, fitting_gpus
+from dflash_deploy.plan.compatible import below
 from dflash_deploy.plan.result import Finding, Plan
-from dflash_deploy.plan.rules.kinds import Rule, below
+from dflash_deploy.plan.rules.kinds import Rule
 
 
 def hardware_differs(plan: Plan, facts: HostFacts) -> Finding | None:

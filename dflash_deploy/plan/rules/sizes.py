@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 
 from dflash_deploy.host import HostFacts
-from dflash_deploy.plan.memory import SHORT
+from dflash_deploy.plan.memory import GIB, SHORT
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.plan.rules.kinds import Rule, nested, number
 
 HANGS_UNIFIED = 65536
 PROMPT_TOKENS = 8192
-GIB = 2**30
 
 
 def draft_tokens_exceed_block(plan: Plan, facts: HostFacts) -> Finding | None:
