@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dflash_deploy.host import HostFacts
     from dflash_deploy.plan import Choice, Plan
     from dflash_deploy.project import Deployment
+    from dflash_deploy.weights.checkpoints import Ahead
 
 Profile = Annotated[str | None, typer.Option(help="Hardware profile; recognised where left out.")]
 Model = Annotated[
@@ -34,11 +35,11 @@ RUNTIMES = ("compose", "native")
 Runtime = Annotated[Literal["compose", "native"] | None, typer.Option(help="Containers, or a process of this machine.")]
 
 
-def plan_of(deployment: Deployment) -> Plan:
+def plan_of(deployment: Deployment, ahead: Ahead | None = None) -> Plan:
     """The plan of a deployment, its `.env` counting more than the catalog."""
     from dflash_deploy.plan import Choice
 
-    return make_plan(Choice(edited=deployment.values), deployment)
+    return make_plan(Choice(edited=deployment.values), deployment, ahead=ahead)
 
 
 def plan_to_stop(deployment: Deployment) -> Plan:
@@ -68,16 +69,26 @@ def refusal_of(plan: Plan) -> list[str]:
     return [f"refused  `dflash-deploy up` will not start this: {said} below"] if count else []
 
 
-def make_plan(choice: Choice, deployment: Deployment | None = None, facts: HostFacts | None = None) -> Plan:
-    """A plan for this machine (read here, where `facts` does not say it), held against weights that lie on it."""
+def make_plan(
+    choice: Choice,
+    deployment: Deployment | None = None,
+    facts: HostFacts | None = None,
+    ahead: Ahead | None = None,
+) -> Plan:
+    """A plan for this machine (read here, where `facts` does not say it), held against its weights.
+
+    `ahead` is what the hub says of weights that are still to come.
+    """
     from dflash_deploy.catalog import load_catalog
     from dflash_deploy.host import read_facts
     from dflash_deploy.plan import Checkpoints, plan_deployment
     from dflash_deploy.plan.command import in_home
     from dflash_deploy.weights import read_checkpoints
+    from dflash_deploy.weights.checkpoints import NOTHING_AHEAD
 
     facts, catalog = facts or read_facts(), load_catalog()
     plan = plan_deployment(facts, choice, catalog)
     # where the weights lie is known from the first plan; what they say may change the engine
-    found = read_checkpoints(plan.values, deployment.path if deployment else lambda path: in_home(Path(path)))
+    place = deployment.path if deployment else lambda path: in_home(Path(path))
+    found = read_checkpoints(plan.values, place, ahead or NOTHING_AHEAD)
     return plan if found == Checkpoints() else plan_deployment(facts, choice, catalog, found)

@@ -13,17 +13,17 @@ from dflash_deploy.cli.report import HERE, Directory, Json, Report, verb
 
 if TYPE_CHECKING:
     from dflash_deploy.project import Deployment
+    from dflash_deploy.weights.checkpoints import Ahead
     from dflash_deploy.weights.hub import Source
     from dflash_deploy.weights.lockfile import Lock
     from dflash_deploy.weights.pull import Order
-
-CONFIGS = frozenset({"config.json", "hf_quant_config.json"})
-"""What target and drafter say of themselves, in a few kilobytes."""
 
 ABOUT_CHECKPOINTS = frozenset(
     {
         "target-needs-loader",
         "draft-tokens-exceed-block",
+        "target-of-another-model",
+        "target-without-tokenizer",
         "drafter-of-another-target",
         "drafter-unknown-to-engine",
         "drafter-windows-not-run",
@@ -80,6 +80,7 @@ def bring(deployment: Deployment, *, update: bool = False, rate: float = 0.0) ->
     PreflightRefused for that, and DownloadFailed.
     """
     from dflash_deploy.cli.transfers import transfer_display
+    from dflash_deploy.weights.ahead import look_ahead
     from dflash_deploy.weights.fetch import Wish, fetch
     from dflash_deploy.weights.hub import Source
     from dflash_deploy.weights.lockfile import LOCK_FILE, read_lock, write_lock
@@ -88,9 +89,7 @@ def bring(deployment: Deployment, *, update: bool = False, rate: float = 0.0) ->
     wanted = orders(deployment, plan_of(deployment))
     source = Source.of(deployment.secrets["HF_TOKEN"], deployment.values.get("HF_ENDPOINT"))
     lock = lock_for(wanted, read_lock(deployment.directory / LOCK_FILE), source, update=update)
-    for order in wanted:
-        fetch(source, lock.models[order.role].only(CONFIGS), order.directory, Wish())
-    _refuse_mismatch(deployment)
+    _refuse_mismatch(deployment, look_ahead(source, wanted, lock))
     write_lock(deployment.directory / LOCK_FILE, lock)
     rows: list[dict[str, object]] = []
     with transfer_display(sum(model.size for model in lock.models.values())) as count:
@@ -112,11 +111,11 @@ def bring(deployment: Deployment, *, update: bool = False, rate: float = 0.0) ->
     return rows
 
 
-def _refuse_mismatch(deployment: Deployment) -> None:
-    """The rules about target and drafter, now that their config.json is there."""
+def _refuse_mismatch(deployment: Deployment, ahead: Ahead) -> None:
+    """The rules about target and drafter, now that it is known what they say of themselves."""
     from dflash_deploy.errors import PreflightRefused
 
-    for finding in plan_of(deployment).errors:
+    for finding in plan_of(deployment, ahead).errors:
         if finding.id in ABOUT_CHECKPOINTS:
             raise PreflightRefused(finding.message, hint=finding.fix)
 

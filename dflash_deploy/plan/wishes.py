@@ -37,7 +37,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """What is known of weights that lie on this machine: their config.json, or a GGUF's header. `None`: not there."""
+    """What is known of weights: their config.json, or a GGUF's header. `None`: nothing.
+
+    `tokenizer` and `template` say whether the target brings a tokenizer and a chat template.
+    """
 
     target: Mapping[str, object] | None = None
     drafter: Mapping[str, object] | None = None
+    tokenizer: bool | None = None
+    template: bool | None = None

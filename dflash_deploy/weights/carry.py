@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from dflash_deploy.errors import FilesMissing
-from dflash_deploy.weights.fetch import missing_files, take_over, writing
+from dflash_deploy.weights.fetch import missing_files, take_over
 from dflash_deploy.weights.lockfile import LOCK_FILE, Lock, read_lock, write_lock
 from dflash_deploy.weights.pull import Order, require_all
+from dflash_deploy.weights.staging import writing
 
 
 def carry_to(wanted: tuple[Order, ...], lock: Lock | None, place: Path, count: Callable[[int], None]) -> None:

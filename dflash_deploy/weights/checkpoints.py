@@ -1,44 +1,94 @@
-"""What the weights on this machine say of themselves, for the rules that a plan is held against."""
+"""What weights say of themselves, for the rules that a plan is held against."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dflash_deploy.plan import Checkpoints
 from dflash_deploy.plan.command import drafter_host_path
-from dflash_deploy.weights.gguf import NotGguf, read_header
+from dflash_deploy.weights.gguf import Header, NotGguf, read_header
+from dflash_deploy.weights.lockfile import Role
+
+TOKENIZERS = frozenset({"tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", "tiktoken.model"})
+TEMPLATES = frozenset({"chat_template.jinja", "chat_template.json"})
 
 
-def read_checkpoints(values: Mapping[str, str], resolve: Callable[[str], Path]) -> Checkpoints:
+@dataclass(frozen=True)
+class Ahead:
+    """What the hub says of weights that are still to be fetched: headers of GGUFs, and the names of all files."""
+
+    headers: Mapping[Role, Header] = field(default_factory=dict)
+    names: Mapping[Role, frozenset[str]] = field(default_factory=dict)
+
+
+NOTHING_AHEAD = Ahead()
+
+
+def read_checkpoints(
+    values: Mapping[str, str], resolve: Callable[[str], Path], ahead: Ahead = NOTHING_AHEAD
+) -> Checkpoints:
     """Read config.json, or the header of a GGUF, of target and drafter. What is not there or damaged is `None`.
 
     `values` are settings; `resolve` turns a path of `.env` into one of this machine.
     """
-    target, drafter = values.get("MODEL_HOST_PATH", ""), drafter_host_path(values)
-    return Checkpoints(
-        target=_read(resolve(target), values.get("MODEL_FILE", "")) if target else None,
-        drafter=_read(resolve(drafter), values.get("DRAFTER_FILE", "")) if drafter else None,
+    place, file = values.get("MODEL_HOST_PATH", ""), values.get("MODEL_FILE", "")
+    directory = resolve(place) if place else None
+    target = ahead.headers.get("target") or _read(directory, file)
+    drafter_place = drafter_host_path(values)
+    drafter = ahead.headers.get("drafter") or _read(
+        resolve(drafter_place) if drafter_place else None, values.get("DRAFTER_FILE", "")
     )
+    if target is None or directory is None:
+        return Checkpoints(target, drafter)
+    if file:
+        return Checkpoints(target, drafter, "tokenizer.ggml.model" in target, "tokenizer.chat_template" in target)
+    names = _names(directory) | ahead.names.get("target", frozenset())
+    return Checkpoints(target, drafter, bool(names & TOKENIZERS), _has_template(directory, names))
 
 
-def _read(directory: Path, file: str) -> Mapping[str, object] | None:
+def _names(directory: Path) -> frozenset[str]:
     try:
-        if file:
+        return frozenset(entry.name for entry in directory.iterdir())
+    except OSError:
+        return frozenset()
+
+
+def _has_template(directory: Path, names: frozenset[str]) -> bool | None:
+    """Beside the weights, or within tokenizer_config.json; `None` where that is not here yet."""
+    if names & TEMPLATES:
+        return True
+    if "tokenizer_config.json" not in names:
+        return False
+    config = _json(directory / "tokenizer_config.json")
+    return None if config is None else bool(config.get("chat_template"))
+
+
+def _read(directory: Path | None, file: str) -> Mapping[str, object] | None:
+    if directory is None:
+        return None
+    if file:
+        try:
             return dict(read_header(directory / file))
-        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, NotGguf):
-        return None
-    if not isinstance(config, dict):
-        return None
-    return config | _modelopt(directory) if "quantization_config" not in config else config
+        except (OSError, NotGguf):
+            return None
+    config = _json(directory / "config.json")
+    if config is None or "quantization_config" in config:
+        return config
+    return {**config, **_modelopt(directory)}
 
 
 def _modelopt(directory: Path) -> dict[str, object]:
     """ModelOpt writes its quantisation into a file of its own, hf_quant_config.json."""
-    try:
-        stated = json.loads((directory / "hf_quant_config.json").read_text(encoding="utf-8"))["quantization"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
+    stated = (_json(directory / "hf_quant_config.json") or {}).get("quantization")
     return {"quantization_config": {"quant_method": "modelopt", **stated}} if isinstance(stated, dict) else {}
+
+
+def _json(path: Path) -> Mapping[str, object] | None:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return document if isinstance(document, dict) else None

@@ -7,36 +7,23 @@ be, whatever ended the run. `.pull/` also holds the lock that keeps two runs apa
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import json
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
-
-from dflash_deploy.errors import DirectoryBusy, DownloadFailed, NoRoom
-from dflash_deploy.host.disk import disk_room
+from dflash_deploy.errors import DownloadFailed
 from dflash_deploy.project.files import PUBLIC, write_atomically
 from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import LockedFile, LockedModel
 from dflash_deploy.weights.spans import Progress, open_progress
-from dflash_deploy.weights.transfer import PATIENCE, Fetching, Throttle
+from dflash_deploy.weights.staging import STAGING, WORKERS, check_room, new_client, places, staging_of, writing
+from dflash_deploy.weights.transfer import Fetching, Throttle
 from dflash_deploy.weights.verify import is_right
-
-WORKERS = 8
-STAGING = ".pull"
-LOCK = "lock"
-SPARE = 256 * 2**20
-"""Bytes that stay free for everybody else."""
-
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(frozen=True)
@@ -66,13 +53,13 @@ def missing_files(directory: Path, model: LockedModel) -> tuple[LockedFile, ...]
 
 def fetch(source: Source, model: LockedModel, directory: Path, wish: Wish) -> Fetched:
     """Bring what is missing. Raises NoRoom before the first byte where the disk is too small, and DownloadFailed."""
-    with writing(directory), _staging(directory) as staging:
+    with writing(directory), staging_of(directory) as staging:
         absent = missing_files(directory, model)
         reused = [file for file in absent if _from_cache(source, model, file, directory)]
         wanted = [file for file in absent if file not in reused]
-        progress = {file.path: open_progress(*_places(staging, file), file) for file in wanted}
+        progress = {file.path: open_progress(*places(staging, file), file) for file in wanted}
         left = sum(file.size - progress[file.path].done for file in wanted)
-        _check_room(directory, left, model)
+        check_room(directory, left, model)
         wish.count(sum(file.size for file in model.files if file not in wanted))
         wish.count(sum(one.done for one in progress.values()))
         if wanted:
@@ -85,57 +72,8 @@ def fetch(source: Source, model: LockedModel, directory: Path, wish: Wish) -> Fe
 def _tidy(staging: Path, model: LockedModel) -> None:
     """Take away what is no longer on its way. What belongs to other files stays: an earlier run is gone on with."""
     for file in model.files:
-        for place in _places(staging, file):
+        for place in places(staging, file):
             place.unlink(missing_ok=True)
-
-
-def _places(staging: Path, file: LockedFile) -> tuple[Path, Path]:
-    """Where a file's progress is written down, and where its bytes grow."""
-    name = file.path.replace("/", "%")
-    return staging / f"{name}.json", staging / f"{name}.part"
-
-
-@contextmanager
-def writing(directory: Path) -> Iterator[None]:
-    """What the system says to writing becomes an error that names the directory."""
-    try:
-        yield
-    except OSError as problem:
-        if problem.errno in _FULL:
-            raise NoRoom(f"the disk of {directory} is full", hint="make room; `dflash-deploy pull` goes on") from None
-        if problem.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
-            raise NoRoom(
-                f"{directory} cannot be written: {problem.strerror}",
-                hint="choose another directory (--models-dir at init, MODEL_HOST_PATH), or become its owner",
-            ) from None
-        raise
-
-
-@contextmanager
-def _staging(directory: Path) -> Iterator[Path]:
-    """The directory of what is on its way, held against a second run. Raises DirectoryBusy."""
-    staging = directory / STAGING
-    staging.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(staging / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield staging
-    except BlockingIOError:
-        raise DirectoryBusy(
-            f"another command fetches into {directory}", hint="wait for it: it fetches the same"
-        ) from None
-    finally:
-        os.close(descriptor)
-
-
-def _check_room(directory: Path, left: int, model: LockedModel) -> None:
-    room = disk_room(directory)
-    free = room.free if room is not None else 0
-    if left and room is not None and left + SPARE > free:
-        raise NoRoom(
-            f"{model.repo} needs {left / 2**30:.1f} GiB more in {directory}, and {free / 2**30:.1f} GiB are free",
-            hint="make room, or choose a directory on another disk (--models-dir at init, MODEL_HOST_PATH)",
-        )
 
 
 def _fetch_all(
@@ -148,12 +86,10 @@ def _fetch_all(
     wish: Wish,
 ) -> None:
     throttle = Throttle(wish.max_bandwidth)
-    limits = httpx.Limits(max_connections=2 * WORKERS, max_keepalive_connections=2 * WORKERS)
-    timeout = httpx.Timeout(PATIENCE, connect=15.0)
-    with httpx.Client(timeout=timeout, limits=limits) as client, ThreadPoolExecutor(WORKERS) as pool:
+    with new_client() as client, ThreadPoolExecutor(WORKERS) as pool:
         jobs: list[Future[None]] = []
         for file in sorted(wanted, key=lambda file: -file.size):
-            part = _places(staging, file)[1]
+            part = places(staging, file)[1]
             descriptor = os.open(part, os.O_RDWR | os.O_CREAT, 0o644)
             fetching = Fetching(
                 source,

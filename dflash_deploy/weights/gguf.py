@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,38 +16,79 @@ MOST_TEXT = 1 << 20
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _TEXT, _ARRAY = 8, 9
 
+TOKENS = "tokenizer.ggml.tokens"
+TOKENS_LENGTH, TOKENS_DIGEST = f"{TOKENS}.length", f"{TOKENS}.sha256"
+"""Stand for the vocabulary, which is left out: how many tokens it has, and the sha256 of their texts."""
+
+FILE_TYPES = {
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
+    13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 25: "IQ4_NL", 30: "IQ4_XS",
+    32: "BF16", 38: "MXFP4_MOE", 39: "NVFP4",
+}  # fmt: skip
+"""Names of `general.file_type`, the form of most tensors (llama.cpp b11434, include/llama.h, enum llama_ftype)."""
+
 Value = str | int | float | bool
+Header = Mapping[str, Value | tuple[Value, ...]]
 
 
 class NotGguf(ValueError):
     """Raised when a file is no GGUF, or its header is damaged."""
 
 
-def read_header(path: Path) -> Mapping[str, Value | tuple[Value, ...]]:
-    """The keys of the header and their values; arrays of texts, such as the vocabulary, are left out.
+class HeaderEnds(NotGguf):
+    """Raised when the bytes end within the header: more of them may make it whole."""
+
+
+def read_header(path: Path) -> Header:
+    """The keys of the header and their values; arrays of texts are left out, the vocabulary is described.
 
     Raises NotGguf, and OSError where the file cannot be read.
     """
     with path.open("rb") as file:
-        if file.read(4) != MAGIC:
-            raise NotGguf(f"{path.name} does not start with GGUF")
-        try:
-            return _keys(file)
-        except (struct.error, UnicodeDecodeError, KeyError) as problem:
-            raise NotGguf(f"the header of {path.name} is damaged: {problem}") from None
+        return parse_header(file, path.name)
 
 
-def _keys(file: BinaryIO) -> Mapping[str, Value | tuple[Value, ...]]:
+def parse_header(file: BinaryIO, name: str) -> Header:
+    """The same from a stream, which is read from its beginning. Raises HeaderEnds and NotGguf."""
+    magic = file.read(4)
+    if magic != MAGIC:
+        ends = len(magic) < len(MAGIC) and MAGIC.startswith(magic)
+        raise (HeaderEnds if ends else NotGguf)(f"{name} does not start with GGUF")
+    try:
+        return _keys(file)
+    except (UnicodeDecodeError, KeyError) as problem:
+        raise NotGguf(f"the header of {name} is damaged: {problem}") from None
+    except struct.error:
+        raise HeaderEnds(f"{name} ends within its header") from None
+
+
+def _keys(file: BinaryIO) -> Header:
     version, _tensors, count = struct.unpack("<IQQ", file.read(20))
     if version not in {2, 3} or count > MOST_KEYS:
         raise NotGguf(f"GGUF version {version} with {count} keys is none that this reads")
     found: dict[str, Value | tuple[Value, ...]] = {}
     for _ in range(count):
         name = _text(file)
-        value = _value(file, _number(file, "<I"))
+        kind = _number(file, "<I")
+        if name == TOKENS and kind == _ARRAY:
+            found[TOKENS_LENGTH], found[TOKENS_DIGEST] = _vocabulary(file)
+            continue
+        value = _value(file, kind)
         if value is not None:
             found[name] = value
     return found
+
+
+def _vocabulary(file: BinaryIO) -> tuple[int, str]:
+    """How many tokens there are, and what they are known by."""
+    item, length = struct.unpack("<IQ", file.read(12))
+    if item != _TEXT:
+        raise NotGguf(f"{TOKENS} is no list of texts")
+    digest = hashlib.sha256()
+    for _ in range(length):
+        token = _raw(file)
+        digest.update(len(token).to_bytes(4, "little") + token)
+    return length, digest.hexdigest()
 
 
 def _value(file: BinaryIO, kind: int) -> Value | tuple[Value, ...] | None:
@@ -68,11 +110,15 @@ def _value(file: BinaryIO, kind: int) -> Value | tuple[Value, ...] | None:
 
 
 def _text(file: BinaryIO) -> str:
+    return _raw(file).decode("utf-8")
+
+
+def _raw(file: BinaryIO) -> bytes:
     length = _length(file)
     raw = file.read(length)
     if len(raw) < length:
-        raise NotGguf("the header ends in the middle of a text")
-    return raw.decode("utf-8")
+        raise HeaderEnds("the header ends in the middle of a text")
+    return raw
 
 
 def _length(file: BinaryIO) -> int:

@@ -83,13 +83,14 @@ class Fetching:
     guard: threading.Lock = field(default_factory=threading.Lock)
     resets: int = 0
 
-    def run(self, span: Span) -> None:
-        """Fetch a span to its end. Raises DownloadFailed, or the hub's refusal, where that cannot be done."""
+    def run(self, span: Span, until: int | None = None) -> None:
+        """Fetch a span to its end, or to the byte `until`. Raises DownloadFailed, or the hub's refusal."""
+        end = span.end if until is None else min(span.end, until)
         fruitless = 0
-        while span.left > 0:
+        while span.done < end:
             before = span.done
             try:
-                self._attempt(span)
+                self._attempt(span, end)
             except (TryAgain, httpx.TransportError) as problem:
                 fruitless = 0 if span.done > before else fruitless + 1
                 if fruitless >= FRUITLESS:
@@ -106,9 +107,9 @@ class Fetching:
         if self.stopped.wait(seconds):
             raise Interrupted
 
-    def _attempt(self, span: Span) -> None:
+    def _attempt(self, span: Span, end: int) -> None:
         begun = self.resets
-        headers = {"Range": f"bytes={span.done}-{span.end - 1}", "Accept-Encoding": "identity"}
+        headers = {"Range": f"bytes={span.done}-{end - 1}", "Accept-Encoding": "identity"}
         token = self.source.token.reveal()
         if token:
             headers["Authorization"] = f"Bearer {token}"
@@ -120,9 +121,9 @@ class Fetching:
             skip = self._check(answer, span)
             for pieces in self._gathered(self._body(answer, skip)):
                 self._keep(span, pieces, begun)
-                if span.left <= 0:
+                if span.done >= end:
                     return
-        if span.left > 0:
+        if span.done < end:
             raise TryAgain("the connection ended early")
 
     def _check(self, answer: httpx.Response, span: Span) -> int:

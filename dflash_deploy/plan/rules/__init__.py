@@ -10,13 +10,14 @@ from collections.abc import Iterator
 
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.result import Finding, Plan
-from dflash_deploy.plan.rules import arguments, drafter, endpoint, machine, numerics, parallel, sizes
+from dflash_deploy.plan.rules import arguments, drafter, endpoint, machine, numerics, parallel, sizes, weights
 from dflash_deploy.plan.rules.kinds import Rule
 
 RULES: tuple[Rule, ...] = (
     *machine.RULES,
     *sizes.RULES,
     *numerics.RULES,
+    *weights.RULES,
     *drafter.RULES,
     *parallel.RULES,
     *arguments.RULES,

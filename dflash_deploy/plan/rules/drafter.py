@@ -1,88 +1,26 @@
-"""Rules about the drafter: does it belong to this target, and will it be accepted?"""
+"""Rules about the drafter: does the engine run it, and will it be accepted?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-
 from dflash_deploy.host import HostFacts
-from dflash_deploy.plan.command import is_directory
 from dflash_deploy.plan.result import Finding, Plan
-from dflash_deploy.plan.rules.kinds import Rule, nested, switched_on
-
-
-def drafter_named_twice(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Two directories for one drafter: the second is used, and the first is what was probably meant."""
-    drafter, path = plan.values["DFLASH_DRAFTER"], plan.values.get("DRAFTER_HOST_PATH", "")
-    bundled = plan.pair.drafter.bundled is not None
-    same = drafter == path if is_directory(drafter) else bundled or _named_after(path, drafter)
-    if not plan.drafting or same:
-        return None
-    return Finding(
-        "drafter-named-twice",
-        "error",
-        f"DFLASH_DRAFTER={drafter}, but DRAFTER_HOST_PATH={path} says that its weights lie elsewhere",
-        "empty DRAFTER_HOST_PATH, or write the same directory into both",
-        why="the second is what is used",
-    )
-
-
-def _named_after(path: str, repo: str) -> bool:
-    """Whether a directory has a repository's name, with or without a revision behind it."""
-    return Path(path).name.startswith(repo.rsplit("/", 1)[-1])
-
-
-def drafter_of_another_target(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Both config.json, held against each other."""
-    if not plan.drafting:
-        return None
-    for problem in _contradictions(plan):
-        return Finding(
-            "drafter-of-another-target",
-            "error",
-            problem,
-            f"use the drafter that belongs to this target: {plan.pair.drafter.repo or plan.pair.drafter.bundled}",
-            "vLLM qwen3_dflash.py: expects N concatenated aux hidden features",
-            why="the engine ends while loading, or drafts what the target never accepts",
-        )
-    return None
-
-
-def _contradictions(plan: Plan) -> Iterator[str]:
-    target, drafter = plan.checkpoints.target, plan.checkpoints.drafter
-    if target is None or drafter is None:
-        return
-    theirs = nested(drafter, "target_hidden_size") or nested(drafter, "hidden_size")
-    ours = nested(target, "hidden_size")
-    if isinstance(theirs, int) and isinstance(ours, int) and theirs != ours:
-        yield f"the drafter was made for a hidden size of {theirs}, the target has {ours}"
-    layers, ids = nested(target, "num_hidden_layers"), nested(drafter, "dflash_config", "target_layer_ids")
-    if isinstance(layers, int) and isinstance(ids, Sequence) and ids and max(ids) >= layers:
-        yield f"the drafter reads layer {max(ids)} of a target that has {layers}"
-    words, known = nested(drafter, "vocab_size"), nested(target, "vocab_size")
-    # vLLM takes a vocabulary that is padded (vllm-project/vllm#46435)
-    if isinstance(words, int) and isinstance(known, int) and abs(words - known) > 1024:
-        yield f"the drafter has a vocabulary of {words}, the target of {known}"
+from dflash_deploy.plan.rules.kinds import Rule, switched_on
+from dflash_deploy.plan.stated import nested, stated
 
 
 def drafter_unknown_to_engine(plan: Plan, facts: HostFacts) -> Finding | None:
     """The architecture that the drafter on disk states."""
-    drafter = plan.checkpoints.drafter
-    stated = nested(drafter, "general.architecture") or _first(nested(drafter, "architectures"))
-    if not plan.drafting or not isinstance(stated, str) or stated in plan.engine.drafters:
+    seen = stated(plan.checkpoints.drafter).architecture
+    if not plan.drafting or seen is None or seen in plan.engine.drafters:
         return None
     return Finding(
         "drafter-unknown-to-engine",
         "error",
-        f"the drafter's architecture is {stated}; {plan.engine.title} knows {', '.join(plan.engine.drafters)}",
+        f"the drafter's architecture is {seen}; {plan.engine.title} knows {', '.join(plan.engine.drafters)}",
         "empty DFLASH_ENGINE to let the drafter decide, or choose another drafter",
         "ggml-org/llama.cpp#25116; vllm-project/vllm#52816",
         why="the engine ends with `unknown model architecture` or `architectures are not supported`",
     )
-
-
-def _first(value: object) -> object:
-    return value[0] if isinstance(value, list) and value else None
 
 
 def drafter_windows_not_run(plan: Plan, facts: HostFacts) -> Finding | None:
@@ -106,10 +44,10 @@ def drafter_windows_not_run(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def drafter_quantised(plan: Plan, facts: HostFacts) -> Finding | None:
     """Quantised drafters are for llama.cpp."""
-    stated = nested(plan.checkpoints.drafter, "quantization_config") is not None
+    quantised = nested(plan.checkpoints.drafter, "quantization_config") is not None
     if not plan.drafting or plan.engine.engine not in {"vllm", "sglang"}:
         return None
-    if not stated and not plan.pair.drafter.quantised:
+    if not quantised and not plan.pair.drafter.quantised:
         return None
     return Finding(
         "drafter-quantised",
@@ -157,19 +95,6 @@ def thinking_differs(plan: Plan, facts: HostFacts) -> Finding | None:
         f"set ENABLE_THINKING={'on' if family.drafter_thinking else 'off'}, or measure what it costs",
         "z-lab/dflash#60; z-lab drafter cards",
         why="drafts are made for another kind of text, and acceptance collapses",
-    )
-
-
-def weights_of_another_model(plan: Plan, facts: HostFacts) -> Finding | None:
-    """DFLASH_PAIR changed by hand, and the weights left as they were."""
-    if not plan.weights_of or plan.pair.name in plan.weights_of:
-        return None
-    return Finding(
-        "weights-of-another-model",
-        "error",
-        f"DFLASH_PAIR={plan.pair.name}, but MODEL_HOST_PATH is named after {plan.weights_of[0]}",
-        f"write DFLASH_PAIR={plan.weights_of[0]}, or `dflash-deploy init --force --model {plan.pair.name}`",
-        why="memory, parsers and rules are those of one model, and what is served is another",
     )
 
 
@@ -224,10 +149,7 @@ def parser_differs(plan: Plan, facts: HostFacts) -> Finding | None:
 
 
 RULES: tuple[Rule, ...] = (
-    weights_of_another_model,
     slots_without_drafts,
-    drafter_named_twice,
-    drafter_of_another_target,
     drafter_unknown_to_engine,
     drafter_windows_not_run,
     drafter_quantised,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from dflash_deploy.catalog.releases import Backend
 from dflash_deploy.host import HostFacts
@@ -26,14 +26,3 @@ def switched_on(plan: Plan, name: str) -> bool:
 def backend(plan: Plan, name: str) -> Backend | None:
     """What the release knows of an attention backend on this GPU; `None` where it does not have it there."""
     return backend_on(plan.profile, plan.engine, name)
-
-
-def nested(node: Mapping[str, object] | None, *keys: str) -> object:
-    """A value of a config.json, looked for at its top and in its text_config; `None` where there is none."""
-    for place in (node, (node or {}).get("text_config")):
-        found: object = place
-        for key in keys:
-            found = found.get(key) if isinstance(found, Mapping) else None
-        if found is not None:
-            return found
-    return None

@@ -6,7 +6,8 @@ from dflash_deploy.catalog.releases import Backend
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.compatible import reads_fp8
 from dflash_deploy.plan.result import Finding, Plan
-from dflash_deploy.plan.rules.kinds import Rule, backend, nested, switched_on
+from dflash_deploy.plan.rules.kinds import Rule, backend, switched_on
+from dflash_deploy.plan.stated import nested
 
 _QUANTIZATION_FLAGS = {
     "bf16": set[str](),

@@ -7,7 +7,8 @@ import math
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.memory import GIB, SHORT
 from dflash_deploy.plan.result import Finding, Plan
-from dflash_deploy.plan.rules.kinds import Rule, nested, number
+from dflash_deploy.plan.rules.kinds import Rule, number
+from dflash_deploy.plan.stated import stated
 
 HANGS_UNIFIED = 65536
 PROMPT_TOKENS = 8192
@@ -30,11 +31,8 @@ def draft_tokens_exceed_block(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def _block_size(plan: Plan) -> int:
     """The block of the drafter on disk where there is one, else of the catalog's."""
-    drafter = plan.checkpoints.drafter
-    for stated in (nested(drafter, "dflash_config", "block_size"), nested(drafter, "block_size")):
-        if isinstance(stated, int) and stated > 1:
-            return stated
-    return plan.pair.drafter.block_size
+    block = stated(plan.checkpoints.drafter).block_size
+    return block if block is not None and block > 1 else plan.pair.drafter.block_size
 
 
 def budget_too_small(plan: Plan, facts: HostFacts) -> Finding | None:

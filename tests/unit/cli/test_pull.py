@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import ExitCode
+from tests.support import gguf
 from tests.support.cli import Ran, dflash, edit_env
-from tests.support.hub import Drip, Generated, Hub
+from tests.support.hub import Drip, Generated, Held, Hub, read
 
 CONFIG = json.dumps({"architectures": ["Qwen3ForCausalLM"], "hidden_size": 64, "num_hidden_layers": 4})
 DRAFTS = json.dumps({"architectures": ["DFlashDraftModel"], "hidden_size": 64, "block_size": 8})
@@ -31,6 +32,8 @@ targets:
 """
 TARGET = Generated(5_000_000, seed=1)
 DRAFTER = Generated(1_000_000, seed=2)
+LOCAL = ("--profile", "cpu", "--model", "local", "--runtime", "native")
+NOBODY = 65534
 LISTEN = 20.0
 
 
@@ -50,20 +53,22 @@ def box(hub: Hub, tmp_path: Path) -> "Box":
 class Box:
     """A deployment whose models lie on the hub."""
 
-    def __init__(self, hub: Hub, directory: Path) -> None:
+    def __init__(
+        self, hub: Hub, directory: Path, *, family: str = FAMILY, options: tuple[str, ...] | None = None
+    ) -> None:
         self.directory = directory / "deployment"
         self.models = directory / "models"
         (directory / "catalog" / "families").mkdir(parents=True, exist_ok=True)
-        (directory / "catalog" / "families" / "local.yaml").write_text(FAMILY)
+        (directory / "catalog" / "families" / "local.yaml").write_text(family)
         self.environment = {
             "HF_ENDPOINT": hub.endpoint,
             "HF_HOME": str(directory / "hf"),
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "DFLASH_CATALOG": str(directory / "catalog"),
         }
-        options = ("--profile", "cpu", "--model", "local", "--runtime", "native", "--models-dir", str(self.models))
+        chosen = (*LOCAL, "--models-dir", str(self.models)) if options is None else options
         self.directory.mkdir()
-        dflash("init", *options, at=self.directory, environment=self.environment).succeeded()
+        dflash("init", *chosen, at=self.directory, environment=self.environment).succeeded()
 
     def pull(self, *options: str) -> Ran:
         return dflash("pull", *options, at=self.directory, environment=self.environment)
@@ -169,9 +174,10 @@ def wait_for(condition: object, process: subprocess.Popen[bytes]) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_pull_that_was_ended_goes_on(hub: Hub, box: Box, how: signal.Signals) -> None:
-    hub.faults("o/target/model.safetensors", Drip(2_000_000), forever=True)
+    # ten seconds are left when it is ended: a busy machine must not be done before
+    hub.faults("o/target/model.safetensors", Drip(400_000), forever=True)
     running = start(box)
-    wait_for(lambda: hub.sent("o/target/model.safetensors") > 2_000_000, running)
+    wait_for(lambda: hub.sent("o/target/model.safetensors") > 1_000_000, running)
     running.send_signal(how)
     running.wait(LISTEN)
     assert not (box.models / "target" / "model.safetensors").exists()
@@ -191,6 +197,68 @@ def test_a_drafter_of_another_target_is_refused_before_its_weights_are_fetched(h
     assert ran.code is ExitCode.PREFLIGHT
     assert "hidden size of 128" in ran.err
     assert hub.sent("*/model.safetensors") == 0
+
+
+GGUFS = """
+name: local-gguf
+title: A model of the tests, for llama.cpp
+source: tests
+shape: {layers: 4, hidden_size: 64, vocabulary: 1000, context: 4096, parameters: 5000000,
+        full_attention: {layers: 4, heads: 4, kv_heads: 2, head_dim: 16}}
+drafter: {repo: o/drafter-gguf, file: d.gguf, bytes: 1000000, source: tests, block_size: 8, layers: 1, hidden_size: 64,
+          kv_heads: 2, head_dim: 16, architecture: dflash}
+targets:
+  - {name: local-gguf, title: A model of the tests, repo: o/target-gguf, file: t.gguf, bytes: 5000000, source: tests,
+     quantisation: gguf, served_name: local}
+"""
+
+
+@pytest.mark.parametrize(
+    ("drafter", "said"),
+    [
+        (gguf.model("dflash", ["a", "b"], embedding_length=128, block_size=8), "hidden size of 128"),
+        (gguf.model("dflash", ["a", "b"], embedding_length=64, target_layers=[2, 9]), "reads layer 8"),
+        (gguf.model("dflash", ["a", "c"], embedding_length=64), "tokens of the drafter's vocabulary"),
+        (gguf.model("dflash", ["a", "b"], embedding_length=64, block_size=4), "drafter's block of 4 holds 3"),
+        (gguf.model("eagle3", ["a", "b"], embedding_length=64), "architecture is eagle3"),
+    ],
+)
+def test_a_gguf_drafter_of_another_target_is_refused_before_it_is_fetched(
+    hub: Hub, tmp_path: Path, drafter: bytes, said: str
+) -> None:
+    tensors = read(Generated(20_000_000, seed=4))
+    target = gguf.model("qwen35", ["a", "b"], embedding_length=64, block_count=4)
+    hub.add("o/target-gguf", {"t.gguf": Held(target + tensors)})
+    hub.add("o/drafter-gguf", {"d.gguf": Held(drafter + tensors)})
+    box = Box(hub, tmp_path, family=GGUFS, options=("--profile", "rtx-3090", "--model", "local-gguf"))
+    edit_env(box.directory, DFLASH_NUM_SPEC_TOKENS="7")
+    ran = box.pull()
+    assert ran.code is ExitCode.PREFLIGHT
+    assert said in ran.err
+    # of 40 MB, two looks of one
+    assert hub.sent() < 2_200_000
+
+
+def test_a_directory_of_somebody_else_is_named(hub: Hub, tmp_path: Path) -> None:
+    """Nothing is written, and the next step is said. Root gives up what lets it write everywhere."""
+    theirs, give_up = Path("/usr/local/share"), []
+    if os.geteuid() == 0:
+        theirs = tmp_path / "theirs"
+        theirs.mkdir()
+        os.chown(theirs, NOBODY, NOBODY)
+        give_up = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+    box = Box(hub, tmp_path, options=(*LOCAL, "--models-dir", str(theirs)))
+    ran = subprocess.run(
+        [*give_up, sys.executable, "-m", "dflash_deploy", "pull", "--dir", str(box.directory)],
+        env=os.environ | box.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == ExitCode.DOWNLOAD, ran.stderr
+    assert f"{theirs}/target cannot be written: Permission denied" in ran.stderr
+    assert "become its owner" in ran.stderr
+    assert not (theirs / "target").exists()
 
 
 def test_the_hub_clients_own_cache_is_used_where_it_is_whole(hub: Hub, box: Box) -> None:

@@ -23,6 +23,8 @@ class Case:
     edited: Mapping[str, str] = field(default_factory=dict)
     target: Mapping[str, object] | None = None
     drafter: Mapping[str, object] | None = None
+    tokenizer: bool | None = None
+    template: bool | None = None
     choice: Mapping[str, Any] = field(default_factory=dict)
     facts: HostFacts | None = None
 
@@ -35,7 +37,7 @@ def findings(case: Case, *, broken: bool = True) -> dict[str, Finding]:
     choice = Choice(profile=case.profile, **{**master, **kept})
     if broken:
         choice = replace(choice, edited=case.edited)
-    checkpoints = Checkpoints(case.target, case.drafter) if broken else Checkpoints()
+    checkpoints = Checkpoints(case.target, case.drafter, case.tokenizer, case.template) if broken else Checkpoints()
     made = plan_deployment(facts, choice, load_catalog(), checkpoints)
     return {finding.id: finding for finding in made.findings}
 
@@ -43,6 +45,13 @@ def findings(case: Case, *, broken: bool = True) -> dict[str, Finding]:
 FP8 = {"model": "qwen3.5-27b-fp8"}
 NVFP4 = {"model": "qwen3.6-27b-nvfp4"}
 MODELOPT = {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4_AWQ"}}
+GGUF = {
+    "general.architecture": "qwen35",
+    "qwen35.embedding_length": 5120,
+    "qwen35.block_count": 64,
+    "tokenizer.ggml.tokens.length": 248320,
+    "tokenizer.ggml.tokens.sha256": "a",
+}
 CASES = [
     Case("hardware-differs", "warning", "h100", facts=SPARK),
     Case("gpu-has-another-name", "note", "h100", facts=machine(replace(H100, name="NVIDIA Generic"))),
@@ -94,6 +103,26 @@ CASES = [
     Case("drafter-of-another-target", "error", "h100", target={"text_config": {"num_hidden_layers": 48}},
          drafter={"dflash_config": {"target_layer_ids": [1, 61]}}),
     Case("drafter-of-another-target", "error", "h100", target={"vocab_size": 248320}, drafter={"vocab_size": 151936}),
+    Case("drafter-of-another-target", "error", "rtx-3090", target=GGUF, drafter={
+        "general.architecture": "dflash-draft", "dflash-draft.embedding_length": 4096}),
+    Case("drafter-of-another-target", "error", "rtx-3090", target=GGUF, drafter={
+        "general.architecture": "dflash-draft", "dflash-draft.dflash.target_layer_ids": (1, 64)}),
+    # llama.cpp counts the embedding's output as a layer
+    Case("drafter-of-another-target", "error", "rtx-3090", target=GGUF, drafter={
+        "general.architecture": "dflash", "dflash.target_layers": (2, 65)}),
+    Case("drafter-of-another-target", "error", "rtx-3090", target=GGUF, drafter={
+        "general.architecture": "dflash", "tokenizer.ggml.tokens.length": 248320, "tokenizer.ggml.tokens.sha256": "b"}),
+    Case("target-of-another-model", "error", "h100", target={"text_config": {"hidden_size": 4096}}),
+    Case("target-of-another-model", "error", "rtx-3090", target={
+        "general.architecture": "qwen35", "qwen35.embedding_length": 4096}),
+    Case("target-without-tokenizer", "error", "h100", target={}, tokenizer=False),
+    Case("target-without-template", "warning", "h100", target={}, template=False),
+    Case("positions-differ", "note", "h100", target={"rope_parameters": {"rope_theta": 1e7}},
+         drafter={"rope_theta": 1000000}),
+    Case("positions-differ", "note", "h100", target={
+        "text_config": {"rope_theta": 1e6, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}}},
+        drafter={"rope_theta": 1000000}),
+    Case("context-beyond-drafter-config", "warning", "h100", drafter={"max_position_embeddings": 4096}),
     Case("drafter-unknown-to-engine", "error", "h100", drafter={"architectures": ["Qwen3ForCausalLM"]}),
     Case("drafter-windows-not-run", "error", "dgx-spark", drafter={
         "layer_types": ["sliding_attention", "full_attention"]

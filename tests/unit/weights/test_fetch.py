@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from dflash_deploy.errors import DeployError, DownloadFailed, NoRoom, RepositoryGated, RepositoryMissing, TokenRefused
 from dflash_deploy.redact import Secret
-from dflash_deploy.weights import fetch as fetching
 from dflash_deploy.weights import hub as asking
+from dflash_deploy.weights import staging
 from dflash_deploy.weights.fetch import Wish, fetch, missing_files
 from dflash_deploy.weights.hub import Source, resolve
 from dflash_deploy.weights.lockfile import LockedModel
@@ -56,7 +56,7 @@ SHARD = "model.safetensors"
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
     monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setattr(fetching, "PATIENCE", 1.0)
+    monkeypatch.setattr(staging, "PATIENCE", 1.0)
     monkeypatch.setattr(asking, "FIRST_PAUSE", 0.02)
     with Hub(accounts={"hf_reader": "reader", "hf_other": "other"}) as running:
         running.add("o/target", {"config.json": "{}", SHARD: WEIGHTS, "README.md": "# card", "sub/x.safetensors": b"x"})
@@ -176,7 +176,7 @@ def test_the_token_stays_at_the_hub(hub: Hub, tmp_path: Path) -> None:
 def test_too_small_a_disk_is_refused_before_the_first_byte(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "SPARE", 2**60)
+    monkeypatch.setattr(staging, "SPARE", 2**60)
     with pytest.raises(NoRoom, match="GiB are free"):
         fetch(source(hub), model(hub), tmp_path / "m", Wish())
     assert hub.sent(SHARD) == 0

@@ -1,6 +1,8 @@
 """Reading a GGUF's header, written here byte for byte as docs/gguf.md of ggml describes it."""
 
+import hashlib
 import struct
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -9,17 +11,8 @@ from hypothesis import strategies as st
 
 from dflash_deploy.errors import WeightsMissing
 from dflash_deploy.weights import check_weights
-from dflash_deploy.weights.gguf import NotGguf, read_header
-
-
-def text(value: str) -> bytes:
-    raw = value.encode()
-    return struct.pack("<Q", len(raw)) + raw
-
-
-def header(*keys: bytes, version: int = 3) -> bytes:
-    return b"GGUF" + struct.pack("<IQQ", version, 0, len(keys)) + b"".join(keys)
-
+from dflash_deploy.weights.gguf import HeaderEnds, NotGguf, parse_header, read_header
+from tests.support.gguf import header, text
 
 NAME = text("general.architecture") + struct.pack("<I", 8)
 WORDS = text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 2) + text("<|im_start|>") + text("ü")
@@ -42,6 +35,8 @@ def test_the_architecture_and_its_numbers(tmp_path: Path, architecture: str) -> 
         "dflash.target_layers": (1, 16, 31),
         "dflash.block_size": 16,
         "dflash.scale": 0.5,
+        "tokenizer.ggml.tokens.length": 2,
+        "tokenizer.ggml.tokens.sha256": hashlib.sha256(b"\x0c\0\0\0<|im_start|>\x02\0\0\0\xc3\xbc").hexdigest(),
     }
 
 
@@ -63,6 +58,15 @@ def test_the_architecture_and_its_numbers(tmp_path: Path, architecture: str) -> 
 def test_what_is_no_header_is_refused(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(NotGguf):
         read_header(write(tmp_path, content))
+
+
+WHOLE = header(WORDS, NAME + text("dflash"), LAYERS, BLOCK, SCALE)
+
+
+@given(st.integers(0, len(WHOLE) - 1))
+def test_a_header_that_is_cut_says_that_it_ends(end: int) -> None:
+    with pytest.raises(HeaderEnds):
+        parse_header(BytesIO(WHOLE[:end]), "drafter.gguf")
 
 
 @given(st.binary(max_size=200))

@@ -1,0 +1,109 @@
+"""What a model says of itself, in one form for a config.json and for the header of a GGUF.
+
+Keys of config.json are those of transformers and of z-lab's drafters. Those of a GGUF are ggml's docs/gguf.md; of a
+drafter, llama.cpp's (conversion/qwen.py) or the buun fork's, which begin with `dflash-draft.dflash.`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+Node = Mapping[str, object] | None
+
+
+@dataclass(frozen=True)
+class Stated:
+    """Numbers that target and drafter have to agree on. `None`, or empty: it does not say.
+
+    `deepest` is the deepest target layer that a drafter reads, counted from 0; `tokens` is a digest of the vocabulary's
+    texts; `stretched` says that positions are scaled beyond those of the training (YaRN and its kin).
+    """
+
+    architecture: str | None = None
+    hidden_size: int | None = None
+    layers: int | None = None
+    vocabulary: int | None = None
+    context: int | None = None
+    deepest: int | None = None
+    block_size: int | None = None
+    rope_theta: float | None = None
+    stretched: bool | None = None
+    tokens: str | None = None
+
+
+def stated(node: Node) -> Stated:
+    """What config.json, or a GGUF's header, says. Nothing of what is missing or of another kind counts."""
+    if node is None:
+        return Stated()
+    architecture = node.get("general.architecture")
+    return _of_header(node, architecture) if isinstance(architecture, str) else _of_config(node)
+
+
+def _of_header(node: Mapping[str, object], architecture: str) -> Stated:
+    def number(name: str) -> int | None:
+        return _number(node.get(f"{architecture}.{name}"), node.get(f"{architecture}.dflash.{name}"))
+
+    # llama.cpp counts the output of the embedding as layer 0, the fork and config.json do not
+    read, offset = node.get(f"{architecture}.target_layers"), 1
+    if read is None:
+        read, offset = node.get(f"{architecture}.dflash.target_layer_ids"), 0
+    deepest = _deepest(read)
+    tokens, scaling = node.get("tokenizer.ggml.tokens.sha256"), node.get(f"{architecture}.rope.scaling.type")
+    return Stated(
+        architecture=architecture,
+        hidden_size=number("embedding_length"),
+        layers=number("block_count"),
+        vocabulary=_number(node.get("tokenizer.ggml.tokens.length"), node.get(f"{architecture}.vocab_size")),
+        context=number("context_length"),
+        deepest=None if deepest is None else deepest - offset,
+        block_size=number("block_size"),
+        rope_theta=_figure(node.get(f"{architecture}.rope.freq_base")),
+        stretched=scaling not in {None, "none"},
+        tokens=tokens if isinstance(tokens, str) else None,
+    )
+
+
+def _of_config(node: Mapping[str, object]) -> Stated:
+    rope = nested(node, "rope_parameters") or nested(node, "rope_scaling")
+    kind = rope.get("rope_type", rope.get("type")) if isinstance(rope, Mapping) else None
+    theta = nested(node, "rope_theta") or (rope.get("rope_theta") if isinstance(rope, Mapping) else None)
+    names = nested(node, "architectures")
+    first = names[0] if isinstance(names, list) and names else None
+    return Stated(
+        architecture=first if isinstance(first, str) else None,
+        hidden_size=_number(nested(node, "target_hidden_size"), nested(node, "hidden_size")),
+        layers=_number(nested(node, "num_hidden_layers")),
+        vocabulary=_number(nested(node, "vocab_size")),
+        context=_number(nested(node, "max_position_embeddings")),
+        deepest=_deepest(nested(node, "dflash_config", "target_layer_ids")),
+        block_size=_number(nested(node, "dflash_config", "block_size"), nested(node, "block_size")),
+        rope_theta=_figure(theta),
+        stretched=kind not in {None, "default", "mrope"},
+        tokens=None,
+    )
+
+
+def nested(node: Node, *keys: str) -> object:
+    """A value of a config.json, looked for at its top and in its text_config; `None` where there is none."""
+    for place in (node, (node or {}).get("text_config")):
+        found: object = place
+        for key in keys:
+            found = found.get(key) if isinstance(found, Mapping) else None
+        if found is not None:
+            return found
+    return None
+
+
+def _number(*candidates: object) -> int | None:
+    return next((one for one in candidates if isinstance(one, int) and not isinstance(one, bool)), None)
+
+
+def _figure(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _deepest(layers: object) -> int | None:
+    if not isinstance(layers, Sequence) or isinstance(layers, str):
+        return None
+    return max((layer for layer in layers if isinstance(layer, int)), default=None)

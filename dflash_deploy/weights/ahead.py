@@ -1,0 +1,104 @@
+"""What weights on the hub say of themselves, read before their gigabytes are fetched.
+
+A GGUF's header is the beginning of the file, so what is fetched for it stays: the download goes on behind it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from io import BytesIO
+from pathlib import Path
+
+from dflash_deploy.errors import DownloadFailed
+from dflash_deploy.weights.checkpoints import Ahead
+from dflash_deploy.weights.fetch import Wish, fetch, missing_files
+from dflash_deploy.weights.gguf import Header, HeaderEnds, NotGguf, parse_header, read_header
+from dflash_deploy.weights.hub import Source
+from dflash_deploy.weights.lockfile import Lock, LockedFile, LockedModel, Role
+from dflash_deploy.weights.pull import Order
+from dflash_deploy.weights.spans import open_progress
+from dflash_deploy.weights.staging import check_room, new_client, places, staging_of, writing
+from dflash_deploy.weights.transfer import Fetching, Throttle
+
+CONFIGS = frozenset({"config.json", "hf_quant_config.json", "tokenizer_config.json"})
+"""What target and drafter say of themselves, in a few kilobytes."""
+
+FIRST = 1 << 20
+LONGEST = 128 * 2**20
+"""Bytes that are read for a header: at first, and at the most. The vocabulary is in it: 10 MB for 250,000 tokens."""
+
+
+def look_ahead(source: Source, wanted: Iterable[Order], lock: Lock) -> Ahead:
+    """Fetch what is small and tells, into the models' own directories; the rest stays where it is.
+
+    Raises DownloadFailed, and the hub's refusals.
+    """
+    headers: dict[Role, Header] = {}
+    names: dict[Role, frozenset[str]] = {}
+    for order in wanted:
+        model = lock.models[order.role]
+        names[order.role] = frozenset(file.path for file in model.files)
+        fetch(source, model.only(CONFIGS), order.directory, Wish())
+        # the first name is the model, another one its projector
+        for file in model.files:
+            if order.names and file.path == order.names[0]:
+                headers[order.role] = header_of(source, model, file, order.directory, Wish())
+    return Ahead(headers, names)
+
+
+def header_of(source: Source, model: LockedModel, file: LockedFile, directory: Path, wish: Wish) -> Header:
+    """The header of a GGUF: from the file where it is here, else from as many of its first bytes as it takes.
+
+    Raises DownloadFailed where the file is no GGUF, or cannot be fetched.
+    """
+    try:
+        if not missing_files(directory, model.only({file.path})):
+            return read_header(directory / file.path)
+        with writing(directory), staging_of(directory) as staging:
+            check_room(directory, min(file.size, LONGEST), model)
+            return _fetched(source, model, file, staging, wish)
+    except NotGguf as problem:
+        raise DownloadFailed(
+            f"{model.repo}: {file.path} is not a GGUF that can be read: {problem}",
+            hint="choose another file of the repository, or another repository",
+        ) from None
+
+
+def _fetched(source: Source, model: LockedModel, file: LockedFile, staging: Path, wish: Wish) -> Header:
+    record, part = places(staging, file)
+    progress = open_progress(record, part, file)
+    descriptor = os.open(part, os.O_RDWR | os.O_CREAT, 0o644)
+    until, anew = min(FIRST, file.size), False
+    try:
+        with new_client() as client:
+            fetching = Fetching(
+                source,
+                model.repo,
+                model.commit,
+                file,
+                descriptor,
+                progress,
+                client,
+                Throttle(wish.max_bandwidth),
+                wish.stopped,
+                wish.count,
+            )
+            while True:
+                for span in progress.spans:
+                    fetching.run(span, until)
+                try:
+                    return parse_header(BytesIO(os.pread(descriptor, until, 0)), file.path)
+                except HeaderEnds:
+                    if until >= min(file.size, LONGEST):
+                        raise
+                    until = min(4 * until, file.size)
+                except NotGguf:
+                    # wrong bytes may have arrived on the way: once more from the start
+                    progress.reset()
+                    if anew:
+                        progress.save()
+                        raise
+                    anew = True
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,65 @@
+"""What models say of themselves: config.json and a GGUF's header come to the same."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dflash_deploy.plan.stated import Stated, stated
+
+CONFIG = {
+    "architectures": ["DFlashDraftModel"],
+    "hidden_size": 5120,
+    "num_hidden_layers": 5,
+    "vocab_size": 248320,
+    "max_position_embeddings": 262144,
+    "block_size": 16,
+    "rope_theta": 10000000,
+    "dflash_config": {"mask_token_id": 248070, "target_layer_ids": [1, 16, 31, 46, 61]},
+}
+NUMBERS = {"embedding_length": 5120, "block_count": 5, "context_length": 262144, "rope.freq_base": 1e7}
+UPSTREAM = {"block_size": 16, "target_layers": (2, 17, 32, 47, 62)}
+FORK = {"dflash.block_size": 16, "dflash.target_layer_ids": (1, 16, 31, 46, 61)}
+
+
+def header(architecture: str, own: dict[str, object]) -> dict[str, object]:
+    keys = {f"{architecture}.{name}": value for name, value in {**NUMBERS, **own}.items()}
+    return {"general.architecture": architecture, "tokenizer.ggml.tokens.length": 248320, **keys}
+
+
+def numbers(node: dict[str, object]) -> tuple[object, ...]:
+    found = stated(node)
+    return (
+        found.hidden_size,
+        found.layers,
+        found.vocabulary,
+        found.context,
+        found.deepest,
+        found.block_size,
+        found.rope_theta,
+        found.stretched,
+    )
+
+
+def test_one_drafter_in_three_forms_says_the_same() -> None:
+    expected = (5120, 5, 248320, 262144, 61, 16, 1e7, False)
+    assert numbers(CONFIG) == expected
+    assert numbers(header("dflash", dict(UPSTREAM))) == expected
+    assert numbers(header("dflash-draft", dict(FORK))) == expected
+
+
+def test_a_vision_model_states_its_language_model_within() -> None:
+    rope = {"rope_type": "default", "rope_theta": 1e7, "mrope_section": [11, 11, 10]}
+    found = stated({"architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": {"rope_parameters": rope}})
+    assert (found.architecture, found.rope_theta, found.stretched) == ("Qwen3_5ForConditionalGeneration", 1e7, False)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(sorted(CONFIG)), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = st.sampled_from([*CONFIG, "text_config", "rope_parameters", "general.architecture", "dflash.target_layers"])
+
+
+@given(st.dictionaries(NAMES, JSON, max_size=6))
+def test_whatever_stands_there_is_understood_or_left_out(node: dict[str, object]) -> None:
+    assert isinstance(stated(node), Stated)
