@@ -157,6 +157,10 @@ class FilesMissing(DownloadFailed):
     """Raised when files are missing or wrong and nothing may be fetched."""
 
 
+class ConversionFailed(DownloadFailed):
+    """Raised when weights could not be brought into another form."""
+
+
 class EngineNotReady(DeployError):
     """Raised when the runtime could not start or stop the engine, or it started and no generation came back."""
 

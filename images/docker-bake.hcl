@@ -49,3 +49,11 @@ target "llamacpp-buun" {
   args       = { COMMIT = BUUN, CUDA_ARCHITECTURES = CUDA_ARCHITECTURES, VERSION = VERSION }
   tags       = ["dflash-deploy/llamacpp-buun:${BUUN}-sm${CUDA_ARCHITECTURES}"]
 }
+
+target "llamacpp-buun-converter" {
+  inherits   = ["_common"]
+  dockerfile = "images/llamacpp-buun/Dockerfile"
+  target     = "converter"
+  args       = { COMMIT = BUUN, CUDA_ARCHITECTURES = CUDA_ARCHITECTURES }
+  tags       = ["dflash-deploy/llamacpp-buun-converter:${BUUN}"]
+}

@@ -54,6 +54,17 @@ class Bug(Entry):
     source: str
 
 
+class Converter(Entry):
+    """An image whose entry point takes llama.cpp's `--convert` and `--quantize`, and what drafters it writes."""
+
+    image: str
+    architecture: Annotated[
+        Literal["dflash", "dflash-draft"], Field(description="`general.architecture` of a drafter that it writes")
+    ]
+    seen: Annotated[bool, Field(description="whether somebody was seen using it, or it is only the expected name")]
+    source: str
+
+
 class EngineRelease(Entry):
     """One release of an engine."""
 
@@ -103,6 +114,7 @@ class EngineRelease(Entry):
     ] = {}
     renamed: list[Renamed] = []
     bugs: list[Bug] = []
+    converter: Annotated[Converter | None, Field(description="what makes its GGUFs")] = None
     native: Annotated[str | None, Field(description="the extra that installs it for the native runtime")] = None
 
     def parser(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""`models list` and `models show`: targets with their drafters, and which of them go on this machine."""
+"""`models list`, `show` and `convert`: targets with their drafters, and which of them go on this machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dflash_deploy.cli.convert import convert
 from dflash_deploy.cli.planned import Profile
 from dflash_deploy.cli.report import Json, Report, table, verb
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 GB = 1e9
 
-models = typer.Typer(help="Models with their drafters: list, show.", invoke_without_command=True)
+models = typer.Typer(help="Models with their drafters: list, show, convert.", invoke_without_command=True)
 
 
 @models.callback()
@@ -130,3 +131,4 @@ def _weights(weights: Weights) -> str:
 
 models.command("list")(models_list)
 models.command("show")(models_show)
+models.add_typer(convert, name="convert")

@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 
 import docker
-from docker.errors import DockerException
 from docker.models.containers import Container
 
 from dflash_deploy.catalog.settings import all_setting_names
@@ -20,6 +19,7 @@ from dflash_deploy.host import find_container_engine
 from dflash_deploy.plan import Plan
 from dflash_deploy.project import Deployment, render
 from dflash_deploy.project.render import SERVICE
+from dflash_deploy.runtime.client import docker_client
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, Phase, last_state
 
 STOP_GRACE = 45
@@ -133,13 +133,7 @@ class ComposeRuntime:
 
     @cached_property
     def _client(self) -> docker.DockerClient:
-        engine = find_container_engine()
-        try:
-            if engine is None:
-                raise DockerException
-            return docker.DockerClient(base_url=engine.host or None)
-        except DockerException:
-            raise EngineMissing("no container engine answers", hint="start Docker (`systemctl start docker`)") from None
+        return docker_client()
 
     def _container(self) -> Container | None:
         labels = [

