@@ -22,6 +22,15 @@ class BaseImage(Entry):
     source: str = ""
 
 
+class OlderDrivers(Entry):
+    """The same image built with an earlier CUDA, for drivers that are too old for the first one."""
+
+    suffix: Annotated[str, Field(description="what its tag has behind that of the first")]
+    driver: Annotated[str, Field(description="lowest NVIDIA driver of this one")]
+    seen: Annotated[bool, Field(description="whether somebody was seen using it, or it is only the expected name")]
+    source: str
+
+
 class Backend(Entry):
     """An attention backend as this release has it, on a range of GPUs. The first entry that fits a GPU counts."""
 
@@ -88,6 +97,7 @@ class EngineRelease(Entry):
         list[Capability], Field(description="GPUs that its kernels were built for; empty: any")
     ] = []
     driver: Annotated[str | None, Field(description="lowest NVIDIA driver")] = None
+    older_drivers: OlderDrivers | None = None
     loads: Annotated[
         dict[Quantisation, Capability], Field(description="formats it loads, each with the lowest capability")
     ]

@@ -8,6 +8,7 @@ from dflash_deploy.doctor.check import Check, at_least, gib
 from dflash_deploy.doctor.subject import Subject
 from dflash_deploy.host import Gpu, GpuProcess, gpu_processes
 from dflash_deploy.plan import Plan
+from dflash_deploy.plan.base_image import base_images, driver_needed
 from dflash_deploy.plan.choose import fitting_gpus
 
 UTILISATION = 0.92
@@ -42,7 +43,8 @@ def gpu(subject: Subject) -> Iterator[Check]:
 
 def driver(subject: Subject, plan: Plan) -> Iterator[Check]:
     """Whether the driver is new enough for the profile's machine and the engine's CUDA."""
-    wanted = [version for version in (plan.profile.hardware.driver, plan.engine.driver) if version]
+    image = driver_needed(plan.engine, plan.values.get("DFLASH_BASE_IMAGE", ""))
+    wanted = [version for version in (plan.profile.hardware.driver, image) if version]
     if plan.engine.cpu or not subject.facts.gpus or not wanted:
         return
     lowest = wanted[0] if all(at_least(wanted[0], other) for other in wanted) else wanted[-1]
@@ -62,17 +64,20 @@ def architecture(subject: Subject, plan: Plan) -> Iterator[Check]:
     engine = subject.facts.container_engine
     named = (engine.architecture if engine else "") or subject.facts.architecture
     processor = _SAME.get(named, named)
-    images = {str(name): image for name, image in plan.engine.base_images.items()}
-    image = images.get(processor)
+    images = [(str(name), image) for name, image in base_images(plan.engine)]
+    here = [image for name, image in images if name == processor]
+    chosen = plan.values.get("DFLASH_BASE_IMAGE", "")
+    image = next((image for image in here if image.tag == chosen), here[0] if here else None)
     if image is None:
-        saw = f"{plan.engine.name} has images for {', '.join(sorted(images))}; this machine is {processor}"
+        known = ", ".join(sorted({name for name, _ in images}))
+        saw = f"{plan.engine.name} has images for {known}; this machine is {processor}"
         yield Check(
             "architecture",
             "no",
             saw,
             f"choose another engine release: `dflash-deploy profiles show {plan.profile.name}` has them",
         )
-    elif (chosen := plan.values.get("DFLASH_BASE_IMAGE", "")) not in {"", image.tag}:
+    elif chosen not in {"", image.tag}:
         yield Check("architecture", "skipped", f"DFLASH_BASE_IMAGE={chosen}: an image of your own is not looked into")
     elif not image.seen:
         saw = f"{image.tag} for {processor} is the expected name, which nobody was seen using"

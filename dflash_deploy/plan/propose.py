@@ -12,6 +12,7 @@ from dflash_deploy.catalog.schema import Choice as CatalogChoice
 from dflash_deploy.catalog.settings import setting_names, template_of
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.host import HostFacts
+from dflash_deploy.plan.base_image import base_image_for
 from dflash_deploy.plan.choose import fitting_gpus
 from dflash_deploy.plan.command import in_home
 from dflash_deploy.plan.result import Setting
@@ -104,13 +105,13 @@ def directory_below(models_dir: Path, repo: str) -> str:
 def _image(profile: Profile, engine: EngineRelease, facts: HostFacts) -> Iterator[Setting]:
     origin = f"engine {engine.name}"
     architecture = profile.hardware.architecture or facts.architecture
-    base = next((image for name, image in engine.base_images.items() if name == architecture), None)
-    base = base or next(iter(engine.base_images.values()))
+    base = base_image_for(engine, architecture, (gpu.driver for gpu in fitting_gpus(profile, facts)))
     image = f"{engine.image}-{build_digest(engine.engine)}"
     built = f"built here from images/{engine.engine}, which the last digits stand for, if absent"
     yield Setting("DFLASH_IMAGE", image, origin, built)
     takes = {"shell": "is a shell", "modes": "takes a mode word"}.get(engine.entry_point, f"takes {engine.entry_point}")
-    reason = f"what that image is built on; its own entry point {takes}, and ours goes in front"
+    older = ", with an earlier CUDA for this machine's driver" if base.older else ""
+    reason = f"what that image is built on{older}; its own entry point {takes}, and ours goes in front"
     yield Setting("DFLASH_BASE_IMAGE", base.tag, origin, reason, base.source)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dflash_deploy.host import HostFacts
+from dflash_deploy.plan.base_image import base_images, driver_needed
 from dflash_deploy.plan.choose import fits, fitting_gpus
 from dflash_deploy.plan.compatible import below
 from dflash_deploy.plan.result import Finding, Plan
@@ -40,7 +41,8 @@ def gpus_unused(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def driver_too_old(plan: Plan, facts: HostFacts) -> Finding | None:
     """CUDA 13 images need a driver of the 580 series."""
-    needed = max(filter(None, (plan.engine.driver, plan.profile.hardware.driver)), default=None, key=int)
+    wanted = (driver_needed(plan.engine, plan.values["DFLASH_BASE_IMAGE"]), plan.profile.hardware.driver)
+    needed = max(filter(None, wanted), default=None, key=int)
     old = [gpu for gpu in fitting_gpus(plan.profile, facts) if gpu.driver and needed and below(gpu.driver, needed)]
     if not old or plan.runtime == "native":
         return None
@@ -72,9 +74,7 @@ def no_image_for_processor(plan: Plan, facts: HostFacts) -> Finding | None:
 def base_image_unseen(plan: Plan, facts: HostFacts) -> Finding | None:
     """A tag that follows the engine's naming, and that nobody here has pulled."""
     tag = plan.values["DFLASH_BASE_IMAGE"]
-    if plan.runtime == "native" or tag not in {
-        image.tag for image in plan.engine.base_images.values() if not image.seen
-    }:
+    if plan.runtime == "native" or tag not in {image.tag for _, image in base_images(plan.engine) if not image.seen}:
         return None
     return Finding(
         "base-image-unseen",

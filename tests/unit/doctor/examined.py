@@ -17,7 +17,7 @@ from tests.support.machines import DOCKER, GIB, machine
 H100 = Gpu("NVIDIA H100 80GB HBM3", "9.0", 81559 * 2**20, "580.65.06", free=81000 * 2**20)
 NVIDIA_DOCKER = replace(DOCKER, gpu_access="runtime", architecture="x86_64", root="/nowhere/docker")
 
-BASE = SimpleNamespace(tag="vllm/vllm-openai:v0.33.0", seen=True)
+BASE = SimpleNamespace(tag="vllm/vllm-openai:v0.33.0", seen=True, source="")
 
 
 def a_plan(
@@ -54,6 +54,7 @@ def a_plan(
             name="vllm-0.33",
             engine=family,
             driver="575",
+            older_drivers=None,
             cpu=cpu,
             native="vllm",
             base_images={"x86_64": BASE, "aarch64": BASE},
