@@ -34,9 +34,7 @@ class Hardware(Entry):
     bandwidth: Annotated[float, Field(gt=0, description="memory bandwidth in 1e9 bytes/s, from the data sheet")]
     tflops: Annotated[float, Field(gt=0, description="dense BF16 tensor arithmetic in 1e12 operations/s")]
     machines: Annotated[int, Field(ge=1, description="machines that serve one model together")] = 1
-    driver: Annotated[
-        str | None, Field(description="lowest NVIDIA driver that knows this hardware")
-    ] = None
+    driver: Annotated[str | None, Field(description="lowest NVIDIA driver that knows this hardware")] = None
     most_utilisation: Annotated[
         float, Field(gt=0, le=1, description="share of the memory above which this machine gets into trouble")
     ] = 0.95
