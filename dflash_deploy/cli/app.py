@@ -11,6 +11,7 @@ import typer
 from dflash_deploy import __version__
 from dflash_deploy.cli.doctor import doctor
 from dflash_deploy.cli.down import down
+from dflash_deploy.cli.image import image
 from dflash_deploy.cli.init import init
 from dflash_deploy.cli.keys import keys
 from dflash_deploy.cli.logs import logs
@@ -35,6 +36,7 @@ for command in (init, plan, doctor, pull, render, up, test, status, logs, down):
 app.add_typer(profiles, name="profiles")
 app.add_typer(models, name="models")
 app.add_typer(keys, name="keys")
+app.add_typer(image, name="image")
 
 
 def _version(wanted: bool) -> None:

@@ -97,7 +97,11 @@ class Deployment:
         write_atomically(self.env_file, dotenv.fill_template(values, template), mode=PRIVATE)
 
     def with_new_key(self) -> Deployment:
-        """Write a fresh key into `.env` in one step, all else in it as it is, and return the deployment read anew.
+        """Write a fresh key into `.env`, as `with_value` does."""
+        return self.with_value("VLLM_API_KEY", generate_key().reveal())
+
+    def with_value(self, name: str, value: str) -> Deployment:
+        """Write one setting into `.env` in one step, all else in it as it is, and return the deployment read anew.
 
         Raises SettingsRefused where the file is somebody else's: written anew it would be theirs no longer.
         """
@@ -105,7 +109,7 @@ class Deployment:
         place = self.env_file.resolve()
         if os.geteuid() not in {0, place.stat().st_uid}:
             raise SettingsRefused(f"{place} belongs to another user", hint="run the command as the owner of the file")
-        changed = dotenv.replace_value(self._read(), "VLLM_API_KEY", generate_key().reveal())
+        changed = dotenv.replace_value(self._read(), name, value)
         write_atomically(place, changed, mode=PRIVATE)
         return Deployment(self.directory)
 

@@ -94,6 +94,12 @@ class ComposeRuntime:
         after = self.state()
         return before.identity != after.identity or before.phase != "running"
 
+    def build(self, narrate: Narrate) -> None:
+        """`docker compose build`, after writing compose.yaml anew. Raises EngineNotReady with Compose's own words."""
+        self.preflight()
+        render(self._deployment, self._plan)
+        self._compose("build", narrate=narrate)
+
     def halt(self) -> None:
         """Stop the container, which also ends its restarting, and keep it for its log."""
         self._compose("stop", "--timeout", str(STOP_GRACE))
