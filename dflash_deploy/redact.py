@@ -28,7 +28,7 @@ class Secret:
     def fingerprint(self) -> str:
         """The first 8 hex digits of the SHA-256, which tell two random keys apart and give neither away.
 
-        Not for keys that somebody thought up: a guess could be held against it.
+        Not for something short: a guess could be held against it.
         """
         return hashlib.sha256(self._value.encode()).hexdigest()[:8]
 
