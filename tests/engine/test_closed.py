@@ -78,14 +78,14 @@ def test_the_table_of_the_documentation_is_what_the_released_engine_does(surveys
 
 
 def ask(
-    server: Server, method: str, path: str, body: bytes = b"{}", **headers: str
+    server: Server, method: str, path: str, headers: dict[str, str] | None = None, body: bytes = b"{}"
 ) -> tuple[int, dict[str, str], bytes]:
     """One request whose path goes out as it is written."""
     with server.connect() as endpoint:
         url = httpx.URL(endpoint.url)
     connection = http.client.HTTPConnection(url.host, url.port, timeout=60)
     try:
-        connection.request(method, path, body, {"Content-Type": "application/json", **headers})
+        connection.request(method, path, body, {"Content-Type": "application/json", **(headers or {})})
         answer = connection.getresponse()
         return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
     finally:
@@ -97,21 +97,25 @@ def bearer(key: str) -> dict[str, str]:
 
 
 def test_the_running_server_has_the_same_routes_and_closes_them(drafting: Server, surveys: tuple[Survey, ...]) -> None:
-    routed = {answer.route for answer in surveys[0] if answer.routed}
-    status, _, body = ask(drafting, "GET", "/openapi.json", **bearer(drafting.key))
-    assert status == 200
+    locked = surveys[0]
     described = {
         (method.upper(), re.sub(r"{\w+}", "x", path))
-        for path, methods in json.loads(body)["paths"].items()
+        for path, methods in json.loads(ask(drafting, "GET", "/openapi.json", bearer(drafting.key))[2])["paths"].items()
         for method in methods
     }
-    assert described <= routed
-    assert len(described) >= 30
-    for method, path in sorted(routed | {("POST", path) for path in ELSEWHERE}):
+    assert described == {answer.route for answer in locked if answer.described}
+    status, _, nowhere = ask(drafting, "POST", ELSEWHERE[0], bearer(drafting.key))
+    assert status == 404
+    for method, path in sorted(answer.route for answer in locked if answer.routed):
         if (method, path) not in LIVENESS:
             assert ask(drafting, method, path)[0] == 401, (method, path)
-            assert ask(drafting, method, path, **bearer("wrong"))[0] == 401, (method, path)
-        assert ask(drafting, method, path, **bearer(drafting.key))[0] != 401, (method, path)
+            assert ask(drafting, method, path, bearer("wrong"))[0] == 401, (method, path)
+        status, _, said = ask(drafting, method, path, bearer(drafting.key))
+        assert status != 401, (method, path)
+        # the router of the running server has it too
+        assert (status, said) != (404, nowhere), (method, path)
+    for path in ELSEWHERE:
+        assert ask(drafting, "GET", path)[0] == 401
     assert ask(drafting, "GET", "/health")[0] == 200
 
 
@@ -138,7 +142,7 @@ def test_a_websocket_is_not_opened(drafting: Server) -> None:
         "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
     }
     for path in ("/v1/realtime", "/health"):
-        status, headers, _ = ask(drafting, "GET", path, b"", **upgrade)
+        status, headers, _ = ask(drafting, "GET", path, upgrade, b"")
         assert (status, headers["www-authenticate"]) == (401, "Bearer")
 
 
@@ -150,9 +154,9 @@ def test_a_question_is_answered_with_either_key_and_not_without(drafting: Server
     with drafting.connect() as endpoint:
         body = {"model": endpoint.model, "messages": [{"role": "user", "content": QUESTION}], "max_tokens": 30}
     asked = json.dumps(body).encode()
-    assert ask(drafting, "POST", path, asked)[0] == 401
+    assert ask(drafting, "POST", path, body=asked)[0] == 401
     for key in (drafting.key, FURTHER_KEY):
-        status, _, answer = ask(drafting, "POST", path, asked, **bearer(key))
+        status, _, answer = ask(drafting, "POST", path, bearer(key), asked)
         assert status == 200
         assert json.loads(answer)["choices"][0]["message"]["content"]
 
@@ -203,10 +207,9 @@ def test_no_address_that_a_client_names_is_fetched(drafting: Server, listener: t
     for address in (f"http://127.0.0.1:{port}/image.png", f"http://localhost:{port}/", "file:///etc/hostname"):
         parts = [{"type": "image_url", "image_url": {"url": address}}, {"type": "text", "text": "What is this?"}]
         body = {"model": model, "messages": [{"role": "user", "content": parts}], "max_tokens": 5}
-        status, _, said = ask(
-            drafting, "POST", "/v1/chat/completions", json.dumps(body).encode(), **bearer(drafting.key)
-        )
-        assert 400 <= status < 500, said
+        status, _, said = ask(drafting, "POST", "/v1/chat/completions", bearer(drafting.key), json.dumps(body).encode())
+        assert status != 200
+        assert b"allowed" in said
     assert heard == []
     # the listener does hear who comes
     with socket.create_connection(("127.0.0.1", port)) as connection:
@@ -217,7 +220,7 @@ def test_no_address_that_a_client_names_is_fetched(drafting: Server, listener: t
 
 def test_the_health_check_is_not_in_the_log(drafting: Server) -> None:
     assert ask(drafting, "GET", "/health")[0] == 200
-    assert ask(drafting, "GET", "/version?marked", **bearer(drafting.key))[0] == 200
+    assert ask(drafting, "GET", "/version?marked", bearer(drafting.key))[0] == 200
     log = Path(drafting.directory, ".dflash/engine.log").read_text()
     assert "GET /version?marked" in log
     assert "GET /health " not in log

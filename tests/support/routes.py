@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -39,11 +40,15 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answered:
-    """The HTTP status of one request without the key and with it. `routed`: the router lists this method and path."""
+    """The HTTP status of one request without the key and with it.
+
+    `routed`: the router lists this method and path. `described`: /openapi.json does.
+    """
 
     method: str
     path: str
     routed: bool
+    described: bool
     without: int
     with_key: int
 
@@ -78,10 +83,13 @@ def answers(asked: Sequence[Asked], key: str) -> list[list[Answered]]:
 def routes_of(app: Any) -> Iterator[tuple[str, str]]:
     """Method and path of each HTTP route of the router, a word in the place of each parameter."""
     for route in app.routes:
-        path = "/".join("x" if part.startswith("{") else part for part in route.path.split("/"))
         # an application below a path has no methods of its own
         for method in getattr(route, "methods", None) or ("GET",):
-            yield method, path
+            yield method, _filled(route.path)
+
+
+def _filled(path: str) -> str:
+    return re.sub(r"{\w+(:\w+)?}", "x", path)
 
 
 def _build(asked: Asked) -> Any:
@@ -94,6 +102,7 @@ def _build(asked: Asked) -> Any:
 
 async def _survey(app: Any, key: str) -> list[Answered]:
     listed = set(routes_of(app))
+    schema = {(method.upper(), _filled(path)) for path, methods in app.openapi()["paths"].items() for method in methods}
     found = []
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://engine") as client:
@@ -103,7 +112,7 @@ async def _survey(app: Any, key: str) -> list[Answered]:
                     (await client.request(method, path, headers=headers)).status_code
                     for headers in ({}, {"Authorization": f"Bearer {key}"})
                 ]
-                found.append(Answered(method, path, (method, path) in listed, *statuses))
+                found.append(Answered(method, path, (method, path) in listed, (method, path) in schema, *statuses))
     return found
 
 
