@@ -56,7 +56,8 @@ class Redactor:
     """Replaces known secrets in text, wherever they stand."""
 
     def __init__(self, known: Iterable[Secret] = ()) -> None:
-        values = {secret.reveal() for secret in known}
+        # a list of keys is also a secret key by key
+        values = {part for secret in known for part in (secret.reveal(), *secret.reveal().split(","))}
         # longest first, or the tail of a longer secret that contains a shorter one would stay
         self._values = sorted((value for value in values if len(value) >= SHORTEST_SECRET), key=len, reverse=True)
 

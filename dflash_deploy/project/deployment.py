@@ -16,10 +16,7 @@ from dflash_deploy.plan.command import in_home
 from dflash_deploy.project import dotenv
 from dflash_deploy.project.files import PRIVATE, write_atomically
 from dflash_deploy.redact import Redactor, Secret, generate_key
-from dflash_deploy.serve.secrets import SECRET_NAMES
-
-KEY = re.compile(r"[A-Za-z0-9_-]{16,}")
-"""What a key may look like: written down, it means the same to Compose, python-dotenv and `serve`."""
+from dflash_deploy.serve.secrets import KEY, SECRET_NAMES, split_keys
 
 
 @dataclass(frozen=True)
@@ -146,8 +143,9 @@ class Deployment:
 
     @property
     def key_is_sound(self) -> bool:
-        """Whether the key is there, long enough, and the same to every reader of `.env`."""
-        return KEY.fullmatch(self.key.reveal()) is not None
+        """Whether the key is there and, as any further ones, long enough and the same to every reader of `.env`."""
+        further = split_keys(self.secrets["DFLASH_API_KEYS"].reveal())
+        return all(KEY.fullmatch(key) for key in (self.key.reveal(), *further))
 
     @property
     def redact(self) -> Redactor:

@@ -10,7 +10,7 @@ from importlib import metadata
 from dflash_deploy.serve.arguments import engine_arguments
 from dflash_deploy.serve.engine import installed_engine
 from dflash_deploy.serve.refusal import Refused
-from dflash_deploy.serve.secrets import read_secrets
+from dflash_deploy.serve.secrets import api_keys, read_secrets
 from dflash_deploy.serve.settings import EngineName, Settings, read_settings
 
 FAMILY = "DFLASH_ENGINE_FAMILY"
@@ -49,11 +49,14 @@ def _vllm(settings: Settings, environment: Mapping[str, str]) -> Launch:
     if engine is None:
         raise Refused("no vLLM is installed beside this Python", hint="pip install 'dflash-deploy[vllm]'")
     arguments = engine_arguments(settings, engine="vllm", version=engine.version, cpu=engine.cpu)
+    secrets = read_secrets(environment)
+    # the lock would say so once the model is loaded, minutes later
+    api_keys(secrets)
     return Launch(
         title=f"vLLM {engine.version}: vllm",
         command=tuple(engine.command(arguments)),
         arguments=tuple(arguments),
-        environment=engine.environment(environment) | read_secrets(environment),
+        environment=engine.environment(environment) | secrets,
     )
 
 

@@ -30,3 +30,8 @@ def test_a_key_has_256_bits_and_plain_characters() -> None:
         # base64 without padding: 43 characters of 6 bits hold 256 bits
         assert len(key) == 43
         assert set(key) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+
+
+def test_a_list_of_keys_is_redacted_key_by_key() -> None:
+    redact = Redactor([Secret("key-of-the-first,key-of-the-second")])
+    assert redact("key-of-the-second, key-of-the-first,key-of-the-second") == f"{REDACTED}, {REDACTED}"

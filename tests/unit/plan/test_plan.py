@@ -142,7 +142,7 @@ def test_natively_they_lie_where_they_are() -> None:
     made = plan(LAPTOP)
     command = engine_command(made)
     assert command[:3] == ["vllm", "serve", made.values["MODEL_HOST_PATH"]]
-    assert made.values["DRAFTER_HOST_PATH"] in command[-1]
+    assert made.values["DRAFTER_HOST_PATH"] in command[command.index("--speculative-config") + 1]
 
 
 def test_natively_the_home_directory_is_what_it_is_to_compose() -> None:

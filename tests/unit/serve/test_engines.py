@@ -123,7 +123,8 @@ def test_sglang_takes_one_name() -> None:
 
 def test_the_drafters_cache_has_a_type_of_its_own_from_0_26_on() -> None:
     settings = read_settings(SETTINGS | {"DFLASH_KV_CACHE_DTYPE": "auto"})
-    assert '"kv_cache_dtype": "auto"' in engine_arguments(settings, version="0.26.0")[-1]
+    made = engine_arguments(settings, version="0.26.0")
+    assert '"kv_cache_dtype": "auto"' in made[made.index("--speculative-config") + 1]
     with pytest.raises(Refused, match="kv_cache_dtype"):
         engine_arguments(settings, version="0.25.1")
 
