@@ -1,4 +1,4 @@
-"""Proof, at build time, that an image can do what it is for: its vLLM carries DFlash.
+"""Proof, at build time, that an image can do what it is for: its vLLM carries DFlash, and finds our loader.
 
 Looks for the two modules by file, since importing them needs the hardware that a build machine lacks.
 """
@@ -6,10 +6,11 @@ Looks for the two modules by file, since importing them needs the hardware that 
 from __future__ import annotations
 
 import sys
-from importlib import util
+from importlib import metadata, util
 from pathlib import Path
 
 from dflash_deploy.serve.engine import installed_engine
+from dflash_deploy.serve.nvfp4.plugin import NAME
 from dflash_deploy.serve.vllm import has_dflash
 
 MODULES = ("v1/spec_decode/dflash.py", "model_executor/models/qwen3_dflash.py")
@@ -17,6 +18,9 @@ MODULES = ("v1/spec_decode/dflash.py", "model_executor/models/qwen3_dflash.py")
 
 ARCHITECTURE = "DFlashDraftModel"
 """What drafters call themselves in config.json; the model registry must know it."""
+
+PLUGINS = "vllm.general_plugins"
+"""The group of entry points that vLLM loads in each of its processes."""
 
 
 def shortcomings() -> list[str]:
@@ -31,6 +35,8 @@ def shortcomings() -> list[str]:
     registry = root / "model_executor/models/registry.py"
     if not registry.is_file() or ARCHITECTURE not in registry.read_text(encoding="utf-8"):
         missing.append(f"the model registry does not know {ARCHITECTURE}")
+    if NAME not in metadata.entry_points(group=PLUGINS).names:
+        missing.append(f"no distribution offers {NAME} to vLLM: NVFP4_AWQ checkpoints would be refused")
     return missing
 
 

@@ -2,10 +2,10 @@
 
     python -m tests.support.nvfp4 TARGET [SOURCE]
 
-The tensors are laid out as ModelOpt 0.47 exports them. The scales of the activation come from the weights and a seed, since
-there is nothing to calibrate: a loader must cope with any. In layer 0 the parts of each fused projection share theirs, as
-after ModelOpt's own fusion; everywhere else they differ. Layer 1 has none for `down_proj`, as where the export has
-folded it into `up_proj`.
+The tensors are laid out as ModelOpt 0.47 exports them. The scales of the activation come from the weights and a seed,
+since there is nothing to calibrate: a loader must cope with any. In layer 0 the parts of each fused projection share
+theirs, as after ModelOpt's own fusion; everywhere else they differ. Layer 1 has none for `down_proj`, as where the
+export has folded it into `up_proj`.
 """
 
 import json
@@ -29,8 +29,13 @@ FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("in_proj_qkv
 
 ALONE = ("o_proj", "down_proj", "out_proj")
 
-EXCLUDED = ["lm_head", "model.visual*", "model.language_model.layers.*.linear_attn.in_proj_a"]
-EXCLUDED += ["model.language_model.layers.*.linear_attn.in_proj_b", "*.linear_attn.conv1d"]
+EXCLUDED = [
+    "lm_head",
+    "model.visual*",
+    "*.linear_attn.conv1d",
+    "model.language_model.layers.*.linear_attn.in_proj_a",
+    "model.language_model.layers.*.linear_attn.in_proj_b",
+]
 """What stays in BF16, in ModelOpt's wildcards."""
 
 GROUP = 16
@@ -42,8 +47,7 @@ ACTIVATION_PEAK = 32.0
 
 def quantise_checkpoint(target: Path, source: Path | None = None, *, spelling: Spelling = "hf_quant_config") -> Path:
     """Write the checkpoint to `target` and return it."""
-    source = source or asset("models/tiny/target")
-    shutil.copytree(source, target)
+    shutil.copytree(source or asset("models/tiny/target"), target)
     weights = load_file(target / "model.safetensors")
     save_file(dict(_quantised(weights)), target / "model.safetensors", metadata={"format": "pt"})
     stated: dict[str, object] = {"quant_algo": "NVFP4_AWQ", "group_size": GROUP}
@@ -67,39 +71,47 @@ def _quantised(weights: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         if family is None or kind != "weight" or ".layers." not in name:
             yield name, tensor
             continue
+        whole = tensor
         if ".layers.0." in name:
-            together = torch.cat([weights[f"{parent}.{part}.weight"] for part in family])
+            whole = torch.cat([weights[f"{parent}.{part}.weight"] for part in family])
+            # the same jitter for each part
             chance.manual_seed(len(family))
-        else:
-            together = tensor
-        scale = _smoothing(together, chance)
-        if ".layers.1." in name and last == "down_proj":
-            scale = torch.ones_like(scale)
-        else:
+        folded = ".layers.1." in name and last == "down_proj"
+        scale = torch.ones_like(tensor[0]) if folded else smoothing(whole, chance)
+        if not folded:
             yield f"{module}.pre_quant_scale", scale
-        yield from _packed(module, tensor.float() / scale.float(), (together.float() / scale.float()).abs().max())
+        for key, packed in pack(tensor.float() / scale.float(), peak(whole.float() / scale.float())).items():
+            yield f"{module}.{key}", packed
 
 
-def _smoothing(weight: Tensor, chance: torch.Generator) -> Tensor:
-    """A positive BF16 scale for each input channel, larger where the weights are small, about 1 on average."""
+def smoothing(weight: Tensor, chance: torch.Generator) -> Tensor:
+    """A positive BF16 scale for each input channel of (out, in), larger where weights are small, about 1 on average."""
     size = weight.float().abs().mean(dim=0).clamp(min=1e-6).rsqrt()
     jitter = torch.exp(0.3 * torch.randn(size.shape, generator=chance))
     return (size / size.mean() * jitter).to(torch.bfloat16)
 
 
-def _packed(module: str, weight: Tensor, peak: Tensor) -> Iterator[tuple[str, Tensor]]:
+def peak(weight: Tensor) -> Tensor:
+    """The largest magnitude, which `weight_scale_2` is made for."""
+    return weight.abs().max()
+
+
+def pack(weight: Tensor, largest: Tensor) -> dict[str, Tensor]:
+    """The four tensors of NVFP4 for a weight (out, in), already divided by its `pre_quant_scale`."""
     rows, columns = weight.shape
-    second = peak / (LARGEST_E2M1 * LARGEST_E4M3)
+    second = largest / (LARGEST_E2M1 * LARGEST_E4M3)
     blocks = weight.view(rows, columns // GROUP, GROUP)
     first = (blocks.abs().amax(dim=-1) / LARGEST_E2M1 / second).clamp(min=2**-9).to(torch.float8_e4m3fn)
     wanted = blocks / (first.float() * second).unsqueeze(-1)
     numbers = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
     nearest = (wanted.abs().unsqueeze(-1) - numbers).abs().argmin(dim=-1)
     codes = (nearest + 8 * (wanted < 0)).to(torch.uint8).view(rows, columns)
-    yield f"{module}.weight", codes[:, 0::2] | (codes[:, 1::2] << 4)
-    yield f"{module}.weight_scale", first
-    yield f"{module}.weight_scale_2", second
-    yield f"{module}.input_scale", torch.tensor(ACTIVATION_PEAK / (LARGEST_E2M1 * LARGEST_E4M3))
+    return {
+        "weight": codes[:, 0::2] | (codes[:, 1::2] << 4),
+        "weight_scale": first,
+        "weight_scale_2": second,
+        "input_scale": torch.tensor(ACTIVATION_PEAK / (LARGEST_E2M1 * LARGEST_E4M3)),
+    }
 
 
 if __name__ == "__main__":

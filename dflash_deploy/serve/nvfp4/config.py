@@ -15,8 +15,8 @@ from dflash_deploy.serve.nvfp4.method import Nvfp4AwqLinearMethod
 from dflash_deploy.serve.nvfp4.tensors import Shard, module_name, original_prefix
 
 METHOD = "modelopt_fp4"
-"""vLLM's name of the method for NVFP4. Kept, because parts of vLLM go by it: models that leave their MTP head alone, the
-choice of fusions, `--quantization`."""
+"""vLLM's name of the method for NVFP4. Kept, because parts of vLLM go by it: models that leave their MTP head alone,
+the choice of fusions, `--quantization`."""
 
 
 @register_quantization_config(METHOD)
@@ -58,7 +58,7 @@ class Nvfp4AwqConfig(ModelOptNvFp4Config):  # type: ignore[misc]
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> Any:
         """The method for one layer; `None` and unquantised ones as vLLM's class says.
 
-        Raises ValueError for a mixture of experts: its kernels take one activation for all.
+        Raises NotImplementedError for a mixture of experts: its kernels take one activation for all.
         """
         if current_platform.is_cpu():
             from dflash_deploy.serve.nvfp4.reference import register_reference
@@ -66,7 +66,7 @@ class Nvfp4AwqConfig(ModelOptNvFp4Config):  # type: ignore[misc]
             register_reference()
         method = super().get_quant_method(layer, prefix)
         if isinstance(method, self.FusedMoEMethodCls):
-            raise ValueError(f"{prefix}: {ALGORITHM} is loaded for linear layers, not for mixtures of experts")
+            raise NotImplementedError(f"{prefix}: {ALGORITHM} is loaded for linear layers, not for mixtures of experts")
         if isinstance(method, UnquantizedLinearMethod) or not isinstance(method, LinearMethodBase):
             return method
         make = super().get_quant_method

@@ -1,4 +1,4 @@
-"""What a checkpoint says of its quantisation, in ModelOpt's two spellings, and the same as vLLM's NVFP4 reader takes it.
+"""What a checkpoint says of its quantisation, in ModelOpt's two spellings, and the same for vLLM's reader of NVFP4.
 
 hf_quant_config.json has `{"producer": ..., "quantization": {"quant_algo": ..., "exclude_modules": [...]}}`; config.json
 has `quantization_config: {"quant_method": "modelopt", "quant_algo": ..., "ignore": [...]}`.
@@ -31,7 +31,7 @@ def as_nvfp4(config: Mapping[str, object]) -> dict[str, object]:
     if size is not None and str(size) != str(GROUP):
         raise ValueError(f"{ALGORITHM} has groups of {GROUP} columns, and the checkpoint says group_size {size}")
     if "quantization" in config:
-        complete = {"group_size": GROUP, "kv_cache_quant_algo": None, "exclude_modules": []}
+        complete: dict[str, object] = {"group_size": GROUP, "kv_cache_quant_algo": None, "exclude_modules": []}
         return {**config, "quantization": {**complete, **stated, "quant_algo": "NVFP4"}}
     # vLLM reads only `ignore` here before 0.33
     excluded = stated.get("ignore", stated.get("exclude_modules", []))

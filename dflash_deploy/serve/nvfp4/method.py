@@ -90,7 +90,7 @@ class Nvfp4AwqLinearMethod(LinearMethodBase):  # type: ignore[misc]
                 tensor = tensor.narrow(0, layer.tp_rank * input_size_per_partition, input_size_per_partition)
             parameter.data[list(parts_of(loaded_shard_id, len(output_partition_sizes)))] = tensor.to(parameter)
 
-        scale.weight_loader = load_scale  # type: ignore[attr-defined]
+        scale.weight_loader = load_scale
         layer.register_parameter("pre_quant_scale", scale)
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
@@ -202,13 +202,13 @@ def _rows(layer: torch.nn.Module, sizes: Geometry, shard: Shard) -> int | None:
             layer.total_num_kv_heads * layer.head_size,
             layer.total_num_kv_heads * layer.v_head_size,
         )
-        return sum(heads[part] for part in parts_of(shard, len(heads)))
+        return int(sum(heads[part] for part in parts_of(shard, len(heads))))
     if not isinstance(layer, LinearBase):
         # an output head pads its vocabulary
         return None
     if len(sizes.outputs) == 1:
         return sizes.full_outputs
-    return sum(layer.output_sizes[part] for part in parts_of(shard, len(sizes.outputs)))
+    return int(sum(layer.output_sizes[part] for part in parts_of(shard, len(sizes.outputs))))
 
 
 def _set_scale(layer: torch.nn.Module, scale: torch.Tensor) -> None:

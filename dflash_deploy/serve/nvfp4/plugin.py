@@ -60,7 +60,7 @@ def _recognising(reader: Any) -> Any:
     @functools.wraps(reader)
     def normalize(self: object, config: object) -> object:
         stated = getattr(config, "quantization_config", None)
-        if not states_awq(stated):
+        if stated is None or not states_awq(stated):
             return reader(self, config)
         # importing it registers it with vLLM under NVFP4's name
         from dflash_deploy.serve.nvfp4 import config as loader

@@ -1,7 +1,7 @@
 """NVFP4 on processors, for which vLLM has no kernel: the weights are written out as numbers and multiplied as such.
 
-For tests and for looking at a checkpoint, not for speed: four bytes for each weight, and the activation is not rounded to
-four bits (vLLM's Marlin kernel does not round it either).
+For tests and for looking at a checkpoint, not for speed: four bytes for each weight, and the activation is not rounded
+to four bits (vLLM's Marlin kernel does not round it either).
 """
 
 from __future__ import annotations
