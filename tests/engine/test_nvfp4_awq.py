@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -86,8 +87,8 @@ def other_spelling(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def layers() -> dict[str, list[float] | str]:
-    found: dict[str, list[float] | str] = json.loads(output(started("nvfp4_layers", *CASES)))
+def layers() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(output(started("nvfp4_layers", *CASES)))
     return found
 
 
@@ -130,26 +131,26 @@ def test_both_spellings_are_taken_and_other_checkpoints_left_alone(checkpoint: P
 
 
 @pytest.mark.parametrize(("case", "multiplications"), LOADED.items())
-def test_fused_layers_are_right(layers: dict[str, list[float] | str], case: str, multiplications: int) -> None:
+def test_fused_layers_are_right(layers: dict[str, Any], case: str, multiplications: int) -> None:
     error, made = layers[case]
-    assert float(error) < EXACT
+    assert error < EXACT
     assert made == multiplications
 
 
-def test_a_bias_is_added_once(layers: dict[str, list[float] | str]) -> None:
-    assert float(layers["with_a_bias"][0]) < EXACT
+def test_a_bias_is_added_once(layers: dict[str, Any]) -> None:
+    assert layers["with_a_bias"][0] < EXACT
 
 
-def test_one_scale_for_parts_that_differ_would_be_noticed(layers: dict[str, list[float] | str]) -> None:
-    assert float(layers["folded_wrongly"][0]) > 0.1
+def test_one_scale_for_parts_that_differ_would_be_noticed(layers: dict[str, Any]) -> None:
+    assert layers["folded_wrongly"][0] > 0.1
 
 
 @pytest.mark.parametrize(("case", "message"), REFUSED.items())
-def test_bad_tensors_are_refused_by_name(layers: dict[str, list[float] | str], case: str, message: str) -> None:
-    assert str(layers[case]).startswith(message)
+def test_bad_tensors_are_refused_by_name(layers: dict[str, Any], case: str, message: str) -> None:
+    assert layers[case].startswith(message)
 
 
-def test_excluded_modules_are_left_alone(layers: dict[str, list[float] | str]) -> None:
+def test_excluded_modules_are_left_alone(layers: dict[str, Any]) -> None:
     assert layers["excluded_layers"] == [0.0, 0.0, 1.0]
 
 

@@ -3,8 +3,8 @@
     python -m tests.support.nvfp4_engine logits CHECKPOINT TOKENS.json LOGPROBS.json
     python -m tests.support.nvfp4_engine config CHECKPOINT...
 
-The first writes the log-probabilities of the whole vocabulary behind each token. The second prints, for each checkpoint,
-what vLLM's configuration makes of it: the method and its class, or the refusal.
+The first writes the log-probabilities of the whole vocabulary behind each token. The second prints, for each
+checkpoint, what vLLM's configuration makes of it: the method and its class, or the refusal.
 """
 
 import json
@@ -50,4 +50,7 @@ def config(*checkpoints: str) -> None:
 
 
 if __name__ == "__main__":
-    {"logits": logits, "config": config}[sys.argv[1]](*sys.argv[2:])
+    if sys.argv[1] == "logits":
+        logits(*sys.argv[2:])
+    else:
+        config(*sys.argv[2:])

@@ -41,7 +41,7 @@ def quantised(names: list[str], rows: list[int], *, scales: str = "different", p
     largest = [peak(weight) for weight in divided]
     if peaks == "same":
         largest = [torch.stack(largest).max()] * len(plain)
-    weights = {}
+    weights: Weights = {}
     for name, weight, scale, top in zip(names, divided, before, largest, strict=True):
         weights |= {f"{name}.{key}": tensor for key, tensor in pack(weight, top).items()}
         if scales != "absent":

@@ -11,7 +11,7 @@ import logging
 from typing import Any
 
 from dflash_deploy.serve.engine import installed_engine
-from dflash_deploy.serve.nvfp4.metadata import states_awq
+from dflash_deploy.serve.nvfp4.metadata import ALGORITHM, states_awq
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.vllm import Version, minor_version
 
@@ -32,9 +32,9 @@ def register() -> None:
     May be called again; each process of vLLM calls it once.
     """
     engine = installed_engine()
-    if engine is None or not _known(engine.version):
-        version = "of no known version" if engine is None else engine.version
-        _log.warning("NVFP4_AWQ checkpoints stay refused: the loader is for vLLM 0.26 to 0.33, this one is %s", version)
+    version = "of no known version" if engine is None else engine.version
+    if not _known(version):
+        _log.info("the loader of NVFP4_AWQ is for vLLM 0.26 to 0.33, and stays out of this one (%s)", version)
         return
     try:
         from vllm.transformers_utils.model_arch_config_convertor import ModelArchConfigConvertorBase
@@ -42,7 +42,7 @@ def register() -> None:
         reader = ModelArchConfigConvertorBase._normalize_quantization_config
     except (ImportError, AttributeError) as error:
         _log.warning(
-            "NVFP4_AWQ checkpoints stay refused: this vLLM %s is laid out differently: %s", engine.version, error
+            "the loader of NVFP4_AWQ stays out of this vLLM %s, which is laid out differently: %s", version, error
         )
         return
     if not hasattr(reader, "__wrapped__"):
@@ -60,7 +60,7 @@ def _recognising(reader: Any) -> Any:
     @functools.wraps(reader)
     def normalize(self: object, config: object) -> object:
         stated = getattr(config, "quantization_config", None)
-        if stated is None or not states_awq(stated):
+        if stated is None or not states_awq(stated) or _loads_by_itself():
             return reader(self, config)
         # importing it registers it with vLLM under NVFP4's name
         from dflash_deploy.serve.nvfp4 import config as loader
@@ -69,3 +69,10 @@ def _recognising(reader: Any) -> Any:
         return stated
 
     return normalize
+
+
+def _loads_by_itself() -> bool:
+    """Whether this build brings a loader of its own, as some images do."""
+    from vllm.model_executor.layers.quantization import modelopt
+
+    return ALGORITHM in modelopt.QUANT_ALGOS
