@@ -90,7 +90,7 @@ def test_variables_of_the_engine_reach_the_container(tmp_path: Path) -> None:
 
 
 def test_an_env_from_elsewhere_is_completed_by_the_plan(tmp_path: Path) -> None:
-    # the .env of the model card, for its own image
+    # the .env of the model card, which was written for another image
     (tmp_path / ".env").write_text(
         "HF_TOKEN=hf_your_token_here\nVLLM_API_KEY=0123456789abcdef\nMODEL_HOST_PATH=~/models/target\n"
         "DFLASH_DRAFTER=z-lab/Qwen3.5-27B-DFlash\nDFLASH_NUM_SPEC_TOKENS=15\nMAX_MODEL_LEN=65536\nMAX_NUM_SEQS=4\n"
@@ -101,7 +101,7 @@ def test_an_env_from_elsewhere_is_completed_by_the_plan(tmp_path: Path) -> None:
     service = yaml.safe_load(compose_text(deployment, plan))["services"]["engine"]
     drafter = next(volume for volume in service["volumes"] if volume["target"] == "/models/drafter")
     assert drafter["source"] == f"${{DRAFTER_HOST_PATH:-{Path.home()}/models/Qwen3.5-27B-DFlash-b0400439}}"
-    assert service["image"].startswith("${DFLASH_IMAGE:-dflash-deploy/vllm:aeon-0.19.1rc1-")
+    assert service["image"].startswith("${DFLASH_IMAGE:-dflash-deploy/vllm:0.33.0-")
     assert service["environment"]["MAX_NUM_SEQS"] == "${MAX_NUM_SEQS:-}"
     assert service["ports"] == ["${DFLASH_BIND:-127.0.0.1}:${DFLASH_PORT:-8000}:8000"]
 
