@@ -161,8 +161,8 @@ def test_variables_of_the_engine_pass_through_and_secrets_do_not() -> None:
 @pytest.mark.parametrize(
     ("wish", "engine"),
     [
-        (Choice(profile="dgx-spark"), "vllm-0.33"),
-        (Choice(profile="dgx-spark", engine="aeon-vllm-dflash"), "aeon-vllm-dflash"),
+        (Choice(profile="dgx-spark"), "aeon-vllm-dflash"),
+        (Choice(profile="dgx-spark", engine="vllm-0.33"), "vllm-0.33"),
         (Choice(profile="dgx-spark", model="qwen3.5-27b-fp8"), "vllm-0.33"),
         (Choice(profile="dgx-spark", engine="sglang"), "sglang-0.5.23"),
         (Choice(profile="rtx-3090"), "llamacpp-buun"),
