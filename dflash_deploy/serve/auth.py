@@ -60,7 +60,7 @@ class DenyByDefault:
         if which is None and not self._is_open(scope):
             await _turn_away(scope, send)
             return
-        # a copy, since the server keeps its own; vLLM's lock knows the first key alone
+        # only a further key needs another header; in a copy, since the server keeps its own scope
         inner = {**scope, "headers": self._with_first_key(scope)} if which else scope
         app = self._limited if scope["type"] == "http" else self._app
         await app(inner, receive, send)

@@ -3,6 +3,7 @@
 import pytest
 
 from dflash_deploy.serve.arguments import engine_arguments, engine_program
+from dflash_deploy.serve.engine import InstalledEngine
 from dflash_deploy.serve.launch import LLAMA_SERVER, prepare
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.settings import EngineName, read_settings
@@ -127,6 +128,12 @@ def test_the_drafters_cache_has_a_type_of_its_own_from_0_26_on() -> None:
     assert '"kv_cache_dtype": "auto"' in made[made.index("--speculative-config") + 1]
     with pytest.raises(Refused, match="kv_cache_dtype"):
         engine_arguments(settings, version="0.25.1")
+
+
+def test_media_are_not_followed_to_another_host_unless_env_says_so() -> None:
+    engine = InstalledEngine("vllm", "0.33.0", cpu=False)
+    assert engine.environment({})["VLLM_MEDIA_URL_ALLOW_REDIRECTS"] == "0"
+    assert engine.environment({"VLLM_MEDIA_URL_ALLOW_REDIRECTS": "1"})["VLLM_MEDIA_URL_ALLOW_REDIRECTS"] == "1"
 
 
 def test_each_engine_has_its_program() -> None:
