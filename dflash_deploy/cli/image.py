@@ -67,7 +67,7 @@ def image_digest(
     found = pinned(tag)
     if pin and found != deployment.values.get("DFLASH_BASE_IMAGE"):
         with hold(deployment, "image digest"):
-            deployment.with_value("DFLASH_BASE_IMAGE", found)
+            deployment.with_values({"DFLASH_BASE_IMAGE": found})
     said = "pinned   in .env" if pin else "next     dflash-deploy image digest --pin"
     return Report({"tag": tag, "digest": found.rsplit("@", 1)[1], "pinned": pin}, (f"base     {found}", said))
 

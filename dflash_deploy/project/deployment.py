@@ -21,9 +21,13 @@ from dflash_deploy.serve.secrets import KEY, SECRET_NAMES, split_keys
 
 @dataclass(frozen=True)
 class Deployment:
-    """A deployment directory. `values` and `secrets` read `.env` once per command."""
+    """A deployment directory. `values` and `secrets` read `.env` once per command.
+
+    `settings` is another file that the settings come from, where they are not those of `.env`; secrets never do.
+    """
 
     directory: Path
+    settings: Path | None = None
 
     def __post_init__(self) -> None:
         # the engine has another working directory, and Compose resolves paths by its own rules
@@ -33,6 +37,11 @@ class Deployment:
     def env_file(self) -> Path:
         """Every setting and the secrets; mode 0600."""
         return self.directory / ".env"
+
+    @property
+    def settings_file(self) -> Path:
+        """Where the settings come from."""
+        return self.settings or self.env_file
 
     @property
     def compose_file(self) -> Path:
@@ -94,11 +103,11 @@ class Deployment:
         write_atomically(self.env_file, dotenv.fill_template(values, template), mode=PRIVATE)
 
     def with_new_key(self) -> Deployment:
-        """Write a fresh key into `.env`, as `with_value` does."""
-        return self.with_value("VLLM_API_KEY", generate_key().reveal())
+        """Write a fresh key into `.env`, as `with_values` does."""
+        return self.with_values({"VLLM_API_KEY": generate_key().reveal()})
 
-    def with_value(self, name: str, value: str) -> Deployment:
-        """Write one setting into `.env` in one step, all else in it as it is, and return the deployment read anew.
+    def with_values(self, values: Mapping[str, str]) -> Deployment:
+        """Write settings into `.env` in one step, all else in it as it is, and return the deployment read anew.
 
         Raises SettingsRefused where the file is somebody else's: written anew it would be theirs no longer.
         """
@@ -106,14 +115,20 @@ class Deployment:
         place = self.env_file.resolve()
         if os.geteuid() not in {0, place.stat().st_uid}:
             raise SettingsRefused(f"{place} belongs to another user", hint="run the command as the owner of the file")
-        changed = dotenv.replace_value(self._read(), name, value)
+        changed = self._read()
+        for name, value in values.items():
+            changed = dotenv.replace_value(changed, name, value)
         write_atomically(place, changed, mode=PRIVATE)
         return Deployment(self.directory)
 
     @cached_property
     def _lines(self) -> Mapping[str, str]:
         # a blank is as good as nothing to the engine, and so it is here
-        return {name: value.strip() for name, value in dotenv.parse(self._read()).items()}
+        lines = {name: value.strip() for name, value in dotenv.parse(self._read()).items()}
+        if self.settings is None:
+            return lines
+        secrets = {name: lines.get(name, "") for name in SECRET_NAMES}
+        return dotenv.parse(self.settings.read_text(encoding="utf-8")) | secrets
 
     def _read(self) -> str:
         """The text of `.env`, the ends of its lines as they are."""

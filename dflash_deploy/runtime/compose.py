@@ -51,7 +51,7 @@ def compose_command(deployment: Deployment, *verb: str) -> list[str]:
         "--project-name",
         deployment.project_name,
         "--env-file",
-        str(deployment.env_file),
+        str(deployment.settings_file),
         *(part for file in files for part in ("-f", str(file))),
         *verb,
     ]
