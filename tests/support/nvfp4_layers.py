@@ -3,7 +3,9 @@
     python -m tests.support.nvfp4_layers CASE...           one process
     python -m tests.support.nvfp4_layers RANK PORT         one of two that share a row-parallel layer
 
-Prints one JSON object: for each case a list of numbers, or the refusal that it ended with.
+Prints one JSON object: for each case a list of numbers, or the refusal that it ended with. On a GPU the layers are in
+BF16 and computed by the kernel that vLLM picks; errors are then those of BF16, and on Blackwell those of four-bit
+activations.
 """
 
 import json
@@ -21,6 +23,8 @@ from tests.support.ports import free_port
 
 IN, HEADS, KV_HEADS, HEAD = 128, 4, 2, 32
 CHANCE = torch.Generator().manual_seed(7)
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DTYPE = torch.float32 if DEVICE == "cpu" else torch.bfloat16
 Weights = dict[str, Tensor]
 Part = tuple[str, Any]
 """A part's name in the checkpoint, and the shard that vLLM's loader takes it for."""
@@ -62,10 +66,15 @@ def configuration(**metadata: Any) -> Any:
 
 
 def layer(kind: str, **metadata: Any) -> Any:
-    """A layer as Qwen3.5 has it, in float32, so that what is compared is not rounding."""
+    """A layer as Qwen3.5 has it, on a processor in float32, so that what is compared is not rounding."""
+    with torch.device(DEVICE):
+        return _layer(kind, **metadata)
+
+
+def _layer(kind: str, **metadata: Any) -> Any:
     from vllm.model_executor.layers import linear
 
-    common = {"bias": False, "params_dtype": torch.float32, "quant_config": configuration(**metadata)}
+    common = {"bias": False, "params_dtype": DTYPE, "quant_config": configuration(**metadata)}
     at = "language_model.model.layers.0"
     match kind:
         case "qkv":
@@ -94,11 +103,12 @@ def load(made: Any, weights: Weights, parts: tuple[Part, ...] | None = None) -> 
 
 def error(made: Any, weights: Weights, names: list[str], bias: Tensor | None = None) -> float:
     """The relative error of the layer's output against float64."""
-    x = torch.randn(5, IN, generator=CHANCE)
-    got = made(x)[0] if bias is None else made.quant_method.apply(made, x, bias)
+    x = torch.randn(5, IN, generator=CHANCE).to(DTYPE)
+    at = x.to(DEVICE)
+    got = made(at)[0] if bias is None else made.quant_method.apply(made, at, bias.to(at))
     wanted = torch.cat([x.double() @ numbers(weights, name).T for name in names], dim=-1)
     wanted = wanted if bias is None else wanted + bias.double()
-    return float((got.double() - wanted).norm() / wanted.norm())
+    return float((got.double().cpu() - wanted).norm() / wanted.norm())
 
 
 def _fused(kind: str, parts: tuple[Part, ...], rows: list[int], **sharing: str) -> list[float]:
@@ -236,7 +246,9 @@ def engine(rank: int, ranks: int, port: int) -> Iterator[None]:
     from vllm.distributed import init_distributed_environment, initialize_model_parallel
 
     with set_current_vllm_config(VllmConfig()):
-        init_distributed_environment(ranks, rank, f"tcp://127.0.0.1:{port}", rank, "gloo")
+        init_distributed_environment(
+            ranks, rank, f"tcp://127.0.0.1:{port}", rank, "gloo" if DEVICE == "cpu" else "nccl"
+        )
         initialize_model_parallel(ranks)
         yield
 
