@@ -26,6 +26,7 @@
     │   ├── EngineDied                its process or container ended
     │   └── EngineStalled             it made no progress for too long
     ├── SmokeTestFailed            6  a check of `test` failed
+    │   └── KeyNotReplaced            after `keys rotate` the old key still opens the endpoint
     ├── BenchmarkMissed            7  a requirement of a benchmark was not met
     └── Interrupted              130  Ctrl-C
 
@@ -181,6 +182,10 @@ class SmokeTestFailed(DeployError):
     exit_code = ExitCode.SMOKE_TEST
 
 
+class KeyNotReplaced(SmokeTestFailed):
+    """Raised when the endpoint does not turn the old key away after `keys rotate`."""
+
+
 class BenchmarkMissed(DeployError):
     """Raised when a measured figure stays below a required one."""
 
@@ -192,8 +197,7 @@ class Interrupted(DeployError):
 
     exit_code = ExitCode.INTERRUPTED
 
-    def __init__(self) -> None:
-        super().__init__(
-            "interrupted",
-            hint="the same command goes on from here; `dflash-deploy down` stops an engine that was started",
-        )
+    def __init__(
+        self, hint: str = "the same command goes on from here; `dflash-deploy down` stops an engine that was started"
+    ) -> None:
+        super().__init__("interrupted", hint=hint)

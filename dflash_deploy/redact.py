@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Iterable
 
@@ -22,6 +23,14 @@ class Secret:
     def reveal(self) -> str:
         """The value itself, for a header or a file of mode 0600 and for nothing else."""
         return self._value
+
+    @property
+    def fingerprint(self) -> str:
+        """The first 8 hex digits of the SHA-256, which tell two random keys apart and give neither away.
+
+        Not for keys that somebody thought up: a guess could be held against it.
+        """
+        return hashlib.sha256(self._value.encode()).hexdigest()[:8]
 
     def __repr__(self) -> str:
         return f"Secret({REDACTED})" if self._value else "Secret(empty)"

@@ -62,8 +62,11 @@ def bring_up(
         return Ready(endpoint.url, endpoint.model, runtime.name, changed, waiting.elapsed, answer)
 
 
-def preflight(deployment: Deployment, plan: Plan, runtime: Runtime) -> None:
-    """All that can be known to go wrong before starting; raises the first PreflightRefused or SettingsRefused."""
+def preflight(deployment: Deployment, plan: Plan, runtime: Runtime, *, new_key: bool = False) -> None:
+    """All that can be known to go wrong before starting; raises the first PreflightRefused or SettingsRefused.
+
+    `new_key`: the key is about to be replaced, so the present one may be anything.
+    """
     engine_command(plan)
     rank = plan.values.get("NODE_RANK", "")
     if rank not in {"", "0"}:
@@ -71,7 +74,8 @@ def preflight(deployment: Deployment, plan: Plan, runtime: Runtime) -> None:
             f"this machine is rank {rank}, which answers nobody",
             hint="start it with `docker compose up -d`, then `up` on rank 0",
         )
-    _check_key(deployment)
+    if not new_key:
+        _check_key(deployment)
     for finding in plan.errors:
         raise PreflightRefused(finding.message, hint=finding.fix)
     runtime.preflight()
@@ -107,7 +111,7 @@ def _check_key(deployment: Deployment) -> None:
     if not deployment.key_is_sound:
         raise SettingsRefused(
             ".env: VLLM_API_KEY must have 16 characters or more, of letters, digits, - and _",
-            hint="make one: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'",
+            hint="make one: dflash-deploy keys rotate",
         )
     if not deployment.is_private():
         raise PreflightRefused(

@@ -12,6 +12,7 @@ from dflash_deploy import __version__
 from dflash_deploy.cli.doctor import doctor
 from dflash_deploy.cli.down import down
 from dflash_deploy.cli.init import init
+from dflash_deploy.cli.keys import keys
 from dflash_deploy.cli.logs import logs
 from dflash_deploy.cli.models import models
 from dflash_deploy.cli.plan import plan
@@ -33,6 +34,7 @@ for command in (init, plan, doctor, pull, render, up, test, status, logs, down):
     app.command()(command)
 app.add_typer(profiles, name="profiles")
 app.add_typer(models, name="models")
+app.add_typer(keys, name="keys")
 
 
 def _version(wanted: bool) -> None:

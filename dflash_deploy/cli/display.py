@@ -7,21 +7,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from dflash_deploy.cli.report import console
+from dflash_deploy.cli.report import Redact, console
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
     from dflash_deploy.boot import Progress
-    from dflash_deploy.redact import Redactor
 
 HEARTBEAT = 15.0
 """Seconds after which a pipe gets a line even though the phase is the same."""
 
 
 @contextmanager
-def boot_display(redact: Redactor) -> Iterator[Callable[[Progress], None]]:
+def boot_display(redact: Redact) -> Iterator[Callable[[Progress], None]]:
     """Yields the function that shows progress on standard error for as long as the block runs."""
     screen = console(stderr=True)
     if screen.is_terminal and not screen.is_dumb_terminal:
@@ -31,7 +30,7 @@ def boot_display(redact: Redactor) -> Iterator[Callable[[Progress], None]]:
         yield _Lines(screen, redact)
 
 
-def _live(status: Status, screen: Console, progress: Progress, redact: Redactor) -> None:
+def _live(status: Status, screen: Console, progress: Progress, redact: Redact) -> None:
     from rich.text import Text
 
     head = f"{progress.phase}  {progress.elapsed:.0f} s  "
@@ -42,7 +41,7 @@ def _live(status: Status, screen: Console, progress: Progress, redact: Redactor)
 class _Lines:
     """A line when the phase changes, and now and then while it does not."""
 
-    def __init__(self, screen: Console, redact: Redactor) -> None:
+    def __init__(self, screen: Console, redact: Redact) -> None:
         self._screen = screen
         self._redact = redact
         self._phase = ""

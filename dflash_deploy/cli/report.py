@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from dflash_deploy.redact import Redactor
 
 P = ParamSpec("P")
+
+Redact = Callable[[str], str]
+"""Takes text and returns it without secrets."""
 
 SCHEMA = 1
 
@@ -50,7 +54,9 @@ def verb(command: Callable[P, Report]) -> Callable[P, None]:
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         as_json = bool(kwargs.get("as_json"))
+        redactors: list[Redactor] = []
         try:
+            redactors.append(_redactor(kwargs.get("directory")))
             report = command(*args, **kwargs)
         except DeployError as error:
             report = Report(failure=error)
@@ -61,10 +67,10 @@ def verb(command: Callable[P, Report]) -> Callable[P, None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(ExitCode.DONE) from None
         except Exception as problem:  # the last line of defence: nobody should meet a traceback
-            if os.environ.get("DFLASH_DEBUG"):
-                raise
             report = Report(failure=_unexpected(problem))
-        redact = _redactor(kwargs.get("directory"))
+        # a verb may write another key: neither the one before nor the one after is shown
+        redactors.append(_redactor(kwargs.get("directory")))
+        redact = _one_after_the_other(redactors)
         if as_json:
             sys.stdout.write(_document(command.__name__.replace("_", " "), report, redact) + "\n")
         else:
@@ -107,7 +113,13 @@ def _unexpected(problem: Exception) -> DeployError:
     return DeployError(
         f"unexpected: {type(problem).__name__}: {problem}",
         hint="this is a defect: DFLASH_DEBUG=1 shows where, please report it",
+        # shown like all else, and not raised: what Python itself prints is not redacted
+        detail=traceback.format_exc() if os.environ.get("DFLASH_DEBUG") else "",
     )
+
+
+def _one_after_the_other(redactors: Iterable[Redactor]) -> Redact:
+    return lambda text: functools.reduce(lambda shown, redact: redact(shown), redactors, text)
 
 
 def _redactor(directory: object) -> Redactor:
@@ -122,7 +134,7 @@ def _redactor(directory: object) -> Redactor:
         return Redactor()
 
 
-def _document(command: str, report: Report, redact: Redactor) -> str:
+def _document(command: str, report: Report, redact: Redact) -> str:
     failure = report.failure
     error = failure and {"code": int(failure.exit_code), "message": failure.message, "hint": failure.hint}
     document = {
@@ -137,7 +149,7 @@ def _document(command: str, report: Report, redact: Redactor) -> str:
     return json.dumps(_redacted(document, redact), indent=2, ensure_ascii=False)
 
 
-def _redacted(node: object, redact: Redactor) -> object:
+def _redacted(node: object, redact: Redact) -> object:
     """The same data, every text in it without secrets."""
     if isinstance(node, Mapping):
         return {key: _redacted(value, redact) for key, value in node.items()}
@@ -146,7 +158,7 @@ def _redacted(node: object, redact: Redactor) -> object:
     return redact(node) if isinstance(node, str) else node
 
 
-def _show(items: Iterable[RenderableType], redact: Redactor) -> None:
+def _show(items: Iterable[RenderableType], redact: Redact) -> None:
     """What people asked for, on standard output."""
     out = console()
     for item in items:
@@ -155,7 +167,7 @@ def _show(items: Iterable[RenderableType], redact: Redactor) -> None:
         sys.stdout.write(redact(drawn.get()))
 
 
-def _explain(report: Report, redact: Redactor) -> None:
+def _explain(report: Report, redact: Redact) -> None:
     """Findings and the error, on standard error, where they do not disturb a program that reads the output."""
     err = console(stderr=True)
     for finding in report.findings:

@@ -34,7 +34,7 @@ def env_file(subject: Subject) -> Iterator[Check]:
     elif user not in {0, status.st_uid}:
         yield Check(".env", "no", f"{saw}; this is user {user}", f"run dflash-deploy as user {status.st_uid}")
     elif not deployment.key_is_sound:
-        fix = "make one: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        fix = "make one: dflash-deploy keys rotate"
         yield Check(".env", "no", "VLLM_API_KEY is empty, too short, or has characters that files quote", fix)
     elif mode != PRIVATE:
         yield Check(".env", "warning", f"{saw}; dflash-deploy writes it with 0600", f"chmod 600 {deployment.env_file}")

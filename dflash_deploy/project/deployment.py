@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from dflash_deploy.errors import NoDeployment, SettingsRefused
 from dflash_deploy.plan.command import in_home
 from dflash_deploy.project import dotenv
 from dflash_deploy.project.files import PRIVATE, write_atomically
-from dflash_deploy.redact import Redactor, Secret
+from dflash_deploy.redact import Redactor, Secret, generate_key
 from dflash_deploy.serve.secrets import SECRET_NAMES
 
 KEY = re.compile(r"[A-Za-z0-9_-]{16,}")
@@ -95,12 +96,28 @@ class Deployment:
         self.directory.mkdir(parents=True, exist_ok=True)
         write_atomically(self.env_file, dotenv.fill_template(values, template), mode=PRIVATE)
 
+    def with_new_key(self) -> Deployment:
+        """Write a fresh key into `.env` in one step, all else in it as it is, and return the deployment read anew.
+
+        Raises SettingsRefused where the file is somebody else's: written anew it would be theirs no longer.
+        """
+        # written beside what a link points to: replacing the link would leave the old key there
+        place = self.env_file.resolve()
+        if os.geteuid() not in {0, place.stat().st_uid}:
+            raise SettingsRefused(f"{place} belongs to another user", hint="run the command as the owner of the file")
+        changed = dotenv.replace_value(self._read(), "VLLM_API_KEY", generate_key().reveal())
+        write_atomically(place, changed, mode=PRIVATE)
+        return Deployment(self.directory)
+
     @cached_property
     def _lines(self) -> Mapping[str, str]:
+        # a blank is as good as nothing to the engine, and so it is here
+        return {name: value.strip() for name, value in dotenv.parse(self._read()).items()}
+
+    def _read(self) -> str:
+        """The text of `.env`, the ends of its lines as they are."""
         try:
-            lines = dotenv.parse(self.env_file.read_text(encoding="utf-8"))
-            # a blank is as good as nothing to the engine, and so it is here
-            return {name: value.strip() for name, value in lines.items()}
+            return self.env_file.read_bytes().decode("utf-8")
         except PermissionError:
             raise SettingsRefused(
                 f"{self.env_file} cannot be read by this user", hint="run the command as the owner of the file"

@@ -12,11 +12,15 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 
 from dotenv import dotenv_values
+from dotenv.parser import parse_stream
 
 from dflash_deploy.catalog.settings import TemplateName, all_setting_names, passed_on, setting_names, template_text
 from dflash_deploy.errors import SettingsRefused
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,=~-]*\Z")
+
+_SOUND_VALUE = re.compile(r"[ \t]*(?P<quote>['\"]?)[A-Za-z0-9_-]*(?P=quote)(?P<rest>(?:[ \t]+#[^\r\n]*)?\s*)\Z")
+"""A value that ends where it seems to end, and the comment behind it."""
 
 _LIKE_A_SECRET = re.compile(r"_(TOKEN|KEY|SECRET|PASSWORD)\Z")
 
@@ -50,6 +54,40 @@ def quote(value: str) -> str:
             hint="leave out single quotes, backslashes and control characters",
         )
     return f"'{value}'"
+
+
+def replace_value(text: str, name: str, value: str) -> str:
+    """The text of a `.env` with another value of one setting, all other lines and comments as they are.
+
+    Every line that sets it is changed, so that none is left with the old value; without one, a line is added. Raises
+    SettingsRefused where such a line cannot be read, which would keep the old value in the file.
+    """
+    mark, body = ("\ufeff", text[1:]) if text.startswith("\ufeff") else ("", text)
+    bindings = list(parse_stream(io.StringIO(body)))
+    if any(binding.error and name in binding.original.string for binding in bindings):
+        raise SettingsRefused(f".env: the line of {name} cannot be read", hint="close the quote that is opened there")
+    pieces = [
+        _rewritten(binding.original.string, name, quote(value)) if binding.key == name else binding.original.string
+        for binding in bindings
+    ]
+    if all(binding.key != name for binding in bindings):
+        ended = not body or body.endswith(("\n", "\r"))
+        pieces.append(f"{'' if ended else chr(10)}{name}={quote(value)}\n")
+    return mark + "".join(pieces)
+
+
+def _rewritten(line: str, name: str, value: str) -> str:
+    """One binding with another value; blank lines before it and a comment behind it stay."""
+    before, equals, old = line.partition("=")
+    if not equals:
+        blank = line[: len(line) - len(line.lstrip())]
+        return f"{blank}{name}={value}{_line_end(line)}"
+    sound = _SOUND_VALUE.match(old)
+    return f"{before}={value}{sound['rest'] if sound else _line_end(line)}"
+
+
+def _line_end(line: str) -> str:
+    return line[len(line.rstrip("\r\n")) :]
 
 
 def parse(text: str) -> dict[str, str]:

@@ -94,7 +94,7 @@ def test_a_command_that_was_killed_left_its_name(tmp_path: Path) -> None:
 def test_a_key_that_up_refuses_is_named(tmp_path: Path, key: str) -> None:
     check = next(deployment.env_file(a_subject(deployment=a_deployment(tmp_path, VLLM_API_KEY=f"'{key}'"))))
     assert check.status == "no"
-    assert "token_urlsafe" in check.fix
+    assert "keys rotate" in check.fix
     assert not key or key not in check.saw
 
 

@@ -50,3 +50,48 @@ def test_a_slip_is_refused_with_what_was_meant(slip: str, meant: str) -> None:
 )
 def test_variables_that_the_engine_reads_itself_are_let_through(name: str) -> None:
     dotenv.check_keys([name])
+
+
+LINES = st.lists(
+    st.sampled_from(
+        ["# VLLM_API_KEY=of-a-comment", "", "  ", "export NODES=2", "HF_TOKEN='x' # mine", "MODEL_PATH=/käse"]
+    ),
+    max_size=5,
+)
+KEYED = st.sampled_from(
+    [
+        "VLLM_API_KEY={}",
+        "export VLLM_API_KEY={}",
+        "  VLLM_API_KEY = {}",
+        "VLLM_API_KEY='{}'",
+        'VLLM_API_KEY="{}"  # of the team',
+        "VLLM_API_KEY={} # of the team",
+        "VLLM_API_KEY= # none yet",
+        "VLLM_API_KEY",
+        "VLLM_API_KEY='{} with # a blank'",
+    ]
+)
+OLD, NEW = "the-key-of-yesterday", "the-key-of-tomorrow"
+
+
+@given(st.lists(KEYED, max_size=3), LINES, LINES, st.sampled_from(["\n", "\r\n"]), st.booleans())
+def test_a_replaced_value_leaves_all_else_as_it_was(
+    keyed: list[str], before: list[str], after: list[str], end: str, ended: bool
+) -> None:
+    text = end.join([*before, *(line.format(OLD) for line in keyed), *after]) + (end if ended else "")
+    changed = dotenv.replace_value(text, "VLLM_API_KEY", NEW)
+    assert OLD not in changed
+    assert dotenv.parse(changed) == dotenv.parse(text) | {"VLLM_API_KEY": NEW}
+    # line by line: those that set the key have the new one, the others are the same to the byte
+    kept = changed.split(end)
+    assert [kept[number] for number in range(len(before))] == before or not keyed
+    for line, was in zip(kept[len(before) :], keyed, strict=False):
+        assert line.partition("=")[0].strip().removeprefix("export ").strip() == "VLLM_API_KEY"
+        assert ("# of the team" in line) == ("# of the team" in was)
+    if keyed and ended:
+        assert kept[len(before) + len(keyed) : -1] == after
+
+
+def test_a_line_that_cannot_be_read_is_not_left_beside_the_new_one() -> None:
+    with pytest.raises(SettingsRefused, match="VLLM_API_KEY cannot be read"):
+        dotenv.replace_value(f"VLLM_API_KEY='{OLD}\nMODEL_PATH=/m\n", "VLLM_API_KEY", NEW)

@@ -1,0 +1,166 @@
+"""`keys rotate` under the real engine: the old key dies, the new one opens, and it may be ended on the way."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from dflash_deploy.client import Endpoint, EndpointError
+from dflash_deploy.errors import ExitCode
+from dflash_deploy.project import Deployment
+from dflash_deploy.redact import Secret
+from tests.support.cli import dflash, edit_env
+from tests.support.commands import wait_until
+from tests.support.onlooker import seen_by_another_user
+from tests.support.server import Server
+
+ROTATE = [sys.executable, "-m", "dflash_deploy", "keys", "rotate"]
+
+
+class Client:
+    """Someone who holds one key and asks for the list of models ten times a second; every status, in order."""
+
+    def __init__(self, directory: Path, url: str, key: str) -> None:
+        self._directory, self._url, self._key = directory, url, key
+        self._over = threading.Event()
+        self.statuses: list[int | None] = []
+        self.sound: list[bool] = []
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._ask)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+
+    def _ask(self) -> None:
+        headers = {"Authorization": f"Bearer {self._key}"}
+        while not self._over.wait(0.1):
+            self.sound.append(Deployment(self._directory).key_is_sound)
+            try:
+                self.statuses.append(httpx.get(f"{self._url}/v1/models", headers=headers, timeout=10).status_code)
+            except httpx.HTTPError:
+                self.statuses.append(None)
+
+
+def streams(endpoint: Endpoint, key: str) -> Iterator[str]:
+    """Long answers one behind the other, until one is not whole: why each of them ended."""
+    body = {"model": endpoint.model, "prompt": "Once", "max_tokens": 1900, "ignore_eos": True, "stream": True}
+    headers, end = {"Authorization": f"Bearer {key}"}, "length"
+    while end == "length":
+        try:
+            with httpx.stream("POST", f"{endpoint.url}/v1/completions", json=body, headers=headers, timeout=60) as got:
+                events = [line.removeprefix("data: ") for line in got.iter_lines() if line.startswith("data: {")]
+            end = json.loads(events[-1])["choices"][0]["finish_reason"]
+        except httpx.HTTPError as problem:
+            end = type(problem).__name__
+        yield end
+
+
+def status_with(server: Server, key: str) -> int | None:
+    with server.connect() as endpoint:
+        url, model = endpoint.url, endpoint.model
+    with Endpoint(url, Secret(key), model) as asked:
+        try:
+            asked.chat("What is the capital of France?", max_tokens=4)
+        except EndpointError as problem:
+            return problem.status
+        return 200
+
+
+def holders_of(key: str, directory: Path) -> list[Path]:
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    return [path for path in files if key in path.read_text(errors="replace")]
+
+
+def test_the_old_key_is_dead_and_the_new_one_opens(drafting: Server) -> None:
+    old = drafting.key
+    endpoint = drafting.connect()
+    client = Client(drafting.directory, endpoint.url, old)
+    answers: list[str] = []
+    stream = threading.Thread(target=lambda: answers.extend(streams(endpoint, old)))
+    with client.asking():
+        assert wait_until(lambda: 200 in client.statuses, 10)
+        stream.start()
+        ran = dflash("keys", "rotate", "--json", at=drafting.directory).succeeded()
+        assert wait_until(lambda: client.statuses[-1] == 401, 10)
+    stream.join(timeout=10)
+    assert not stream.is_alive(), "a client was left hanging"
+    print(f"answers under way ended with {answers}; ready after {ran.document['data']['seconds']} s")
+    # those before the restart are whole, and the one that it met is not taken for a whole one
+    assert set(answers[:-1]) <= {"length"}
+    assert answers[-1] != "length"
+
+    data = ran.document["data"]
+    assert data["proof"] == {"old_key": {"before": 200, "after": 401}, "new_key": {"after": 200}}
+    assert data["restarted"] is True
+    assert data["state"] == "ready"
+    assert drafting.key != old
+    assert data["fingerprint"] == Secret(drafting.key).fingerprint
+    assert data["old_fingerprint"] == Secret(old).fingerprint
+    # once it was turned away it never opened again, and .env was not without a key for a moment
+    last_opened = max(number for number, status in enumerate(client.statuses) if status == 200)
+    assert set(client.statuses[last_opened + 1 :]) == {None, 401}
+    assert set(client.statuses[: last_opened + 1]) == {200}
+    assert all(client.sound)
+    assert (status_with(drafting, old), status_with(drafting, drafting.key)) == (401, 200)
+    assert "under way are cut off" in ran.err
+    for key in (old, drafting.key):
+        assert key not in ran.out + ran.err
+    assert holders_of(old, drafting.directory) == []
+    assert holders_of(drafting.key, drafting.directory) == [drafting.directory / ".env"]
+
+
+def test_ended_on_the_way_it_leaves_a_key_and_up_goes_on(drafting: Server) -> None:
+    directory, oldest = drafting.directory, drafting.key
+    before = engine_of(directory)
+    first = subprocess.Popen(ROTATE, cwd=directory, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert wait_until(lambda: drafting.key != oldest, 60)
+    # the second is kept out, and changes nothing
+    held = drafting.key
+    second = dflash("keys", "rotate", at=directory)
+    assert (second.code, drafting.key) == (ExitCode.PREFLIGHT, held)
+    assert "keys rotate, process" in second.err
+    # Ctrl-C while the engine with the new key is loading
+    assert wait_until(lambda: engine_of(directory) != before, 60)
+    time.sleep(0.5)
+    os.killpg(first.pid, signal.SIGINT)
+    _, said = first.communicate(timeout=30)
+    assert first.returncode == ExitCode.INTERRUPTED
+    assert "nothing answers to the old one; `dflash-deploy up` goes on from here" in said
+
+    # an engine that does not come back
+    edit_env(directory, EXTRA_ARGS="--no-such-flag")
+    failed = dflash("keys", "rotate", at=directory)
+    assert failed.code is ExitCode.NOT_READY
+    assert "unrecognized arguments: --no-such-flag" in failed.err
+    assert "nothing answers to the old one; `dflash-deploy up` goes on from here" in failed.err
+    assert drafting.key not in {oldest, held}
+
+    edit_env(directory, EXTRA_ARGS="")
+    dflash("up", at=directory).succeeded()
+    statuses = [status_with(drafting, key) for key in (oldest, held, drafting.key)]
+    assert statuses == [401, 401, 200]
+
+
+def engine_of(directory: Path) -> int:
+    """The process number of the supervisor that was started last."""
+    pid: int = json.loads((directory / ".dflash/run.json").read_text())["pid"]
+    return pid
+
+
+def test_another_user_of_the_machine_sees_no_key(drafting: Server) -> None:
+    seen = seen_by_another_user()
+    assert "dflash_deploy.runtime.supervisor" in seen
+    assert drafting.key not in seen

@@ -1,0 +1,117 @@
+"""The key is searched in all that any verb shows: text, documents, errors, and tracebacks that are asked for."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from dflash_deploy.cli.app import app
+from dflash_deploy.project import Deployment
+from dflash_deploy.redact import REDACTED
+from tests.support.cli import dflash, edit_env
+from tests.support.ports import free_port
+
+VERBS: dict[str, tuple[str, ...]] = {
+    "init": ("--force",),
+    "plan": (),
+    "doctor": (),
+    "pull": ("--offline",),
+    "render": (),
+    "up": (),
+    "test": (),
+    "status": (),
+    "logs": (),
+    "down": (),
+    "profiles list": (),
+    "profiles show": ("cpu",),
+    "models list": ("--profile", "cpu"),
+    "models show": ("tiny",),
+    "keys show": (),
+    "keys rotate": (),
+}
+"""Every verb, with what it needs to do something where no engine runs."""
+
+WITHOUT_DIRECTORY = ("profiles", "models")
+"""Verbs about the catalog, which read no deployment."""
+
+BROKEN = """
+import sys
+from dflash_deploy.cli import app
+
+def fall(*_, **__):
+    raise RuntimeError(f"it fell, holding {KEY}") from ValueError(KEY)
+
+KEY = sys.stdin.read()
+import dflash_deploy.catalog, dflash_deploy.plan, dflash_deploy.project.dotenv, dflash_deploy.runtime
+dflash_deploy.project.dotenv.check_keys = fall
+dflash_deploy.runtime.runtime_for = fall
+dflash_deploy.catalog.load_catalog = fall
+dflash_deploy.project.Deployment.is_private = fall
+dflash_deploy.plan.plan_deployment = fall
+app.main()
+"""
+"""The command with parts that fail for a reason nobody foresaw, whose words hold the key; the key comes on stdin."""
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Path:
+    """One whose key got into other settings and into the files beside `.env`, as keys do."""
+    options = ("--profile", "cpu", "--runtime", "native", "--port", str(free_port()))
+    dflash("init", *options, at=tmp_path).succeeded()
+    key = key_of(tmp_path)
+    edit_env(tmp_path, SERVED_MODEL_NAME=key, EXTRA_ARGS=f"'--x {key}'", DFLASH_DRAFTER=f"/models/{key}")
+    (tmp_path / ".dflash" / "engine.log").write_text(f"api_key: {key}\n")
+    return tmp_path
+
+
+def key_of(directory: Path) -> str:
+    return Deployment(directory).key.reveal()
+
+
+def names_of(group: typer.Typer, prefix: str = "") -> set[str]:
+    own = {
+        prefix + (command.name or str(command.callback and command.callback.__name__))
+        for command in group.registered_commands
+    }
+    below = (names_of(each.typer_instance, f"{each.name} ") for each in group.registered_groups if each.typer_instance)
+    return own.union(*below)
+
+
+def test_no_verb_is_left_out() -> None:
+    assert names_of(app) == set(VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_key_is_in_nothing_that_is_shown(deployment: Path, verb: str) -> None:
+    for options in ((), ("--json",)) if verb != "logs" else ((),):
+        key = key_of(deployment)
+        # narrow enough to break lines where they may break
+        ran = dflash(*verb.split(), *VERBS[verb], *options, at=deployment, environment={"COLUMNS": "40"})
+        for secret in (key, key_of(deployment)):
+            assert secret not in whole(ran.out + ran.err)
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if not verb.startswith(WITHOUT_DIRECTORY)])
+def test_the_key_is_in_no_traceback(deployment: Path, verb: str) -> None:
+    key = key_of(deployment)
+    for debug in ({}, {"DFLASH_DEBUG": "1"}):
+        done = subprocess.run(
+            [sys.executable, "-c", BROKEN, *verb.split(), *VERBS[verb]],
+            cwd=deployment,
+            env={**os.environ, **debug},
+            input=key,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert key not in whole(done.stdout + done.stderr)
+        assert f"it fell, holding {REDACTED}" in done.stderr
+        assert ("Traceback" in done.stderr) == bool(debug)
+
+
+def whole(text: str) -> str:
+    """What was shown as one line, so that a key is found that was broken over several."""
+    return "".join(text.split())
