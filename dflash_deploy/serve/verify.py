@@ -1,7 +1,6 @@
 """Proof, at build time and by `image verify`, that an image can do what it is for: its engine carries DFlash.
 
-Looks for files and for words in them, since importing an engine, or starting it, needs the hardware that a build machine
-lacks.
+Looks for files and for words in them: importing or starting an engine needs the hardware that a build machine lacks.
 """
 
 from __future__ import annotations

@@ -85,19 +85,6 @@ def test_the_container_says_what_it_is(container: dict[str, Any]) -> None:
     assert labels["org.opencontainers.image.title"] == "dflash-deploy vLLM"
 
 
-def test_the_key_is_not_to_be_seen(deployment: Deployment, container: dict[str, Any]) -> None:
-    key = deployment.key.reveal()
-    shown = [
-        json.dumps(container),
-        docker("logs", container["Id"]),
-        docker("top", container["Id"], "-eo", "pid,args"),
-        docker("history", "--no-trunc", container["Config"]["Image"]),
-        dflash("logs", at=deployment.directory).succeeded().out,
-        deployment.compose_file.read_text(),
-    ]
-    assert [number for number, text in enumerate(shown) if key in text] == []
-
-
 def test_the_health_check_says_yes(container: dict[str, Any]) -> None:
     docker("exec", container["Id"], "python3", "-m", "dflash_deploy.serve.health")
 

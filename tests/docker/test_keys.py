@@ -1,0 +1,185 @@
+"""The key of a container: searched wherever Docker keeps or shows something, and replaced under the running engine."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import httpx
+import pytest
+
+from dflash_deploy.errors import ExitCode
+from dflash_deploy.project import Deployment
+from dflash_deploy.runtime.compose import compose_command
+from tests.support.cli import dflash, edit_env
+from tests.support.onlooker import seen_by_another_user
+from tests.support.ports import free_port
+
+IMAGE = "dflash-deploy/vllm:under-test"
+
+IN_THE_LAYERS = b"The variables that never appear in an argument list"
+"""A sentence of dflash_deploy/serve/secrets.py, which the image carries: a search of the layers must find it."""
+
+JSON_VERBS = ("plan", "doctor", "render", "up", "test", "status", "pull --offline", "keys show")
+
+
+def docker(*args: str) -> str:
+    done = subprocess.run(["docker", *args], capture_output=True, text=True, errors="replace", check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def found_in(stream: IO[bytes], *wanted: bytes) -> set[bytes]:
+    """Which of these occur in a stream of any length."""
+    found, tail = set[bytes](), b""
+    while block := stream.read(2**22):
+        text = tail + block
+        found |= {one for one in wanted if one in text}
+        tail = text[-max(map(len, wanted)) :]
+    return found
+
+
+@pytest.fixture(scope="module")
+def deployment(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """`init` and `up` with Compose, the image made of these very sources with this key lying beside them."""
+    directory = tmp_path_factory.mktemp("keys")
+    dflash("init", "--profile", "cpu", "--runtime", "compose", "--port", str(free_port()), at=directory).succeeded()
+    edit_env(directory, DFLASH_BASE_IMAGE=base_image, DFLASH_IMAGE=IMAGE)
+    subprocess.run(["docker", "image", "rm", "--force", IMAGE], check=False, capture_output=True)
+    try:
+        dflash("up", at=directory).succeeded()
+        yield Deployment(directory)
+    finally:
+        dflash("down", at=directory).succeeded()
+
+
+def key_of(deployment: Deployment) -> str:
+    """The key as it is now."""
+    return Deployment(deployment.directory).key.reveal()
+
+
+def container_of(deployment: Deployment) -> str:
+    """The identity of the engine's container."""
+    return docker(
+        "ps", "-aq", "--no-trunc", "--filter", f"label=com.docker.compose.project={deployment.project_name}"
+    ).strip()
+
+
+def statuses_of(deployment: Deployment, *keys: str) -> list[int]:
+    """What the endpoint answers to each of these keys."""
+    url = f"http://127.0.0.1:{deployment.values['DFLASH_PORT']}/v1/models"
+    return [httpx.get(url, headers={"Authorization": f"Bearer {key}"}, timeout=10).status_code for key in keys]
+
+
+def shown_by_docker(deployment: Deployment) -> dict[str, str]:
+    """Each place where Docker or Compose shows or keeps something of the deployment, with its text."""
+    container, project = container_of(deployment), deployment.project_name
+    config = subprocess.run(compose_command(deployment, "config"), capture_output=True, text=True, check=True)
+    return {
+        "inspect": docker("inspect", container),
+        "inspect of the image": docker("image", "inspect", IMAGE),
+        "inspect of the volume": docker("volume", "inspect", f"{project}_cache"),
+        "inspect of the network": docker("network", "inspect", f"{project}_default"),
+        "logs": docker("logs", container),
+        "ps": docker("ps", "-a", "--no-trunc"),
+        "top": docker("top", container, "-eo", "pid,args"),
+        "diff": docker("diff", container),
+        "history": docker("history", "--no-trunc", IMAGE),
+        "events": docker("events", "--since", "1h", "--until", "0s", "--filter", f"container={container}"),
+        "compose config": config.stdout,
+        "written by the engine": docker("exec", container, "tar", "-cf", "-", "/cache", "/tmp", "/dev/shm"),
+        **{
+            str(path): path.read_text(errors="replace")
+            for path in deployment.directory.rglob("*")
+            if path.is_file() and path.name != ".env"
+        },
+    }
+
+
+def test_the_key_is_nowhere_that_docker_shows(deployment: Deployment) -> None:
+    shown = shown_by_docker(deployment)
+    # a place that says nothing was perhaps not looked at; nothing has changed in a read-only root, and a lock is empty
+    silent = {Path(place).name for place, text in shown.items() if not text}
+    assert silent <= {"diff", "lock"}
+    assert [place for place, text in shown.items() if key_of(deployment) in text] == []
+
+
+def test_the_key_is_in_no_layer_of_the_image(deployment: Deployment) -> None:
+    wanted = (IN_THE_LAYERS, key_of(deployment).encode())
+    with subprocess.Popen(["docker", "save", IMAGE], stdout=subprocess.PIPE) as saving:
+        assert saving.stdout is not None
+        assert found_in(saving.stdout, *wanted) == {IN_THE_LAYERS}
+    assert saving.returncode == 0
+
+
+def test_another_user_of_the_machine_sees_no_key(deployment: Deployment) -> None:
+    seen = seen_by_another_user()
+    assert "/models/target" in seen, "the engine's processes are not among those that are seen"
+    assert key_of(deployment) not in seen
+
+
+def test_the_key_is_in_no_document(deployment: Deployment) -> None:
+    for verb in JSON_VERBS:
+        ran = dflash(*verb.split(), "--json", at=deployment.directory)
+        assert ran.document["schema"] == 1
+        assert key_of(deployment) not in ran.out + ran.err
+    logs = dflash("logs", at=deployment.directory).succeeded()
+    assert key_of(deployment) not in logs.out + logs.err
+
+
+def test_a_rotated_key_reaches_the_container_and_the_old_one_is_dead(deployment: Deployment) -> None:
+    old, before = key_of(deployment), container_of(deployment)
+    ran = dflash("keys", "rotate", "--json", at=deployment.directory).succeeded()
+    new, after = key_of(deployment), container_of(deployment)
+    assert ran.document["data"]["proof"] == {"old_key": {"before": 200, "after": 401}, "new_key": {"after": 200}}
+    assert "container is made anew" in ran.err
+    # a container that was only restarted would have a configuration that no longer fits compose.yaml
+    assert after != before
+    assert docker("exec", after, "cat", "/run/secrets/dotenv") == (deployment.directory / ".env").read_text()
+    assert statuses_of(deployment, old, new) == [401, 200]
+    shown = {**shown_by_docker(deployment), "rotate": ran.out + ran.err}
+    assert [place for place, text in shown.items() if old in text or new in text] == []
+    # whoever goes on without dflash-deploy changes nothing
+    subprocess.run(["docker", "compose", "up", "-d"], cwd=deployment.directory, check=True, capture_output=True)
+    assert container_of(deployment) == after
+
+
+def test_a_key_rotated_while_nothing_runs_is_in_force_at_the_next_start(deployment: Deployment) -> None:
+    old, before = key_of(deployment), container_of(deployment)
+    # stopped behind our back, and started the same way: the mount is made anew with the container's process
+    docker("stop", before)
+    data = dflash("keys", "rotate", "--json", at=deployment.directory).succeeded().document["data"]
+    assert data["restarted"] is False
+    docker("start", before)
+    assert docker("exec", before, "cat", "/run/secrets/dotenv") == (deployment.directory / ".env").read_text()
+    assert old not in docker("exec", before, "cat", "/run/secrets/dotenv")
+
+
+def test_a_restart_that_does_not_begin_says_that_the_old_key_still_opens(deployment: Deployment) -> None:
+    dflash("up", at=deployment.directory).succeeded()
+    old, before, base = key_of(deployment), container_of(deployment), deployment.values["DFLASH_BASE_IMAGE"]
+    # an image that is not here, and cannot be made
+    edit_env(deployment.directory, DFLASH_IMAGE="dflash-deploy/vllm:nowhere", DFLASH_BASE_IMAGE="nowhere.invalid/x:1")
+    try:
+        ran = dflash("keys", "rotate", at=deployment.directory)
+    finally:
+        edit_env(deployment.directory, DFLASH_IMAGE=IMAGE, DFLASH_BASE_IMAGE=base)
+    assert ran.code is ExitCode.NOT_READY
+    assert "the old key is STILL IN FORCE" in ran.err
+    assert container_of(deployment) == before
+    assert statuses_of(deployment, old, key_of(deployment)) == [200, 401]
+
+
+def test_an_engine_that_dies_with_the_new_key_is_explained_and_shows_none(deployment: Deployment) -> None:
+    old = key_of(deployment)
+    edit_env(deployment.directory, EXTRA_ARGS="--no-such-flag")
+    try:
+        ran = dflash("keys", "rotate", at=deployment.directory)
+        assert ran.code is ExitCode.NOT_READY
+        assert "nothing answers to the old one; `dflash-deploy up` goes on from here" in ran.err
+        logs = docker("logs", container_of(deployment))
+        assert "unrecognized arguments: --no-such-flag" in logs
+        for key in (old, key_of(deployment)):
+            assert key not in logs + ran.out + ran.err
+    finally:
+        edit_env(deployment.directory, EXTRA_ARGS="")
