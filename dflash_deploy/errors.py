@@ -35,6 +35,7 @@ The same table stands in docs/exit-codes.md; a test compares them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import ClassVar
 
@@ -163,9 +164,20 @@ class ConversionFailed(DownloadFailed):
 
 
 class EngineNotReady(DeployError):
-    """Raised when the runtime could not start or stop the engine, or it started and no generation came back."""
+    """Raised when the runtime could not start or stop the engine, or it started and no generation came back.
+
+    `failure` is the id of the fingerprint that it fits in catalog/failures.yaml, empty where none does; `fix` are the
+    settings that the fingerprint says may be written to mend it.
+    """
 
     exit_code = ExitCode.NOT_READY
+
+    def __init__(
+        self, message: str, *, hint: str, detail: str = "", failure: str = "", fix: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message, hint=hint, detail=detail)
+        self.failure = failure
+        self.fix = dict(fix or {})
 
 
 class EngineDied(EngineNotReady):

@@ -1,18 +1,28 @@
 """From `up` to the first answer: preflight, start, wait, explain."""
 
-from dflash_deploy.boot.bring_up import Ready, bring_up, endpoint_of, preflight
-from dflash_deploy.boot.roll_back import start_or_roll_back
+from dflash_deploy.boot.bring_up import Ready, bring_up, endpoint_of, preflight, reader_of
+from dflash_deploy.boot.diagnosis import Diagnosis, Ending, Findings, Reader
+from dflash_deploy.boot.remedy import changes_of, remedied
+from dflash_deploy.boot.roll_back import go_back, start_or_roll_back
 from dflash_deploy.boot.rotate import Rotation, is_up, rotate_running
 from dflash_deploy.boot.wait import Progress
 
 __all__ = [
+    "Diagnosis",
+    "Ending",
+    "Findings",
     "Progress",
+    "Reader",
     "Ready",
     "Rotation",
     "bring_up",
+    "changes_of",
     "endpoint_of",
+    "go_back",
     "is_up",
     "preflight",
+    "reader_of",
+    "remedied",
     "rotate_running",
     "start_or_roll_back",
 ]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dflash_deploy.boot.wait import Progress, Waiting
+from dflash_deploy.boot.diagnosis import Reader
+from dflash_deploy.boot.wait import Progress, Waiting, explained
+from dflash_deploy.catalog import load_catalog
 from dflash_deploy.client import Answer, Endpoint
 from dflash_deploy.errors import EngineNotReady, PortTaken, PreflightRefused, SettingsRefused
 from dflash_deploy.host import listener_on
@@ -41,6 +43,11 @@ def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = N
     return Endpoint(url, deployment.key, model, timeout=timeout) if timeout else Endpoint(url, deployment.key, model)
 
 
+def reader_of(plan: Plan) -> Reader:
+    """What reads the log of a plan's engine, with all that the catalog knows of its failures."""
+    return Reader(load_catalog().failures, plan.engine.engine, plan.engine_version)
+
+
 def bring_up(
     deployment: Deployment, plan: Plan, runtime: Runtime, *, patience: float, show: Callable[[Progress], None]
 ) -> Ready:
@@ -49,9 +56,17 @@ def bring_up(
     Raises PreflightRefused before anything is started, EngineNotReady after; then the engine is stopped, its log kept.
     """
     preflight(deployment, plan, runtime)
-    changed = runtime.start(lambda line: show(Progress("creating", 0.0, line)))
+    reader = reader_of(plan)
+    try:
+        changed = runtime.start(lambda line: show(Progress("creating", 0.0, line)))
+    except EngineNotReady as problem:
+        # what Docker and Compose say has fingerprints too
+        findings = reader.read([problem.message, *problem.detail.splitlines()])
+        if findings.diagnosis is None:
+            raise
+        raise explained(EngineNotReady, problem.message, findings) from None
     with endpoint_of(deployment, plan) as endpoint:
-        waiting = Waiting(runtime, endpoint, question=plan.pair.text.ask, patience=patience, show=show)
+        waiting = Waiting(runtime, endpoint, reader, question=plan.pair.text.ask, patience=patience, show=show)
         try:
             answer = waiting.until_ready()
         except EngineNotReady:

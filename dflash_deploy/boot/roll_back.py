@@ -14,16 +14,11 @@ from dflash_deploy.runtime import Runtime
 
 PlanOf = Callable[[Deployment], Plan]
 RuntimeOf = Callable[[Deployment, Plan], Runtime]
+Show = Callable[[Progress], None]
 
 
 def start_or_roll_back(
-    deployment: Deployment,
-    plan: Plan,
-    plan_of: PlanOf,
-    runtime_of: RuntimeOf,
-    *,
-    patience: float,
-    show: Callable[[Progress], None],
+    deployment: Deployment, plan: Plan, plan_of: PlanOf, runtime_of: RuntimeOf, *, patience: float, show: Show
 ) -> Ready:
     """Bring the deployment up and remember its settings as good ones.
 
@@ -33,25 +28,27 @@ def start_or_roll_back(
     try:
         ready = bring_up(deployment, plan, runtime_of(deployment, plan), patience=patience, show=show)
     except EngineNotReady as problem:
-        good = last_good(deployment)
-        if good is None or not changes(deployment):
-            raise
-        raise _rolled_back(deployment, good, problem, plan_of, runtime_of, patience=patience, show=show) from None
+        raise go_back(deployment, problem, plan_of, runtime_of, patience=patience, show=show) from None
     remember_good(deployment)
     return ready
 
 
-def _rolled_back(
+def go_back(
     deployment: Deployment,
-    good: Deployment,
     problem: EngineNotReady,
     plan_of: PlanOf,
     runtime_of: RuntimeOf,
     *,
     patience: float,
-    show: Callable[[Progress], None],
-) -> DeployError:
-    """Start the good settings; returns the error that tells what came of both."""
+    show: Show,
+) -> EngineNotReady:
+    """Start the settings that answered last, after those of `.env` failed with `problem`.
+
+    Returns what is to be told: `problem` itself where nothing else was good before, or that fails too.
+    """
+    good = last_good(deployment)
+    if good is None or not changes(deployment):
+        return problem
     show(Progress("rolling back", 0.0, f"the new settings did not answer: {problem.message}"))
     try:
         plan = plan_of(good)
@@ -65,4 +62,6 @@ def _rolled_back(
         f"{problem.message}; the settings that worked last run again",
         hint=f"{problem.hint}; changed since: {what}. `dflash-deploy rollback` writes the good ones back into .env",
         detail=problem.detail,
+        failure=problem.failure,
+        fix=problem.fix,
     )

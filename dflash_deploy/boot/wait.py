@@ -8,15 +8,26 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from dflash_deploy.boot.diagnosis import Ending, Findings, Reader
 from dflash_deploy.boot.phases import message_of, phase_after
 from dflash_deploy.client import Answer, Endpoint, EndpointError
-from dflash_deploy.errors import EngineDied, EngineStalled
+from dflash_deploy.errors import EngineDied, EngineNotReady, EngineStalled
+from dflash_deploy.host import kernel_lines
 from dflash_deploy.runtime import EngineState, Runtime
 
 POLL = 0.5
 """Seconds between two looks; a container that exits is noticed within 2 s."""
 
-TAIL_LINES = 25
+KEPT_LINES = 50_000
+"""Lines of the log that are kept for a diagnosis; a start writes some hundreds."""
+
+CLOCKS_DIFFER = 5.0
+"""Seconds by which the kernel's clock and this process's may lie apart."""
+
+UNKNOWN = (
+    "the most telling lines of its log stand above; `dflash-deploy logs` shows all of it, "
+    "`dflash-deploy logs --bundle` collects what a report needs"
+)
 
 FAILED_ANSWERS = 3
 """Generations that may end in a server error before the engine counts as broken; the first may come too early."""
@@ -40,13 +51,16 @@ Show = Callable[[Progress], None]
 class Waiting:
     """One wait: follows the log, watches the process, and asks for a generation once the engine listens."""
 
-    def __init__(self, runtime: Runtime, endpoint: Endpoint, *, question: str, patience: float, show: Show) -> None:
+    def __init__(
+        self, runtime: Runtime, endpoint: Endpoint, reader: Reader, *, question: str, patience: float, show: Show
+    ) -> None:
         self._runtime = runtime
         self._endpoint = endpoint
+        self._reader = reader
         self._question = question
         self._patience = patience
         self._show = show
-        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._log: deque[str] = deque(maxlen=KEPT_LINES)
         self._cursor = ""
         self._started = self._last_sign = time.monotonic()
         self._progress = Progress("starting", 0.0, "")
@@ -60,7 +74,7 @@ class Waiting:
         return time.monotonic() - self._started
 
     def until_ready(self) -> Answer:
-        """The first answer. Raises EngineDied with the log's tail, or EngineStalled after `patience` silent seconds."""
+        """The first answer. Raises EngineDied or EngineStalled (after `patience` silent seconds), and says why."""
         while True:
             self._follow_log()
             state = self._runtime.state()
@@ -77,7 +91,7 @@ class Waiting:
         page = self._runtime.read_log(self._cursor)
         self._cursor = page.cursor
         lines = [line for line in page.lines if line.strip()]
-        self._tail.extend(lines)
+        self._log.extend(lines)
         if any(not _STATISTICS.search(line) for line in lines):
             self._last_sign = time.monotonic()
         phase = phase_after(lines, self._progress.phase)
@@ -93,32 +107,42 @@ class Waiting:
         except EndpointError as problem:
             refused = problem.status is not None and problem.status < 500
             self._failed_answers += 1
-            if refused or self._failed_answers >= FAILED_ANSWERS:
+            if refused:
                 raise EngineStalled(
                     f"the engine listens but does not generate: {problem}",
-                    hint="SERVED_MODEL_NAME and VLLM_API_KEY in .env must be those the engine was started with"
-                    if refused
-                    else "the last lines of its log stand above; `dflash-deploy logs` shows all of it",
-                    detail="\n".join(self._tail),
+                    hint="SERVED_MODEL_NAME and VLLM_API_KEY in .env must be those the engine was started with",
                 ) from None
+            if self._failed_answers >= FAILED_ANSWERS:
+                self._follow_log()
+                seen = f"the engine listens but does not generate: {problem}"
+                raise explained(EngineStalled, seen, self._findings()) from None
             return None
 
-    def _died(self, state: EngineState) -> EngineDied:
+    def _findings(self, state: EngineState | None = None) -> Findings:
+        """What log, ending and kernel say."""
+        ending = Ending() if state is None else Ending(state.exit_code, state.out_of_memory)
+        return self._reader.read(self._log, ending, kernel_lines(self._started - CLOCKS_DIFFER))
+
+    def _died(self, state: EngineState) -> EngineNotReady:
         code = "" if state.exit_code is None else f" with code {state.exit_code}"
         how = "is gone" if state.phase == "absent" else f"ended{code}"
         if state.out_of_memory:
             how = "was killed for want of memory"
         elif state.restarts:
             how = f"ended{code} and was restarted {state.restarts} times"
-        return EngineDied(
-            f"the engine {how} after {self._progress.elapsed:.0f} s, while {self._progress.phase}",
-            hint="the last lines of its log stand above; `dflash-deploy logs` shows all of it",
-            detail="\n".join(self._tail),
-        )
+        seen = f"the engine {how} after {self._progress.elapsed:.0f} s, while {self._progress.phase}"
+        return explained(EngineDied, seen, self._findings(state))
 
-    def _stalled(self) -> EngineStalled:
-        return EngineStalled(
-            f"the engine has written nothing for {self._patience:.0f} s, while {self._progress.phase}",
-            hint="look at `dflash-deploy logs`; wait longer with --patience SECONDS",
-            detail="\n".join(self._tail),
-        )
+    def _stalled(self) -> EngineNotReady:
+        seen = f"the engine has written nothing for {self._patience:.0f} s, while {self._progress.phase}"
+        patient = "look at `dflash-deploy logs`; wait longer with --patience SECONDS"
+        return explained(EngineStalled, seen, self._findings(), patient)
+
+
+def explained(kind: type[EngineNotReady], seen: str, findings: Findings, unknown: str = UNKNOWN) -> EngineNotReady:
+    """What was seen, with its cause and what to do about it; where that is not known, with the hint `unknown`."""
+    known = findings.diagnosis
+    if known is None:
+        return kind(seen, hint=unknown, detail="\n".join(findings.lines))
+    detail = "\n".join((*findings.lines, f"known from: {known.source}"))
+    return kind(f"{seen}: {known.cause}", hint=known.do, detail=detail, failure=known.id, fix=known.fix)

@@ -15,9 +15,10 @@ from typing import TypeVar
 import yaml
 from pydantic import BaseModel
 
+from dflash_deploy.catalog.failures import Failure, Failures
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.models import Family, ModelPair
-from dflash_deploy.catalog.read import read_folder
+from dflash_deploy.catalog.read import read_entry, read_folder
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.catalog.settings import all_setting_names, passed_on
 from dflash_deploy.catalog.speeds import PublishedSpeed
@@ -29,6 +30,7 @@ OWN = "DFLASH_CATALOG"
 """Names a directory with a catalog of one's own: the same folders, the same files."""
 
 FOLDERS = ("profiles", "families", "engines")
+FAILURES = "failures.yaml"
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Catalog:
     pairs: Mapping[str, ModelPair]
     engines: Mapping[str, EngineRelease]
     speeds: tuple[PublishedSpeed, ...]
+    failures: tuple[Failure, ...]
 
     def profile(self, name: str) -> Profile:
         """The profile of that name; raises UnknownProfile with the nearest one."""
@@ -96,7 +99,7 @@ def _load(own: str) -> Catalog:
     engines = {entry.name: entry for entry in _entries(roots, "engines", EngineRelease)}
     pairs = {target.name: ModelPair(family, target) for family in families.values() for target in family.targets}
     rows = yaml.safe_load((roots[0] / "speeds.yaml").read_text(encoding="utf-8"))
-    catalog = Catalog(profiles, pairs, engines, tuple(map(PublishedSpeed.model_validate, rows)))
+    catalog = Catalog(profiles, pairs, engines, tuple(map(PublishedSpeed.model_validate, rows)), _failures(roots))
     for problem in _contradictions(catalog):
         raise CatalogRefused(problem, hint="write the name as it stands in the file that it means")
     return catalog
@@ -107,8 +110,9 @@ def _own_root(own: str) -> Path:
         root = Path(own).expanduser()
     except RuntimeError:
         raise CatalogRefused(f"{OWN}={own} names no home directory", hint="write the path from the root on") from None
-    if not any((root / folder).is_dir() for folder in FOLDERS):
-        raise CatalogRefused(f"{OWN}={own} holds no catalog", hint=f"it has one of the folders {', '.join(FOLDERS)}")
+    if not any((root / part).exists() for part in (*FOLDERS, FAILURES)):
+        hint = f"it has one of the folders {', '.join(FOLDERS)}, or {FAILURES}"
+        raise CatalogRefused(f"{OWN}={own} holds no catalog", hint=hint)
     return root
 
 
@@ -116,6 +120,16 @@ def _entries(roots: Iterable[Traversable], folder: str, kind: type[T]) -> Iterat
     for root in roots:
         if (root / folder).is_dir():
             yield from read_folder(root / folder, kind)
+
+
+def _failures(roots: Iterable[Traversable]) -> tuple[Failure, ...]:
+    """One's own fingerprints are asked before the packaged ones, and stand in the place of those with the same id."""
+    files = [root / FAILURES for root in roots if (root / FAILURES).is_file()]
+    known: dict[str, Failure] = {}
+    for file in reversed(files):
+        for failure in read_entry(file, Failures).failures:
+            known.setdefault(failure.id, failure)
+    return tuple(known.values())
 
 
 def _contradictions(catalog: Catalog) -> Iterator[str]:

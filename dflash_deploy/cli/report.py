@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import os
 import sys
@@ -57,17 +58,13 @@ def verb(command: Callable[P, Report]) -> Callable[P, None]:
         redactors: list[Redactor] = []
         try:
             redactors.append(_redactor(kwargs.get("directory")))
-            report = command(*args, **kwargs)
-        except DeployError as error:
-            report = Report(failure=error)
+            report = _outcome(command, *args, **kwargs)
         except KeyboardInterrupt:
             report = Report(failure=Interrupted())
         except BrokenPipeError:
             # whoever read the output has enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(ExitCode.DONE) from None
-        except Exception as problem:  # the last line of defence: nobody should meet a traceback
-            report = Report(failure=_unexpected(problem))
         # a verb may write another key: neither the one before nor the one after is shown
         redactors.append(_redactor(kwargs.get("directory")))
         redact = _one_after_the_other(redactors)
@@ -79,6 +76,25 @@ def verb(command: Callable[P, Report]) -> Callable[P, None]:
         raise typer.Exit(report.failure.exit_code if report.failure else ExitCode.DONE)
 
     return run
+
+
+def document_of(shown: Callable[..., None], directory: Path) -> str:
+    """The JSON document that a verb would print of a deployment, a failure included."""
+    command: Callable[..., Report] = inspect.unwrap(shown)
+    report = _outcome(command, directory=directory, as_json=True)
+    return _document(command.__name__, report, _redactor(directory))
+
+
+def _outcome(command: Callable[P, Report], *args: P.args, **kwargs: P.kwargs) -> Report:
+    """What a verb returns, or the failure that it ended with."""
+    try:
+        return command(*args, **kwargs)
+    except BrokenPipeError:
+        raise
+    except DeployError as error:
+        return Report(failure=error)
+    except Exception as problem:  # the last line of defence: nobody should meet a traceback
+        return Report(failure=_unexpected(problem))
 
 
 def console(*, stderr: bool = False) -> Console:

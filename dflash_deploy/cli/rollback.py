@@ -23,7 +23,6 @@ def rollback(directory: Directory = HERE, patience: Patience = 900, as_json: Jso
     """Write the settings of the last good start back into .env, and start them."""
     from dflash_deploy.errors import NotPossible
     from dflash_deploy.project import Deployment, hold
-    from dflash_deploy.project.files import PRIVATE, write_atomically
     from dflash_deploy.project.last_good import changes, last_good
 
     with hold(Deployment.existing(directory, check=False), "rollback"):
@@ -34,15 +33,11 @@ def rollback(directory: Directory = HERE, patience: Patience = 900, as_json: Jso
             )
         rows = changes(deployment)
         if rows:
-            kept = deployment.env_file.with_name(".env.before-rollback")
-            write_atomically(kept, deployment.env_file.read_text(encoding="utf-8"), mode=PRIVATE)
             deployment.with_values({row.name: row.good for row in rows})
         for row in rows:
             note(f"{row.name}: {row.now or '(empty)'} -> {row.good or '(empty)'}")
         ready = _started(Deployment.existing(directory), patience, anew=False)
-    said = (
-        f"{len(rows)} settings are as they were; .env.before-rollback keeps the others" if rows else "nothing to undo"
-    )
+    said = f"{len(rows)} settings are as they were; .env.last keeps the others" if rows else "nothing to undo"
     data = {"changed": [row.name for row in rows], "endpoint": f"{ready.endpoint}/v1", "state": "ready"}
     return Report(data, (said, f"ready     {ready.endpoint}/v1"))
 

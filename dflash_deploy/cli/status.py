@@ -10,23 +10,34 @@ from dflash_deploy.cli.report import HERE, Directory, Json, Report, verb
 if TYPE_CHECKING:
     from dflash_deploy.plan import Plan
     from dflash_deploy.project import Deployment
-    from dflash_deploy.runtime import EngineState
+    from dflash_deploy.runtime import EngineState, Runtime
 
 PROBE_TIMEOUT = 30.0
 """Seconds for one generation; an engine that hangs answers /health and nothing else."""
+
+STOPPED = frozenset({0, 143, -15})
+"""Exit codes of an engine that was asked to end: by itself, or by SIGTERM."""
 
 
 @verb
 def status(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Say whether the engine really answers: its process, one generation, and the drafts since it started."""
     from dflash_deploy.project import Deployment
+    from dflash_deploy.project.last_good import instead_since
     from dflash_deploy.runtime import runtime_for
 
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
-    engine = runtime_for(deployment, plan).state()
+    runtime = runtime_for(deployment, plan)
+    engine = runtime.state()
     data = _probe(deployment, plan, engine)
     data |= {"runtime": plan.runtime, "exit_code": engine.exit_code, "restarts": engine.restarts}
+    data |= _why(plan, runtime, engine)
+    if engine.alive and (instead := instead_since(deployment)):
+        data["instead"] = f"the settings that worked last, not those of .env, since {instead}"
+    if data["state"] == "ready":
+        # docs/failures.md says what each of them means
+        data["costs"] = _costs(plan, runtime)
     shown = tuple(f"{name:18} {value}" for name, value in data.items() if value is not None)
     return Report(data, shown)
 
@@ -52,3 +63,21 @@ def _probe(deployment: Deployment, plan: Plan, engine: EngineState) -> dict[str,
             "seconds": round(answer.seconds, 2),
             "acceptance_length": length and round(length, 2),
         }
+
+
+def _why(plan: Plan, runtime: Runtime, engine: EngineState) -> dict[str, object]:
+    """Cause and cure, where the engine has ended or keeps ending and its log says why. A wanted end has none."""
+    from dflash_deploy.boot import Ending, reader_of
+
+    if engine.phase not in {"exited", "restarting"} or engine.exit_code in STOPPED:
+        return {}
+    findings = reader_of(plan).read(runtime.read_log().lines, Ending(engine.exit_code, engine.out_of_memory))
+    known = findings.diagnosis
+    return {} if known is None else {"failure": known.id, "cause": known.cause, "do": known.do}
+
+
+def _costs(plan: Plan, runtime: Runtime) -> str | None:
+    """The fingerprints that the log of an engine that answers fits, and that cost it something."""
+    from dflash_deploy.boot import reader_of
+
+    return ", ".join(known.id for known in reader_of(plan).costs(runtime.read_log().lines)) or None

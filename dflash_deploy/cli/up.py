@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy.cli.planned import plan_of
+from dflash_deploy.cli.planned import make_plan, plan_of
 from dflash_deploy.cli.report import HERE, Directory, Json, Report, note, verb
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dflash_deploy.boot import Ready
+    from dflash_deploy.errors import EngineNotReady
+    from dflash_deploy.plan import Plan
+    from dflash_deploy.project import Deployment
 
 
 @verb
@@ -16,33 +24,121 @@ def up(
     patience: Annotated[
         float, typer.Option(min=1, help="Seconds without a sign of progress after which the engine is given up.")
     ] = 900,
+    fix: Annotated[
+        bool,
+        typer.Option("--fix", help="Where it fails for a known reason with a safe cure, write that into .env, once."),
+    ] = False,
     as_json: Json = False,
 ) -> Report:
     """Start the engine, follow it while it loads, and end with a real answer."""
-    from dflash_deploy.boot import bring_up, preflight
-    from dflash_deploy.cli.display import boot_display
+    from dflash_deploy.errors import EngineNotReady
+    from dflash_deploy.project import Deployment, hold
+    from dflash_deploy.project.last_good import changes
+
+    deployment = Deployment.existing(directory)
+    with hold(deployment, "up"):
+        plan = _with_weights(deployment)
+        for change in changes(deployment):
+            note(f"changed since it answered last: {change}")
+        try:
+            return _report(deployment, plan, _brought_up(deployment, plan, patience), fixed={})
+        except EngineNotReady as problem:
+            cures = _safe_changes(deployment, plan, problem)
+            if not fix or not cures:
+                return _failed(_gone_back(deployment, problem, patience), cures, asked=fix)
+            return _once_more(deployment, problem, cures, patience)
+
+
+def _with_weights(deployment: Deployment) -> Plan:
+    """The plan, after missing weights were fetched: what they say of themselves may change it."""
+    from dflash_deploy.boot import preflight
     from dflash_deploy.cli.pull import bring
     from dflash_deploy.errors import WeightsMissing
-    from dflash_deploy.project import Deployment, hold
     from dflash_deploy.runtime import runtime_for
     from dflash_deploy.weights.pull import orders
 
-    deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
-    runtime = runtime_for(deployment, plan)
-    with hold(deployment, "up"):
-        try:
-            preflight(deployment, plan, runtime)
-        except WeightsMissing:
-            if not orders(deployment, plan):
-                raise
-            note("weights are missing: fetching them, as `dflash-deploy pull` does")
-            bring(deployment)
-            # what the weights say of themselves may change the plan
-            plan = plan_of(deployment)
-            runtime = runtime_for(deployment, plan)
-        with boot_display(deployment.redact) as show:
-            ready = bring_up(deployment, plan, runtime, patience=patience, show=show)
+    try:
+        preflight(deployment, plan, runtime_for(deployment, plan))
+    except WeightsMissing:
+        if not orders(deployment, plan):
+            raise
+        note("weights are missing: fetching them, as `dflash-deploy pull` does")
+        bring(deployment)
+        return plan_of(deployment)
+    return plan
+
+
+def _brought_up(deployment: Deployment, plan: Plan, patience: float) -> Ready:
+    from dflash_deploy.boot import bring_up
+    from dflash_deploy.cli.display import boot_display
+    from dflash_deploy.project.last_good import remember_good
+    from dflash_deploy.runtime import runtime_for
+
+    with boot_display(deployment.redact) as show:
+        ready = bring_up(deployment, plan, runtime_for(deployment, plan), patience=patience, show=show)
+    remember_good(deployment)
+    return ready
+
+
+def _gone_back(deployment: Deployment, problem: EngineNotReady, patience: float) -> EngineNotReady:
+    """The failure, after the settings that answered last were started again where there are some."""
+    from dflash_deploy.boot import go_back
+    from dflash_deploy.cli.display import boot_display
+    from dflash_deploy.runtime import runtime_for
+
+    with boot_display(deployment.redact) as show:
+        return go_back(deployment, problem, plan_of, runtime_for, patience=patience, show=show)
+
+
+def _safe_changes(deployment: Deployment, plan: Plan, problem: EngineNotReady) -> dict[str, str]:
+    """What may be written to mend it; nothing where the plan that comes of it would be refused."""
+    from dflash_deploy.boot import changes_of
+    from dflash_deploy.errors import DeployError
+    from dflash_deploy.plan import Choice
+
+    changes = changes_of(problem.fix, plan)
+    try:
+        then = make_plan(Choice(edited={**deployment.values, **changes}), deployment)
+    except DeployError:
+        return {}
+    return {} if then.errors else changes
+
+
+def _failed(problem: EngineNotReady, changes: Mapping[str, str], *, asked: bool) -> Report:
+    """The failure, and what `--fix` would have done or why it did nothing."""
+    if changes:
+        written = " ".join(f"{name}={value}" for name, value in changes.items())
+        problem.hint = f"{problem.hint}; `dflash-deploy up --fix` writes {written} and tries once more"
+    elif asked:
+        problem.hint = f"{problem.hint}; --fix knows no safe change for it, and .env is as it was"
+    return Report(_diagnosis(problem), failure=problem)
+
+
+def _once_more(deployment: Deployment, problem: EngineNotReady, changes: Mapping[str, str], patience: float) -> Report:
+    """Write the changes, show them, and try once more; what fails then is reported and not mended again."""
+    from dflash_deploy.boot import remedied
+    from dflash_deploy.errors import EngineNotReady
+
+    note(deployment.redact(f"failed: {problem.message}"))
+    deployment, lines = remedied(deployment, changes)
+    for line in lines:
+        note(line)
+    plan = plan_of(deployment)
+    fixed = {"failure": problem.failure, "changes": dict(changes), "before": str(deployment.last_env_file)}
+    try:
+        return _report(deployment, plan, _brought_up(deployment, plan, patience), fixed)
+    except EngineNotReady as again:
+        again = _gone_back(deployment, again, patience)
+        again.hint = f"{again.hint}; --fix has changed {', '.join(changes)}: .env.last is the file before"
+        return Report(_diagnosis(again) | {"fixed": fixed}, failure=again)
+
+
+def _diagnosis(problem: EngineNotReady) -> dict[str, object]:
+    return {"failure": problem.failure or None, "fix": problem.fix, "evidence": problem.detail.splitlines()}
+
+
+def _report(deployment: Deployment, plan: Plan, ready: Ready, fixed: Mapping[str, object]) -> Report:
     data = {
         "endpoint": f"{ready.endpoint}/v1",
         "model": ready.model,
@@ -50,6 +146,7 @@ def up(
         "state": "ready",
         "changed": ready.changed,
         "seconds": round(ready.seconds, 1),
+        "fixed": fixed or None,
     }
     said = f"ready after {ready.seconds:.0f} s" if ready.changed else "was ready already; nothing changed"
     shown = (
@@ -57,6 +154,7 @@ def up(
         f"endpoint  {ready.endpoint}/v1",
         f"model     {ready.model}",
         f"key       VLLM_API_KEY in {deployment.env_file}",
+        *([f"fixed     {fixed['failure']}; .env as it was: {deployment.last_env_file}"] if fixed else []),
         f"asked     {plan.pair.text.ask}",
         f"answered  {ready.first_answer.text.strip()}",
         "next      dflash-deploy test     prove it: text, stream, vision, key, drafts",

@@ -16,6 +16,8 @@ from dotenv.parser import parse_stream
 
 from dflash_deploy.catalog.settings import TemplateName, all_setting_names, passed_on, setting_names, template_text
 from dflash_deploy.errors import SettingsRefused
+from dflash_deploy.redact import REDACTED
+from dflash_deploy.serve.secrets import SECRET_NAMES
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,=~-]*\Z")
 
@@ -93,6 +95,15 @@ def _line_end(line: str) -> str:
 def parse(text: str) -> dict[str, str]:
     """The lines of a `.env`. `$` stands for itself: no value is made from another or from this process."""
     return {name: value or "" for name, value in dotenv_values(stream=io.StringIO(text), interpolate=False).items()}
+
+
+def shareable(text: str) -> str:
+    """The settings of a `.env` for others to see: without secrets, comments, and lines that cannot be read."""
+    kept = []
+    for name, value in parse(text).items():
+        secret = name in SECRET_NAMES or _LIKE_A_SECRET.search(name)
+        kept.append(f"{name}={REDACTED if secret and value else value}\n")
+    return "".join(kept)
 
 
 def check_keys(names: Iterable[str]) -> None:

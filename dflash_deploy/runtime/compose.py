@@ -170,7 +170,7 @@ class ComposeRuntime:
         if process.returncode != 0:
             raise EngineNotReady(
                 f"docker compose {verb[0]} failed: {tail[-1] if tail else 'it said nothing'}",
-                hint=_advice("\n".join(tail)),
+                hint="read the lines above; `docker compose config` in the deployment directory checks the file",
                 detail="\n".join(tail),
             )
 
@@ -192,14 +192,3 @@ def parse_stamped(raw: str) -> list[tuple[str, str]]:
 def _seconds(stamp: str) -> float:
     # nanoseconds are beyond what datetime reads
     return datetime.fromisoformat(f"{stamp[:26]}+00:00").timestamp()
-
-
-def _advice(output: str) -> str:
-    """What to do about the failures of Compose that are seen most."""
-    if "could not select device driver" in output:
-        return "install the NVIDIA Container Toolkit, then `nvidia-ctk runtime configure` and restart Docker"
-    if "pull access denied" in output or "failed to resolve" in output or 'Get "https://' in output:
-        return "the base image could not be fetched: pull DFLASH_BASE_IMAGE by hand, or name another one in .env"
-    if "port is already allocated" in output or "address already in use" in output:
-        return "set another DFLASH_PORT in .env"
-    return "read the lines above; `docker compose config` in the deployment directory checks the file"

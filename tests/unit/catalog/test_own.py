@@ -7,6 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.failures import Failures
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.models import Family
 from dflash_deploy.catalog.read import models_in, read_entry
@@ -18,6 +19,7 @@ KINDS: list[tuple[str, type[BaseModel]]] = [
     ("profiles/rtx-4090.yaml", Profile),
     ("families/example.yaml", Family),
     ("engines/example.yaml", EngineRelease),
+    ("failures.yaml", Failures),
 ]
 
 

@@ -1,0 +1,111 @@
+"""The most telling lines of a log that nobody knows: what was raised first, the errors, not the last twenty lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+LONGEST_LINE = 2000
+"""Characters of a line that are looked at. Configurations are longer; no message that says something is."""
+
+MOST_LINES = 12
+
+MOST_REPORTS = 20_000
+"""Different messages that fingerprints are searched in. A start writes hundreds; this many take two seconds."""
+
+_LEVEL = r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d (?:\[[^\]]{0,80}\] ?)?"
+_PREFIX = re.compile(rf"(?:\([^)]{{0,60}}\) ?)?(?:{_LEVEL}|\[\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]{{0,20}}\] ?)?")
+"""Process, level, time and place before a message, as vLLM and SGLang write them; each may be missing."""
+
+_RAISED = re.compile(r"(?!\s)[A-Za-z_][\w.]{0,120}(?:Error|Exception|Exit|Interrupt|Timeout|Fault)(?::|$)")
+_TRACEBACK = "Traceback (most recent call last)"
+_FRAME = re.compile(r"\s+File \"")
+_ERROR = re.compile(r"\b(?:error|fatal|failed|failure|abort(?:ed)?|assert(?:ion)?|panic|killed|refused|cannot)\b", re.I)
+_COUNTED = re.compile(r"0x[0-9a-f]+|\d+")
+
+_ECHO = re.compile(r"[Ss]ee root cause above|[Ss]ee stack trace|^(?:WorkerProc|EngineCore) failed to start")
+"""What a process says that saw another one die."""
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of a log. `level` is empty where it has none, as in what libraries print."""
+
+    level: str
+    message: str
+
+
+def reports(lines: Iterable[str]) -> tuple[str, ...]:
+    """What the lines say that are more than information: without process, level, time and place, each once.
+
+    Of a log that is longer than any start's, the last `MOST_REPORTS` count.
+    """
+    read = map(_split, lines)
+    messages = dict.fromkeys(line.message for line in read if line.level not in {"DEBUG", "INFO"})
+    return tuple(messages)[-MOST_REPORTS:]
+
+
+def telling_lines(lines: Sequence[str], most: int = MOST_LINES) -> tuple[str, ...]:
+    """At most `most` lines, each once: the frame and the exception of the first traceback, further exceptions, errors.
+
+    Where there is none of them, the last lines that are not empty.
+    """
+    read = [_split(line) for line in lines]
+    said = [*_exceptions(read), *(line.message for line in read if _is_error(line))]
+    causes = [message for message in said if not _ECHO.search(message)]
+    told = _each_once([*_first_frame(read), *(causes or said)])
+    if not told:
+        told = [line.message for line in read if line.message.strip()][-most // 2 :]
+    return tuple(told[:most])
+
+
+def _split(line: str) -> _Line:
+    if line.startswith("INFO:"):
+        # the web server's own, a line for each request
+        return _Line("INFO", line)
+    prefix = _PREFIX.match(line)
+    if prefix is None:
+        return _Line("", line)
+    return _Line(prefix["level"] or "", line[prefix.end() :].rstrip())
+
+
+def _exceptions(lines: Sequence[_Line]) -> Iterator[str]:
+    """What was raised, with the indented lines behind it that say more, as pydantic writes them."""
+    for number, line in enumerate(lines):
+        if _RAISED.match(line.message):
+            yield line.message
+            for further in lines[number + 1 : number + 3]:
+                if not further.message.startswith("  ") or _FRAME.match(further.message):
+                    break
+                yield further.message
+
+
+def _first_frame(lines: Sequence[_Line]) -> list[str]:
+    """Where the first exception was raised: the file, and the line of code below it."""
+    inside, frame = False, list[str]()
+    for number, line in enumerate(lines):
+        if _TRACEBACK in line.message:
+            inside = True
+        elif inside and _FRAME.match(line.message):
+            frame = [further.message for further in lines[number : number + 2]]
+        elif inside and _RAISED.match(line.message):
+            return frame
+    return frame
+
+
+def _is_error(line: _Line) -> bool:
+    """A line that reports an error, and is no part of a traceback."""
+    if not line.message.strip() or line.message[0].isspace() or _TRACEBACK in line.message:
+        return False
+    if line.level in {"ERROR", "CRITICAL"}:
+        return True
+    return not line.level and _ERROR.search(line.message) is not None
+
+
+def _each_once(lines: Sequence[str]) -> list[str]:
+    """Lines that differ by more than their numbers."""
+    kept: dict[str, str] = {}
+    for line in lines:
+        kept.setdefault(_COUNTED.sub("#", line.strip()), line)
+    return list(kept.values())

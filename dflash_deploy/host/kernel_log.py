@@ -1,0 +1,24 @@
+"""What the kernel has said: it alone knows whom it killed for want of memory."""
+
+from __future__ import annotations
+
+import re
+
+from dflash_deploy.host.ask import ask
+
+TIMEOUT = 5.0
+"""Seconds for `dmesg`."""
+
+_STAMP = re.compile(r"\[ *(\d+\.\d+)\] ?")
+
+
+def kernel_lines(since: float = 0.0) -> tuple[str, ...]:
+    """The kernel's lines since a moment, in seconds of the monotonic clock; none where this user may not read them."""
+    answer = ask("dmesg", timeout=TIMEOUT)
+    return lines_since(answer.out, since) if answer.good else ()
+
+
+def lines_since(text: str, since: float) -> tuple[str, ...]:
+    """Of `dmesg`'s output, what was said from a moment on, without the stamps. Lines without one are left out."""
+    stamped = ((_STAMP.match(line), line) for line in text.splitlines())
+    return tuple(line[stamp.end() :] for stamp, line in stamped if stamp and float(stamp[1]) >= since)
