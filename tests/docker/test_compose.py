@@ -10,7 +10,9 @@ import pytest
 
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.project import Deployment
+from dflash_deploy.serve.health import HUNG_AFTER
 from tests.support.cli import dflash, edit_env
+from tests.support.commands import wait_until
 from tests.support.container_engine import Engine
 from tests.support.ports import free_port
 
@@ -87,6 +89,38 @@ def test_the_container_says_what_it_is(container: dict[str, Any]) -> None:
 
 def test_the_health_check_says_yes(container: dict[str, Any]) -> None:
     docker("exec", container["Id"], "python3", "-m", "dflash_deploy.serve.health")
+
+
+STOP_THE_CORE = """
+import os, pathlib, signal
+for entry in pathlib.Path("/proc").glob("[0-9]*"):
+    if b"EngineCore" in (entry / "cmdline").read_bytes():
+        os.kill(int(entry.name), signal.SIGSTOP)
+        print(entry.name)
+"""
+
+
+def test_an_engine_that_hangs_and_listens_is_started_anew(deployment: Deployment, container: dict[str, Any]) -> None:
+    """The core is stopped; the server before it goes on answering /health with 200."""
+    check = ["docker", "exec", container["Id"], "python3", "-m", "dflash_deploy.serve.health"]
+    assert docker("exec", container["Id"], "python3", "-c", STOP_THE_CORE).strip()
+    said = []
+    for _ in range(HUNG_AFTER + 2):
+        done = subprocess.run(check, capture_output=True, text=True, check=False)
+        said.append(done.stdout.strip())
+        if "started anew" in said[-1] or done.returncode == 137:
+            break
+    assert "dflash: no sign of work in 1 checks" in said
+    before = container["State"]["StartedAt"]
+
+    def restarted() -> bool:
+        state = json.loads(docker("inspect", container["Id"]))[0]["State"]
+        return bool(state["Running"] and state["StartedAt"] != before)
+
+    assert wait_until(restarted, 60)
+    # it is the same container, and it answers again
+    dflash("up", at=deployment.directory).succeeded()
+    assert docker("inspect", "--format", "{{.RestartCount}}", container["Id"]).strip() == "1"
 
 
 def test_logs_are_the_engines(deployment: Deployment) -> None:
