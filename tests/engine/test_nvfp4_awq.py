@@ -144,6 +144,10 @@ def test_a_bias_is_added_once(layers: dict[str, Any]) -> None:
     assert layers["with_a_bias"][0] < EXACT
 
 
+def test_a_layer_in_parts_is_still_one_graph(layers: dict[str, Any]) -> None:
+    assert layers["traced_in_one_piece"] == [0.0]
+
+
 def test_one_scale_for_parts_that_differ_would_be_noticed(layers: dict[str, Any]) -> None:
     assert layers["folded_wrongly"][0] > 0.1
 

@@ -158,6 +158,14 @@ def folded_wrongly() -> list[float]:
     return [error(made, weights | {f"{name}.pre_quant_scale": mean for name in names}, names)]
 
 
+def traced_in_one_piece() -> list[float]:
+    """How far a graph of the layer is from the layer; a part that cannot be traced ends it."""
+    made = load(layer("qkv"), quantised([name for name, _ in QKV], list(QKV_ROWS)), QKV)
+    traced = torch.compile(lambda x: made.quant_method.apply(made, x), backend="eager", fullgraph=True)
+    x = torch.randn(5, IN, generator=CHANCE).to(DEVICE, DTYPE)
+    return [float((traced(x) - made(x)[0]).abs().max())]
+
+
 def nan_in_a_scale() -> list[float]:
     weights = quantised(["gate_proj", "up_proj"], [96, 96])
     weights["up_proj.weight_scale"].view(torch.uint8)[3, 2] = 0xFF
@@ -218,6 +226,7 @@ CASES: dict[str, Callable[[], list[float]]] = {
         gate_and_up_without_scales,
         one_tensor_for_three_parts,
         with_a_bias,
+        traced_in_one_piece,
         folded_wrongly,
         nan_in_a_scale,
         infinite_scale_of_the_activation,

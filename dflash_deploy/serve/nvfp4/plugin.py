@@ -20,7 +20,7 @@ NAME = "dflash_nvfp4_awq"
 
 OLDEST: Version = (0, 26)
 NEWEST: Version = (0, 33)
-"""Releases whose loader is known to fit: 0.26.0, 0.32.0 and 0.33.0 were read, 0.32.0 was run."""
+"""Releases that it is known to fit: 0.32.0 was run whole, 0.26.0 and 0.33.0 as far as layers and configuration go."""
 
 # vLLM shows what is logged below its own name
 _log = logging.getLogger("vllm.dflash")
