@@ -134,15 +134,22 @@ def test_settings_of_the_shell_do_not_reach_the_container(deployment: Deployment
     assert ran.succeeded().document["data"]["changed"] is False
 
 
-def test_an_engine_that_dies_at_start_is_explained(deployment: Deployment) -> None:
+def test_settings_that_do_not_start_are_explained_and_give_way_to_the_last_good_ones(deployment: Deployment) -> None:
     edit_env(deployment.directory, EXTRA_ARGS="--no-such-flag")
     try:
         ran = dflash("up", at=deployment.directory)
         assert ran.code is ExitCode.NOT_READY
         assert "unrecognized arguments: --no-such-flag" in ran.err
-        # it no longer restarts in a loop
-        state = dflash("status", "--json", at=deployment.directory).document["data"]["state"]
-        assert state == "exited"
+        assert "the settings that worked last run again" in ran.err
+        assert "EXTRA_ARGS: (empty) -> --no-such-flag" in ran.err
+        data = dflash("status", "--json", at=deployment.directory).succeeded().document["data"]
+        assert data["state"] == "ready"
+        assert "not those of .env" in data["instead"]
+        # what a person wrote is theirs to change
+        assert Deployment(deployment.directory).values["EXTRA_ARGS"] == "--no-such-flag"
+        rows = dflash("rollback", "--json", at=deployment.directory).succeeded().document["data"]["changed"]
+        assert rows == ["EXTRA_ARGS"]
+        assert "instead" not in dflash("status", "--json", at=deployment.directory).succeeded().document["data"]
     finally:
         edit_env(deployment.directory, EXTRA_ARGS="")
 
