@@ -116,7 +116,7 @@ UNKNOWN = [
     f"{API}Traceback (most recent call last):",
     f'{API}  File "/x/vllm/v1/engine/utils.py", line 1431, in wait_for_engine_startup',
     f"{API}    raise RuntimeError(",
-    f"{API}RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {{'EngineCore': 1}}",
+    f"{API}RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {{'Core': 1}}",
 ]
 
 
