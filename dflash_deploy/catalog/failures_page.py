@@ -10,11 +10,13 @@ from dflash_deploy.catalog.load import load_catalog
 
 _HEAD = """# Failures that are known
 
-What `up` and `status` hold an engine's log, its exit code, the container's OOM flag and the kernel's log against. The first row that fits
-names the cause. Generated from `dflash_deploy/catalog/failures.yaml` (`python -m dflash_deploy.catalog.failures_page`); a test compares them.
-`up --fix` writes what stands under "fix" into `.env` and tries once more: `half` halves a size, `enough` is room for a draft of every
-sequence and 8192 tokens of prompts, nothing leaves the choice to the engine. One's own rows go into a `failures.yaml` of
-[one's own catalog](catalog/README.md).
+What `up` and `status` hold an engine's log, its exit code, the container's OOM flag and the kernel's log against. The
+first row that fits names the cause. `up --fix` writes what stands under "fix" into `.env` and tries once more: `half`
+halves a size, `enough` is room for a draft of every sequence and 8192 tokens of prompts, an empty value leaves the
+choice to the engine. `{...}` is what the log says at that place.
+
+Generated from `dflash_deploy/catalog/failures.yaml` by `python -m dflash_deploy.catalog.failures_page`; a test compares
+them. One's own rows go into a `failures.yaml` of [one's own catalog](catalog/README.md).
 """
 
 

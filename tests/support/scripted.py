@@ -1,9 +1,52 @@
-"""A runtime that plays a script, for states that a healthy engine cannot be brought into."""
+"""A runtime and an endpoint that play a script, for states that a healthy engine cannot be brought into."""
 
+import json
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 from dflash_deploy.runtime import EngineState, LogPage
 from dflash_deploy.runtime.protocol import Narrate
+
+ANSWER = {
+    "choices": [{"message": {"content": "Paris"}, "finish_reason": "stop"}],
+    "usage": {"completion_tokens": 1},
+}
+
+
+@contextmanager
+def listening(*statuses: int, port: int = 0) -> Iterator[str]:
+    """An endpoint that is healthy and answers generations with these statuses, the last one for ever."""
+    left = list(statuses)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer(200, {})
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            status = left.pop(0) if len(left) > 1 else left[0]
+            self.answer(status, ANSWER if status == 200 else {"error": "EngineDeadError"})
+
+        def answer(self, status: int, body: object) -> None:
+            content = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
+            pass
+
+    with HTTPServer(("127.0.0.1", port), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 class ScriptedRuntime:

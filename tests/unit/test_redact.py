@@ -1,9 +1,12 @@
 """No text leaves with a secret in it."""
 
+import base64
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.redact import REDACTED, Redactor, Secret, generate_key
+from dflash_deploy.redact import REDACTED, Redactor, Secret, generate_key, redact_by_shape
 
 KEYS = st.text(st.sampled_from("abcXYZ019_-"), min_size=8, max_size=40)
 
@@ -35,3 +38,35 @@ def test_a_key_has_256_bits_and_plain_characters() -> None:
 def test_a_list_of_keys_is_redacted_key_by_key() -> None:
     redact = Redactor([Secret("key-of-the-first,key-of-the-second")])
     assert redact("key-of-the-second, key-of-the-first,key-of-the-second") == f"{REDACTED}, {REDACTED}"
+
+
+@given(KEYS, st.text(max_size=5), st.text(max_size=5))
+def test_a_secret_inside_of_base64_is_found(key: str, before: str, after: str) -> None:
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        written = encode(f"{before}{key}{after}".encode()).decode()
+        shown = Redactor([Secret(key)])(written)
+        assert REDACTED in shown
+        # four characters hold three of the key, and those on its edges hold something else too
+        assert len(written) - len(shown.replace(REDACTED, "")) >= 4 * len(key) / 3 - 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "HF_TOKEN=hf_abcdefghijklmnopqrstuvwx",
+        "token hf_abcdefghijklmnopqrstuvwx, of the hub",
+        "Authorization: Bearer abcdefghijklmnop",
+        "--api-key abcdefghijklmnop --port 8000",
+        "non-default args: {'api_key': ['abcdefghijklmnop']}",
+        "MY_SECRET: abcdefghijklmnop",
+    ],
+)
+def test_what_looks_like_a_secret_is_taken_out(text: str) -> None:
+    shown = redact_by_shape(text)
+    assert "abcdefghij" not in shown
+    assert REDACTED in shown
+
+
+def test_figures_are_no_secrets() -> None:
+    text = "num_key_value_heads=2 max_tokens: 4096 MAX_NUM_BATCHED_TOKENS=2048 DFLASH_NUM_SPEC_TOKENS=7"
+    assert redact_by_shape(text) == text

@@ -12,8 +12,7 @@ from dflash_deploy.project import Deployment
 from dflash_deploy.runtime import EngineState
 from dflash_deploy.runtime.protocol import Narrate
 from tests.support.cli import dflash
-from tests.support.scripted import ScriptedRuntime
-from tests.unit.boot.test_wait import listening
+from tests.support.scripted import ScriptedRuntime, listening
 
 
 class Interrupting(ScriptedRuntime):

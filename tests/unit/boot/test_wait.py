@@ -1,60 +1,20 @@
 """Waiting for the first answer, with states seen on other people's machines."""
 
-import json
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Sequence
 
 import pytest
 
-from dflash_deploy.boot import Progress
+from dflash_deploy.boot import Progress, Reader
 from dflash_deploy.boot.wait import Waiting
+from dflash_deploy.catalog import load_catalog
 from dflash_deploy.client import Endpoint
 from dflash_deploy.errors import EngineDied, EngineStalled
 from dflash_deploy.redact import Secret
 from dflash_deploy.runtime import EngineState
-from tests.support.scripted import ScriptedRuntime
+from tests.support.scripted import ScriptedRuntime, listening
 
 RUNNING = EngineState("running")
-ANSWER = {
-    "choices": [{"message": {"content": "Paris"}, "finish_reason": "stop"}],
-    "usage": {"completion_tokens": 1},
-}
-
-
-@contextmanager
-def listening(*statuses: int) -> Iterator[str]:
-    """An endpoint that is healthy and answers generations with these statuses, the last one for ever."""
-    left = list(statuses)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.answer(200, {})
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            status = left.pop(0) if len(left) > 1 else left[0]
-            self.answer(status, ANSWER if status == 200 else {"error": "EngineDeadError"})
-
-        def answer(self, status: int, body: object) -> None:
-            content = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+READER = Reader(load_catalog().failures, "vllm", "0.33.0")
 
 
 def wait(
@@ -67,7 +27,7 @@ def wait(
     seen: list[Progress] = []
     with Endpoint(url, Secret("key-of-the-test"), "m") as endpoint:
         runtime = ScriptedRuntime(states, pages)
-        Waiting(runtime, endpoint, question="?", patience=patience, show=seen.append).until_ready()
+        Waiting(runtime, endpoint, READER, question="?", patience=patience, show=seen.append).until_ready()
     return seen
 
 
@@ -93,14 +53,41 @@ def test_a_refused_generation_names_the_settings() -> None:
     assert "SERVED_MODEL_NAME" in stalled.value.hint
 
 
-def test_a_death_shows_the_tail_and_the_phase() -> None:
-    lines = (
-        "(Worker pid=1) INFO 11-21 11:01:56 [l.py:1] Starting to load model /x",
-        "RuntimeError: CUDA out of memory",
-    )
-    with pytest.raises(EngineDied, match=r"code 1 .* while loading weights") as died:
-        wait([RUNNING, RUNNING, EngineState("exited", exit_code=1)], [lines])
-    assert died.value.detail.endswith("CUDA out of memory")
+LOADING = "(Worker pid=1) INFO 11-21 11:01:56 [l.py:1] Starting to load model /x"
+
+
+def test_a_death_says_the_phase_the_cause_and_what_to_do() -> None:
+    lines = (LOADING, "(Worker pid=1) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.")
+    shut_down = tuple(f"INFO 11-21 11:02:0{n} [x.py:1] shutting down" for n in range(9))
+    with pytest.raises(EngineDied, match=r"code 1 .* while loading weights: the GPU ran out of memory") as died:
+        wait([RUNNING, RUNNING, EngineState("exited", exit_code=1)], [lines, shut_down])
+    assert "MAX_NUM_BATCHED_TOKENS" in died.value.hint
+    assert "\n" not in died.value.message + died.value.hint
+    assert died.value.detail.startswith("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.")
+    assert "shutting down" not in died.value.detail
+    assert died.value.failure == "gpu-out-of-memory"
+    assert died.value.fix == {"MAX_NUM_BATCHED_TOKENS": "half", "MAX_NUM_SEQS": "half"}
+
+
+def test_an_unknown_death_shows_what_was_raised() -> None:
+    lines = (LOADING, "Traceback (most recent call last):", "ValueError: the moon is full")
+    with pytest.raises(EngineDied) as died:
+        wait([RUNNING, RUNNING, EngineState("exited", exit_code=1)], [lines, ("bye",) * 30])
+    assert died.value.detail == "ValueError: the moon is full"
+    assert "logs --bundle" in died.value.hint
+    assert died.value.failure == ""
+
+
+def test_a_kill_without_a_word_is_memory() -> None:
+    with pytest.raises(EngineDied, match=r"code 137 .*want of memory"):
+        wait([RUNNING, EngineState("exited", exit_code=137)], [(LOADING,)])
+
+
+def test_a_healthy_engine_that_dies_over_a_request_says_why() -> None:
+    lines = ("    precopy_mamba_align_fused_kernel[grid](", "TypeError: 'function' object is not subscriptable")
+    with listening(500) as url, pytest.raises(EngineStalled, match=r"does not generate: .*prefix caching") as stalled:
+        wait([RUNNING], [lines], url=url)
+    assert stalled.value.fix == {"ENABLE_PREFIX_CACHING": "off"}
 
 
 def test_a_crash_loop_is_a_death() -> None:

@@ -74,6 +74,25 @@ def test_what_is_wrong_is_said_by_file_and_key(own: Path, old: str, new: str, sa
     assert hint in refusal.value.hint
 
 
+def test_ones_own_fingerprints_are_asked_first_and_replace_their_namesakes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DFLASH_CATALOG", str(tmp_path))
+    text = (EXAMPLES / "failures.yaml").read_text()
+    (tmp_path / "failures.yaml").write_text(text.replace("killed-at-the-limit", "killed"))
+    failures = load_catalog().failures
+    assert [failure.id for failure in failures[:2]] == ["cache-too-small", "killed"]
+    assert [failure.out_of_memory for failure in failures if failure.id == "killed"] == [True]
+
+
+def test_a_slip_in_a_fingerprint_is_said_by_file_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DFLASH_CATALOG", str(tmp_path))
+    (tmp_path / "failures.yaml").write_text((EXAMPLES / "failures.yaml").read_text().replace("pattern:", "patern:", 1))
+    with pytest.raises(CatalogRefused, match=r"failures\.yaml: unknown key failures\.0\.patern") as refusal:
+        load_catalog()
+    assert "did you mean pattern?" in refusal.value.hint
+
+
 def test_a_directory_that_is_no_catalog_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DFLASH_CATALOG", str(tmp_path / "nowhere"))
     with pytest.raises(CatalogRefused, match="holds no catalog"):

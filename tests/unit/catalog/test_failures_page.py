@@ -1,0 +1,16 @@
+"""docs/failures.md says what the catalog says."""
+
+from pathlib import Path
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.failures_page import page
+
+
+def test_the_page_is_up_to_date() -> None:
+    written = (Path(__file__).parents[3] / "docs" / "failures.md").read_text()
+    assert written == page(load_catalog().failures), "python -m dflash_deploy.catalog.failures_page > docs/failures.md"
+
+
+def test_every_id_stands_once() -> None:
+    ids = [failure.id for failure in load_catalog().failures]
+    assert len(ids) == len(set(ids))

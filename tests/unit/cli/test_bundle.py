@@ -1,0 +1,130 @@
+"""`logs --bundle`: all that a report needs, for its owner alone, and no secret in any of it."""
+
+import base64
+import json
+import os
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.errors import ExitCode
+from dflash_deploy.project import Deployment
+from dflash_deploy.project.archive import write_archive
+from tests.support.cli import dflash, edit_env
+
+NOWHERE = {"DOCKER_HOST": "unix:///nowhere/docker.sock", "HF_ENDPOINT": "http://127.0.0.1:9"}
+TOKEN = "hf_" + "tokenOfTheTest0123456789"
+OLD_KEY = "key-before-the-last-fix-0123456789"
+SHELL_TOKEN = "token-of-the-shell-0123456789"
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Deployment:
+    dflash("init", "--profile", "cpu", "--runtime", "native", at=tmp_path).succeeded()
+    edit_env(tmp_path, HF_TOKEN=TOKEN)
+    deployment = Deployment(tmp_path)
+    with deployment.env_file.open("a") as env:
+        env.write("# the key of last year: an-old-key-in-a-comment\nNCCL_DEBUG=INFO\n")
+    deployment.last_env_file.write_text(f"VLLM_API_KEY={OLD_KEY}\n")
+    key = deployment.key.reveal()
+    log = [
+        "dflash: vLLM 0.32.0: vllm serve /models/target",
+        f"a key {key}, a token {TOKEN}, an older key {OLD_KEY} and {SHELL_TOKEN}",
+        *(base64.b64encode(f"{before}{key}:x".encode()).decode() for before in ("", "u", "us", "user:")),
+        base64.b64encode(f"token={TOKEN}".encode()).decode(),
+        "torch.OutOfMemoryError: CUDA out of memory.",
+    ]
+    deployment.make_state()
+    for name in ("engine.log", "engine.log.1"):
+        (deployment.state / name).write_text("\n".join(log) + "\n")
+    deployment.override_file.write_text(f"services: {{engine: {{environment: {{KEY: {key}}}}}}}\n")
+    return deployment
+
+
+def members(file: Path) -> dict[str, str]:
+    with tarfile.open(file) as archive:
+        found = {}
+        for member in archive.getmembers():
+            assert member.mode == 0o600
+            content = archive.extractfile(member)
+            assert content is not None
+            found[member.name.partition("/")[2]] = content.read().decode()
+        return found
+
+
+def test_it_holds_what_a_report_needs(deployment: Deployment, tmp_path: Path) -> None:
+    file = tmp_path / "report.tar.gz"
+    ran = dflash("logs", "--bundle", str(file), at=tmp_path, environment=NOWHERE).succeeded()
+    assert str(file) in ran.out
+    found = members(file)
+    assert set(found) >= {"engine.log", "plan.json", "doctor.json", "settings.env", "compose.yaml", "versions.json"}
+    assert json.loads(found["plan.json"])["data"]["profile"] == "cpu"
+    assert json.loads(found["doctor.json"])["data"]["checks"]
+    assert json.loads(found["diagnosis.json"])["failure"]["id"] == "gpu-out-of-memory"
+    assert "torch.OutOfMemoryError" in found["engine.log"]
+    assert "NCCL_DEBUG=INFO" in found["settings.env"]
+    assert "VLLM_API_KEY=[redacted]" in found["settings.env"]
+    assert json.loads(found["versions.json"])["dflash-deploy"]
+    assert found["dflash.lock"] == "there is none\n"
+
+
+def test_no_member_holds_a_secret(deployment: Deployment, tmp_path: Path) -> None:
+    file = tmp_path / "report.tar.gz"
+    dflash("logs", "--bundle", str(file), at=tmp_path, environment={**NOWHERE, "HF_TOKEN": SHELL_TOKEN}).succeeded()
+    found = members(file)
+    for secret in (deployment.key.reveal(), TOKEN, OLD_KEY, SHELL_TOKEN, "an-old-key-in-a-comment"):
+        # of base64 the middle part is the same whatever stands around, but for where it begins among three bytes
+        hidden = [base64.b64encode(b"\0" * n + secret.encode()).decode()[4:-4] for n in range(3)]
+        for name, text in found.items():
+            assert secret not in text, name
+            assert not any(part in text for part in hidden), name
+    assert found["engine.log"].count("[redacted]") == 4 + 5
+
+
+def test_it_is_made_where_the_plan_cannot_be(deployment: Deployment, tmp_path: Path) -> None:
+    edit_env(tmp_path, MAX_NUM_SEQS="many")
+    file = tmp_path / "report.tar.gz"
+    dflash("logs", "--bundle", str(file), at=tmp_path, environment=NOWHERE).succeeded()
+    document = json.loads(members(file)["plan.json"])
+    assert document["status"] == "failed"
+    assert "MAX_NUM_SEQS" in document["error"]["message"]
+
+
+def test_without_a_name_it_is_in_the_current_directory(deployment: Deployment, tmp_path: Path) -> None:
+    dflash("logs", "--bundle", at=tmp_path, environment=NOWHERE).succeeded()
+    (file,) = tmp_path.glob("*.tar.gz")
+    assert file.name.startswith(deployment.project_name)
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_is_there_is_kept(deployment: Deployment, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    ran = dflash("logs", "--bundle", "mine", at=tmp_path, environment=NOWHERE)
+    assert ran.code is ExitCode.USAGE
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert dflash("logs", "mine", at=tmp_path).code is ExitCode.USAGE
+
+
+def test_it_is_private_from_its_first_byte_on(tmp_path: Path) -> None:
+    file, seen = tmp_path / "x.tar.gz", list[int]()
+
+    class Watched(Mapping[str, str]):
+        def __iter__(self) -> Iterator[str]:
+            seen.append(file.stat().st_mode & 0o777)
+            yield "a"
+
+        def __len__(self) -> int:
+            return 1
+
+        def __getitem__(self, name: str) -> str:
+            return "text"
+
+    before = os.umask(0)
+    try:
+        write_archive(file, Watched())
+    finally:
+        os.umask(before)
+    assert [*seen, file.stat().st_mode & 0o777] == [0o600, 0o600]
+    assert members(file) == {"a": "text"}

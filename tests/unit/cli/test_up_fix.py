@@ -1,0 +1,149 @@
+"""`up` on an engine that fails by a script: what is said, and what `--fix` writes and does not write."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import dflash_deploy.runtime
+from dflash_deploy.cli.app import app
+from dflash_deploy.errors import ExitCode
+from dflash_deploy.project import Deployment
+from dflash_deploy.runtime import EngineState
+from tests.support.cli import dflash, edit_env
+from tests.support.ports import free_port
+from tests.support.scripted import ScriptedRuntime, listening
+
+OUT_OF_MEMORY = "(EngineCore pid=1) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."
+ON_GB10 = "torch.ops._vllm_fa2_C.varlen_fwd"
+
+
+class Stage:
+    """A deployment whose engines fail with these lines, one after the other, and then answer."""
+
+    def __init__(self, directory: Path, port: int) -> None:
+        self.directory = directory
+        self._running = EngineState("running", address=f"127.0.0.1:{port}")
+        self._fails: list[str] = []
+        self.started = 0
+
+    def fails_with(self, *lines: str) -> None:
+        self._fails = list(lines)
+
+    def runtime_for(self, *_: object) -> ScriptedRuntime:
+        stage = self
+
+        class Counted(ScriptedRuntime):
+            def start(self, narrate: object) -> bool:
+                stage.started += 1
+                if stage._fails:
+                    line = stage._fails.pop(0)
+                    self._states = [stage._running, EngineState("exited", exit_code=1)]
+                    self._pages = iter([(line,)])
+                return True
+
+        return Counted([self._running])
+
+    def run(self, *options: str) -> tuple[ExitCode, dict[str, Any], str]:
+        ran = CliRunner().invoke(app, ["up", "--json", "--dir", str(self.directory), *options])
+        return ExitCode(ran.exit_code), json.loads(ran.stdout), ran.stderr
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    port = free_port()
+    dflash("init", "--profile", "cpu", "--runtime", "native", "--port", str(port), at=tmp_path).succeeded()
+    played = Stage(tmp_path, port)
+    monkeypatch.setattr(dflash_deploy.runtime, "runtime_for", played.runtime_for)
+    with listening(200, port=port):
+        yield played
+
+
+def env_of(stage: Stage) -> dict[str, str]:
+    return dict(Deployment(stage.directory).values)
+
+
+def test_without_fix_the_failure_says_what_fix_would_do_and_nothing_is_written(stage: Stage) -> None:
+    before = (stage.directory / ".env").read_bytes()
+    stage.fails_with(OUT_OF_MEMORY)
+    code, document, shown = stage.run()
+    assert code is ExitCode.NOT_READY
+    assert document["error"]["message"].endswith("the GPU ran out of memory")
+    assert "up --fix` writes MAX_NUM_BATCHED_TOKENS=1024 MAX_NUM_SEQS=2" in document["error"]["hint"]
+    assert document["data"]["failure"] == "gpu-out-of-memory"
+    assert "Tried to allocate 2.50 GiB" in shown
+    assert (stage.directory / ".env").read_bytes() == before
+    assert stage.started == 1
+
+
+def test_fix_writes_the_named_lines_shows_them_and_tries_once_more(stage: Stage) -> None:
+    file, before = stage.directory / ".env", (stage.directory / ".env").read_text()
+    stage.fails_with(OUT_OF_MEMORY)
+    code, document, shown = stage.run("--fix")
+    assert code is ExitCode.DONE
+    assert document["data"]["fixed"]["changes"] == {"MAX_NUM_BATCHED_TOKENS": "1024", "MAX_NUM_SEQS": "2"}
+    assert document["data"]["state"] == "ready"
+    for line in ("-MAX_NUM_SEQS=4", "+MAX_NUM_SEQS=2", "-MAX_NUM_BATCHED_TOKENS=2048", "+MAX_NUM_BATCHED_TOKENS=1024"):
+        assert line in shown.splitlines()
+    expected = before.replace("MAX_NUM_SEQS=4", "MAX_NUM_SEQS=2").replace("BATCHED_TOKENS=2048", "BATCHED_TOKENS=1024")
+    assert file.read_text() == expected
+    assert (stage.directory / ".env.last").read_text() == before
+    assert {path.stat().st_mode & 0o777 for path in (file, stage.directory / ".env.last")} == {0o600}
+    assert Deployment(stage.directory).key.reveal() not in shown + json.dumps(document)
+
+
+def test_fix_is_applied_once(stage: Stage) -> None:
+    stage.fails_with(OUT_OF_MEMORY, OUT_OF_MEMORY, OUT_OF_MEMORY)
+    code, document, _ = stage.run("--fix")
+    assert code is ExitCode.NOT_READY
+    assert stage.started == 2
+    assert env_of(stage)["MAX_NUM_SEQS"] == "2"
+    assert ".env.last is the file before" in document["error"]["hint"]
+
+
+def test_a_fix_that_the_plan_would_refuse_is_not_written(stage: Stage) -> None:
+    # TRITON_ATTN is the cure on GB10, and no processor has it
+    before = (stage.directory / ".env").read_bytes()
+    stage.fails_with(ON_GB10)
+    code, document, _ = stage.run("--fix")
+    assert code is ExitCode.NOT_READY
+    assert "--fix knows no safe change" in document["error"]["hint"]
+    assert (stage.directory / ".env").read_bytes() == before
+    assert not (stage.directory / ".env.last").exists()
+    assert stage.started == 1
+
+
+def test_an_unknown_failure_is_left_alone(stage: Stage) -> None:
+    stage.fails_with("ValueError: the moon is full")
+    code, document, shown = stage.run("--fix")
+    assert code is ExitCode.NOT_READY
+    assert document["data"]["failure"] is None
+    assert "the moon is full" in shown
+    assert stage.started == 1
+
+
+def test_a_size_that_is_left_to_the_engine_is_not_halved(stage: Stage) -> None:
+    edit_env(stage.directory, MAX_NUM_SEQS="", MAX_NUM_BATCHED_TOKENS="")
+    stage.fails_with(OUT_OF_MEMORY)
+    code, document, _ = stage.run("--fix")
+    assert code is ExitCode.NOT_READY
+    assert "--fix knows no safe change" in document["error"]["hint"]
+
+
+def test_a_failure_of_docker_itself_is_explained(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dflash_deploy.errors import EngineNotReady
+
+    class Refused(ScriptedRuntime):
+        def start(self, narrate: object) -> bool:
+            said = 'could not select device driver "nvidia" with capabilities: [[gpu]]'
+            raise EngineNotReady(f"docker compose up failed: {said}", hint="read the lines above", detail=said)
+
+    running = EngineState("running", address=stage._running.address)
+    monkeypatch.setattr(dflash_deploy.runtime, "runtime_for", lambda *_: Refused([running]))
+    code, document, _ = stage.run()
+    assert code is ExitCode.NOT_READY
+    assert document["data"]["failure"] == "no-gpu-runtime"
+    assert "NVIDIA Container Toolkit" in document["error"]["hint"]
