@@ -9,17 +9,17 @@ from dflash_deploy.bench.figures import Row
 from dflash_deploy.catalog.speeds import PublishedSpeed
 
 LIKE = {
-    "HumanEval": "code",
-    "MBPP": "code",
-    "code, raw prompt": "code",
-    "code, chat template": "code",
-    "Math500": "maths",
-    "GSM8K": "maths",
-    "MT-Bench": "chat",
-    "short answers": "chat",
-    "prose, raw prompt": "prose",
+    "HumanEval": ("humaneval", "code"),
+    "MBPP": ("mbpp", "code"),
+    "code, raw prompt": ("code",),
+    "code, chat template": ("code",),
+    "Math500": ("math500", "maths"),
+    "GSM8K": ("gsm8k", "maths"),
+    "MT-Bench": ("mt-bench", "chat"),
+    "short answers": ("chat",),
+    "prose, raw prompt": ("prose",),
 }
-"""Which of our workloads a published one is nearest to. The prompts differ: it is no more than a comparison."""
+"""The workloads that a published one may be compared with, the nearest first. Prompts, lengths and engines differ."""
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,15 @@ class Beside:
 def beside(published: Iterable[PublishedSpeed], rows: Sequence[Row]) -> list[Beside]:
     """Those published rows that something was measured for."""
     ours = {(row.workload, row.concurrency, row.drafter): row for row in rows}
-    pairs = [(speed, LIKE.get(speed.workload, speed.workload)) for speed in published]
+    measured = {(row.workload, row.concurrency) for row in rows}
+    pairs = [
+        (speed, next((name for name in LIKE.get(speed.workload, ()) if (name, speed.concurrency) in measured), None))
+        for speed in published
+    ]
     return [
-        _beside(
-            speed,
-            workload,
-            ours.get((workload, speed.concurrency, True)),
-            ours.get((workload, speed.concurrency, False)),
-        )
-        for speed, workload in pairs
-        if any((workload, speed.concurrency, drafter) in ours for drafter in (True, False))
+        _beside(speed, name, ours.get((name, speed.concurrency, True)), ours.get((name, speed.concurrency, False)))
+        for speed, name in pairs
+        if name is not None
     ]
 
 

@@ -1,4 +1,4 @@
-"""Where the prompts of a measurement come from: the packaged workloads, the pair's own, any JSONL file."""
+"""Where prompts come from: the packaged workloads, the pair's own, data sets by name, any JSONL file."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dflash_deploy.assets import asset
+from dflash_deploy.bench.datasets import DATASETS, fetch_questions
 from dflash_deploy.bench.prompts import Kind, load_prompts
 from dflash_deploy.catalog import ModelPair
 from dflash_deploy.client.images import data_uri, plain_png
@@ -149,9 +150,10 @@ def _line(path: Path, number: int, text: str) -> Line:
 
 
 def choose(names: Sequence[str], file: Path | None, pair: ModelPair | None) -> list[Workload]:
-    """The workloads that were asked for; without a wish what the pair can answer. Raises BadInput for an unknown name.
+    """The workloads that were asked for; without a wish what the pair can answer.
 
-    `pair` is `None` for an endpoint of which nothing is known.
+    `pair` is `None` for an endpoint of which nothing is known. Raises BadInput for an unknown name, HubUnreachable for
+    a data set that does not come.
     """
     chosen = [from_file(file)] if file else []
     if not names and not file:
@@ -168,7 +170,11 @@ def _named(name: str, pair: ModelPair | None) -> Workload:
         return packaged(name)
     if name == OWN and pair is not None:
         return own(pair)
-    known = ", ".join([*PACKAGED, *([OWN] if pair is not None else []), "all"])
+    if name in DATASETS:
+        lines = [Line(prompt=question) for question in fetch_questions(name)]
+        source = f"the first {len(lines)} of {DATASETS[name].repo}"
+        return Workload(name, source, tuple(line.body for line in lines))
+    known = ", ".join([*PACKAGED, *([OWN] if pair is not None else []), "all", *DATASETS])
     raise BadInput(f"there is no workload {name!r}", hint=f"there are: {known}; prompts of yours: --prompts FILE.jsonl")
 
 

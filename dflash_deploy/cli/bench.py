@@ -25,7 +25,12 @@ MOST_STREAMS = 4096
 def bench(
     directory: Directory = HERE,
     workload: Annotated[
-        str, typer.Option("--workload", "-w", help="code, maths, chat, prose, vision, own or all; several with commas.")
+        str,
+        typer.Option(
+            "--workload",
+            "-w",
+            help="code, maths, chat, prose, vision, own, all; gsm8k, math500, humaneval, mbpp, mt-bench. With commas.",
+        ),
     ] = "",
     prompts: Annotated[
         Path | None, typer.Option(help="A JSONL file with `prompt` or `messages` in each line.", dir_okay=False)
