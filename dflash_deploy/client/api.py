@@ -73,6 +73,16 @@ class Endpoint:
         """Let go of the connections."""
         self._client.close()
 
+    def many(self, connections: int) -> httpx.AsyncClient:
+        """A client of the same endpoint, with the same key, for so many requests at the same time."""
+        return httpx.AsyncClient(
+            base_url=self.url,
+            headers={**self._client.headers, "Content-Type": "application/json", "Accept-Encoding": "identity"},
+            timeout=self._client.timeout,
+            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+            trust_env=False,
+        )
+
     def alive(self) -> bool:
         """Whether GET /health answers 200: the process listens, which is not yet readiness."""
         try:

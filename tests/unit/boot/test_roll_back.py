@@ -13,8 +13,7 @@ from dflash_deploy.project import Deployment
 from dflash_deploy.project.last_good import changes, instead_since, last_good
 from dflash_deploy.runtime import EngineState
 from tests.support.cli import dflash, edit_env
-from tests.support.scripted import ScriptedRuntime
-from tests.unit.boot.test_wait import listening
+from tests.support.scripted import ScriptedRuntime, listening
 
 
 @pytest.fixture
