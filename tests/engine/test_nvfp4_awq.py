@@ -54,7 +54,7 @@ REFUSED = {
 
 
 def started(module: str, *arguments: str, plugins: str | None = None) -> subprocess.Popen[str]:
-    """One of the scripts beside the real vLLM. It finds the loader as in the image, through its metadata alone."""
+    """One of the scripts beside the real vLLM, which finds the loader by the image's metadata or the package's own."""
     paths = [CPU_SITE, ROOT, asset("images/vllm")]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
     environment |= {"PYTHONPATH": os.pathsep.join(map(str, paths)), "VLLM_CPU_KVCACHE_SPACE": "1"}
