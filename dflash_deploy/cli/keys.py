@@ -145,9 +145,11 @@ def _fingerprints(old: Deployment, new: Deployment) -> dict[str, object]:
     }
 
 
-def _replaced(old: Deployment, new: Deployment) -> tuple[str, str]:
+def _replaced(old: Deployment, new: Deployment) -> tuple[str, ...]:
     was = f", was {old.key.fingerprint}" if old.key_is_sound else ""
-    return f"key          a new one in {new.env_file}", f"fingerprint  {new.key.fingerprint}{was}"
+    others = ("further      the keys of DFLASH_API_KEYS stay; a line of .env is theirs",)
+    kept = others if new.secrets["DFLASH_API_KEYS"].reveal() else ()
+    return f"key          a new one in {new.env_file}", f"fingerprint  {new.key.fingerprint}{was}", *kept
 
 
 keys.command("show")(keys_show)

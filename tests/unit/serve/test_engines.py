@@ -75,6 +75,7 @@ def test_llama_cpp() -> None:
             "--port",
             "8000",
             "--metrics",
+            "--no-webui",
         ),
         # two slots share the context
         *("--parallel", "2", "--ctx-size", "12288", "--batch-size", "256", "--n-gpu-layers", "99"),
@@ -115,6 +116,16 @@ def test_two_machines() -> None:
         arguments("llamacpp", SETTINGS | nodes)
     with pytest.raises(Refused, match="NODE_RANK=2"):
         arguments("vllm", SETTINGS | nodes | {"NODE_RANK": "2"})
+
+
+def test_llamacpp_takes_several_keys_and_sglang_says_that_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {"VLLM_API_KEY": "first-key-of-some-length", "DFLASH_API_KEYS": "other-key-of-some-length"}
+    launch = prepare(GGUF | keys | {"DFLASH_ENGINE_FAMILY": "llamacpp"})
+    assert launch.environment["LLAMA_API_KEY"] == "first-key-of-some-length,other-key-of-some-length"
+    assert not set(keys) & set(launch.environment)
+    monkeypatch.setattr("dflash_deploy.serve.launch.metadata.version", lambda name: "0.5.23")
+    with pytest.raises(Refused, match="SGLang takes one key"):
+        prepare(SETTINGS | keys | {"DFLASH_ENGINE_FAMILY": "sglang"})
 
 
 def test_sglang_takes_one_name() -> None:
