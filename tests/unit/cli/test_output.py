@@ -74,7 +74,21 @@ def test_force_keeps_the_key(spark: Path) -> None:
 
 def test_each_verb_explains_itself(tmp_path: Path) -> None:
     overview = dflash("--help", at=tmp_path).succeeded().out
-    verbs = ("init", "plan", "doctor", "pull", "render", "up", "down", "status", "logs", "test", "profiles", "models")
+    verbs = (
+        "init",
+        "plan",
+        "doctor",
+        "pull",
+        "render",
+        "up",
+        "down",
+        "status",
+        "logs",
+        "test",
+        "bench",
+        "profiles",
+        "models",
+    )
     for verb in verbs:
         assert verb in overview
         assert "Usage" in dflash(verb, "--help", at=tmp_path).succeeded().out
