@@ -55,7 +55,7 @@ def headlines(rows: Rows) -> Iterator[str]:
 
 def _headline(row: Mapping[str, Any]) -> str:
     gain = f", {row['speedup']:.2f} times plain decoding" if row["speedup"] else ""
-    return f"{streams(row['concurrency'])} {number(row['tokens_per_s'])} tokens/s {half(row['drafter'])}{gain}"
+    return f"{streams(row['concurrency'])} at {number(row['tokens_per_s'])} tokens/s {half(row['drafter'])}{gain}"
 
 
 def _of(measured: Mapping[str, Any]) -> str:
