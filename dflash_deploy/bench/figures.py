@@ -35,13 +35,14 @@ class Row:
     """One workload under one number of streams. Rates are over all streams together, prefill included.
 
     `rounds` has the completion tokens per second of every repeat and `tokens_per_s` their median; all else counts the
-    repeats together. `draft_tokens` are those of one step, 0 where none was made, and `None` with the acceptance where
-    the engine does not tell. `speedup` is `tokens_per_s` over that of plain decoding, where both were measured.
+    repeats together. `drafter` is `None` where nobody knows whether there is one. `draft_tokens` are those of one step,
+    0 where none was made, and `None` with the acceptance where the engine does not tell. `speedup` is `tokens_per_s`
+    over that of plain decoding, where both were measured.
     """
 
     workload: str
     concurrency: int
-    drafter: bool
+    drafter: bool | None
     draft_tokens: int | None
     tokens_per_s: float
     rounds: tuple[float, ...]
@@ -70,8 +71,13 @@ def streams(count: int) -> str:
     return "1 stream" if count == 1 else f"{count} streams"
 
 
-def row_of(workload: str, load: Load, *, drafter: bool) -> Row:
-    """The figures of one measurement."""
+def half(drafter: bool | None) -> str:
+    """Which half of a comparison a row belongs to, in words."""
+    return "as served" if drafter is None else "with the drafter" if drafter else "without the drafter"
+
+
+def row_of(workload: str, load: Load, *, drafter: bool | None) -> Row:
+    """The figures of one measurement; `drafter` is `None` where only the engine's counters can tell."""
     answered = [request for one in load.rounds for request in one.answered]
     asked = [request for one in load.rounds for request in one.requests]
     seconds = sum(one.seconds for one in load.rounds)
@@ -79,7 +85,7 @@ def row_of(workload: str, load: Load, *, drafter: bool) -> Row:
     return Row(
         workload=workload,
         concurrency=load.concurrency,
-        drafter=drafter,
+        drafter=bool(counted.drafts) if drafter is None and counted is not None else drafter,
         draft_tokens=_draft_tokens(counted),
         tokens_per_s=load.median,
         rounds=load.tokens_per_second,

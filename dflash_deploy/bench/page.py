@@ -7,12 +7,13 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from dflash_deploy.bench.figures import streams
+from dflash_deploy.bench.figures import half, streams
 from dflash_deploy.bench.plots import Range, Series, lines, number, ranges
 
-WITH, WITHOUT = "with the drafter", "without"
-
 Rows = Sequence[Mapping[str, Any]]
+
+HALVES = (("with the drafter", 0, True), ("without", 1, False), ("as served", 0, None))
+"""What the plots call the halves of a comparison, and the styles they have."""
 
 
 def page(data: Mapping[str, Any]) -> str:
@@ -53,9 +54,8 @@ def headlines(rows: Rows) -> Iterator[str]:
 
 
 def _headline(row: Mapping[str, Any]) -> str:
-    half = WITH if row["drafter"] else WITHOUT + " the drafter"
     gain = f", {row['speedup']:.2f} times plain decoding" if row["speedup"] else ""
-    return f"{streams(row['concurrency'])} {number(row['tokens_per_s'])} tokens/s {half}{gain}"
+    return f"{streams(row['concurrency'])} at {number(row['tokens_per_s'])} tokens/s {half(row['drafter'])}{gain}"
 
 
 def _of(measured: Mapping[str, Any]) -> str:
@@ -106,9 +106,9 @@ def _each_workload(data: Mapping[str, Any]) -> Iterator[str]:
             continue
         halves = [
             Series(
-                name, style, tuple((row["concurrency"], row["tokens_per_s"]) for row in mine if row["drafter"] is half)
+                name, style, tuple((row["concurrency"], row["tokens_per_s"]) for row in mine if row["drafter"] is one)
             )
-            for name, style, half in ((WITH, 0, True), (WITHOUT, 1, False))
+            for name, style, one in HALVES
         ]
         drawn = [lines("Throughput of all streams", "streams", "tokens/s", [one for one in halves if one.points])]
         for title, field in (
@@ -132,9 +132,9 @@ def _ordered(rows: Rows) -> Rows:
 
 
 def _range(row: Mapping[str, Any], times: Mapping[str, float]) -> Range:
-    half = WITH if row["drafter"] else WITHOUT
+    name, style = next((name, style) for name, style, drafter in HALVES if row["drafter"] is drafter)
     low, p25, p50, p75, high = (times[name] for name in ("min", "p25", "p50", "p75", "p99"))
-    return Range(str(row["concurrency"]), half, 0 if row["drafter"] else 1, low, p25, p50, p75, high)
+    return Range(str(row["concurrency"]), name, style, low, p25, p50, p75, high)
 
 
 COLUMNS = (
@@ -157,7 +157,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     return [
         row["workload"],
         str(row["concurrency"]),
-        f"{row['draft_tokens'] or ''} draft tokens".strip() if row["drafter"] else "off",
+        _drafter(row),
         number(row["tokens_per_s"]),
         f"{row['speedup']:.2f}" if row["speedup"] else "",
         f"{row['requests_per_s']:.2f}",
@@ -168,6 +168,12 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
         str(row["requests"]),
         str(row["failed"]),
     ]
+
+
+def _drafter(row: Mapping[str, Any]) -> str:
+    if row["drafter"] is None:
+        return "unknown"
+    return f"{row['draft_tokens'] or ''} draft tokens".strip() if row["drafter"] else "off"
 
 
 def _published(rows: Rows) -> Iterator[str]:

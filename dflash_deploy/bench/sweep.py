@@ -30,8 +30,11 @@ class Sweep:
         return self.requests or max(len(workload.questions), ROUNDS_OF_STREAMS * concurrency)
 
 
-def run_sweep(endpoint: Endpoint, sweep: Sweep, *, drafter: bool, show: Callable[[Row], None]) -> list[Row]:
-    """Measure an endpoint as it is, and show each row as it is there. `drafter` says which half the rows belong to."""
+def run_sweep(endpoint: Endpoint, sweep: Sweep, *, drafter: bool | None, show: Callable[[Row], None]) -> list[Row]:
+    """Measure an endpoint as it is, and show each row as it is there.
+
+    `drafter` says which half the rows belong to; `None` where only the engine's counters can tell.
+    """
     rows = []
     for workload in sweep.workloads:
         bodies = workload.bodies(endpoint.model, sweep.limits)

@@ -47,16 +47,13 @@ def _tell(show: Callable[[Progress], None], line: str) -> None:
 
 @contextmanager
 def _ended_by_interrupts() -> Iterator[None]:
-    """A request to end, as `kill` and a closing session send it, is an interrupt for as long as the block runs."""
+    """A request to end, as `kill` and a closing terminal send it, is an interrupt for as long as the block runs."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
+    with _handled(interrupt, signal.SIGTERM, signal.SIGHUP):
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -67,9 +64,19 @@ def _undisturbed() -> Iterator[None]:
         # not SIG_IGN: the engine that is started here would inherit it
         return
 
-    before = {number: signal.signal(number, wait) for number in (signal.SIGINT, signal.SIGTERM)}
+    with _handled(wait, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        yield
+
+
+@contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
+    """These signals go to the handler, but for those that this process was started to ignore, as under nohup."""
+    before = {number: signal.getsignal(number) for number in numbers}
+    heeded = {number: known for number, known in before.items() if known is not signal.SIG_IGN}
+    for number in heeded:
+        signal.signal(number, handler)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, known in heeded.items():
+            signal.signal(number, known)

@@ -123,21 +123,19 @@ def _check_place(file: Path | None) -> None:
 
 def _progress(row: Row) -> None:
     """A line on standard error for each measurement."""
-    from dflash_deploy.bench.figures import streams
+    from dflash_deploy.bench.figures import half, streams
 
-    half = "with the drafter" if row.drafter else "plain"
     failed = f", {row.failed} failed" if row.failed else ""
-    note(f"{row.workload}, {streams(row.concurrency)}, {half}: {row.tokens_per_s:.1f} tokens/s{failed}")
+    note(f"{row.workload}, {streams(row.concurrency)}, {half(row.drafter)}: {row.tokens_per_s:.1f} tokens/s{failed}")
 
 
 def _shown(rows: Sequence[Row], besides: Sequence[Beside], *, blocks: bool) -> Iterator[RenderableType]:
     from dflash_deploy.bench.block import block
-    from dflash_deploy.bench.figures import streams
+    from dflash_deploy.bench.figures import half, streams
 
     if blocks:
         for row in rows:
-            half = "with the drafter" if row.drafter else "without the drafter"
-            yield f"{row.workload}, {streams(row.concurrency)}, {half}"
+            yield f"{row.workload}, {streams(row.concurrency)}, {half(row.drafter)}"
             yield block(row)
             yield ""
     yield _table(rows)
@@ -158,7 +156,7 @@ def _table(rows: Sequence[Row]) -> RenderableType:
         drawn.add_row(
             row.workload,
             str(row.concurrency),
-            (str(row.draft_tokens or "on") if row.drafter else "off"),
+            "?" if row.drafter is None else str(row.draft_tokens or "on") if row.drafter else "off",
             f"{row.tokens_per_s:.1f}",
             f"{row.speedup:.2f}" if row.speedup else "-",
             f"{row.requests_per_s:.2f}",

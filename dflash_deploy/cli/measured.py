@@ -36,7 +36,7 @@ TELLING = (
 
 @dataclass
 class Remote:
-    """An endpoint that somebody else runs; `plain` is a second one that decodes plainly."""
+    """An endpoint that somebody else runs; `plain` is a second one, without the drafter that the first one has."""
 
     endpoint: Endpoint
     plain: Endpoint | None
@@ -51,7 +51,7 @@ class Remote:
         from dflash_deploy.bench.sweep import run_sweep
 
         with self.endpoint as endpoint:
-            drafted = run_sweep(endpoint, sweep, drafter=True, show=show)
+            drafted = run_sweep(endpoint, sweep, drafter=True if self.plain else None, show=show)
         # an answer that repeats the key is shown without it, here as everywhere
         return _clean(drafted, self.redact), _clean(_second(self.plain, sweep, show), self.redact)
 

@@ -20,6 +20,9 @@ CONNECT_TIMEOUT = 5.0
 ANSWER_TIMEOUT = 180.0
 """Seconds for a whole answer: the first request after a start may compile kernels for more than 30 s."""
 
+QUEUE_TIMEOUT = 900.0
+"""Seconds without a byte where many requests run: they wait for each other before their first token."""
+
 
 class EndpointError(Exception):
     """Raised when a request brought no answer of the expected shape; `status` is the HTTP status, if there was one."""
@@ -78,7 +81,7 @@ class Endpoint:
         return httpx.AsyncClient(
             base_url=self.url,
             headers={**self._client.headers, "Content-Type": "application/json", "Accept-Encoding": "identity"},
-            timeout=self._client.timeout,
+            timeout=httpx.Timeout(QUEUE_TIMEOUT, connect=CONNECT_TIMEOUT),
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
             trust_env=False,
         )

@@ -94,7 +94,7 @@ def test_the_health_check_says_yes(container: dict[str, Any]) -> None:
 STOP_THE_CORE = """
 import os, pathlib, signal
 for entry in pathlib.Path("/proc").glob("[0-9]*"):
-    if b"EngineCore" in (entry / "cmdline").read_bytes():
+    if (entry / "cmdline").read_bytes().startswith(b"VLLM::EngineCore"):
         os.kill(int(entry.name), signal.SIGSTOP)
         print(entry.name)
 """

@@ -61,6 +61,13 @@ def test_what_the_engine_does_not_count_is_not_said() -> None:
     assert (row.draft_tokens, row.acceptance_length, row.acceptance_by_position) == (None, None, ())
 
 
+def test_the_counters_tell_whether_an_unknown_endpoint_drafts() -> None:
+    loads = {None: None, False: SpecCounters(), True: SpecCounters(drafts=1, draft_tokens=7)}
+    for drafter, counted in loads.items():
+        row = row_of("code", Load(1, load(1, tokens_per_chunk=1, gap=0.1).rounds, counted), drafter=None)
+        assert row.drafter is drafter
+
+
 def test_a_round_without_answers_has_no_times() -> None:
     row = row_of("code", Load(1, (Round((Timed(problem="no"),), 1.0),), None), drafter=False)
     assert (row.tokens_per_s, row.ttft_ms, row.tpot_ms, row.itl_ms) == (0.0, None, None, None)

@@ -80,7 +80,15 @@ def test_a_run_without_plain_decoding_has_no_speed_up() -> None:
     assert "Speed-up" not in text
     assert "others published" not in text
     assert "4 streams" not in text
-    assert "8 streams 656 tokens/s with the drafter." in " ".join(Elements(text).text)
+    assert "8 streams at 656 tokens/s with the drafter." in " ".join(Elements(text).text)
+
+
+def test_an_endpoint_of_which_nothing_is_known_is_said_to_be_as_served() -> None:
+    data = document()
+    data["rows"] = [row | {"speedup": None, "drafter": None} for row in data["rows"] if row["drafter"]]
+    drawn = Elements(page(data))
+    assert {dot["data-series"] for dot in drawn.all("circle") if float(dot["data-y"]) > 100} == {"as served"}
+    assert "with the drafter" not in " ".join(drawn.text)
 
 
 def test_a_run_in_which_nothing_was_answered_is_still_a_page() -> None:

@@ -54,6 +54,18 @@ def test_a_new_key_changes_what_compose_looks_at(tmp_path: Path) -> None:
     assert compose_text(Deployment(tmp_path), plan) != before
 
 
+@pytest.mark.parametrize(("profile", "engine"), [("h100", "vllm"), ("h100", "sglang"), ("rtx-3090", "llamacpp")])
+def test_a_plan_without_the_drafter_counts_more_than_env(tmp_path: Path, profile: str, engine: str) -> None:
+    deployment, _ = made(tmp_path, LAPTOP, profile=profile, engine=engine)
+    assert deployment.values["DFLASH_DRAFTER"] != "off"
+    edited = {**deployment.values, "DFLASH_DRAFTER": "off"}
+    plain = plan_deployment(LAPTOP, Choice(edited=edited), load_catalog())
+    service = yaml.safe_load(compose_text(deployment, plain))["services"]["engine"]
+    # `bench --baseline` restarts with such a plan: no variable here may fall back on the line of .env
+    assert service["environment"]["DFLASH_DRAFTER"] == "off"
+    assert not any(volume["target"] == "/models/drafter" for volume in service["volumes"])
+
+
 def test_when_the_second_file_cannot_be_written_the_first_is_taken_away(tmp_path: Path) -> None:
     (tmp_path / "compose.yaml").mkdir()
     plan = plan_deployment(LAPTOP, Choice(), load_catalog())
