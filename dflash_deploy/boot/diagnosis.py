@@ -18,10 +18,14 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True)
 class Ending:
-    """How the engine's process ended, as far as it did. A negative exit code is the signal that killed it."""
+    """How the engine's process ended, as far as it did. A negative exit code is the signal that killed it.
+
+    `restarts` counts those that the runtime made by itself.
+    """
 
     exit_code: int | None = None
     out_of_memory: bool = False
+    restarts: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ def readable(lines: Iterable[str]) -> tuple[str, ...]:
 
 def _held_against(failure: Failure, messages: Sequence[str], ending: Ending) -> Diagnosis | None:
     """The diagnosis, where all that the fingerprint states holds."""
-    if failure.out_of_memory and not ending.out_of_memory:
+    if (failure.out_of_memory and not ending.out_of_memory) or (failure.restarted and not ending.restarts):
         return None
     if failure.exit_codes and ending.exit_code not in failure.exit_codes:
         return None

@@ -120,7 +120,8 @@ class Waiting:
 
     def _findings(self, state: EngineState | None = None) -> Findings:
         """What log, ending and kernel say."""
-        ending = Ending() if state is None else Ending(state.exit_code, state.out_of_memory)
+        restarts = 0 if state is None else state.restarts - self._restarts_before
+        ending = Ending() if state is None else Ending(state.exit_code, state.out_of_memory, restarts)
         return self._reader.read(self._log, ending, kernel_lines(self._started - CLOCKS_DIFFER))
 
     def _died(self, state: EngineState) -> EngineNotReady:

@@ -45,6 +45,7 @@ class Failure(Entry):
         list[int], Field(description="the engine ended with one of them; a negative one is a signal")
     ] = []
     out_of_memory: Annotated[bool, Field(description="the container's OOM flag is up")] = False
+    restarted: Annotated[bool, Field(description="the runtime has started it again by itself")] = False
     engines: Annotated[list[EngineName], Field(description="whose failure it is; empty: anybody's")] = []
     versions: Annotated[str, Field(description="of the engine, as in `>=0.24,<0.26`; empty: all")] = ""
     effect: Annotated[
@@ -87,8 +88,8 @@ class Failure(Entry):
 
     @model_validator(mode="after")
     def _says_when_and_fills_only_what_it_finds(self) -> Failure:
-        if not (self.pattern or self.exit_codes or self.out_of_memory):
-            raise ValueError("a fingerprint needs a pattern, exit_codes or out_of_memory")
+        if not (self.pattern or self.exit_codes or self.out_of_memory or self.restarted):
+            raise ValueError("a fingerprint needs a pattern, exit_codes, out_of_memory or restarted")
         found = set(re.compile(self.pattern).groupindex)
         for text in (self.cause, self.do, *self.fix.values()):
             for name in _PLACE.findall(text):

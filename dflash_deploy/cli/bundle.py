@@ -102,7 +102,7 @@ def _diagnosed(plan: Plan, runtime: Runtime) -> dict[str, object]:
     from dflash_deploy.boot import Ending, reader_of
 
     log, state, reader = runtime.read_log().lines, runtime.state(), reader_of(plan)
-    findings = reader.read(log, Ending(state.exit_code, state.out_of_memory))
+    findings = reader.read(log, Ending(state.exit_code, state.out_of_memory, state.restarts))
     known = findings.diagnosis
     return {
         "failure": known and known.row(),

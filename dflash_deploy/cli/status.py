@@ -71,7 +71,10 @@ def _why(plan: Plan, runtime: Runtime, engine: EngineState) -> dict[str, object]
 
     if engine.phase not in {"exited", "restarting"} or engine.exit_code in STOPPED:
         return {}
-    findings = reader_of(plan).read(runtime.read_log().lines, Ending(engine.exit_code, engine.out_of_memory))
+    # an engine that came back by itself last week is in no loop
+    restarts = engine.restarts if engine.phase == "restarting" else 0
+    ending = Ending(engine.exit_code, engine.out_of_memory, restarts)
+    findings = reader_of(plan).read(runtime.read_log().lines, ending)
     known = findings.diagnosis
     return {} if known is None else {"failure": known.id, "cause": known.cause, "do": known.do}
 

@@ -98,6 +98,8 @@ def _safe_changes(deployment: Deployment, plan: Plan, problem: EngineNotReady) -
     from dflash_deploy.plan import Choice
 
     changes = changes_of(problem.fix, plan)
+    if not changes:
+        return {}
     try:
         then = make_plan(Choice(edited={**deployment.values, **changes}), deployment)
     except DeployError:

@@ -39,7 +39,7 @@ def reader(engine: str = "vllm", version: str = "0.33.0") -> Reader:
 def test_a_real_line_is_known(case: dict[str, Any]) -> None:
     asked = reader(case.get("engine", "vllm"), case.get("version", "0.33.0"))
     log = [*HEALTHY, *case.get("text", "").splitlines()]
-    ending = Ending(case.get("exit_code"), case.get("out_of_memory", False))
+    ending = Ending(case.get("exit_code"), case.get("out_of_memory", False), case.get("restarts", 0))
     failure = next(failure for failure in FAILURES if failure.id == case["id"])
     if failure.effect == "costs":
         (found,) = asked.costs(log)

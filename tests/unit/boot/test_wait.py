@@ -92,8 +92,9 @@ def test_a_healthy_engine_that_dies_over_a_request_says_why() -> None:
 
 def test_a_crash_loop_is_a_death() -> None:
     # `restart: unless-stopped` brings the container back as running, seconds after each death
-    with pytest.raises(EngineDied, match="restarted 2 times"):
+    with pytest.raises(EngineDied, match="restarted 2 times") as died:
         wait([RUNNING, RUNNING, EngineState("running", restarts=2)])
+    assert died.value.failure == "crash-loop"
 
 
 def test_restarts_before_this_start_do_not_count() -> None:
