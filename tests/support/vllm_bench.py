@@ -14,7 +14,6 @@ from dflash_deploy.bench import Prompt
 from dflash_deploy.client import Endpoint, SpecCounters
 from dflash_deploy.serve.engine import installed_engine
 
-
 LONGEST = 256
 """Tokens that no answer of the corpus reaches: each ends by itself."""
 
