@@ -21,7 +21,8 @@
     │   ├── TokenRefused              the hub refuses the token
     │   ├── LockRefused               dflash.lock is damaged
     │   ├── NoRoom                    the disk has too little space, or cannot be written
-    │   └── FilesMissing              --offline, or --verify, and something is not there or not right
+    │   ├── FilesMissing              --offline, or --verify, and something is not there or not right
+    │   └── ConversionFailed          weights could not be brought into another form
     ├── EngineNotReady             5  the engine could not be started or stopped, or did not become ready
     │   ├── EngineDied                its process or container ended
     │   └── EngineStalled             it made no progress for too long
