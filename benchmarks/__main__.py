@@ -12,7 +12,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import downloads, drafter, speed_model, start
+from benchmarks import downloads, drafter, load, lock, speed_model, start
 from benchmarks.rows import table
 
 
@@ -22,6 +22,8 @@ def main() -> None:
         "speed-model": speed_model.table,
         "downloads": lambda: table("downloads", downloads.rows()),
         "drafter": lambda: table("drafter", drafter.rows()),
+        "load": lambda: table("load", load.rows()),
+        "lock": lambda: table("lock", lock.rows()),
         "start": lambda: table("start", start.rows()),
     }
     screen = Console()

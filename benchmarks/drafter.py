@@ -9,7 +9,6 @@ from pathlib import Path
 from benchmarks.rows import Row
 from dflash_deploy.assets import asset
 from dflash_deploy.bench import Load, load_prompts, measure
-from dflash_deploy.client import Endpoint
 from tests.support.cli import dflash
 from tests.support.ports import free_port
 from tests.support.server import Server
@@ -32,19 +31,16 @@ def rows() -> Iterator[Row]:
         finally:
             dflash("down", at=directory)
     for one, other in zip(plain, drafted, strict=True):
-        length = other.counted.acceptance_length
+        length = (other.counted.acceptance_length if other.counted else None) or 0.0
         what = f"{one.concurrency} streams, acceptance length {length:.2f}"
         yield Row(what, one.median, other.median, "tokens/s", AIMS.get(one.concurrency, ""), REPEATS)
 
 
 def _measured(server: Server, *, drafting: bool) -> list[Load]:
-    server.serve(drafting=drafting).close()
     prompts = load_prompts(asset("models/tiny/prompts.jsonl"), "long")
-
-    def connect() -> Endpoint:
-        return server.connect()
-
-    return [
-        measure(connect, prompts, concurrency=streams, requests=len(prompts), repeats=REPEATS)
-        for streams in CONCURRENCIES
-    ]
+    with server.serve(drafting=drafting) as endpoint:
+        bodies = [prompt.body(endpoint.model) for prompt in prompts]
+        return [
+            measure(endpoint, bodies, concurrency=streams, requests=len(prompts), repeats=REPEATS)
+            for streams in CONCURRENCIES
+        ]

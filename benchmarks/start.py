@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.rows import Row
@@ -53,6 +54,14 @@ def _up(directory: Path) -> Row:
 
 def _bare_start(deployment: Deployment) -> float:
     """Seconds from starting the same engine by hand to its first answer."""
+    started = time.monotonic()
+    with engine_by_hand(deployment, engine_command(plan_of(deployment))[1:]):
+        return time.monotonic() - started
+
+
+@contextmanager
+def engine_by_hand(deployment: Deployment, arguments: list[str]) -> Iterator[Endpoint]:
+    """The engine with these arguments, from its first answer on; it is ended at the end."""
     engine, plan = installed_engine(), plan_of(deployment)
     if engine is None:
         raise SystemExit("no vLLM is installed here")
@@ -60,19 +69,19 @@ def _bare_start(deployment: Deployment) -> float:
         "VLLM_API_KEY": deployment.key.reveal(),
         "VLLM_CPU_KVCACHE_SPACE": deployment.values["VLLM_CPU_KVCACHE_SPACE"],
     }
-    started = time.monotonic()
-    command = engine.command(engine_command(plan)[1:])
+    command = engine.command(arguments)
     with (
         subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process,
         endpoint_of(deployment, plan) as endpoint,
     ):
-        while not _answers(endpoint, plan.pair.text.ask):
-            if process.poll() is not None:
-                raise SystemExit("vllm serve ended")
-            time.sleep(0.2)
-        seconds = time.monotonic() - started
-        process.terminate()
-        return seconds
+        try:
+            while not _answers(endpoint, plan.pair.text.ask):
+                if process.poll() is not None:
+                    raise SystemExit("vllm serve ended")
+                time.sleep(0.2)
+            yield endpoint
+        finally:
+            process.terminate()
 
 
 def _answers(endpoint: Endpoint, question: str) -> bool:

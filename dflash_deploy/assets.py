@@ -26,9 +26,12 @@ def asset(*parts: str) -> Path:
 
 def build_context(engine: str) -> dict[str, Path]:
     """The files that an engine's image is built from: their place in the build context, and where they are."""
-    dockerfile = f"images/{engine}/Dockerfile"
+    image = asset("images", engine)
+    beside = sorted(path for path in image.rglob("*") if path.is_file())
     sources = sorted((PACKAGE / "serve").rglob("*.py"))
-    return {dockerfile: asset(dockerfile)} | {str(source.relative_to(PACKAGE.parent)): source for source in sources}
+    return {f"images/{engine}/{path.relative_to(image)}": path for path in beside} | {
+        str(source.relative_to(PACKAGE.parent)): source for source in sources
+    }
 
 
 @cache

@@ -185,6 +185,10 @@ class EngineDied(EngineNotReady):
     """Raised when the engine's process or container ended while it was waited for."""
 
 
+class RolledBack(EngineNotReady):
+    """Raised when new settings did not come up and those that worked before run again."""
+
+
 class EngineStalled(EngineNotReady):
     """Raised when the engine wrote nothing and answered nothing for the stated time."""
 

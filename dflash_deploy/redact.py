@@ -30,7 +30,7 @@ class Secret:
     def fingerprint(self) -> str:
         """The first 8 hex digits of the SHA-256, which tell two random keys apart and give neither away.
 
-        Not for keys that somebody thought up: a guess could be held against it.
+        Not for something short: a guess could be held against it.
         """
         return hashlib.sha256(self._value.encode()).hexdigest()[:8]
 
@@ -58,7 +58,9 @@ class Redactor:
     """Replaces known secrets in text, wherever they stand, also inside of base64."""
 
     def __init__(self, known: Iterable[Secret] = ()) -> None:
-        values = {value for secret in known if len(value := secret.reveal()) >= SHORTEST_SECRET}
+        # a list of keys is also a secret key by key
+        parts = {part for secret in known for part in (secret.reveal(), *secret.reveal().split(","))}
+        values = {value for value in parts if len(value) >= SHORTEST_SECRET}
         forms = values.union(*map(_in_base64, values))
         # longest first, or the tail of a longer secret that contains a shorter one would stay
         self._values = sorted(forms, key=len, reverse=True)

@@ -2,25 +2,52 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import statistics
-import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dflash_deploy.bench.prompts import Prompt
-from dflash_deploy.client import Endpoint, SpecCounters
+import httpx
+
+from dflash_deploy.client import Endpoint, EndpointError, SpecCounters, Timed, streamed, time_completion
+
+
+@dataclass(frozen=True)
+class Round:
+    """All requests of one repeat, and the seconds from the first request to the last answer, prefill included."""
+
+    requests: tuple[Timed, ...]
+    seconds: float
+
+    @property
+    def answered(self) -> list[Timed]:
+        """The requests that brought a whole answer."""
+        return [request for request in self.requests if not request.problem]
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Completion tokens per second, all streams together."""
+        return sum(request.completion_tokens for request in self.answered) / self.seconds
 
 
 @dataclass(frozen=True)
 class Load:
-    """Repeated measurements under one number of streams. `tokens_per_second` has one figure per repeat."""
+    """Repeated measurements under one number of streams.
+
+    `counted` is what the engine's counters of drafts gained meanwhile, over all clients that it had; `None` where they
+    cannot be read.
+    """
 
     concurrency: int
-    tokens_per_second: tuple[float, ...]
-    counted: SpecCounters
+    rounds: tuple[Round, ...]
+    counted: SpecCounters | None
+
+    @property
+    def tokens_per_second(self) -> tuple[float, ...]:
+        """One figure per repeat."""
+        return tuple(one.tokens_per_second for one in self.rounds)
 
     @property
     def median(self) -> float:
@@ -29,36 +56,57 @@ class Load:
 
 
 def measure(
-    connect: Callable[[], Endpoint], prompts: Sequence[Prompt], *, concurrency: int, requests: int, repeats: int
+    endpoint: Endpoint,
+    bodies: Sequence[Mapping[str, object]],
+    *,
+    concurrency: int,
+    requests: int,
+    repeats: int = 1,
+    warmup: int | None = None,
 ) -> Load:
-    """Answer `requests` prompts over `concurrency` streams, `repeats` times, after one round to warm up.
+    """Answer `requests` of the bodies over `concurrency` streams, `repeats` times, the same ones in the same order.
 
-    Time runs from the first request to the last answer of a round, prefill included. Raises EndpointError.
+    `warmup` requests go before, one for each stream where it is left out, and are not counted.
     """
-    with connect() as endpoint:
-        _round(connect, prompts, concurrency, requests)
-        before = endpoint.counters()
-        rates = tuple(_round(connect, prompts, concurrency, requests) for _ in range(repeats))
-        return Load(concurrency, rates, endpoint.counters() - before)
+    return asyncio.run(_measure(endpoint, bodies, concurrency, requests, repeats, warmup))
 
 
-def _round(connect: Callable[[], Endpoint], prompts: Sequence[Prompt], concurrency: int, requests: int) -> float:
-    """Completion tokens per second of one round. Every round asks the same prompts in the same order."""
-    queue = itertools.islice(itertools.cycle(prompts), requests)
-    turn = threading.Lock()
+async def _measure(
+    endpoint: Endpoint,
+    bodies: Sequence[Mapping[str, object]],
+    concurrency: int,
+    requests: int,
+    repeats: int,
+    warmup: int | None,
+) -> Load:
+    # written down before any clock runs
+    written = [streamed(body) for body in bodies]
+    async with endpoint.many(concurrency) as client:
+        before_all = concurrency if warmup is None else warmup
+        if before_all:
+            await _round(client, written, concurrency, before_all)
+        before = _counters(endpoint)
+        rounds = [await _round(client, written, concurrency, requests) for _ in range(repeats)]
+        after = _counters(endpoint)
+    gained = after - before if after is not None and before is not None else None
+    return Load(concurrency, tuple(rounds), gained)
 
-    def stream() -> int:
-        tokens = 0
-        with connect() as endpoint:
-            while True:
-                with turn:
-                    prompt = next(queue, None)
-                if prompt is None:
-                    return tokens
-                tokens += endpoint.complete(prompt.body(endpoint.model)).completion_tokens
 
-    with ThreadPoolExecutor(concurrency) as pool:
-        started = time.monotonic()
-        streams = [pool.submit(stream) for _ in range(concurrency)]
-        tokens = sum(future.result() for future in streams)
-        return tokens / (time.monotonic() - started)
+async def _round(client: httpx.AsyncClient, written: Sequence[bytes], concurrency: int, requests: int) -> Round:
+    queue = itertools.islice(itertools.cycle(written), requests)
+    started = time.perf_counter()
+    streams = [asyncio.create_task(_stream(client, queue)) for _ in range(min(concurrency, requests))]
+    answers = await asyncio.gather(*streams)
+    return Round(tuple(itertools.chain.from_iterable(answers)), time.perf_counter() - started)
+
+
+async def _stream(client: httpx.AsyncClient, queue: Iterator[bytes]) -> list[Timed]:
+    return [await time_completion(client, body) for body in queue]
+
+
+def _counters(endpoint: Endpoint) -> SpecCounters | None:
+    try:
+        return endpoint.counters()
+    except (EndpointError, ValueError):
+        # another engine, or a proxy that keeps /metrics to itself; a page of HTML is no exposition either
+        return None

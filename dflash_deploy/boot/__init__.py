@@ -2,7 +2,9 @@
 
 from dflash_deploy.boot.bring_up import Ready, bring_up, endpoint_of, preflight, reader_of
 from dflash_deploy.boot.diagnosis import Diagnosis, Ending, Findings, Reader
+from dflash_deploy.boot.plainly import decoding_plainly
 from dflash_deploy.boot.remedy import changes_of, remedied
+from dflash_deploy.boot.roll_back import go_back, start_or_roll_back
 from dflash_deploy.boot.rotate import Rotation, is_up, rotate_running
 from dflash_deploy.boot.wait import Progress
 
@@ -16,10 +18,13 @@ __all__ = [
     "Rotation",
     "bring_up",
     "changes_of",
+    "decoding_plainly",
     "endpoint_of",
+    "go_back",
     "is_up",
     "preflight",
     "reader_of",
     "remedied",
     "rotate_running",
+    "start_or_roll_back",
 ]

@@ -125,7 +125,7 @@ def _check_key(deployment: Deployment) -> None:
     """The key is there, every reader of `.env` finds the same one, and nobody else can read it."""
     if not deployment.key_is_sound:
         raise SettingsRefused(
-            ".env: VLLM_API_KEY must have 16 characters or more, of letters, digits, - and _",
+            ".env: VLLM_API_KEY and each of DFLASH_API_KEYS must have 16 characters or more: letters, digits, - and _",
             hint="make one: dflash-deploy keys rotate",
         )
     if not deployment.is_private():

@@ -80,7 +80,7 @@ def rotate_running(
 def _asked_with(deployment: Deployment, plan: Plan) -> int | None:
     """The HTTP status of a generation asked for with one deployment's key; `None` where no answer came.
 
-    A generation, since llama.cpp lists its models to everybody.
+    A generation, since llama.cpp lists its models to everybody (tools/server/server-http.cpp, public endpoints).
     """
     with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
         try:

@@ -101,6 +101,9 @@ class EngineRelease(Entry):
     loads: Annotated[
         dict[Quantisation, Capability], Field(description="formats it loads, each with the lowest capability")
     ]
+    unproven: Annotated[
+        list[Quantisation], Field(description="forms among them that nobody is known to have loaded with it on a GPU")
+    ] = []
     drafters: Annotated[list[str], Field(description="drafter architectures that it knows")]
     abilities: Annotated[
         list[

@@ -9,8 +9,10 @@ from typing import Annotated
 import typer
 
 from dflash_deploy import __version__
+from dflash_deploy.cli.bench import bench
 from dflash_deploy.cli.doctor import doctor
 from dflash_deploy.cli.down import down
+from dflash_deploy.cli.image import image
 from dflash_deploy.cli.init import init
 from dflash_deploy.cli.keys import keys
 from dflash_deploy.cli.logs import logs
@@ -19,6 +21,7 @@ from dflash_deploy.cli.plan import plan
 from dflash_deploy.cli.profiles import profiles
 from dflash_deploy.cli.pull import pull
 from dflash_deploy.cli.render import render
+from dflash_deploy.cli.rollback import restart, rollback
 from dflash_deploy.cli.status import status
 from dflash_deploy.cli.test import test
 from dflash_deploy.cli.up import up
@@ -30,11 +33,12 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (init, plan, doctor, pull, render, up, test, status, logs, down):
+for command in (init, plan, doctor, pull, render, up, restart, rollback, test, bench, status, logs, down):
     app.command()(command)
 app.add_typer(profiles, name="profiles")
 app.add_typer(models, name="models")
 app.add_typer(keys, name="keys")
+app.add_typer(image, name="image")
 
 
 def _version(wanted: bool) -> None:

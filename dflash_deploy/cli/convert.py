@@ -24,8 +24,8 @@ def gguf(
 ) -> Report:
     """Convert a drafter for llama.cpp, with the tokenizer of its target, and quantise it."""
     from dflash_deploy.catalog import load_catalog
-    from dflash_deploy.errors import NotPossible
-    from dflash_deploy.runtime.tool import run_tool
+    from dflash_deploy.errors import ConversionFailed, NotPossible
+    from dflash_deploy.runtime.tool import Tool, run_tool
     from dflash_deploy.weights.convert import DRAFTER, OUT, TARGET, Conversion
 
     releases = load_catalog().engines.values()
@@ -43,7 +43,12 @@ def gguf(
             mounts = {DRAFTER: (source, False), TARGET: (target, False), OUT: (conversion.out.parent, True)}
             for command in conversion.commands():
                 note(f"{release.title}: {' '.join(command)}")
-                run_tool(image or release.converter.image, command, mounts, note)
+                done = run_tool(Tool(image or release.converter.image, command, mounts), note)
+                if done.status:
+                    raise ConversionFailed(
+                        f"{command[0]} ended with {done.status}: {done.last}",
+                        hint="read the lines above; another release of the tools may do it: --image IMAGE",
+                    )
         conversion.finish()
     finally:
         conversion.clear()

@@ -100,7 +100,7 @@ def _restarted(old: Deployment, patience: float) -> Report:
     what = "container is made anew" if plan.runtime == "compose" else "process is stopped and started"
     note(f"the engine's {what}, with .env as it is now; answers under way are cut off")
     if several_machines(plan.values):
-        note("the other machines' engines have to be started anew too: `docker compose restart` there")
+        note("the engines on the other machines lose this one: start them anew too")
     known = [*old.secrets.values()]
 
     def redact(text: str) -> str:
@@ -137,7 +137,7 @@ def _proof(rotation: Rotation) -> dict[str, dict[str, int | None]]:
 
 
 def _fingerprints(old: Deployment, new: Deployment) -> dict[str, object]:
-    """Of both keys; none of a key that somebody thought up, or that is not there."""
+    """Of both keys; none of an old one that is not sound, since something short could be guessed back from it."""
     return {
         "file": str(new.env_file),
         "fingerprint": new.key.fingerprint,
@@ -145,9 +145,11 @@ def _fingerprints(old: Deployment, new: Deployment) -> dict[str, object]:
     }
 
 
-def _replaced(old: Deployment, new: Deployment) -> tuple[str, str]:
+def _replaced(old: Deployment, new: Deployment) -> tuple[str, ...]:
     was = f", was {old.key.fingerprint}" if old.key_is_sound else ""
-    return f"key          a new one in {new.env_file}", f"fingerprint  {new.key.fingerprint}{was}"
+    others = ("further      the keys of DFLASH_API_KEYS stay; a line of .env is theirs",)
+    kept = others if new.secrets["DFLASH_API_KEYS"].reveal() else ()
+    return f"key          a new one in {new.env_file}", f"fingerprint  {new.key.fingerprint}{was}", *kept
 
 
 keys.command("show")(keys_show)

@@ -23,6 +23,7 @@ STOPPED = frozenset({0, 143, -15})
 def status(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Say whether the engine really answers: its process, one generation, and the drafts since it started."""
     from dflash_deploy.project import Deployment
+    from dflash_deploy.project.last_good import instead_since
     from dflash_deploy.runtime import runtime_for
 
     deployment = Deployment.existing(directory)
@@ -32,6 +33,8 @@ def status(directory: Directory = HERE, as_json: Json = False) -> Report:
     data = _probe(deployment, plan, engine)
     data |= {"runtime": plan.runtime, "exit_code": engine.exit_code, "restarts": engine.restarts}
     data |= _why(plan, runtime, engine)
+    if engine.alive and (instead := instead_since(deployment)):
+        data["instead"] = f"the settings that worked last, not those of .env, since {instead}"
     if data["state"] == "ready":
         # docs/failures.md says what each of them means
         data["costs"] = _costs(plan, runtime)

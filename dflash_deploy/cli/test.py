@@ -32,8 +32,8 @@ def test(directory: Directory = HERE, as_json: Json = False) -> Report:
             screen.print(redact(f"        hint: {check.hint}"), markup=False)
 
     with endpoint_of(deployment, plan) as endpoint:
-        counted = plan.engine.engine == "vllm"
-        report = run_checks(endpoint, plan.pair, drafting=plan.drafting, counted=counted, show=show)
+        vllm = plan.engine.engine == "vllm"
+        report = run_checks(endpoint, plan.pair, drafting=plan.drafting, counted=vllm, locked=vllm, show=show)
     length, rate = report.acceptance_length, report.tokens_per_second
     data = {"checks": report.rows(), "acceptance_length": length, "tokens_per_second": rate}
     if report.failed:

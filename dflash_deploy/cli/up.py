@@ -33,17 +33,20 @@ def up(
     """Start the engine, follow it while it loads, and end with a real answer."""
     from dflash_deploy.errors import EngineNotReady
     from dflash_deploy.project import Deployment, hold
+    from dflash_deploy.project.last_good import changes
 
     deployment = Deployment.existing(directory)
     with hold(deployment, "up"):
         plan = _with_weights(deployment)
+        for change in changes(deployment):
+            note(f"changed since it answered last: {change}")
         try:
             return _report(deployment, plan, _brought_up(deployment, plan, patience), fixed={})
         except EngineNotReady as problem:
-            changes = _safe_changes(deployment, plan, problem)
-            if not fix or not changes:
-                return _failed(problem, changes, asked=fix)
-            return _once_more(deployment, problem, changes, patience)
+            cures = _safe_changes(deployment, plan, problem)
+            if not fix or not cures:
+                return _failed(_gone_back(deployment, problem, patience), cures, asked=fix)
+            return _once_more(deployment, problem, cures, patience)
 
 
 def _with_weights(deployment: Deployment) -> Plan:
@@ -69,10 +72,23 @@ def _with_weights(deployment: Deployment) -> Plan:
 def _brought_up(deployment: Deployment, plan: Plan, patience: float) -> Ready:
     from dflash_deploy.boot import bring_up
     from dflash_deploy.cli.display import boot_display
+    from dflash_deploy.project.last_good import remember_good
     from dflash_deploy.runtime import runtime_for
 
     with boot_display(deployment.redact) as show:
-        return bring_up(deployment, plan, runtime_for(deployment, plan), patience=patience, show=show)
+        ready = bring_up(deployment, plan, runtime_for(deployment, plan), patience=patience, show=show)
+    remember_good(deployment)
+    return ready
+
+
+def _gone_back(deployment: Deployment, problem: EngineNotReady, patience: float) -> EngineNotReady:
+    """The failure, after the settings that answered last were started again where there are some."""
+    from dflash_deploy.boot import go_back
+    from dflash_deploy.cli.display import boot_display
+    from dflash_deploy.runtime import runtime_for
+
+    with boot_display(deployment.redact) as show:
+        return go_back(deployment, problem, plan_of, runtime_for, patience=patience, show=show)
 
 
 def _safe_changes(deployment: Deployment, plan: Plan, problem: EngineNotReady) -> dict[str, str]:
@@ -115,6 +131,7 @@ def _once_more(deployment: Deployment, problem: EngineNotReady, changes: Mapping
     try:
         return _report(deployment, plan, _brought_up(deployment, plan, patience), fixed)
     except EngineNotReady as again:
+        again = _gone_back(deployment, again, patience)
         again.hint = f"{again.hint}; --fix has changed {', '.join(changes)}: .env.last is the file before"
         return Report(_diagnosis(again) | {"fixed": fixed}, failure=again)
 

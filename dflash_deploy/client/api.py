@@ -20,6 +20,9 @@ CONNECT_TIMEOUT = 5.0
 ANSWER_TIMEOUT = 180.0
 """Seconds for a whole answer: the first request after a start may compile kernels for more than 30 s."""
 
+QUEUE_TIMEOUT = 900.0
+"""Seconds without a byte where many requests run: they wait for each other before their first token."""
+
 
 class EndpointError(Exception):
     """Raised when a request brought no answer of the expected shape; `status` is the HTTP status, if there was one."""
@@ -72,6 +75,16 @@ class Endpoint:
     def close(self) -> None:
         """Let go of the connections."""
         self._client.close()
+
+    def many(self, connections: int) -> httpx.AsyncClient:
+        """A client of the same endpoint, with the same key, for so many requests at the same time."""
+        return httpx.AsyncClient(
+            base_url=self.url,
+            headers={**self._client.headers, "Content-Type": "application/json", "Accept-Encoding": "identity"},
+            timeout=httpx.Timeout(QUEUE_TIMEOUT, connect=CONNECT_TIMEOUT),
+            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+            trust_env=False,
+        )
 
     def alive(self) -> bool:
         """Whether GET /health answers 200: the process listens, which is not yet readiness."""

@@ -35,7 +35,7 @@ def env_file(subject: Subject) -> Iterator[Check]:
         yield Check(".env", "no", f"{saw}; this is user {user}", f"run dflash-deploy as user {status.st_uid}")
     elif not deployment.key_is_sound:
         fix = "make one: dflash-deploy keys rotate"
-        yield Check(".env", "no", "VLLM_API_KEY is empty, too short, or has characters that files quote", fix)
+        yield Check(".env", "no", "a key is empty, too short, or has characters that files quote", fix)
     elif mode != PRIVATE:
         yield Check(".env", "warning", f"{saw}; dflash-deploy writes it with 0600", f"chmod 600 {deployment.env_file}")
     else:

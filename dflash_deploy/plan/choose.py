@@ -85,10 +85,13 @@ def engines_of(profile: Profile, catalog: Catalog, asked: str | None) -> tuple[E
 
 
 def choose_engine(profile: Profile, pair: ModelPair, engines: Sequence[EngineRelease]) -> EngineRelease:
-    """The first engine that serves the pair on this profile. Raises NotPossible, with what stands in the way."""
-    for engine in engines:
-        if not obstacles(profile, pair, engine):
-            return engine
+    """The first engine that serves the pair on this profile, before those that were never seen loading its form.
+
+    Raises NotPossible, with what stands in the way.
+    """
+    serving = [engine for engine in engines if not obstacles(profile, pair, engine)]
+    if serving:
+        return min(serving, key=lambda engine: pair.target.quantisation in engine.unproven)
     reasons = dict.fromkeys(reason for engine in engines for reason in obstacles(profile, pair, engine))
     raise NotPossible(
         f"{pair.name} cannot be served on {profile.name}: {'; '.join(reasons)}",

@@ -16,17 +16,18 @@ from dflash_deploy.plan.command import in_home
 from dflash_deploy.project import dotenv
 from dflash_deploy.project.files import PRIVATE, write_atomically
 from dflash_deploy.redact import Redactor, Secret, generate_key
-from dflash_deploy.serve.secrets import SECRET_NAMES
-
-KEY = re.compile(r"[A-Za-z0-9_-]{16,}")
-"""What a key may look like: written down, it means the same to Compose, python-dotenv and `serve`."""
+from dflash_deploy.serve.secrets import KEY, SECRET_NAMES, split_keys
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """A deployment directory. `values` and `secrets` read `.env` once per command."""
+    """A deployment directory. `values` and `secrets` read `.env` once per command.
+
+    `settings` is another file that the settings come from, where they are not those of `.env`; secrets never do.
+    """
 
     directory: Path
+    settings: Path | None = None
 
     def __post_init__(self) -> None:
         # the engine has another working directory, and Compose resolves paths by its own rules
@@ -38,8 +39,13 @@ class Deployment:
         return self.directory / ".env"
 
     @property
+    def settings_file(self) -> Path:
+        """Where the settings come from."""
+        return self.settings or self.env_file
+
+    @property
     def last_env_file(self) -> Path:
-        """`.env` as it was before `up --fix` changed it, the secrets included; mode 0600."""
+        """`.env` as it was before a command last changed settings in it, the secrets included; mode 0600."""
         return self.directory / ".env.last"
 
     @property
@@ -135,7 +141,11 @@ class Deployment:
     @cached_property
     def _lines(self) -> Mapping[str, str]:
         # a blank is as good as nothing to the engine, and so it is here
-        return {name: value.strip() for name, value in dotenv.parse(self._read()).items()}
+        lines = {name: value.strip() for name, value in dotenv.parse(self._read()).items()}
+        if self.settings is None:
+            return lines
+        secrets = {name: lines.get(name, "") for name in SECRET_NAMES}
+        return dotenv.parse(self.settings.read_text(encoding="utf-8")) | secrets
 
     def _read(self) -> str:
         """The text of `.env`, the ends of its lines as they are."""
@@ -165,8 +175,9 @@ class Deployment:
 
     @property
     def key_is_sound(self) -> bool:
-        """Whether the key is there, long enough, and the same to every reader of `.env`."""
-        return KEY.fullmatch(self.key.reveal()) is not None
+        """Whether the key is there and, as any further ones, long enough and the same to every reader of `.env`."""
+        further = split_keys(self.secrets["DFLASH_API_KEYS"].reveal())
+        return all(KEY.fullmatch(key) for key in (self.key.reveal(), *further))
 
     @property
     def redact(self) -> Redactor:

@@ -117,7 +117,7 @@ def check_keys(names: Iterable[str]) -> None:
         if _LIKE_A_SECRET.search(name) and not sure:
             raise SettingsRefused(
                 f".env: {name} looks like a secret, and would be handed to the engine in the open",
-                hint="VLLM_API_KEY and HF_TOKEN are the secrets that are kept",
+                hint="VLLM_API_KEY, DFLASH_API_KEYS and HF_TOKEN are the secrets that are kept",
             )
         if passed_on(name) and not sure:
             continue

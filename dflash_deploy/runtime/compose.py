@@ -51,7 +51,7 @@ def compose_command(deployment: Deployment, *verb: str) -> list[str]:
         "--project-name",
         deployment.project_name,
         "--env-file",
-        str(deployment.env_file),
+        str(deployment.settings_file),
         *(part for file in files for part in ("-f", str(file))),
         *verb,
     ]
@@ -93,6 +93,12 @@ class ComposeRuntime:
         self._compose("up", "--detach", "--remove-orphans", narrate=narrate)
         after = self.state()
         return before.identity != after.identity or before.phase != "running"
+
+    def build(self, narrate: Narrate) -> None:
+        """`docker compose build`, after writing compose.yaml anew. Raises EngineNotReady with Compose's own words."""
+        self.preflight()
+        render(self._deployment, self._plan)
+        self._compose("build", narrate=narrate)
 
     def halt(self) -> None:
         """Stop the container, which also ends its restarting, and keep it for its log."""

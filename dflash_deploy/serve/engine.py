@@ -26,6 +26,8 @@ class InstalledEngine:
         environment = {
             **base,
             "VLLM_NO_USAGE_STATS": base.get("VLLM_NO_USAGE_STATS", "1"),
+            # an allowed domain must not lead to another one
+            "VLLM_MEDIA_URL_ALLOW_REDIRECTS": base.get("VLLM_MEDIA_URL_ALLOW_REDIRECTS", "0"),
             # a `vllm` directory where the engine is started, such as a clone, is not the engine
             "PYTHONSAFEPATH": "1",
         }

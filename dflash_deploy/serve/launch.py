@@ -10,7 +10,7 @@ from importlib import metadata
 from dflash_deploy.serve.arguments import engine_arguments
 from dflash_deploy.serve.engine import installed_engine
 from dflash_deploy.serve.refusal import Refused
-from dflash_deploy.serve.secrets import read_secrets
+from dflash_deploy.serve.secrets import api_keys, read_secrets
 from dflash_deploy.serve.settings import EngineName, Settings, read_settings
 
 FAMILY = "DFLASH_ENGINE_FAMILY"
@@ -49,11 +49,14 @@ def _vllm(settings: Settings, environment: Mapping[str, str]) -> Launch:
     if engine is None:
         raise Refused("no vLLM is installed beside this Python", hint="pip install 'dflash-deploy[vllm]'")
     arguments = engine_arguments(settings, engine="vllm", version=engine.version, cpu=engine.cpu)
+    secrets = read_secrets(environment)
+    # the lock would say so once the model is loaded, minutes later
+    api_keys(secrets)
     return Launch(
         title=f"vLLM {engine.version}: vllm",
         command=tuple(engine.command(arguments)),
         arguments=tuple(arguments),
-        environment=engine.environment(environment) | read_secrets(environment),
+        environment=engine.environment(environment) | secrets,
     )
 
 
@@ -63,19 +66,23 @@ def _sglang(settings: Settings, environment: Mapping[str, str]) -> Launch:
     except metadata.PackageNotFoundError:
         raise Refused("no SGLang is installed beside this Python", hint="build the image from images/sglang") from None
     arguments = engine_arguments(settings, engine="sglang", version=version)
+    secrets = read_secrets(environment)
+    if secrets.get("DFLASH_API_KEYS"):
+        raise Refused("SGLang takes one key, and DFLASH_API_KEYS holds more", hint="empty DFLASH_API_KEYS in .env")
     # SGLang takes the key as an argument alone: a process of ours hands it over where `ps` does not look
     return Launch(
         title=f"SGLang {version}: sglang.launch_server",
         command=(sys.executable, "-m", "dflash_deploy.serve.sglang_server", *arguments),
         arguments=tuple(arguments),
-        environment={**environment, **read_secrets(environment)},
+        environment={**environment, **secrets},
     )
 
 
 def _llamacpp(family: EngineName, settings: Settings, environment: Mapping[str, str]) -> Launch:
     arguments = engine_arguments(settings, engine=family, version="")
     secrets = read_secrets(environment)
-    named = {"LLAMA_API_KEY": secrets["VLLM_API_KEY"]} if "VLLM_API_KEY" in secrets else {}
+    # commas stand between several keys there too (b11434 common/arg.cpp)
+    named = {"LLAMA_API_KEY": ",".join(api_keys(secrets))} if "VLLM_API_KEY" in secrets else {}
     without = {name: value for name, value in environment.items() if name not in secrets}
     return Launch(
         title=f"{family}: llama-server",

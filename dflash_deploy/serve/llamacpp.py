@@ -69,7 +69,8 @@ def arguments(settings: Settings, *, fork: bool) -> list[str]:
 def _endpoint(settings: Settings) -> Iterator[str]:
     if settings.served_model_names:
         yield from ("--alias", ",".join(settings.served_model_names))
-    yield from ("--host", settings.host, "--port", str(settings.port), "--metrics")
+    # its web page is served without the key
+    yield from ("--host", settings.host, "--port", str(settings.port), "--metrics", "--no-webui")
 
 
 def _limits(settings: Settings, *, fork: bool) -> Iterator[str]:

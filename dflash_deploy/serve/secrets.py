@@ -12,14 +12,17 @@ from pathlib import Path
 
 from dflash_deploy.serve.refusal import Refused
 
-SECRET_NAMES = ("VLLM_API_KEY", "HF_TOKEN")
+SECRET_NAMES = ("VLLM_API_KEY", "DFLASH_API_KEYS", "HF_TOKEN")
 """The variables that never appear in an argument list, a container's configuration or a log."""
 
-_ENGINE = ("VLLM_API_KEY",)
+_ENGINE = ("VLLM_API_KEY", "DFLASH_API_KEYS")
 """What the engine gets to know. A token for the hub is for downloading, which is not its business."""
 
 SECRETS_FILE = "DFLASH_SECRETS_FILE"
 """Names the file that holds them."""
+
+KEY = re.compile(r"[A-Za-z0-9_-]{16,}")
+"""What a key may look like: written down, it means the same to Compose, python-dotenv and `serve`."""
 
 _LINE = re.compile(
     r"^\s*(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?P<quote>['\"]?)(?P<value>[^'\"#\s]*)(?P=quote)\s*(#.*)?$"
@@ -50,3 +53,28 @@ def read_secrets(environment: Mapping[str, str]) -> dict[str, str]:
             hint="write VLLM_API_KEY=KEY, the key made of letters, digits, - and _",
         )
     return secrets
+
+
+def split_keys(text: str) -> list[str]:
+    """The keys of DFLASH_API_KEYS, which stand between commas; a space would belong to a key."""
+    return [key for key in text.split(",") if key]
+
+
+def api_keys(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys that the endpoint takes: VLLM_API_KEY, then those of DFLASH_API_KEYS.
+
+    Raises Refused where the first is missing, or where a further one is too short or has characters of its own meaning.
+    """
+    first = environment.get("VLLM_API_KEY", "").strip()
+    if not first:
+        raise Refused(
+            "there is no VLLM_API_KEY, and without one nobody can ask anything", hint="set VLLM_API_KEY in .env"
+        )
+    further = split_keys(environment.get("DFLASH_API_KEYS", ""))
+    if not all(map(KEY.fullmatch, further)):
+        # which one is not said: it is a secret
+        raise Refused(
+            "DFLASH_API_KEYS holds a key that is too short or has other characters",
+            hint="write 16 letters, digits, - and _ or more for each key, commas between them",
+        )
+    return (first, *further)

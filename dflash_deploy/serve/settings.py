@@ -6,6 +6,7 @@ manual, one file per engine. A setting that is absent or empty is left to the en
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -18,6 +19,9 @@ EngineName = Literal["vllm", "sglang", "llamacpp", "llamacpp-buun"]
 OFF = frozenset({"", "off", "none", "false", "no", "0"})
 """Values of DFLASH_DRAFTER that mean plain decoding."""
 
+
+_HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
+"""A host name or an IPv4 address, without scheme, port and path."""
 
 DRAFT_TOKENS = 15
 """Where DFLASH_NUM_SPEC_TOKENS is empty: what most drafters' blocks of 16 hold."""
@@ -63,6 +67,8 @@ class Settings:
     prefix_caching: bool | None
     enforce_eager: bool
     images_per_prompt: int | None
+    media_domains: tuple[str, ...]
+    max_body_mib: int | None
     reasoning_parser: str | None
     tool_call_parser: str | None
     thinking: bool | None
@@ -96,6 +102,8 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         prefix_caching=env.switch("ENABLE_PREFIX_CACHING"),
         enforce_eager=bool(env.switch("ENFORCE_EAGER")),
         images_per_prompt=env.positive("LIMIT_IMAGES_PER_PROMPT"),
+        media_domains=_media_domains(env),
+        max_body_mib=env.positive("MAX_BODY_MIB"),
         reasoning_parser=env.text("REASONING_PARSER"),
         tool_call_parser=env.text("TOOL_CALL_PARSER"),
         thinking=env.switch("ENABLE_THINKING"),
@@ -144,6 +152,17 @@ def _quantization(env: Reader) -> str | None:
     """`auto` and `none` both mean no flag: the engine reads the checkpoint's own config.json."""
     value = env.text("QUANTIZATION")
     return None if value in {"auto", "none"} else value
+
+
+def _media_domains(env: Reader) -> tuple[str, ...]:
+    """Host names as vLLM compares them with that of an address: whole, and in lower case."""
+    names = tuple((env.text("ALLOWED_MEDIA_DOMAINS") or "").lower().replace(",", " ").split())
+    for name in names:
+        if not _HOST.fullmatch(name):
+            raise Refused(
+                f"ALLOWED_MEDIA_DOMAINS={name} is no host name", hint="write it as images.example.com, without https://"
+            )
+    return names
 
 
 def _port(env: Reader) -> int:

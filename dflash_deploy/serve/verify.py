@@ -9,11 +9,12 @@ import mmap
 import os
 import sys
 from collections.abc import Mapping
-from importlib import util
+from importlib import metadata, util
 from pathlib import Path
 
 from dflash_deploy.serve.engine import installed_engine
 from dflash_deploy.serve.launch import FAMILY, LLAMA_SERVER
+from dflash_deploy.serve.nvfp4.plugin import NAME
 from dflash_deploy.serve.vllm import has_dflash
 
 MODULES = ("v1/spec_decode/dflash.py", "model_executor/models/qwen3_dflash.py")
@@ -24,6 +25,9 @@ ARCHITECTURE = "DFlashDraftModel"
 
 SGLANG_MODULE = "srt/models/dflash.py"
 """What `--speculative-algorithm DFLASH` is to SGLang, from 0.5.11 on."""
+
+PLUGINS = "vllm.general_plugins"
+"""The group of entry points that vLLM loads in each of its processes."""
 
 LLAMACPP_WORDS = {"llamacpp": b"draft-dflash", "llamacpp-buun": b"dflash-max-slots"}
 """Options that a llama.cpp with DFlash has: upstream from b10068 on, and the fork."""
@@ -47,6 +51,8 @@ def _vllm() -> list[str]:
     registry = root / "model_executor/models/registry.py"
     if not registry.is_file() or ARCHITECTURE not in registry.read_text(encoding="utf-8"):
         missing.append(f"the model registry does not know {ARCHITECTURE}")
+    if NAME not in metadata.entry_points(group=PLUGINS).names:
+        missing.append(f"no distribution offers {NAME} to vLLM: NVFP4_AWQ checkpoints would be refused")
     return missing
 
 

@@ -43,8 +43,17 @@ HAS_A_SETTING = {
     "-r": "NODE_RANK",
     "--master-addr": "MASTER_ADDR",
     "--default-chat-template-kwargs": "ENABLE_THINKING",
+    "--allowed-media-domains": "ALLOWED_MEDIA_DOMAINS",
 }
 """Arguments that EXTRA_ARGS must not hold, and the setting that each has."""
+
+MIDDLEWARE = "dflash_deploy.serve.auth.DenyByDefault"
+MIDDLEWARE_WITH_CORS = "dflash_deploy.serve.auth.DenyButPreflights"
+"""The lock in front of all routes, without and with origins whose pages may ask."""
+
+NO_DOMAIN = "no-remote-media.invalid"
+"""The one allowed domain where none is: vLLM takes an empty list for every domain (0.19 to 0.33,
+multimodal/media/connector.py), and a name that ends in .invalid belongs to nobody (RFC 6761)."""
 
 EARLY_BUILDS = re.compile(r"0\.(18\.2|19\.1)rc")
 """Builds between the merge of DFlash and 0.20, such as AEON's 0.19.1rc1.dev110: they have it."""
@@ -80,12 +89,15 @@ def arguments(settings: Settings, *, version: str, cpu: bool) -> list[str]:
         "serve",
         settings.model_path,
         *_endpoint(settings),
+        *_media(settings),
         *_limits(settings),
         *_nodes(settings.nodes),
         *_numerics(settings),
         *_prompting(settings),
         *_speculation(settings.drafter, version, cpu=cpu),
         *settings.extra_args,
+        # vLLM puts what is named last in front of all others, those of EXTRA_ARGS included
+        *("--middleware", _middleware(settings)),
     ]
 
 
@@ -94,6 +106,19 @@ def _endpoint(settings: Settings) -> Iterator[str]:
         yield "--served-model-name"
         yield from settings.served_model_names
     yield from ("--host", settings.host, "--port", str(settings.port))
+    # asked for every 30 seconds, it would be most of the log; since 0.16 (vllm-project/vllm#30011)
+    yield from ("--disable-access-log-for-endpoints", "/health")
+
+
+def _media(settings: Settings) -> Iterator[str]:
+    if settings.media_domains != ("all",):
+        yield "--allowed-media-domains"
+        yield from settings.media_domains or (NO_DOMAIN,)
+
+
+def _middleware(settings: Settings) -> str:
+    cors = any(word.split("=", 1)[0].replace("_", "-") == "--allowed-origins" for word in settings.extra_args)
+    return MIDDLEWARE_WITH_CORS if cors else MIDDLEWARE
 
 
 def _limits(settings: Settings) -> Iterator[str]:

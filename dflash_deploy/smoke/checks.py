@@ -21,8 +21,13 @@ COLOURS: dict[str, tuple[int, int, int]] = {
     "white": (255, 255, 255),
 }
 
-GUARDED = (("GET", "/v1/models"), ("POST", "/v1/chat/completions"), ("POST", "/v1/completions"))
+Routes = tuple[tuple[str, str], ...]
+
+GUARDED: Routes = (("GET", "/v1/models"), ("POST", "/v1/chat/completions"), ("POST", "/v1/completions"))
 """Routes that must answer 401 without the key."""
+
+LEFT_OPEN: Routes = (("GET", "/metrics"), ("GET", "/docs"), ("POST", "/invocations"), ("POST", "/tokenize"))
+"""Routes that vLLM's own lock leaves open, and `dflash_deploy.serve.auth` must not."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +48,13 @@ def served_name(endpoint: Endpoint) -> Outcome:
     return Outcome(endpoint.model in names, "GET /v1/models", ", ".join(names), hint)
 
 
-def closed(endpoint: Endpoint) -> Outcome:
-    """Requests without the key are turned away."""
-    answers = {f"{method} {path}": endpoint.status_without_key(method, path) for method, path in GUARDED}
+def closed(endpoint: Endpoint, routes: Routes) -> Outcome:
+    """Requests without the key are turned away at each of these routes."""
+    answers = {f"{method} {path}": endpoint.status_without_key(method, path) for method, path in routes}
     got = ", ".join(f"{route} {status}" for route, status in answers.items())
     right = set(answers.values()) == {401}
-    return Outcome(right, "the same routes without the key", got, "VLLM_API_KEY did not reach the engine: restart it")
+    hint = "restart the engine; if that does not help, something else than dflash_deploy.serve has started it"
+    return Outcome(right, "the same routes without the key", got, hint)
 
 
 def text(endpoint: Endpoint, pair: ModelPair) -> Outcome:

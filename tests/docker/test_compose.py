@@ -10,7 +10,9 @@ import pytest
 
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.project import Deployment
+from dflash_deploy.serve.health import HUNG_AFTER
 from tests.support.cli import dflash, edit_env
+from tests.support.commands import wait_until
 from tests.support.container_engine import Engine
 from tests.support.ports import free_port
 
@@ -89,6 +91,38 @@ def test_the_health_check_says_yes(container: dict[str, Any]) -> None:
     docker("exec", container["Id"], "python3", "-m", "dflash_deploy.serve.health")
 
 
+STOP_THE_CORE = """
+import os, pathlib, signal
+for entry in pathlib.Path("/proc").glob("[0-9]*"):
+    if (entry / "cmdline").read_bytes().startswith(b"VLLM::EngineCore"):
+        os.kill(int(entry.name), signal.SIGSTOP)
+        print(entry.name)
+"""
+
+
+def test_an_engine_that_hangs_and_listens_is_started_anew(deployment: Deployment, container: dict[str, Any]) -> None:
+    """The core is stopped; the server before it goes on answering /health with 200."""
+    check = ["docker", "exec", container["Id"], "python3", "-m", "dflash_deploy.serve.health"]
+    assert docker("exec", container["Id"], "python3", "-c", STOP_THE_CORE).strip()
+    said = []
+    for _ in range(HUNG_AFTER + 2):
+        done = subprocess.run(check, capture_output=True, text=True, check=False)
+        said.append(done.stdout.strip())
+        if "started anew" in said[-1] or done.returncode == 137:
+            break
+    assert "dflash: no sign of work in 1 checks" in said
+    before = container["State"]["StartedAt"]
+
+    def restarted() -> bool:
+        state = json.loads(docker("inspect", container["Id"]))[0]["State"]
+        return bool(state["Running"] and state["StartedAt"] != before)
+
+    assert wait_until(restarted, 60)
+    # it is the same container, and it answers again
+    dflash("up", at=deployment.directory).succeeded()
+    assert docker("inspect", "--format", "{{.RestartCount}}", container["Id"]).strip() == "1"
+
+
 def test_logs_are_the_engines(deployment: Deployment) -> None:
     out = dflash("logs", at=deployment.directory).succeeded().out
     assert "dflash: vLLM 0.32.0: vllm serve /models/target" in out
@@ -100,15 +134,22 @@ def test_settings_of_the_shell_do_not_reach_the_container(deployment: Deployment
     assert ran.succeeded().document["data"]["changed"] is False
 
 
-def test_an_engine_that_dies_at_start_is_explained(deployment: Deployment) -> None:
+def test_settings_that_do_not_start_are_explained_and_give_way_to_the_last_good_ones(deployment: Deployment) -> None:
     edit_env(deployment.directory, EXTRA_ARGS="--no-such-flag")
     try:
         ran = dflash("up", at=deployment.directory)
         assert ran.code is ExitCode.NOT_READY
         assert "unrecognized arguments: --no-such-flag" in ran.err
-        # it no longer restarts in a loop
-        state = dflash("status", "--json", at=deployment.directory).document["data"]["state"]
-        assert state == "exited"
+        assert "the settings that worked last run again" in ran.err
+        assert "EXTRA_ARGS: (empty) -> --no-such-flag" in ran.err
+        data = dflash("status", "--json", at=deployment.directory).succeeded().document["data"]
+        assert data["state"] == "ready"
+        assert "not those of .env" in data["instead"]
+        # what a person wrote is theirs to change
+        assert Deployment(deployment.directory).values["EXTRA_ARGS"] == "--no-such-flag"
+        rows = dflash("rollback", "--json", at=deployment.directory).succeeded().document["data"]["changed"]
+        assert rows == ["EXTRA_ARGS"]
+        assert "instead" not in dflash("status", "--json", at=deployment.directory).succeeded().document["data"]
     finally:
         edit_env(deployment.directory, EXTRA_ARGS="")
 

@@ -7,9 +7,12 @@ import pytest
 
 from dflash_deploy.assets import asset
 from dflash_deploy.bench import Prompt, load_prompts
-from tests.support.cli import dflash
+from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
 from tests.support.server import Server
+
+FURTHER_KEY = "of-another-client-0123456789"
+"""A key of the shared server beside its first one."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,6 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("native")
     dflash("init", "--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=directory).succeeded()
+    edit_env(directory, DFLASH_API_KEYS=FURTHER_KEY)
     yield Server(directory)
     dflash("down", at=directory).succeeded()
 

@@ -1,6 +1,7 @@
 """What people install is the wheel, and it holds all that the checkout has."""
 
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -28,6 +29,14 @@ def test_it_carries_what_lies_beside_the_package(wheel: Path) -> None:
         for file in (path for path in (ROOT / folder).rglob("*") if path.is_file()):
             assert f"dflash_deploy/_assets/{file.relative_to(ROOT)}" in names
     assert not any(name.startswith(("tests/", "models/")) for name in names)
+
+
+def test_it_offers_vllm_the_loader_as_the_image_does(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as content:
+        (name,) = (name for name in content.namelist() if re.fullmatch(r"[^/]+\.dist-info/entry_points\.txt", name))
+        offered = content.read(name).decode()
+    image = (ROOT / "images/vllm/dflash_serve.dist-info/entry_points.txt").read_text()
+    assert image.strip() in offered
 
 
 def test_installed_in_a_clean_environment_it_makes_a_deployment(wheel: Path, tmp_path: Path) -> None:

@@ -35,6 +35,11 @@ def test_a_key_has_256_bits_and_plain_characters() -> None:
         assert set(key) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 
 
+def test_a_list_of_keys_is_redacted_key_by_key() -> None:
+    redact = Redactor([Secret("key-of-the-first,key-of-the-second")])
+    assert redact("key-of-the-second, key-of-the-first,key-of-the-second") == f"{REDACTED}, {REDACTED}"
+
+
 @given(KEYS, st.text(max_size=5), st.text(max_size=5))
 def test_a_secret_inside_of_base64_is_found(key: str, before: str, after: str) -> None:
     for encode in (base64.b64encode, base64.urlsafe_b64encode):

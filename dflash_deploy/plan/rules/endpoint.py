@@ -11,8 +11,9 @@ from dflash_deploy.plan.rules.kinds import Rule
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
+_BEHIND_A_PROXY = "set DFLASH_BIND=127.0.0.1 and put a reverse proxy in front"
+
 _OPEN = {
-    "vllm": ("/invocations, /tokenize and /metrics", "measured with vLLM 0.32: 17 routes answer without the key"),
     "sglang": ("/health, /ready and /metrics", "SGLang's list of exempt routes"),
     "llamacpp": ("/health and /v1/models", "llama.cpp tools/server README"),
     "llamacpp-buun": ("/health and /v1/models", "llama.cpp tools/server README"),
@@ -44,16 +45,25 @@ def _is_ipv4(host: str) -> bool:
 
 
 def open_to_the_network(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Stock engines guard some routes with the key, and leave others open."""
+    """Keys are seen on the way; and engines without our lock guard some routes with the key, and leave others open."""
     host = plan.values["DFLASH_BIND"]
     if host in LOOPBACK:
         return None
+    if plan.engine.engine not in _OPEN:
+        return Finding(
+            "open-to-the-network",
+            "warning",
+            f"the endpoint listens on {host}: keys, questions and answers go over the network unencrypted",
+            f"{_BEHIND_A_PROXY} that speaks TLS",
+            "RFC 6750, section 5.3",
+            why="who sees a key on its way can use it",
+        )
     routes, source = _OPEN[plan.engine.engine]
     return Finding(
         "open-to-the-network",
         "warning",
         f"the endpoint listens on {host}: whoever can reach it can use {routes} without the key",
-        "set DFLASH_BIND=127.0.0.1 and put a reverse proxy in front that lets only /v1 through",
+        f"{_BEHIND_A_PROXY} that lets only /v1 through",
         source,
         why="an open route can be used, and filled with work, by everybody",
     )

@@ -38,6 +38,21 @@ def target_needs_loader(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+def loader_unproven(plan: Plan, facts: HostFacts) -> Finding | None:
+    """The engine loads the form by what its code says, and nobody was seen doing it."""
+    form = plan.pair.target.quantisation
+    if form not in plan.engine.unproven:
+        return None
+    return Finding(
+        "loader-unproven",
+        "warning",
+        f"nobody is known to have loaded {form} with {plan.engine.title} on a GPU",
+        "`dflash-deploy test` proves the answers; if it fails, choose another engine or another form of the target",
+        "the engine's entry in catalog/engines",
+        why="a loader that was only run on a CPU may fail on a GPU's own kernels, or be slower than expected",
+    )
+
+
 def kv_dtype_unknown(plan: Plan, facts: HostFacts) -> Finding | None:
     """A type that this release does not have."""
     for name in ("KV_CACHE_DTYPE", "DFLASH_KV_CACHE_DTYPE"):
@@ -209,6 +224,7 @@ def quantization_contradicts(plan: Plan, facts: HostFacts) -> Finding | None:
 
 RULES: tuple[Rule, ...] = (
     target_needs_loader,
+    loader_unproven,
     kv_dtype_unknown,
     backend_not_here,
     drafter_backend_is_causal,

@@ -85,9 +85,13 @@ def test_each_verb_explains_itself(tmp_path: Path) -> None:
         "status",
         "logs",
         "test",
+        "bench",
         "profiles",
         "models",
         "keys",
+        "image",
+        "restart",
+        "rollback",
     )
     for verb in verbs:
         assert verb in overview

@@ -142,7 +142,7 @@ def test_natively_they_lie_where_they_are() -> None:
     made = plan(LAPTOP)
     command = engine_command(made)
     assert command[:3] == ["vllm", "serve", made.values["MODEL_HOST_PATH"]]
-    assert made.values["DRAFTER_HOST_PATH"] in command[-1]
+    assert made.values["DRAFTER_HOST_PATH"] in command[command.index("--speculative-config") + 1]
 
 
 def test_natively_the_home_directory_is_what_it_is_to_compose() -> None:
@@ -162,6 +162,7 @@ def test_variables_of_the_engine_pass_through_and_secrets_do_not() -> None:
     ("wish", "engine"),
     [
         (Choice(profile="dgx-spark"), "aeon-vllm-dflash"),
+        (Choice(profile="dgx-spark", engine="vllm-0.33"), "vllm-0.33"),
         (Choice(profile="dgx-spark", model="qwen3.5-27b-fp8"), "vllm-0.33"),
         (Choice(profile="dgx-spark", engine="sglang"), "sglang-0.5.23"),
         (Choice(profile="rtx-3090"), "llamacpp-buun"),

@@ -44,6 +44,8 @@ def findings(case: Case, *, broken: bool = True) -> dict[str, Finding]:
 
 FP8 = {"model": "qwen3.5-27b-fp8"}
 NVFP4 = {"model": "qwen3.6-27b-nvfp4"}
+AEON = {"engine": "aeon-vllm-dflash"}
+ULTIMATE = FP8 | {"engine": "aeon-ultimate-0.27"}
 MODELOPT = {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4_AWQ"}}
 GGUF = {
     "general.architecture": "qwen35",
@@ -66,7 +68,7 @@ CASES = [
     Case("kv-dtype-unknown", "error", "h100", {"DFLASH_KV_CACHE_DTYPE": "banana"}),
     Case("gpus-unused", "note", "h100", facts=machine(H100, H100)),
     Case("driver-too-old", "error", "h100", facts=replace(MACHINES["h100"], gpus=(replace(H100, driver="550.54.15"),))),
-    Case("no-image-for-processor", "error", "dgx-spark", facts=replace(SPARK, architecture="x86_64")),
+    Case("no-image-for-processor", "error", "dgx-spark", facts=replace(SPARK, architecture="x86_64"), choice=AEON),
     Case("base-image-unseen", "note", "h100"),
     Case("draft-tokens-exceed-block", "error", "cpu", {"DFLASH_NUM_SPEC_TOKENS": "8"}),
     Case("draft-tokens-exceed-block", "error", "h100", drafter={"dflash_config": {"block_size": 8}}),
@@ -80,8 +82,9 @@ CASES = [
     Case("sequence-does-not-fit", "warning", "rtx-3090", {"MAX_MODEL_LEN": "65536"}),
     Case("context-beyond-target", "error", "h100", {"MAX_MODEL_LEN": "1000000"}),
     Case("context-beyond-drafter", "note", "dgx-spark"),
-    Case("target-needs-loader", "error", "h100", target=MODELOPT),
-    Case("target-needs-loader", "error", "h100", target={"text_config": {}, **MODELOPT}),
+    Case("target-needs-loader", "error", "dgx-spark", target=MODELOPT, choice=ULTIMATE),
+    Case("loader-unproven", "warning", "dgx-spark", choice={"engine": "vllm-0.33"}),
+    Case("target-needs-loader", "error", "dgx-spark", target={"text_config": {}, **MODELOPT}, choice=ULTIMATE),
     Case("kv-dtype-unknown", "error", "h100", {"KV_CACHE_DTYPE": "q8_0"}),
     Case("backend-not-here", "error", "b200", {"ATTENTION_BACKEND": "FA3"}),
     Case("drafter-backend-is-causal", "error", "b200", {"DFLASH_ATTENTION_BACKEND": "FLASHINFER"}),
@@ -92,7 +95,7 @@ CASES = [
     Case("fp8-kv-forced", "error", "dgx-spark", {"ATTENTION_BACKEND": "FLASHINFER"}, choice=NVFP4),
     Case("prefix-caching-kills-cpu", "error", "cpu", {"ENABLE_PREFIX_CACHING": "on"}),
     Case("prefix-caching-kills-cpu", "error", "cpu", {"ENABLE_PREFIX_CACHING": ""}),
-    Case("prefix-caching-unsound", "warning", "dgx-spark", {"ENABLE_PREFIX_CACHING": "on"}),
+    Case("prefix-caching-unsound", "warning", "dgx-spark", {"ENABLE_PREFIX_CACHING": "on"}, choice=AEON),
     Case("quantization-contradicts", "error", "h100", {"QUANTIZATION": "modelopt"}, target={
         "quantization_config": {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}
     }),
@@ -124,7 +127,7 @@ CASES = [
         drafter={"rope_theta": 1000000}),
     Case("context-beyond-drafter-config", "warning", "h100", drafter={"max_position_embeddings": 4096}),
     Case("drafter-unknown-to-engine", "error", "h100", drafter={"architectures": ["Qwen3ForCausalLM"]}),
-    Case("drafter-windows-not-run", "error", "dgx-spark", drafter={
+    Case("drafter-windows-not-run", "error", "dgx-spark", choice=AEON, drafter={
         "layer_types": ["sliding_attention", "full_attention"]
     }),
     Case("drafter-quantised", "warning", "h100", drafter={"quantization_config": {"quant_method": "fp8"}}),
@@ -148,7 +151,14 @@ CASES = [
     Case("target-notice", "note", "dgx-spark"),
 ]  # fmt: skip
 
-ALWAYS = {"base-image-unseen", "context-beyond-drafter", "target-notice", "repository-gated", "drafter-slows-down"}
+ALWAYS = {
+    "loader-unproven",
+    "base-image-unseen",
+    "context-beyond-drafter",
+    "target-notice",
+    "repository-gated",
+    "drafter-slows-down",
+}
 """Findings about what was chosen, which no setting takes away."""
 
 

@@ -54,6 +54,18 @@ def test_a_new_key_changes_what_compose_looks_at(tmp_path: Path) -> None:
     assert compose_text(Deployment(tmp_path), plan) != before
 
 
+@pytest.mark.parametrize(("profile", "engine"), [("h100", "vllm"), ("h100", "sglang"), ("rtx-3090", "llamacpp")])
+def test_a_plan_without_the_drafter_counts_more_than_env(tmp_path: Path, profile: str, engine: str) -> None:
+    deployment, _ = made(tmp_path, LAPTOP, profile=profile, engine=engine)
+    assert deployment.values["DFLASH_DRAFTER"] != "off"
+    edited = {**deployment.values, "DFLASH_DRAFTER": "off"}
+    plain = plan_deployment(LAPTOP, Choice(edited=edited), load_catalog())
+    service = yaml.safe_load(compose_text(deployment, plain))["services"]["engine"]
+    # `bench --baseline` restarts with such a plan: no variable here may fall back on the line of .env
+    assert service["environment"]["DFLASH_DRAFTER"] == "off"
+    assert not any(volume["target"] == "/models/drafter" for volume in service["volumes"])
+
+
 def test_when_the_second_file_cannot_be_written_the_first_is_taken_away(tmp_path: Path) -> None:
     (tmp_path / "compose.yaml").mkdir()
     plan = plan_deployment(LAPTOP, Choice(), load_catalog())
@@ -90,7 +102,7 @@ def test_variables_of_the_engine_reach_the_container(tmp_path: Path) -> None:
 
 
 def test_an_env_from_elsewhere_is_completed_by_the_plan(tmp_path: Path) -> None:
-    # the .env of the model card, for its own image
+    # the .env of the model card, which was written for another image
     (tmp_path / ".env").write_text(
         "HF_TOKEN=hf_your_token_here\nVLLM_API_KEY=0123456789abcdef\nMODEL_HOST_PATH=~/models/target\n"
         "DFLASH_DRAFTER=z-lab/Qwen3.5-27B-DFlash\nDFLASH_NUM_SPEC_TOKENS=15\nMAX_MODEL_LEN=65536\nMAX_NUM_SEQS=4\n"
@@ -101,7 +113,7 @@ def test_an_env_from_elsewhere_is_completed_by_the_plan(tmp_path: Path) -> None:
     service = yaml.safe_load(compose_text(deployment, plan))["services"]["engine"]
     drafter = next(volume for volume in service["volumes"] if volume["target"] == "/models/drafter")
     assert drafter["source"] == f"${{DRAFTER_HOST_PATH:-{Path.home()}/models/Qwen3.5-27B-DFlash-b0400439}}"
-    assert service["image"].startswith("${DFLASH_IMAGE:-dflash-deploy/vllm:aeon-0.19.1rc1-")
+    assert service["image"].startswith("${DFLASH_IMAGE:-dflash-deploy/vllm:0.33.0-")
     assert service["environment"]["MAX_NUM_SEQS"] == "${MAX_NUM_SEQS:-}"
     assert service["ports"] == ["${DFLASH_BIND:-127.0.0.1}:${DFLASH_PORT:-8000}:8000"]
 

@@ -26,6 +26,8 @@ FULL = {
     "ENABLE_PREFIX_CACHING": "off",
     "ENFORCE_EAGER": "on",
     "LIMIT_IMAGES_PER_PROMPT": "4",
+    "MAX_BODY_MIB": "32",
+    "ALLOWED_MEDIA_DOMAINS": "Images.example.com, 10.0.0.7",
     "REASONING_PARSER": "qwen3",
     "TOOL_CALL_PARSER": "qwen3_coder",
     "EXTRA_ARGS": "--seed 1",
@@ -39,6 +41,8 @@ def test_all_settings() -> None:
         *("serve", "/models/target"),
         *("--served-model-name", "one", "two"),
         *("--host", "0.0.0.0", "--port", "8000"),
+        *("--disable-access-log-for-endpoints", "/health"),
+        *("--allowed-media-domains", "images.example.com", "10.0.0.7"),
         *("--max-model-len", "65536"),
         *("--max-num-seqs", "16"),
         *("--max-num-batched-tokens", "32768"),
@@ -58,6 +62,7 @@ def test_all_settings() -> None:
             '"attention_backend": "TRITON_ATTN"}',
         ),
         *("--seed", "1"),
+        *("--middleware", "dflash_deploy.serve.auth.DenyByDefault"),
     ]
 
 
@@ -70,6 +75,7 @@ def test_all_settings() -> None:
         ("vllm", "--hf-token abc"),
         ("vllm", "--host 0.0.0.0"),
         ("vllm", "-tp 2"),
+        ("vllm", "--allowed-media-domains everything.example.com"),
         ("sglang", "--speculative-num-draft-tokens 16"),
         ("llamacpp", "-ctk q8_0"),
         ("llamacpp-buun", "--api-key abc"),
@@ -84,7 +90,30 @@ def test_extra_args_cannot_fight_the_settings(engine: EngineName, extra: str) ->
 
 def test_the_least() -> None:
     arguments = engine_arguments(read_settings({"MODEL_PATH": "/m"}), version="0.18.1")
-    assert arguments == ["serve", "/m", "--host", "127.0.0.1", "--port", "8000"]
+    assert arguments == [
+        *("serve", "/m", "--host", "127.0.0.1", "--port", "8000"),
+        *("--disable-access-log-for-endpoints", "/health"),
+        *("--allowed-media-domains", "no-remote-media.invalid"),
+        *("--middleware", "dflash_deploy.serve.auth.DenyByDefault"),
+    ]
+
+
+def test_no_layer_of_the_users_stands_in_front_of_the_lock() -> None:
+    extra = "--middleware mine.First --middleware=mine.Second"
+    arguments = engine_arguments(read_settings({"MODEL_PATH": "/m", "EXTRA_ARGS": extra}), version="0.33.0")
+    assert arguments[-5:] == [*extra.split(), "--middleware", "dflash_deploy.serve.auth.DenyByDefault"]
+
+
+@pytest.mark.parametrize("flag", ["--allowed-origins", "--allowed_origins"])
+def test_browsers_may_ask_first_where_origins_are_named(flag: str) -> None:
+    extra = f"{flag} '[\"https://app.example.com\"]'"
+    arguments = engine_arguments(read_settings({"MODEL_PATH": "/m", "EXTRA_ARGS": extra}), version="0.33.0")
+    assert arguments[-1] == "dflash_deploy.serve.auth.DenyButPreflights"
+
+
+def test_images_come_from_anywhere_where_that_is_asked_for() -> None:
+    arguments = engine_arguments(read_settings({"MODEL_PATH": "/m", "ALLOWED_MEDIA_DOMAINS": "all"}), version="0.33.0")
+    assert "--allowed-media-domains" not in arguments
 
 
 @pytest.mark.parametrize("value", ["auto", "none", ""])
@@ -99,7 +128,8 @@ def test_no_quantization_flag_where_the_checkpoint_says_it_itself(value: str) ->
 def test_dflash_needs_a_release_that_carries_it(version: str, cpu: bool, carries: bool) -> None:
     settings = read_settings({"MODEL_PATH": "/m", "DFLASH_DRAFTER": "/d"})
     if carries:
-        config = json.loads(engine_arguments(settings, version=version, cpu=cpu)[-1])
+        arguments = engine_arguments(settings, version=version, cpu=cpu)
+        config = json.loads(arguments[arguments.index("--speculative-config") + 1])
         assert config["method"] == "dflash"
     else:
         with pytest.raises(Refused, match="no DFlash"):

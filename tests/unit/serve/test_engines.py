@@ -3,6 +3,7 @@
 import pytest
 
 from dflash_deploy.serve.arguments import engine_arguments, engine_program
+from dflash_deploy.serve.engine import InstalledEngine
 from dflash_deploy.serve.launch import LLAMA_SERVER, prepare
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.settings import EngineName, read_settings
@@ -74,6 +75,7 @@ def test_llama_cpp() -> None:
             "--port",
             "8000",
             "--metrics",
+            "--no-webui",
         ),
         # two slots share the context
         *("--parallel", "2", "--ctx-size", "12288", "--batch-size", "256", "--n-gpu-layers", "99"),
@@ -116,6 +118,16 @@ def test_two_machines() -> None:
         arguments("vllm", SETTINGS | nodes | {"NODE_RANK": "2"})
 
 
+def test_llamacpp_takes_several_keys_and_sglang_says_that_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {"VLLM_API_KEY": "first-key-of-some-length", "DFLASH_API_KEYS": "other-key-of-some-length"}
+    launch = prepare(GGUF | keys | {"DFLASH_ENGINE_FAMILY": "llamacpp"})
+    assert launch.environment["LLAMA_API_KEY"] == "first-key-of-some-length,other-key-of-some-length"
+    assert not set(keys) & set(launch.environment)
+    monkeypatch.setattr("dflash_deploy.serve.launch.metadata.version", lambda name: "0.5.23")
+    with pytest.raises(Refused, match="SGLang takes one key"):
+        prepare(SETTINGS | keys | {"DFLASH_ENGINE_FAMILY": "sglang"})
+
+
 def test_sglang_takes_one_name() -> None:
     with pytest.raises(Refused, match="SERVED_MODEL_NAME"):
         arguments("sglang", SETTINGS | {"SERVED_MODEL_NAME": "a b"})
@@ -123,9 +135,16 @@ def test_sglang_takes_one_name() -> None:
 
 def test_the_drafters_cache_has_a_type_of_its_own_from_0_26_on() -> None:
     settings = read_settings(SETTINGS | {"DFLASH_KV_CACHE_DTYPE": "auto"})
-    assert '"kv_cache_dtype": "auto"' in engine_arguments(settings, version="0.26.0")[-1]
+    made = engine_arguments(settings, version="0.26.0")
+    assert '"kv_cache_dtype": "auto"' in made[made.index("--speculative-config") + 1]
     with pytest.raises(Refused, match="kv_cache_dtype"):
         engine_arguments(settings, version="0.25.1")
+
+
+def test_media_are_not_followed_to_another_host_unless_env_says_so() -> None:
+    engine = InstalledEngine("vllm", "0.33.0", cpu=False)
+    assert engine.environment({})["VLLM_MEDIA_URL_ALLOW_REDIRECTS"] == "0"
+    assert engine.environment({"VLLM_MEDIA_URL_ALLOW_REDIRECTS": "1"})["VLLM_MEDIA_URL_ALLOW_REDIRECTS"] == "1"
 
 
 def test_each_engine_has_its_program() -> None:

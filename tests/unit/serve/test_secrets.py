@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dflash_deploy.project.dotenv import fill_template
 from dflash_deploy.serve.refusal import Refused
-from dflash_deploy.serve.secrets import SECRETS_FILE, read_secrets
+from dflash_deploy.serve.secrets import SECRETS_FILE, api_keys, read_secrets
 
 KEYS = st.text(st.sampled_from("abcXYZ019_-"), min_size=1, max_size=60)
 
@@ -49,3 +49,25 @@ def test_no_key_or_one_that_others_read_differently_is_refused(tmp_path: Path, t
 def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="cannot be read"):
         read_secrets({SECRETS_FILE: str(tmp_path / "absent")})
+
+
+FURTHER = "first-of-the-clients,second-of-the-clients"
+
+
+def test_the_further_keys_come_from_the_file_too(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text(f"VLLM_API_KEY=abc\nDFLASH_API_KEYS={FURTHER}\n")
+    keys = api_keys(read_secrets({SECRETS_FILE: str(tmp_path / ".env")}))
+    assert keys == ("abc", "first-of-the-clients", "second-of-the-clients")
+
+
+@pytest.mark.parametrize("environment", [{}, {"VLLM_API_KEY": " "}, {"DFLASH_API_KEYS": FURTHER}])
+def test_without_the_first_key_there_is_none(environment: dict[str, str]) -> None:
+    with pytest.raises(Refused, match="no VLLM_API_KEY"):
+        api_keys(environment)
+
+
+@pytest.mark.parametrize("further", ["few", f"{FURTHER},few", f"{FURTHER}, with-a-space-before", "sixteen-letters-ä"])
+def test_a_further_key_that_means_nothing_is_refused_unseen(further: str) -> None:
+    with pytest.raises(Refused, match="DFLASH_API_KEYS") as refusal:
+        api_keys({"VLLM_API_KEY": "abc", "DFLASH_API_KEYS": further})
+    assert further.rsplit(",", maxsplit=1)[-1] not in f"{refusal.value} {refusal.value.hint}"

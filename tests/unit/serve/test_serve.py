@@ -28,6 +28,12 @@ def test_the_argument_list_is_shown_without_the_key() -> None:
     assert "a-very-secret-key" not in done.stdout + done.stderr
 
 
+def test_without_a_key_nothing_is_started() -> None:
+    done = serve({"MODEL_PATH": "/m"})
+    assert done.returncode == 3
+    assert "there is no VLLM_API_KEY" in done.stderr
+
+
 def test_settings_that_cannot_work_end_with_3_and_one_line() -> None:
     done = serve({"MODEL_PATH": "/m", "MAX_NUM_SEQS": "many"})
     assert done.returncode == 3
@@ -36,7 +42,7 @@ def test_settings_that_cannot_work_end_with_3_and_one_line() -> None:
 
 
 def test_serve_needs_nothing_but_the_standard_library() -> None:
-    allowed = set(sys.stdlib_module_names) | {"dflash_deploy", "torch", "sglang"}
+    allowed = set(sys.stdlib_module_names) | {"dflash_deploy", "torch", "sglang", "vllm"}
     for file in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
@@ -44,6 +50,24 @@ def test_serve_needs_nothing_but_the_standard_library() -> None:
             elif isinstance(node, ast.ImportFrom):
                 assert (node.module or "").split(".")[0] in allowed, file
                 assert not str(node.module).startswith("dflash_deploy.") or "serve" in str(node.module), file
+
+
+def test_the_engines_are_imported_where_they_are_met_and_not_before() -> None:
+    beside_vllm = {PACKAGE / "nvfp4" / name for name in ("config.py", "method.py", "reference.py")}
+    importing = set()
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.parse(file.read_text()).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            if {name.split(".")[0] for name in names} & {"torch", "sglang", "vllm"}:
+                importing.add(file)
+            if file not in beside_vllm:
+                assert not {name.removeprefix("dflash_deploy.serve.") for name in names} & {
+                    "nvfp4.config",
+                    "nvfp4.method",
+                    "nvfp4.reference",
+                }, file
+    assert importing == beside_vllm
 
 
 def test_the_health_check_says_no_where_nothing_listens() -> None:

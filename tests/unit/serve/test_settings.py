@@ -39,6 +39,9 @@ def test_the_drafters_directory_counts_more_than_its_name() -> None:
         ("MODEL_FILE", "../other.gguf"),
         ("ENABLE_THINKING", "sometimes"),
         ("DFLASH_PORT", "70000"),
+        ("MAX_BODY_MIB", "0"),
+        ("ALLOWED_MEDIA_DOMAINS", "https://images.example.com"),
+        ("ALLOWED_MEDIA_DOMAINS", "*"),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_refused_by_name(name: str, value: str) -> None:

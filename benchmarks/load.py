@@ -1,0 +1,111 @@
+"""Our load generator: against `vllm bench serve` on one server with the same prompts, and how much it could deliver."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+from benchmarks.rows import Row
+from dflash_deploy.assets import asset
+from dflash_deploy.bench import Prompt, load_prompts, measure
+from dflash_deploy.bench.figures import Spread, row_of
+from dflash_deploy.client import Endpoint
+from dflash_deploy.redact import Secret
+from tests.support.answering import KEY, MODEL, answer, answering
+from tests.support.cli import dflash
+from tests.support.ports import free_port
+from tests.support.server import Server
+from tests.support.vllm_bench import vllm_bench_serve
+
+CONCURRENCIES = (1, 4)
+REPEATS = 5
+
+PIECES, TOKENS_PER_PIECE = 20, 7
+"""An answer of the tiny pair's long prompts, as its drafter brings it; and one token a piece, as without."""
+
+FIGURES = {
+    "tokens/s": ("tokens/s", "0.97 to 1.03"),
+    "median TTFT": ("ms", "0.95 to 1.05"),
+    "median TPOT": ("ms", "0.95 to 1.05"),
+    "mean ITL": ("ms", ""),
+    "acceptance length": ("tokens", "0.99 to 1.01"),
+}
+
+
+def rows() -> Iterator[Row]:
+    """Theirs and ours, asked in turns; then what an engine delivers against what an endpoint without one does."""
+    delivered = {}
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder)
+        options = ("--profile", "cpu", "--runtime", "native", "--port", str(free_port()))
+        dflash("init", *options, at=directory).succeeded()
+        server = Server(directory)
+        try:
+            for concurrency in CONCURRENCIES:
+                both = _both(server, concurrency)
+                delivered[concurrency] = median(one["tokens/s"] for _, one in both)
+                for name, (unit, aim) in FIGURES.items():
+                    theirs, ours = (median(pair[half][name] for pair in both) for half in (0, 1))
+                    what = f"{name}, streams {concurrency}: vllm bench serve, bench"
+                    yield Row(what, theirs, ours, unit, aim, REPEATS)
+        finally:
+            dflash("down", at=directory)
+    for concurrency, engine in delivered.items():
+        for pieces, tokens in ((PIECES, TOKENS_PER_PIECE), (PIECES * TOKENS_PER_PIECE, 1)):
+            what = (
+                f"streams {concurrency}, {tokens} tokens a piece: the engine with its drafter, the generator's ceiling"
+            )
+            yield Row(what, engine, _ceiling(concurrency, pieces, tokens), "tokens/s", "20 or more", REPEATS)
+
+
+def _both(server: Server, concurrency: int) -> list[tuple[dict[str, float], dict[str, float]]]:
+    """Theirs and ours of every repeat, the one first and then the other, after a round to warm up."""
+    prompts = load_prompts(asset("models/tiny/prompts.jsonl"), "long")
+    with server.serve(drafting=True) as endpoint:
+        _ours(endpoint, prompts, concurrency)
+        pairs = []
+        for repeat in range(REPEATS):
+            if repeat % 2:
+                ours = _ours(endpoint, prompts, concurrency)
+                pairs.append((_theirs(endpoint, server.key, prompts, concurrency), ours))
+            else:
+                theirs = _theirs(endpoint, server.key, prompts, concurrency)
+                pairs.append((theirs, _ours(endpoint, prompts, concurrency)))
+        return pairs
+
+
+def _theirs(endpoint: Endpoint, key: str, prompts: list[Prompt], concurrency: int) -> dict[str, float]:
+    said = vllm_bench_serve(endpoint, key, prompts, concurrency=concurrency)
+    return {
+        "tokens/s": said.result["output_throughput"],
+        "median TTFT": said.result["median_ttft_ms"],
+        "median TPOT": said.result["median_tpot_ms"],
+        "mean ITL": said.result["mean_itl_ms"],
+        "acceptance length": said.counted.acceptance_length or 0.0,
+    }
+
+
+def _ours(endpoint: Endpoint, prompts: list[Prompt], concurrency: int) -> dict[str, float]:
+    bodies = [prompt.body(endpoint.model) for prompt in prompts]
+    load = measure(endpoint, bodies, concurrency=concurrency, requests=len(bodies), warmup=0)
+    row = row_of("own", load, drafter=True)
+
+    def of(spread: Spread | None, name: str) -> float:
+        return float(getattr(spread, name))
+
+    return {
+        "tokens/s": row.tokens_per_s,
+        "median TTFT": of(row.ttft_ms, "p50"),
+        "median TPOT": of(row.tpot_ms, "p50"),
+        "mean ITL": of(row.itl_ms, "mean"),
+        "acceptance length": row.acceptance_length or 0.0,
+    }
+
+
+def _ceiling(concurrency: int, pieces: int, tokens: int) -> float:
+    """Tokens per second from an endpoint in another process that only sends."""
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "Go on."}]}
+    with answering(answer(pieces, tokens)) as url, Endpoint(url, Secret(KEY), MODEL) as endpoint:
+        return measure(endpoint, [body], concurrency=concurrency, requests=200, repeats=REPEATS).median

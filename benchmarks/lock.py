@@ -1,0 +1,97 @@
+"""Tokens per second with the lock in front of all routes against without, on one server, by turns."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import median
+
+from benchmarks.rows import Row
+from benchmarks.start import engine_by_hand
+from dflash_deploy.assets import asset
+from dflash_deploy.bench import Prompt, load_prompts
+from dflash_deploy.cli.planned import plan_of
+from dflash_deploy.client import Answer, Endpoint
+from dflash_deploy.plan import engine_command
+from dflash_deploy.project import Deployment
+from dflash_deploy.serve.asgi import App, Receive, Scope, Send
+from dflash_deploy.serve.auth import DenyByDefault
+from dflash_deploy.serve.vllm import MIDDLEWARE
+from tests.support.cli import dflash
+from tests.support.parsers.fetch import REPOSITORY
+from tests.support.ports import free_port
+
+STREAMS = 8
+REQUESTS = 96
+REPEATS = 5
+WITHOUT = "/without-the-lock"
+
+Ask = Callable[[Endpoint, Prompt], Answer]
+
+
+class Detour:
+    """The lock, and beside it a way around it: what comes by the prefix goes to the engine's own lock at once."""
+
+    def __init__(self, app: App) -> None:
+        self._app, self._locked = app, DenyByDefault(app)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] == "http" and scope["path"].startswith(WITHOUT):
+            await self._app({**scope, "path": scope["path"].removeprefix(WITHOUT)}, receive, send)
+        else:
+            await self._locked(scope, receive, send)
+
+
+def rows() -> Iterator[Row]:
+    """Whole answers, and answers in pieces."""
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+    prompts = load_prompts(asset("models/tiny/prompts.jsonl"), "long")
+    with tempfile.TemporaryDirectory() as folder:
+        options = ("--profile", "cpu", "--runtime", "native", "--port", str(free_port()))
+        dflash("init", *options, at=Path(folder)).succeeded()
+        deployment = Deployment(Path(folder))
+        arguments = [word.replace(MIDDLEWARE, "benchmarks.lock.Detour") for word in engine_command(plan_of(deployment))]
+        with engine_by_hand(deployment, arguments[1:]) as endpoint:
+            urls = {"without": f"{endpoint.url}{WITHOUT}", "with": endpoint.url}
+            connect = {name: _connector(url, deployment, endpoint.model) for name, url in urls.items()}
+            for what, ask in (("whole answers", _whole), ("answers in pieces", _in_pieces)):
+                rates: dict[str, list[float]] = {"without": [], "with": []}
+                for turn in range(-1, REPEATS):
+                    # each is as often first as the other, or what the first one leaves behind would count
+                    for name in sorted(rates, reverse=turn % 2 == 0):
+                        rate = _round(connect[name], prompts, ask)
+                        # the first turn warms up
+                        rates[name] += [rate] if turn >= 0 else []
+                without, with_lock = median(rates["without"]), median(rates["with"])
+                yield Row(f"{what}, {STREAMS} streams", without, with_lock, "tokens/s", "0.98 or more", REPEATS)
+
+
+def _connector(url: str, deployment: Deployment, model: str) -> Callable[[], Endpoint]:
+    return lambda: Endpoint(url, deployment.key, model)
+
+
+def _whole(endpoint: Endpoint, prompt: Prompt) -> Answer:
+    return endpoint.complete(prompt.body(endpoint.model))
+
+
+def _in_pieces(endpoint: Endpoint, prompt: Prompt) -> Answer:
+    return endpoint.stream(prompt.messages[-1].content, max_tokens=prompt.max_tokens)
+
+
+def _round(connect: Callable[[], Endpoint], prompts: list[Prompt], ask: Ask) -> float:
+    """Completion tokens per second of all streams together, from the first request to the last answer."""
+
+    def stream(number: int) -> int:
+        with connect() as endpoint:
+            asked = [prompts[index % len(prompts)] for index in range(number, REQUESTS, STREAMS)]
+            return sum(ask(endpoint, prompt).completion_tokens for prompt in asked)
+
+    with ThreadPoolExecutor(STREAMS) as pool:
+        started = time.monotonic()
+        tokens = sum(pool.map(stream, range(STREAMS)))
+        return tokens / (time.monotonic() - started)

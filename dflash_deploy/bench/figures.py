@@ -1,0 +1,133 @@
+"""From the times of single requests to the figures that people compare.
+
+TTFT, TPOT and ITL mean what they mean in vLLM's benchmark (vllm/benchmarks/serve.py, 0.32.0): seconds to the first
+piece; seconds after it for each further token, one figure a request; seconds between pieces, which hold several tokens
+where a drafter is used.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from dflash_deploy.bench.load import Load
+from dflash_deploy.client import SpecCounters, Timed
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How a time was spread over the requests, in milliseconds."""
+
+    mean: float
+    min: float
+    p25: float
+    p50: float
+    p75: float
+    p95: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One workload under one number of streams. Rates are over all streams together, prefill included.
+
+    `rounds` has the completion tokens per second of every repeat and `tokens_per_s` their median; all else counts the
+    repeats together. `drafter` is `None` where nobody knows whether there is one. `draft_tokens` are those of one step,
+    0 where none was made, and `None` with the acceptance where the engine does not tell. `speedup` is `tokens_per_s`
+    over that of plain decoding, where both were measured.
+    """
+
+    workload: str
+    concurrency: int
+    drafter: bool | None
+    draft_tokens: int | None
+    tokens_per_s: float
+    rounds: tuple[float, ...]
+    speedup: float | None
+    requests: int
+    failed: int
+    problem: str
+    duration_s: float
+    requests_per_s: float
+    input_tokens: int
+    output_tokens: int
+    ttft_ms: Spread | None
+    tpot_ms: Spread | None
+    itl_ms: Spread | None
+    acceptance_length: float | None
+    acceptance_by_position: tuple[float, ...]
+    counted: SpecCounters | None
+
+    def document(self) -> dict[str, object]:
+        """The row for `--json`."""
+        return asdict(self)
+
+
+def streams(count: int) -> str:
+    """A number of streams in words."""
+    return "1 stream" if count == 1 else f"{count} streams"
+
+
+def half(drafter: bool | None) -> str:
+    """Which half of a comparison a row belongs to, in words."""
+    return "as served" if drafter is None else "with the drafter" if drafter else "without the drafter"
+
+
+def row_of(workload: str, load: Load, *, drafter: bool | None) -> Row:
+    """The figures of one measurement; `drafter` is `None` where only the engine's counters can tell."""
+    answered = [request for one in load.rounds for request in one.answered]
+    asked = [request for one in load.rounds for request in one.requests]
+    seconds = sum(one.seconds for one in load.rounds)
+    counted = load.counted
+    return Row(
+        workload=workload,
+        concurrency=load.concurrency,
+        drafter=bool(counted.drafts) if drafter is None and counted is not None else drafter,
+        draft_tokens=_draft_tokens(counted),
+        tokens_per_s=load.median,
+        rounds=load.tokens_per_second,
+        speedup=None,
+        requests=len(answered),
+        failed=len(asked) - len(answered),
+        problem=next((request.problem for request in asked if request.problem), ""),
+        duration_s=seconds,
+        requests_per_s=len(answered) / seconds,
+        input_tokens=sum(request.prompt_tokens for request in answered),
+        output_tokens=sum(request.completion_tokens for request in answered),
+        ttft_ms=spread([request.ttft for request in answered]),
+        tpot_ms=spread(_tpots(answered)),
+        itl_ms=spread([gap for request in answered for gap in request.gaps]),
+        acceptance_length=counted.acceptance_length if counted else None,
+        acceptance_by_position=counted.acceptance_by_position if counted else (),
+        counted=counted,
+    )
+
+
+def _tpots(answered: Sequence[Timed]) -> list[float]:
+    return [request.tpot for request in answered if request.tpot is not None]
+
+
+def _draft_tokens(counted: SpecCounters | None) -> int | None:
+    """Draft tokens of a step; where their number follows the load, the mean, rounded."""
+    if counted is None:
+        return None
+    return round(counted.draft_tokens / counted.drafts) if counted.drafts else 0
+
+
+def spread(seconds: Sequence[float]) -> Spread | None:
+    """The spread of times given in seconds; `None` where there are none."""
+    if not seconds:
+        return None
+    ordered = sorted(second * 1000 for second in seconds)
+    low, p25, p50, p75, p95, p99, high = (quantile(ordered, share) for share in (0, 0.25, 0.5, 0.75, 0.95, 0.99, 1))
+    return Spread(statistics.fmean(ordered), low, p25, p50, p75, p95, p99, high)
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The value below which `share` of the ordered values lie, between two of them in proportion, as numpy has it."""
+    place = share * (len(ordered) - 1)
+    below, above = ordered[math.floor(place)], ordered[math.ceil(place)]
+    return below + (above - below) * (place - math.floor(place))

@@ -1,0 +1,227 @@
+"""The report as one HTML file: no script, nothing to fetch, light and dark as the reader has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from importlib import resources
+from typing import Any
+
+from dflash_deploy.bench.figures import half, streams
+from dflash_deploy.bench.plots import Range, Series, lines, number, ranges
+
+Rows = Sequence[Mapping[str, Any]]
+
+HALVES = (("with the drafter", 0, True), ("without", 1, False), ("as served", 0, None))
+"""What the plots call the halves of a comparison, and the styles they have."""
+
+
+def page(data: Mapping[str, Any]) -> str:
+    """The report of what `bench --json` has as `data`; all its figures come from there."""
+    style = (resources.files("dflash_deploy.bench") / "page.css").read_text(encoding="utf-8")
+    title = f"{data['measured']['model']}: speed as measured"
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    body = "".join(
+        (
+            f"<h1>{escape(title)}</h1>",
+            f"<p>{escape(_of(data['measured']))}</p>",
+            *(f'<p class="lead">{escape(line)}</p>' for line in headlines(data["rows"])),
+            *_together(data["rows"]),
+            *_each_workload(data),
+            *_all_figures(data["rows"]),
+            *_published(data.get("published", ())),
+            _how(data["measured"]),
+        )
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f'<link rel="icon" href="data:,"><title>{escape(title)}</title><style>{style}</style></head>'
+        f"<body><main>{body}</main></body></html>\n"
+    )
+
+
+def headlines(rows: Rows) -> Iterator[str]:
+    """For each workload what fewest and most streams gain, or reach where only one half was measured."""
+    for workload in _names(rows):
+        mine = [row for row in rows if row["workload"] == workload]
+        shown = [row for row in mine if row["drafter"]] or mine
+        first, last = shown[0], shown[-1]
+        said = "; ".join(_headline(row) for row in ((first, last) if last is not first else (first,)))
+        yield f"{workload}: {said}."
+
+
+def _headline(row: Mapping[str, Any]) -> str:
+    gain = f", {row['speedup']:.2f} times plain decoding" if row["speedup"] else ""
+    return f"{streams(row['concurrency'])} at {number(row['tokens_per_s'])} tokens/s {half(row['drafter'])}{gain}"
+
+
+def _of(measured: Mapping[str, Any]) -> str:
+    named = ("profile", "pair", "engine", "runtime")
+    parts = [f"{name} {measured[name]}" for name in named if measured.get(name)]
+    return ", ".join([*parts, f"measured {measured['at']} by dflash-deploy {measured['version']}"])
+
+
+def _together(rows: Rows) -> Iterator[str]:
+    """What is best compared between workloads: the speed-up, and acceptance by position."""
+    drawn = []
+    sped = _by_workload([row for row in rows if row["speedup"]], "speedup")
+    if sped:
+        drawn.append(lines("Speed-up over plain decoding", "streams", "times", sped, reference=1.0))
+    accepted = [
+        Series(
+            f"{row['workload']}, length {row['acceptance_length']:.2f}",
+            style,
+            tuple((place, 100 * share) for place, share in enumerate(row["acceptance_by_position"], 1)),
+        )
+        for style, row in enumerate(_fewest_streams(rows))
+    ]
+    if accepted:
+        title = "Drafts accepted up to each position"
+        drawn.append(lines(title, "draft position", "% of drafts", accepted, top=100.0))
+    if drawn:
+        yield f'<section><h2>The drafter</h2><div class="plots">{"".join(drawn)}</div></section>'
+
+
+def _fewest_streams(rows: Rows) -> list[Mapping[str, Any]]:
+    """The first drafted row of each workload."""
+    drafted = [row for row in rows if row["acceptance_by_position"]]
+    return [next(row for row in drafted if row["workload"] == name) for name in _names(drafted)]
+
+
+def _by_workload(rows: Rows, field: str) -> list[Series]:
+    return [
+        Series(name, style, tuple((row["concurrency"], row[field]) for row in rows if row["workload"] == name))
+        for style, name in enumerate(_names(rows))
+    ]
+
+
+def _each_workload(data: Mapping[str, Any]) -> Iterator[str]:
+    sources = {one["name"]: one["source"] for one in data["workloads"]}
+    for workload in _names(data["rows"]):
+        mine = [row for row in data["rows"] if row["workload"] == workload and row["requests"]]
+        if not mine:
+            continue
+        halves = [
+            Series(
+                name, style, tuple((row["concurrency"], row["tokens_per_s"]) for row in mine if row["drafter"] is one)
+            )
+            for name, style, one in HALVES
+        ]
+        drawn = [lines("Throughput of all streams", "streams", "tokens/s", [one for one in halves if one.points])]
+        for title, field in (
+            ("Time to the first token", "ttft_ms"),
+            ("Time for each further token", "tpot_ms"),
+            ("Time between pieces", "itl_ms"),
+        ):
+            spreads = [_range(row, row[field]) for row in _ordered(mine) if row[field]]
+            if spreads:
+                drawn.append(ranges(title, "ms", spreads))
+        yield (
+            f"<section><h2>{escape(workload)}</h2><p>{escape(sources.get(workload, ''))}</p>"
+            f'<div class="plots">{"".join(drawn)}</div></section>'
+        )
+
+
+def _ordered(rows: Rows) -> Rows:
+    """What is to be compared stands together: the halves of each number of streams, those of each workload."""
+    names = _names(rows)
+    return sorted(rows, key=lambda row: (names.index(row["workload"]), row["concurrency"], not row["drafter"]))
+
+
+def _range(row: Mapping[str, Any], times: Mapping[str, float]) -> Range:
+    name, style = next((name, style) for name, style, drafter in HALVES if row["drafter"] is drafter)
+    low, p25, p50, p75, high = (times[name] for name in ("min", "p25", "p50", "p75", "p99"))
+    return Range(str(row["concurrency"]), name, style, low, p25, p50, p75, high)
+
+
+COLUMNS = (
+    "workload", "streams", "drafter", "tokens/s", "speed-up", "requests/s", "TTFT p50", "p99", "TPOT p50", "p99",
+    "ITL mean", "p50", "p99", "length", "requests", "failed",
+)  # fmt: skip
+
+
+def _all_figures(rows: Rows) -> Iterator[str]:
+    yield "<section><h2>All figures</h2><p>Times in milliseconds; length is the mean acceptance length.</p>"
+    yield _table("All figures", COLUMNS, [_cells(row) for row in _ordered(rows)])
+    yield "</section>"
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    def times(field: str, *names: str) -> list[str]:
+        return [number(row[field][name]) if row[field] else "" for name in names]
+
+    length = row["acceptance_length"]
+    return [
+        row["workload"],
+        str(row["concurrency"]),
+        _drafter(row),
+        number(row["tokens_per_s"]),
+        f"{row['speedup']:.2f}" if row["speedup"] else "",
+        f"{row['requests_per_s']:.2f}",
+        *times("ttft_ms", "p50", "p99"),
+        *times("tpot_ms", "p50", "p99"),
+        *times("itl_ms", "mean", "p50", "p99"),
+        f"{length:.2f}" if length else "",
+        str(row["requests"]),
+        str(row["failed"]),
+    ]
+
+
+def _drafter(row: Mapping[str, Any]) -> str:
+    if row["drafter"] is None:
+        return "unknown"
+    return f"{row['draft_tokens'] or ''} draft tokens".strip() if row["drafter"] else "off"
+
+
+def _published(rows: Rows) -> Iterator[str]:
+    if not rows:
+        return
+    columns = (
+        "published", "streams", "draft tokens", "plain", "DFlash", "length", "source", "here", "draft tokens", "plain",
+        "DFlash", "length",
+    )  # fmt: skip
+    fields = (
+        "workload", "concurrency", "draft_tokens", "plain", "dflash", "acceptance_length", "source", "ours_workload",
+        "ours_draft_tokens", "ours_plain", "ours_dflash", "ours_acceptance_length",
+    )  # fmt: skip
+    cells = [[_cell(row[field]) for field in fields] for row in rows]
+    yield "<section><h2>What others published for this machine and these models</h2>"
+    yield "<p>tokens/s of all streams; their prompts, lengths and engines differ from these.</p>"
+    yield _table("Published figures", columns, cells)
+    yield "</section>"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def _table(name: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    # a region that scrolls must be reachable by keyboard
+    region = f'<div class="wide" role="region" aria-label="{escape(name, quote=True)}" tabindex="0">'
+    return f"{region}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def _how(measured: Mapping[str, Any]) -> str:
+    settings = ", ".join(f"{name}={value}" for name, value in measured.get("settings", {}).items())
+    parts = [
+        "Each stream asks its next question as soon as it has its answer. Repeats after a warm-up: "
+        f"{measured['repeats']}; throughput is their median, all else counts them together.",
+        f"Temperature {measured['temperature']:g}, answers of at most {measured['max_tokens']} tokens where a prompt "
+        "names no other length.",
+        "A bar goes from the least to the value that 99 % stay below, its box holds the middle half, the stroke is the "
+        "median. Pieces of a stream hold several tokens where drafts are accepted.",
+    ]
+    if settings:
+        parts.append(f"Settings: {settings}.")
+    return "<section><h2>How it was measured</h2>" + "".join(f"<p>{escape(part)}</p>" for part in parts) + "</section>"
+
+
+def _names(rows: Rows) -> list[str]:
+    return list(dict.fromkeys(row["workload"] for row in rows))

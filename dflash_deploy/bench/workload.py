@@ -1,0 +1,183 @@
+"""Where prompts come from: the packaged workloads, the pair's own, data sets by name, any JSONL file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dflash_deploy.assets import asset
+from dflash_deploy.bench.datasets import DATASETS, fetch_questions
+from dflash_deploy.bench.prompts import Kind, load_prompts
+from dflash_deploy.catalog import ModelPair
+from dflash_deploy.client.images import data_uri, plain_png
+from dflash_deploy.errors import BadInput
+
+PACKAGED = ("code", "maths", "chat", "prose", "vision")
+"""The workloads of bench/workloads/, each a file."""
+
+OWN = "own"
+"""Prompts that come with a packaged pair; it answers nothing else."""
+
+OWN_KIND: Kind = "long"
+"""Of the tiny pair's prompts those whose replies are long enough to measure decoding (models/tiny/README.md)."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What every request of a run asks for; `max_tokens` holds where a prompt names none."""
+
+    max_tokens: int = 256
+    temperature: float = 0.0
+    thinking: bool = False
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Prompts of one kind. Each of `questions` makes the body of a chat completion for a model, within limits."""
+
+    name: str
+    source: str
+    questions: tuple[Callable[[str, Limits], dict[str, object]], ...]
+
+    def bodies(self, model: str, limits: Limits) -> list[dict[str, object]]:
+        """The body of each request."""
+        return [question(model, limits) for question in self.questions]
+
+
+class Picture(BaseModel):
+    """A plain image: its sRGB value and its size in pixels."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rgb: tuple[int, int, int]
+    width: Annotated[int, Field(gt=0)]
+    height: Annotated[int, Field(gt=0)]
+
+
+class Line(BaseModel):
+    """One prompt of a file: a text or the turns of a conversation, with an image where `picture` says so.
+
+    Further fields are left alone: files that were made for another benchmark can be used as they are.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    prompt: str | None = None
+    messages: list[dict[str, object]] | None = None
+    picture: Picture | None = None
+    max_tokens: Annotated[int | None, Field(gt=0)] = None
+
+    @model_validator(mode="after")
+    def _asks_something(self) -> Line:
+        if bool(self.prompt) == bool(self.messages):
+            raise ValueError("a prompt has either `prompt` or `messages`")
+        return self
+
+    def body(self, model: str, limits: Limits) -> dict[str, object]:
+        """The body of a chat completion."""
+        messages = self.messages or [{"role": "user", "content": self._content()}]
+        return {
+            "model": model,
+            "messages": messages,
+            "max_tokens": self.max_tokens or limits.max_tokens,
+            "temperature": limits.temperature,
+            "chat_template_kwargs": {"enable_thinking": limits.thinking},
+        }
+
+    def _content(self) -> object:
+        if self.picture is None:
+            return self.prompt
+        png = plain_png(self.picture.rgb, self.picture.width, self.picture.height)
+        return [
+            {"type": "image_url", "image_url": {"url": data_uri(png)}},
+            {"type": "text", "text": self.prompt},
+        ]
+
+
+def packaged(name: str) -> Workload:
+    """One of the packaged workloads."""
+    file = resources.files("dflash_deploy.bench") / "workloads" / f"{name}.yaml"
+    lines = [Line.model_validate(entry) for entry in yaml.safe_load(file.read_text(encoding="utf-8"))]
+    return Workload(name, f"packaged, {len(lines)} prompts", tuple(line.body for line in lines))
+
+
+def own(pair: ModelPair) -> Workload:
+    """The prompts that a packaged pair was trained on. Raises BadInput for a pair that brings none."""
+    bundled = pair.target.bundled
+    if bundled is None:
+        raise BadInput(
+            f"the pair {pair.name} brings no prompts of its own", hint=f"take one of these: {', '.join(PACKAGED)}"
+        )
+    prompts = load_prompts(asset(str(Path(bundled).parent / "prompts.jsonl")), OWN_KIND)
+
+    def body(prompt_body: Callable[[str], dict[str, object]], model: str, limits: Limits) -> dict[str, object]:
+        # these know their own length, and were made for greedy decoding
+        return prompt_body(model) | {"temperature": limits.temperature}
+
+    return Workload(OWN, f"the pair's own, {len(prompts)} prompts", tuple(partial(body, one.body) for one in prompts))
+
+
+def from_file(path: Path) -> Workload:
+    """A JSONL file with a `prompt` or `messages` in each line. Raises BadInput with the line that is wrong."""
+    try:
+        written = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise BadInput(f"{path} cannot be read: {problem}", hint="it is a text file, a JSON document a line") from None
+    lines = [_line(path, number, text) for number, text in enumerate(written, 1) if text.strip()]
+    if not lines:
+        raise BadInput(f"{path} holds no prompt", hint='a line looks like this: {"prompt": "Count from 1 to 40."}')
+    return Workload(path.stem, f"{path.name}, {len(lines)} prompts", tuple(line.body for line in lines))
+
+
+def _line(path: Path, number: int, text: str) -> Line:
+    try:
+        return Line.model_validate(json.loads(text))
+    except ValidationError as problem:
+        first = problem.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        said = f"{where}: {first['msg']}" if where else first["msg"]
+    except ValueError as problem:
+        said = str(problem)
+    raise BadInput(f"{path}, line {number}: {said}", hint='a line looks like this: {"prompt": "Count from 1 to 40."}')
+
+
+def choose(names: Sequence[str], file: Path | None, pair: ModelPair | None) -> list[Workload]:
+    """The workloads that were asked for; without a wish what the pair can answer.
+
+    `pair` is `None` for an endpoint of which nothing is known. Raises BadInput for an unknown name, HubUnreachable for
+    a data set that does not come.
+    """
+    chosen = [from_file(file)] if file else []
+    if not names and not file:
+        names = [OWN] if pair and pair.target.bundled else ["code", "chat"]
+    if "all" in names:
+        names = [name for name in PACKAGED if name != "vision" or pair is None or pair.sees]
+    for name in names:
+        chosen.append(_named(name, pair))
+    return chosen
+
+
+def _named(name: str, pair: ModelPair | None) -> Workload:
+    if name in PACKAGED:
+        return packaged(name)
+    if name == OWN and pair is not None:
+        return own(pair)
+    if name in DATASETS:
+        lines = [Line(prompt=question) for question in fetch_questions(name)]
+        source = f"the first {len(lines)} of {DATASETS[name].repo}"
+        return Workload(name, source, tuple(line.body for line in lines))
+    known = ", ".join([*PACKAGED, *([OWN] if pair is not None else []), "all", *DATASETS])
+    raise BadInput(f"there is no workload {name!r}", hint=f"there are: {known}; prompts of yours: --prompts FILE.jsonl")
+
+
+def described(workloads: Sequence[Workload]) -> list[Mapping[str, object]]:
+    """Name and source of each, for the report."""
+    return [{"name": one.name, "source": one.source, "prompts": len(one.questions)} for one in workloads]

@@ -1,0 +1,82 @@
+"""The same deployment without its drafter for a while, and with it again afterwards, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from types import FrameType
+
+from dflash_deploy.boot.bring_up import bring_up
+from dflash_deploy.boot.wait import Progress
+from dflash_deploy.plan import Plan
+from dflash_deploy.project import Deployment
+from dflash_deploy.runtime import runtime_for
+
+Display = Callable[[], AbstractContextManager[Callable[[Progress], None]]]
+"""Opens what shows the progress of one start, for as long as that takes."""
+
+
+@contextmanager
+def decoding_plainly(
+    deployment: Deployment, plan: Plan, plain: Plan, *, patience: float, display: Display
+) -> Iterator[None]:
+    """Run the block against the engine as `plain` has it; `plan` is what `.env` says, which is not written to.
+
+    When the block is done the engine is brought back and has answered. After an error or Ctrl-C it is only started,
+    which a second Ctrl-C does not keep from happening: nobody is to find plain decoding where `.env` has a drafter.
+    Raises EngineNotReady and PreflightRefused as `up` does.
+    """
+    with _ended_by_interrupts():
+        try:
+            with display() as show:
+                bring_up(deployment, plain, runtime_for(deployment, plain), patience=patience, show=show)
+            yield
+            with display() as show:
+                bring_up(deployment, plan, runtime_for(deployment, plan), patience=patience, show=show)
+        except BaseException:
+            with _undisturbed(), display() as show:
+                runtime_for(deployment, plan).start(partial(_tell, show))
+            raise
+
+
+def _tell(show: Callable[[Progress], None], line: str) -> None:
+    show(Progress("bringing the drafter back", 0.0, line))
+
+
+@contextmanager
+def _ended_by_interrupts() -> Iterator[None]:
+    """A request to end, as `kill` and a closing terminal send it, is an interrupt for as long as the block runs."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    with _handled(interrupt, signal.SIGTERM, signal.SIGHUP):
+        yield
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Neither Ctrl-C nor a request to end counts in this process while the block runs."""
+
+    def wait(number: int, frame: FrameType | None) -> None:
+        # not SIG_IGN: the engine that is started here would inherit it
+        return
+
+    with _handled(wait, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        yield
+
+
+@contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
+    """These signals go to the handler, but for those that this process was started to ignore, as under nohup."""
+    before = {number: signal.getsignal(number) for number in numbers}
+    heeded = {number: known for number, known in before.items() if known is not signal.SIG_IGN}
+    for number in heeded:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, known in heeded.items():
+            signal.signal(number, known)

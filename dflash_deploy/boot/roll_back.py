@@ -1,0 +1,67 @@
+"""A start that does not end with an answer gives way to the settings that did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dflash_deploy.boot.bring_up import Ready, bring_up
+from dflash_deploy.boot.wait import Progress
+from dflash_deploy.errors import DeployError, EngineNotReady, RolledBack
+from dflash_deploy.plan import Plan
+from dflash_deploy.project import Deployment
+from dflash_deploy.project.last_good import changes, last_good, remember_good, runs_instead
+from dflash_deploy.runtime import Runtime
+
+PlanOf = Callable[[Deployment], Plan]
+RuntimeOf = Callable[[Deployment, Plan], Runtime]
+Show = Callable[[Progress], None]
+
+
+def start_or_roll_back(
+    deployment: Deployment, plan: Plan, plan_of: PlanOf, runtime_of: RuntimeOf, *, patience: float, show: Show
+) -> Ready:
+    """Bring the deployment up and remember its settings as good ones.
+
+    Where it does not come up and other settings did before, those are started again; then RolledBack is raised, which
+    says why the new ones failed. `.env` stays as it is. Raises what `bring_up` raises where there is no way back.
+    """
+    try:
+        ready = bring_up(deployment, plan, runtime_of(deployment, plan), patience=patience, show=show)
+    except EngineNotReady as problem:
+        raise go_back(deployment, problem, plan_of, runtime_of, patience=patience, show=show) from None
+    remember_good(deployment)
+    return ready
+
+
+def go_back(
+    deployment: Deployment,
+    problem: EngineNotReady,
+    plan_of: PlanOf,
+    runtime_of: RuntimeOf,
+    *,
+    patience: float,
+    show: Show,
+) -> EngineNotReady:
+    """Start the settings that answered last, after those of `.env` failed with `problem`.
+
+    Returns what is to be told: `problem` itself where nothing else was good before, or that fails too.
+    """
+    good = last_good(deployment)
+    if good is None or not changes(deployment):
+        return problem
+    show(Progress("rolling back", 0.0, f"the new settings did not answer: {problem.message}"))
+    try:
+        plan = plan_of(good)
+        bring_up(good, plan, runtime_of(good, plan), patience=patience, show=show)
+    except DeployError as second:
+        problem.hint = f"{problem.hint}; the settings that worked last do not start either: {second.message}"
+        return problem
+    runs_instead(deployment, problem.message)
+    what = ", ".join(map(str, changes(deployment)))
+    return RolledBack(
+        f"{problem.message}; the settings that worked last run again",
+        hint=f"{problem.hint}; changed since: {what}. `dflash-deploy rollback` writes the good ones back into .env",
+        detail=problem.detail,
+        failure=problem.failure,
+        fix=problem.fix,
+    )

@@ -1,0 +1,236 @@
+"""What `bench` measures, and the files it leaves: a deployment, or an endpoint that somebody else runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dflash_deploy.cli.report import SCHEMA, note
+from dflash_deploy.errors import BadInput, EngineNotReady, NotPossible
+
+if TYPE_CHECKING:
+    from dflash_deploy.bench.figures import Row
+    from dflash_deploy.bench.published import Beside
+    from dflash_deploy.bench.sweep import Sweep
+    from dflash_deploy.catalog import ModelPair
+    from dflash_deploy.client import Endpoint
+    from dflash_deploy.plan import Plan
+    from dflash_deploy.project import Deployment
+    from dflash_deploy.redact import Redactor
+
+Show = Callable[["Row"], None]
+Halves = tuple[list["Row"], list["Row"]]
+
+TELLING = (
+    "DFLASH_NUM_SPEC_TOKENS", "MAX_MODEL_LEN", "MAX_NUM_SEQS", "MAX_NUM_BATCHED_TOKENS", "KV_CACHE_DTYPE",
+    "ATTENTION_BACKEND", "QUANTIZATION", "GPU_MEMORY_UTILIZATION", "EXTRA_ARGS",
+)  # fmt: skip
+"""Settings without which figures mean little."""
+
+
+@dataclass
+class Remote:
+    """An endpoint that somebody else runs; `plain` is a second one, without the drafter that the first one has."""
+
+    endpoint: Endpoint
+    plain: Endpoint | None
+    redact: Redactor
+    told: dict[str, object]
+    # nothing is known of its models
+    pair: None = None
+    plan: None = None
+
+    def measure(self, sweep: Sweep, show: Show) -> Halves:
+        """Both endpoints, one after the other."""
+        from dflash_deploy.bench.sweep import run_sweep
+
+        with self.endpoint as endpoint:
+            drafted = run_sweep(endpoint, sweep, drafter=True if self.plain else None, show=show)
+        # an answer that repeats the key is shown without it, here as everywhere
+        return _clean(drafted, self.redact), _clean(_second(self.plain, sweep, show), self.redact)
+
+
+@dataclass
+class Deployed:
+    """The deployment of a directory. `plain` is the plan without its drafter, where it is to be restarted so."""
+
+    deployment: Deployment
+    plan: Plan
+    plain: Plan | None
+    second: Endpoint | None
+    patience: float
+    redact: Redactor
+    told: dict[str, object]
+
+    @property
+    def pair(self) -> ModelPair:
+        """The models of the plan."""
+        return self.plan.pair
+
+    def measure(self, sweep: Sweep, show: Show) -> Halves:
+        """The engine as it is, then restarted without its drafter, and back."""
+        from dflash_deploy.bench.sweep import run_sweep
+        from dflash_deploy.boot import decoding_plainly, endpoint_of
+        from dflash_deploy.cli.display import boot_display
+        from dflash_deploy.project import hold
+
+        self._tell_of_waiting(sweep)
+        with ExitStack() as stack:
+            stack.enter_context(hold(self.deployment, "bench"))
+            endpoint = stack.enter_context(endpoint_of(self.deployment, self.plan))
+            check_answers(endpoint, hint="start it first: dflash-deploy up", redact=self.redact)
+            rows = run_sweep(endpoint, sweep, drafter=self.plan.drafting, show=show)
+            if self.plain is None:
+                return (rows, _second(self.second, sweep, show)) if self.plan.drafting else ([], rows)
+            note("restarting the engine without its drafter")
+            display = partial(boot_display, self.deployment.redact)
+            with decoding_plainly(self.deployment, self.plan, self.plain, patience=self.patience, display=display):
+                plain = run_sweep(endpoint, sweep, drafter=False, show=show)
+                note("restarting it with its drafter")
+            return rows, plain
+
+    def _tell_of_waiting(self, sweep: Sweep) -> None:
+        slots = self.plan.values.get("MAX_NUM_SEQS", "")
+        if slots.isdigit() and max(sweep.concurrency) > int(slots):
+            note(f"the engine answers {slots} requests at the same time (MAX_NUM_SEQS); of more streams some wait")
+
+
+def deployed(directory: Path, *, baseline: bool, baseline_url: str | None, patience: float) -> Deployed:
+    """The deployment of a directory. Raises NotPossible for a baseline where there is no drafter to leave out."""
+    from dflash_deploy.cli.planned import make_plan, plan_of
+    from dflash_deploy.client import Endpoint
+    from dflash_deploy.plan import Choice
+    from dflash_deploy.project import Deployment
+
+    deployment = Deployment.existing(directory)
+    plan = plan_of(deployment)
+    if baseline and baseline_url:
+        raise BadInput("--baseline and --baseline-url are two ways to the same", hint="take one of them")
+    if (baseline or baseline_url) and not plan.drafting:
+        raise NotPossible(
+            "this deployment decodes plainly: there is no drafter to compare with",
+            hint="name the drafter in DFLASH_DRAFTER of .env, then `dflash-deploy up`",
+        )
+    plain = None
+    if baseline:
+        plain = make_plan(Choice(edited={**deployment.values, "DFLASH_DRAFTER": "off"}), deployment)
+    told: dict[str, object] = {
+        "profile": plan.profile.name,
+        "pair": plan.pair.name,
+        "engine": f"{plan.engine.engine} {plan.engine_version}",
+        "runtime": plan.runtime,
+        "model": _name(deployment, plan),
+        "settings": {name: plan.values[name] for name in TELLING if plan.values.get(name)},
+    }
+    second = Endpoint(baseline_url, deployment.key, str(told["model"])) if baseline_url else None
+    if second:
+        hint = "name an endpoint that serves the same model without a drafter"
+        check_answers(second, hint=hint, redact=deployment.redact)
+    return Deployed(deployment, plan, plain, second, patience, deployment.redact, told)
+
+
+def _name(deployment: Deployment, plan: Plan) -> str:
+    from dflash_deploy.boot import endpoint_of
+
+    with endpoint_of(deployment, plan) as endpoint:
+        return endpoint.model
+
+
+def remote(url: str, key_file: Path | None, model: str | None, *, baseline_url: str | None) -> Remote:
+    """An endpoint without a deployment. Raises BadInput for a key that cannot be read, EngineNotReady for silence."""
+    from dflash_deploy.client import Endpoint
+    from dflash_deploy.redact import Redactor, Secret
+
+    key = Secret(_key(key_file))
+    places = [place.rstrip("/").removesuffix("/v1") for place in (url, baseline_url) if place]
+    for place in places:
+        if not place.startswith(("http://", "https://")):
+            raise BadInput(f"{place} is no address", hint="like this: http://box:8000")
+    endpoints = [Endpoint(place, key, model or "") for place in places]
+    redact = Redactor([key])
+    for endpoint in endpoints:
+        hint = "is this the address, and --key-file the key? curl -i URL/v1/models"
+        names = check_answers(endpoint, hint=hint, redact=redact)
+        endpoint.model = model or names[0]
+    told: dict[str, object] = {"endpoint": places[0], "model": endpoints[0].model, "settings": {}}
+    return Remote(endpoints[0], endpoints[1] if len(endpoints) > 1 else None, redact, told)
+
+
+def _key(file: Path | None) -> str:
+    if file is None:
+        return ""
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise BadInput(f"{file} cannot be read: {problem}", hint="it is a file that holds the key alone") from None
+
+
+def check_answers(endpoint: Endpoint, *, hint: str, redact: Redactor) -> list[str]:
+    """The names that an endpoint serves. Raises EngineNotReady where it does not say, or not the one that is asked."""
+    from dflash_deploy.client import EndpointError
+
+    try:
+        names = endpoint.models()
+    except EndpointError as problem:
+        raise EngineNotReady(redact(f"{endpoint.url} does not answer: {problem}"), hint=hint) from None
+    if not names or (endpoint.model and endpoint.model not in names):
+        raise EngineNotReady(
+            f"{endpoint.url} does not serve {endpoint.model or 'any model'}", hint=f"it serves: {', '.join(names)}"
+        )
+    return names
+
+
+def _second(endpoint: Endpoint | None, sweep: Sweep, show: Show) -> list[Row]:
+    from dflash_deploy.bench.sweep import run_sweep
+
+    if endpoint is None:
+        return []
+    with endpoint:
+        return run_sweep(endpoint, sweep, drafter=False, show=show)
+
+
+def _clean(rows: list[Row], redact: Redactor) -> list[Row]:
+    return [replace(row, problem=redact(row.problem)) for row in rows]
+
+
+def finished(
+    subject: Remote | Deployed, sweep: Sweep, rows: Sequence[Row], *, save: Path | None, report: Path | None
+) -> tuple[dict[str, object], list[Beside]]:
+    """The document of a run, written where it was asked for, and the published figures that it is compared with."""
+    from dflash_deploy import __version__
+    from dflash_deploy.bench.page import page
+    from dflash_deploy.bench.published import beside
+    from dflash_deploy.bench.workload import described
+    from dflash_deploy.catalog import load_catalog
+    from dflash_deploy.project.files import PUBLIC, write_atomically
+
+    besides: list[Beside] = []
+    if subject.plan is not None:
+        place = (subject.plan.profile.name, subject.plan.pair.name)
+        besides = beside([speed for speed in load_catalog().speeds if (speed.profile, speed.pair) == place], rows)
+    measured = subject.told | {
+        "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "version": __version__,
+        "max_tokens": sweep.limits.max_tokens,
+        "temperature": sweep.limits.temperature,
+        "thinking": sweep.limits.thinking,
+        "repeats": sweep.repeats,
+    }
+    data: dict[str, object] = {
+        "measured": measured,
+        "workloads": described(sweep.workloads),
+        "rows": [row.document() for row in rows],
+        "published": [row.document() for row in besides],
+    }
+    saved = {"schema": SCHEMA, "command": "bench", "data": data}
+    if save:
+        write_atomically(save, subject.redact(json.dumps(saved, indent=2, ensure_ascii=False)) + "\n", mode=PUBLIC)
+    if report:
+        write_atomically(report, subject.redact(page(data)), mode=PUBLIC)
+    return data, besides

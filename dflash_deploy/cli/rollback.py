@@ -1,0 +1,70 @@
+"""`rollback` and `restart`: back to the settings that answered last, and the same ones anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dflash_deploy.cli.planned import plan_of
+from dflash_deploy.cli.report import HERE, Directory, Json, Report, note, verb
+
+if TYPE_CHECKING:
+    from dflash_deploy.boot import Ready
+    from dflash_deploy.project import Deployment
+
+Patience = Annotated[
+    float, typer.Option(min=1, help="Seconds without a sign of progress after which the engine is given up.")
+]
+
+
+@verb
+def rollback(directory: Directory = HERE, patience: Patience = 900, as_json: Json = False) -> Report:
+    """Write the settings of the last good start back into .env, and start them."""
+    from dflash_deploy.errors import NotPossible
+    from dflash_deploy.project import Deployment, hold
+    from dflash_deploy.project.last_good import changes, last_good
+
+    with hold(Deployment.existing(directory, check=False), "rollback"):
+        deployment = Deployment.existing(directory, check=False)
+        if last_good(deployment) is None:
+            raise NotPossible(
+                "no start of this deployment has ended with an answer yet", hint="`dflash-deploy up` starts it"
+            )
+        rows = changes(deployment)
+        if rows:
+            deployment.with_values({row.name: row.good for row in rows})
+        for row in rows:
+            note(f"{row.name}: {row.now or '(empty)'} -> {row.good or '(empty)'}")
+        ready = _started(Deployment.existing(directory), patience, anew=False)
+    said = f"{len(rows)} settings are as they were; .env.last keeps the others" if rows else "nothing to undo"
+    data = {"changed": [row.name for row in rows], "endpoint": f"{ready.endpoint}/v1", "state": "ready"}
+    return Report(data, (said, f"ready     {ready.endpoint}/v1"))
+
+
+@verb
+def restart(directory: Directory = HERE, patience: Patience = 900, as_json: Json = False) -> Report:
+    """Stop the engine and start it with the settings of .env, whether they changed or not."""
+    from dflash_deploy.project import Deployment, hold
+
+    deployment = Deployment.existing(directory)
+    with hold(deployment, "restart"):
+        note("answers under way get up to 45 s to end")
+        ready = _started(deployment, patience, anew=True)
+    data = {"endpoint": f"{ready.endpoint}/v1", "state": "ready", "seconds": round(ready.seconds, 1)}
+    return Report(data, (f"ready     after {ready.seconds:.0f} s, {ready.endpoint}/v1",))
+
+
+def _started(deployment: Deployment, patience: float, *, anew: bool) -> Ready:
+    from dflash_deploy.boot import preflight, start_or_roll_back
+    from dflash_deploy.cli.display import boot_display
+    from dflash_deploy.runtime import runtime_for
+
+    plan = plan_of(deployment)
+    if anew:
+        runtime = runtime_for(deployment, plan)
+        # what would keep it from starting is found while it still runs
+        preflight(deployment, plan, runtime)
+        runtime.halt()
+    with boot_display(deployment.redact) as show:
+        return start_or_roll_back(deployment, plan, plan_of, runtime_for, patience=patience, show=show)

@@ -1,0 +1,111 @@
+"""One streamed completion among many: when each piece of it came.
+
+The times are those that vLLM's own benchmark takes (vllm/benchmarks/lib/endpoint_request_func.py, 0.32.0), but that a
+first chunk which only names the role is no token: some servers send it before they have looked at the prompt.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+PATH = "/v1/chat/completions"
+
+_TEXTS = ("content", "reasoning_content", "reasoning", "tool_calls")
+"""Fields of a delta that hold something the model generated."""
+
+
+@dataclass
+class Timed:
+    """One request as its client saw it. Times in seconds, from the moment it was sent; counts as the server says them.
+
+    `gaps` lie between one piece and the next, `problem` is empty where all went well.
+    """
+
+    ttft: float = 0.0
+    seconds: float = 0.0
+    gaps: list[float] = field(default_factory=list)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    problem: str = ""
+
+    @property
+    def tpot(self) -> float | None:
+        """Seconds for each token after the first; `None` where there was one token or none."""
+        return (self.seconds - self.ttft) / (self.completion_tokens - 1) if self.completion_tokens > 1 else None
+
+
+def streamed(body: Mapping[str, object]) -> bytes:
+    """The bytes of a request whose answer comes in pieces, with the token counts at its end."""
+    return json.dumps({**body, "stream": True, "stream_options": {"include_usage": True}}).encode()
+
+
+async def time_completion(client: httpx.AsyncClient, body: bytes) -> Timed:
+    """Send a request (of `streamed`) and note when its pieces come. Whatever goes wrong stands in `problem`."""
+    clock = _Clock(time.perf_counter())
+    try:
+        async with client.stream("POST", PATH, content=body) as response:
+            if response.is_error:
+                said = " ".join((await response.aread()).decode("utf-8", "replace").split())[:300]
+                return Timed(problem=f"POST {PATH} answered {response.status_code}: {said}")
+            rest = b""
+            async for received in response.aiter_bytes():
+                *lines, rest = (rest + received).split(b"\n")
+                now = time.perf_counter()
+                for line in lines:
+                    clock.read(line, now)
+            clock.read(rest, time.perf_counter())
+    except httpx.HTTPError as problem:
+        return Timed(problem=f"the stream broke off: {str(problem) or type(problem).__name__}")
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as problem:
+        return Timed(problem=f"the stream brought something unexpected: {type(problem).__name__}: {problem}")
+    return clock.timed()
+
+
+class _Clock:
+    """Reads the lines of one stream of server-sent events."""
+
+    def __init__(self, started: float) -> None:
+        self._started = started
+        self._last: float | None = None
+        self._usage: Mapping[str, int] = {}
+        self._timed = Timed()
+
+    def read(self, line: bytes, now: float) -> None:
+        """Take one line that came at `now`."""
+        if not line.startswith(b"data:") or (data := line[5:].strip()) == b"[DONE]":
+            return
+        event: dict[str, Any] = json.loads(data)
+        if "error" in event:
+            # an engine that dies in the middle can no longer change the status
+            self._timed.problem = f"the stream ended in an error: {event['error']}"
+            return
+        self._usage = event.get("usage") or self._usage
+        if not event["choices"]:
+            return
+        if self._last is None:
+            choice = event["choices"][0]
+            if not choice.get("finish_reason") and not any(choice["delta"].get(name) for name in _TEXTS):
+                return
+            self._timed.ttft = now - self._started
+        else:
+            self._timed.gaps.append(now - self._last)
+        self._last = now
+
+    def timed(self) -> Timed:
+        """What the whole stream came to."""
+        timed = self._timed
+        if self._last is None:
+            timed.problem = timed.problem or "the stream held no answer"
+            return timed
+        timed.seconds = self._last - self._started
+        timed.prompt_tokens = self._usage.get("prompt_tokens", 0)
+        timed.completion_tokens = self._usage.get("completion_tokens", 0)
+        if not timed.completion_tokens:
+            timed.problem = timed.problem or "the server did not say how many tokens it made"
+        return timed

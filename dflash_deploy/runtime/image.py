@@ -1,0 +1,104 @@
+"""An image as the container engine knows it: what it says of itself, where it comes from, what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from docker.errors import DockerException, ImageNotFound
+
+from dflash_deploy.errors import DownloadFailed, EngineMissing
+from dflash_deploy.redact import Secret
+from dflash_deploy.runtime.client import docker_client
+from dflash_deploy.runtime.tool import Tool, first_line, run_tool
+
+SBOM = "/opt/dflash/sbom.cdx.json"
+ENTRY_POINT = ("python3", "-m", "dflash_deploy.serve")
+BASE_LABEL = "org.opencontainers.image.base.name"
+
+
+@dataclass(frozen=True)
+class ImageFacts:
+    """An image's configuration and history, as `docker image inspect` and `docker history` tell them."""
+
+    config: Mapping[str, Any]
+    history: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ImageCheck:
+    """One thing about an image that has to be so."""
+
+    name: str
+    good: bool
+    saw: str
+
+
+def read_image(tag: str) -> ImageFacts:
+    """What the engine knows of an image. Raises EngineMissing where it has none of that name."""
+    try:
+        image = docker_client().images.get(tag)
+        return ImageFacts(image.attrs["Config"], tuple(layer.get("CreatedBy", "") for layer in image.history()))
+    except ImageNotFound:
+        raise EngineMissing(
+            f"the image {tag} is not on this machine", hint="`dflash-deploy image build` makes it"
+        ) from None
+
+
+def examine(facts: ImageFacts, base: str, secrets: Iterable[Secret]) -> Iterator[ImageCheck]:
+    """What can be seen without starting it: who it runs as, what starts, what it stands on, that it holds no secret."""
+    user = str(facts.config.get("User") or "")
+    yield ImageCheck("user", user.split(":", maxsplit=1)[0] not in {"", "0", "root"}, user or "root")
+    entry = tuple(facts.config.get("Entrypoint") or ())
+    yield ImageCheck("entry point", entry == ENTRY_POINT, " ".join(entry) or "none")
+    yield ImageCheck("health check", bool(facts.config.get("Healthcheck")), "asks the engine itself")
+    built_on = (facts.config.get("Labels") or {}).get(BASE_LABEL, "")
+    yield ImageCheck("base image", built_on == base, built_on or "not stated")
+    text = "\n".join([*map(str, facts.config.get("Env") or ()), *facts.history, str(facts.config.get("Labels"))])
+    leaks = sum(1 for secret in secrets if secret.reveal() and secret.reveal() in text)
+    yield ImageCheck("secrets", leaks == 0, f"{leaks} in variables, labels or history" if leaks else "none")
+
+
+def prove(tag: str) -> ImageCheck:
+    """Let the image prove that its engine carries DFlash."""
+    done = run_tool(
+        Tool(tag, ("-m", "dflash_deploy.serve.verify"), entry_point="python3"), lambda line: None, fetch=False
+    )
+    return ImageCheck("drafter", done.status == 0, done.last if done.status else "its engine carries DFlash")
+
+
+def bill_of(tag: str) -> str:
+    """The bill of materials that the image carries, CycloneDX as JSON. Raises EngineMissing where it has none."""
+    lines: list[str] = []
+    done = run_tool(Tool(tag, (SBOM,), entry_point="cat"), lines.append, fetch=False)
+    if done.status:
+        raise EngineMissing(f"{tag} carries no bill of materials", hint="`dflash-deploy image build` makes it anew")
+    return "\n".join(lines)
+
+
+def pinned(tag: str) -> str:
+    """The tag with the digest that it means: as this machine has it, else as its registry says it now.
+
+    Raises DownloadFailed where neither knows it.
+    """
+    if "@" in tag:
+        return tag
+    client = docker_client()
+    try:
+        known = client.images.get(tag).attrs.get("RepoDigests") or []
+    except ImageNotFound:
+        known = []
+    except DockerException as problem:
+        raise EngineMissing(f"the engine does not answer: {first_line(problem)}", hint="start Docker") from None
+    repository = tag.rsplit(":", 1)[0] if ":" in tag.rsplit("/", 1)[-1] else tag
+    digests = {name.rsplit("@", 1)[1] for name in known if name.rsplit("@", 1)[0].endswith(repository)}
+    if len(digests) == 1:
+        return f"{tag}@{digests.pop()}"
+    try:
+        return f"{tag}@{client.images.get_registry_data(tag).id}"
+    except DockerException as problem:
+        raise DownloadFailed(
+            f"no registry tells the digest of {tag}: {first_line(problem)}",
+            hint=f"`docker pull {tag}` where there is a network, then again",
+        ) from None

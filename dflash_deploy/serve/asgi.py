@@ -1,0 +1,30 @@
+"""What a layer in front of an engine's server needs of ASGI 3, and an answer in the shape of OpenAI's errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+def header_values(scope: Scope, name: bytes) -> list[bytes]:
+    """All values of one header of the request; servers give names in lower case."""
+    return [value for key, value in scope["headers"] if key == name]
+
+
+async def answer_error(scope: Scope, send: Send, status: int, message: str, code: str, headers: Headers = ()) -> None:
+    """Answer an HTTP request with an error, or a handshake that may be answered so; to HEAD without its body."""
+    error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
+    body = json.dumps({"error": error}).encode()
+    sent = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
+    kind = "http.response" if scope["type"] == "http" else "websocket.http.response"
+    await send({"type": f"{kind}.start", "status": status, "headers": sent})
+    await send({"type": f"{kind}.body", "body": b"" if scope.get("method") == "HEAD" else body})

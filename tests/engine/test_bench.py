@@ -1,0 +1,110 @@
+"""`bench` on the real engine: what it counts is true, and plain decoding beside it leaves nothing behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.bench import Prompt
+from dflash_deploy.bench.block import block
+from dflash_deploy.bench.figures import row_of
+from dflash_deploy.bench.load import measure
+from dflash_deploy.errors import ExitCode
+from dflash_deploy.project import Deployment
+from tests.support.cli import dflash
+from tests.support.server import Server
+from tests.support.vllm_bench import vllm_bench_serve
+
+
+def test_the_running_engine_is_measured(drafting: Server, tmp_path: Path) -> None:
+    saved, report = tmp_path / "run.json", tmp_path / "run.html"
+    options = (
+        "--concurrency",
+        "1,4",
+        "--requests",
+        "8",
+        "--repeats",
+        "2",
+        "--save",
+        str(saved),
+        "--report",
+        str(report),
+    )
+    ran = dflash("bench", "--json", *options, at=drafting.directory).succeeded()
+    data = ran.document["data"]
+    assert [row["concurrency"] for row in data["rows"]] == [1, 4]
+    for row in data["rows"]:
+        counted = row["counted"]
+        assert (row["workload"], row["requests"], row["failed"], row["draft_tokens"]) == ("own", 16, 0, 7)
+        assert row["acceptance_length"] > 5
+        assert len(row["acceptance_by_position"]) == 7
+        assert counted["draft_tokens"] == 7 * counted["drafts"]
+        # each answer: its first token, then one and the accepted ones of each step, the last of which may reach too far
+        made = 16 + counted["drafts"] + counted["accepted_tokens"]
+        assert 0.9 * made < row["output_tokens"] <= made
+        assert row["ttft_ms"]["p50"] < row["itl_ms"]["p50"] * 100
+        assert row["tpot_ms"]["p50"] < row["itl_ms"]["p50"]
+    assert json.loads(saved.read_text())["data"] == data
+    for text in (ran.out, ran.err, saved.read_text(), report.read_text()):
+        assert drafting.key not in text
+
+
+def test_vllms_own_benchmark_counts_and_calls_things_the_same(drafting: Server, prompts: list[Prompt]) -> None:
+    asked = [prompt for prompt in prompts if prompt.kind == "long"][:12]
+    with drafting.connect() as endpoint:
+        bodies = [prompt.body(endpoint.model) for prompt in asked]
+        row = row_of("own", measure(endpoint, bodies, concurrency=2, requests=12, warmup=0), drafter=True)
+        theirs = vllm_bench_serve(endpoint, drafting.key, asked, concurrency=2)
+    assert theirs.result["completed"] == row.requests == 12
+    assert theirs.result["total_input_tokens"] == row.input_tokens
+    assert theirs.result["total_output_tokens"] == pytest.approx(row.output_tokens, rel=0.01)
+    assert theirs.counted.acceptance_length == pytest.approx(row.acceptance_length, rel=0.01)
+    ours = [line.partition(":")[0] for line in block(row).splitlines() if "Position" not in line]
+    said = [line.partition(":")[0] for line in theirs.text.splitlines()]
+    if "Acceptance length" not in said:
+        # it asks for /metrics without the key
+        ours = ours[: next(n for n, line in enumerate(ours) if "Speculative" in line)]
+    places = [said.index(label) for label in ours if not set(label) <= {"="}]
+    assert places == sorted(places)
+
+
+def test_plain_decoding_beside_it_leaves_everything_as_it_was(drafting: Server) -> None:
+    env = (drafting.directory / ".env").read_bytes()
+    options = ("--baseline", "--concurrency", "1", "--requests", "6")
+    rows = dflash("bench", "--json", *options, at=drafting.directory).succeeded().document["data"]["rows"]
+    drafted, plain = rows
+    assert (drafted["drafter"], plain["drafter"]) == (True, False)
+    assert (plain["draft_tokens"], plain["acceptance_length"]) == (0, None)
+    assert drafted["speedup"] == pytest.approx(drafted["tokens_per_s"] / plain["tokens_per_s"])
+    assert drafted["speedup"] > 1.2
+    assert (drafting.directory / ".env").read_bytes() == env
+    assert dflash("up", "--json", at=drafting.directory).succeeded().document["data"]["changed"] is False
+    assert dflash("status", "--json", at=drafting.directory).document["data"]["acceptance_length"] > 1
+
+
+def test_ctrl_c_while_decoding_plainly_brings_the_drafter_back(drafting: Server) -> None:
+    run = Deployment(drafting.directory).state / "run.json"
+    config, env = json.loads(run.read_text())["config"], (drafting.directory / ".env").read_bytes()
+    command = [sys.executable, "-m", "dflash_deploy", "bench", "--baseline", "--concurrency", "1", "--requests", "4"]
+    with subprocess.Popen(
+        command, cwd=drafting.directory, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as bench:
+        assert bench.stderr is not None
+        said = []
+        for line in bench.stderr:
+            said.append(line)
+            # the engine has been exchanged and loads
+            if json.loads(run.read_text())["config"] != config:
+                os.kill(bench.pid, signal.SIGINT)
+                break
+        rest = bench.stderr.read()
+        code = bench.wait(timeout=120)
+    assert code == ExitCode.INTERRUPTED, "".join(said) + rest
+    assert json.loads(run.read_text())["config"] == config
+    assert (drafting.directory / ".env").read_bytes() == env
+    dflash("up", at=drafting.directory).succeeded()
+    assert dflash("status", "--json", at=drafting.directory).document["data"]["acceptance_length"] > 1

@@ -1,0 +1,227 @@
+"""The real engine's server is closed: nothing is answered without a key, except whether it lives."""
+
+import http.client
+import json
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from dflash_deploy.serve.vllm import MIDDLEWARE, MIDDLEWARE_WITH_CORS
+from tests.engine.conftest import FURTHER_KEY
+from tests.support.parsers.fetch import REPOSITORY
+from tests.support.routes import ELSEWHERE, Answered, Asked, answers
+from tests.support.server import Server
+
+KEY = "only-for-this-test-0123456789"
+LOCKED = ("--middleware", MIDDLEWARE)
+LIVENESS = {("GET", "/health"), ("HEAD", "/health")}
+EVERYTHING = ("generate", "transcription", "realtime", "render")
+"""All that a model can do and has routes for; the pooling tasks have theirs only where a model is loaded."""
+
+Survey = list[Answered]
+
+
+@pytest.fixture(scope="module")
+def surveys() -> tuple[Survey, Survey, Survey, Survey]:
+    """vLLM with the lock, as released, with the lock and all routes of its development mode, and open to browsers."""
+    first, second, third, fourth = answers(
+        [
+            Asked(LOCKED),
+            Asked(()),
+            Asked(
+                ("--middleware", MIDDLEWARE_WITH_CORS, "--allowed-origins", '["https://app.example.com"]'),
+            ),
+            # last, since the variable stays
+            Asked(LOCKED, EVERYTHING, (("VLLM_SERVER_DEV_MODE", "1"),)),
+        ],
+        KEY,
+    )
+    return first, second, third, fourth
+
+
+def open_routes(survey: Survey) -> set[tuple[str, str]]:
+    return {answer.route for answer in survey if answer.without != 401}
+
+
+def test_no_route_opens_without_the_key_by_any_method(surveys: tuple[Survey, ...]) -> None:
+    locked, _, with_cors, developing = surveys
+    assert sum(answer.routed for answer in locked) >= 35
+    assert sum(answer.routed for answer in developing) > sum(answer.routed for answer in locked)
+    for survey in (locked, with_cors, developing):
+        assert open_routes(survey) == LIVENESS
+
+
+def test_every_route_opens_with_the_key(surveys: tuple[Survey, ...]) -> None:
+    for survey in surveys:
+        assert [answer.route for answer in survey if answer.with_key == 401] == []
+
+
+def written_table() -> dict[tuple[str, str], tuple[str, str]]:
+    """The rows of SECURITY.md: how each route answers without the key, in vLLM as released and here."""
+    text = (REPOSITORY / "SECURITY.md").read_text()
+    rows = re.findall(r"^\| (GET|POST) \| `(/\S*)` \| (open|closed) \| (open|closed) \|$", text, re.MULTILINE)
+    return {(method, path): (stock, ours) for method, path, stock, ours in rows}
+
+
+def test_the_table_of_the_documentation_is_what_the_released_engine_does(surveys: tuple[Survey, ...]) -> None:
+    locked, stock, *_ = surveys
+    listed = {answer.route for answer in stock if answer.routed and answer.method != "HEAD"}
+    opened = (open_routes(stock), open_routes(locked))
+    measured = {route: tuple("open" if route in routes else "closed" for routes in opened) for route in listed}
+    assert written_table() == measured
+    assert sum(stock == "open" for stock, _ in measured.values()) == 17
+
+
+def ask(
+    server: Server, method: str, path: str, headers: dict[str, str] | None = None, body: bytes = b"{}"
+) -> tuple[int, dict[str, str], bytes]:
+    """One request whose path goes out as it is written."""
+    with server.connect() as endpoint:
+        url = httpx.URL(endpoint.url)
+    connection = http.client.HTTPConnection(url.host, url.port, timeout=60)
+    try:
+        connection.request(method, path, body, {"Content-Type": "application/json", **(headers or {})})
+        answer = connection.getresponse()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+    finally:
+        connection.close()
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def test_the_running_server_has_the_same_routes_and_closes_them(drafting: Server, surveys: tuple[Survey, ...]) -> None:
+    locked = surveys[0]
+    described = {
+        (method.upper(), re.sub(r"{\w+}", "x", path))
+        for path, methods in json.loads(ask(drafting, "GET", "/openapi.json", bearer(drafting.key))[2])["paths"].items()
+        for method in methods
+    }
+    assert described == {answer.route for answer in locked if answer.described}
+    status, _, nowhere = ask(drafting, "POST", ELSEWHERE[0], bearer(drafting.key))
+    assert status == 404
+    for method, path in sorted(answer.route for answer in locked if answer.routed):
+        if (method, path) not in LIVENESS:
+            assert ask(drafting, method, path)[0] == 401, (method, path)
+            assert ask(drafting, method, path, bearer("wrong"))[0] == 401, (method, path)
+        status, _, said = ask(drafting, method, path, bearer(drafting.key))
+        assert status != 401, (method, path)
+        # the router of the running server has it too
+        assert (status, said) != (404, nowhere), (method, path)
+    for path in ELSEWHERE:
+        assert ask(drafting, "GET", path)[0] == 401
+    assert ask(drafting, "GET", "/health")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["//health", "/health/", "/health/../v1/models", "/health%2f..%2fv1/models", "/./health", "/health;/v1"]
+)
+def test_a_detour_opens_nothing(drafting: Server, path: str) -> None:
+    assert ask(drafting, "GET", path)[0] == 401
+
+
+def test_the_refusal_is_one_that_clients_of_openai_read(drafting: Server) -> None:
+    status, headers, body = ask(drafting, "POST", "/v1/chat/completions")
+    assert (status, headers["www-authenticate"]) == (401, "Bearer")
+    assert json.loads(body)["error"]["code"] == "invalid_api_key"
+    status, headers, body = ask(drafting, "HEAD", "/v1/models")
+    assert (status, headers["www-authenticate"], body) == (401, "Bearer", b"")
+
+
+def test_a_websocket_is_not_opened(drafting: Server) -> None:
+    upgrade = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+    }
+    for path in ("/v1/realtime", "/health"):
+        status, headers, _ = ask(drafting, "GET", path, upgrade, b"")
+        assert (status, headers["www-authenticate"]) == (401, "Bearer")
+
+
+QUESTION = "What is the capital of France?"
+
+
+@pytest.mark.parametrize("path", ["/invocations", "/v1/chat/completions"])
+def test_a_question_is_answered_with_either_key_and_not_without(drafting: Server, path: str) -> None:
+    with drafting.connect() as endpoint:
+        body = {"model": endpoint.model, "messages": [{"role": "user", "content": QUESTION}], "max_tokens": 30}
+    asked = json.dumps(body).encode()
+    assert ask(drafting, "POST", path, body=asked)[0] == 401
+    for key in (drafting.key, FURTHER_KEY):
+        status, _, answer = ask(drafting, "POST", path, bearer(key), asked)
+        assert status == 200
+        assert json.loads(answer)["choices"][0]["message"]["content"]
+
+
+MIB = b" " * (1 << 20)
+
+
+def test_a_body_above_64_mib_is_refused_whole_or_in_pieces(drafting: Server) -> None:
+    with drafting.connect() as endpoint:
+        url = f"{endpoint.url}/v1/chat/completions"
+    with httpx.Client(headers=bearer(drafting.key), trust_env=False, timeout=60) as client:
+        for mib, expected in ((65, 413), (63, 400)):
+            pieces = client.post(url, content=(MIB for _ in range(mib)))
+            assert pieces.request.headers["transfer-encoding"] == "chunked"
+            assert pieces.status_code == expected, pieces.text
+        whole = client.post(url, content=MIB * 65)
+        assert whole.status_code == 413
+        assert whole.json()["error"]["code"] == "request_too_large"
+        # the connection and the server are as good as before
+        assert client.get(f"{endpoint.url}/v1/models").status_code == 200
+
+
+@pytest.fixture
+def listener() -> Iterator[tuple[int, list[bytes]]]:
+    """A port of this machine, and what was said to it."""
+    heard: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def listen() -> None:
+            try:
+                while True:
+                    with listening.accept()[0] as connection:
+                        heard.append(connection.recv(1000))
+            except OSError:
+                return
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        yield listening.getsockname()[1], heard
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def test_no_address_that_a_client_names_is_fetched(drafting: Server, listener: tuple[int, list[bytes]]) -> None:
+    port, heard = listener
+    with drafting.connect() as endpoint:
+        model = endpoint.model
+    for address in (f"http://127.0.0.1:{port}/image.png", f"http://localhost:{port}/", "file:///etc/hostname"):
+        parts = [{"type": "image_url", "image_url": {"url": address}}, {"type": "text", "text": "What is this?"}]
+        body = {"model": model, "messages": [{"role": "user", "content": parts}], "max_tokens": 5}
+        status, _, said = ask(drafting, "POST", "/v1/chat/completions", bearer(drafting.key), json.dumps(body).encode())
+        assert status != 200
+        assert b"allowed" in said
+    assert heard == []
+    # the listener does hear who comes
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(b"hello")
+        connection.recv(1)
+    assert heard == [b"hello"]
+
+
+def test_the_health_check_is_not_in_the_log(drafting: Server) -> None:
+    assert ask(drafting, "GET", "/health")[0] == 200
+    assert ask(drafting, "GET", "/version?marked", bearer(drafting.key))[0] == 200
+    log = Path(drafting.directory, ".dflash/engine.log").read_text()
+    assert "GET /version?marked" in log
+    assert "GET /health " not in log
+    assert FURTHER_KEY not in log

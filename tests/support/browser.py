@@ -1,0 +1,115 @@
+"""Headless Chromium, driven over the WebDriver protocol; Debian's packages, installed where root may."""
+
+import json
+import os
+import subprocess
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.support.commands import apt_install, is_installed, wait_until
+from tests.support.ports import free_port
+
+DRIVER = "chromedriver"
+CHROMIUM = "chromium"
+
+FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--force-device-scale-factor=1")
+
+
+class NoBrowser(RuntimeError):
+    """Raised where no Chromium is installed and none can be."""
+
+
+def ensure_browser() -> None:
+    """Chromium and its driver, installed where they are missing and this user may. Raises NoBrowser."""
+    if is_installed(DRIVER) and is_installed(CHROMIUM):
+        return
+    if os.geteuid() != 0:
+        raise NoBrowser("chromium and chromedriver are not installed, and only root may install them")
+    try:
+        apt_install("chromium", "chromium-driver")
+    except RuntimeError as problem:
+        raise NoBrowser(str(problem)) from None
+
+
+class Page:
+    """One tab. `console` and `requests` tell what it logged and which addresses it asked for."""
+
+    def __init__(self, session: httpx.Client) -> None:
+        self._session = session
+
+    def open(self, path: Path, *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
+        """Show a file in a window of this size, for a reader who prefers light or dark."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self._command("Emulation.setDeviceMetricsOverride", size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._command("Emulation.setEmulatedMedia", {"features": [scheme]})
+        self._post("url", {"url": path.as_uri()})
+
+    def evaluate(self, script: str) -> Any:
+        """What a function with this body returns in the page."""
+        return self._post("execute/sync", {"script": script, "args": []})
+
+    def console(self) -> list[str]:
+        """What was written to the console since the last look."""
+        return [entry["message"] for entry in self._post("se/log", {"type": "browser"})]
+
+    def requests(self) -> list[str]:
+        """The addresses that were asked for since the last look."""
+        entries = [json.loads(entry["message"])["message"] for entry in self._post("se/log", {"type": "performance"})]
+        return [one["params"]["request"]["url"] for one in entries if one["method"] == "Network.requestWillBeSent"]
+
+    def screenshot(self, path: Path) -> None:
+        """The whole page as a PNG."""
+        shot = self._command("Page.captureScreenshot", {"captureBeyondViewport": True})
+        path.write_bytes(b64decode(shot["data"]))
+
+    def _command(self, name: str, params: Mapping[str, object]) -> Any:
+        return self._post("goog/cdp/execute", {"cmd": name, "params": params})
+
+    def _post(self, path: str, body: Mapping[str, object]) -> Any:
+        response = self._session.post(path, json=body)
+        assert response.is_success, response.text
+        return response.json()["value"]
+
+
+@contextmanager
+def browser() -> Iterator[Page]:
+    """A tab of a fresh browser."""
+    ensure_browser()
+    port = free_port()
+    with subprocess.Popen([DRIVER, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as client:
+                if not wait_until(lambda: _listens(client), 20):
+                    raise NoBrowser("chromedriver does not answer")
+                yield from _tab(client)
+        finally:
+            driver.terminate()
+
+
+def _tab(client: httpx.Client) -> Iterator[Page]:
+    wanted = {
+        "browserName": "chrome",
+        "goog:chromeOptions": {"args": list(FLAGS)},
+        "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
+    }
+    made = client.post("/session", json={"capabilities": {"alwaysMatch": wanted}})
+    assert made.is_success, made.text
+    session = made.json()["value"]["sessionId"]
+    try:
+        with httpx.Client(base_url=client.base_url.join(f"/session/{session}/"), timeout=60, trust_env=False) as tab:
+            yield Page(tab)
+    finally:
+        client.delete(f"/session/{session}")
+
+
+def _listens(client: httpx.Client) -> bool:
+    try:
+        return bool(client.get("/status").json()["value"]["ready"])
+    except httpx.HTTPError:
+        return False

@@ -1,0 +1,81 @@
+"""Where prompts come from."""
+
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.bench.workload import PACKAGED, Limits, choose, from_file, packaged
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.errors import BadInput
+
+TINY, BIG = (load_catalog().pair(name) for name in ("tiny", "qwen3.5-27b-fp8"))
+
+
+@pytest.mark.parametrize("name", PACKAGED)
+def test_a_packaged_workload_has_ten_to_twenty_different_prompts(name: str) -> None:
+    bodies = packaged(name).bodies("m", Limits(max_tokens=99, temperature=0.5, thinking=True))
+    assert 10 <= len(bodies) <= 20
+    assert len({str(body["messages"]) for body in bodies}) == len(bodies)
+    for body in bodies:
+        assert (body["model"], body["max_tokens"], body["temperature"]) == ("m", 99, 0.5)
+        assert body["chat_template_kwargs"] == {"enable_thinking": True}
+
+
+def test_only_vision_sends_images() -> None:
+    with_images = {name for name in PACKAGED if "image_url" in str(packaged(name).bodies("m", Limits()))}
+    assert with_images == {"vision"}
+
+
+def test_without_a_wish_a_pair_gets_what_it_can_answer() -> None:
+    assert [one.name for one in choose([], None, TINY)] == ["own"]
+    assert [one.name for one in choose([], None, BIG)] == ["code", "chat"]
+    assert [one.name for one in choose([], None, None)] == ["code", "chat"]
+    assert [one.name for one in choose(["all"], None, BIG)] == list(PACKAGED)
+
+
+def test_the_pairs_own_prompts_keep_their_length() -> None:
+    bodies = choose(["own"], None, TINY)[0].bodies("tiny", Limits(max_tokens=1))
+    assert len(bodies) == 29
+    assert min(int(str(body["max_tokens"])) for body in bodies) > 90
+
+
+@pytest.mark.parametrize(("name", "pair"), [("own", BIG), ("own", None), ("coed", TINY)])
+def test_a_workload_that_is_not_there_is_refused(name: str, pair: object) -> None:
+    with pytest.raises(BadInput):
+        choose([name], None, pair)  # type: ignore[arg-type]
+
+
+def test_a_file_of_prompts_and_conversations(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text(
+        '{"prompt": "One?", "output_tokens": 7}\n\n'
+        '{"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "Two?"}], "max_tokens": 5}\n'
+    )
+    first, second = from_file(file).bodies("m", Limits(max_tokens=9))
+    assert first["messages"] == [{"role": "user", "content": "One?"}]
+    assert (first["max_tokens"], second["max_tokens"]) == (9, 5)
+    assert [one.name for one in choose([], file, TINY)] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"prompt": "a"}\n{"prompt": 3}\n', "line 2: prompt"),
+        ('{"question": "a"}\n', "line 1"),
+        ('{"prompt": "a", "messages": [{"role": "user", "content": "b"}]}\n', "line 1"),
+        ('{"prompt": "a"\n', "line 1"),
+        ('["a"]\n', "line 1"),
+        ('{"prompt": "a", "max_tokens": 0}\n', "max_tokens"),
+        ("\n", "holds no prompt"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text(text)
+    with pytest.raises(BadInput, match=says):
+        from_file(file)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="cannot be read"):
+        from_file(tmp_path / "nothing.jsonl")

@@ -1,0 +1,294 @@
+"""The lock lets in who has a key, answers /health, and opens for nothing else."""
+
+import asyncio
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dflash_deploy.serve.asgi import App, Message, Receive, Scope, Send
+from dflash_deploy.serve.auth import LIVENESS, DenyButPreflights, DenyByDefault
+from dflash_deploy.serve.refusal import Refused
+
+FIRST, SECOND, THIRD = "the-first-key", "the-second-key-here", "the-third-key-here-"
+KEYS = {"VLLM_API_KEY": FIRST, "DFLASH_API_KEYS": f"{SECOND},{THIRD}", "MAX_BODY_MIB": "1"}
+LIMIT = 1 << 20
+
+Headers = list[tuple[bytes, bytes]]
+
+
+@dataclass
+class Engine:
+    """An application behind the lock: it reads the whole body, then answers 200 with the number of bytes."""
+
+    seen: list[Scope] = field(default_factory=list)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.seen.append(scope)
+        if scope["type"] != "http":
+            await send({"type": f"{scope['type']}.done"})
+            return
+        size, more = 0, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ConnectionError("the client left")
+            size += len(message.get("body", b""))
+            more = message.get("more_body", False)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": str(size).encode()})
+
+
+def talk(app: App, scope: Scope, pieces: Iterable[bytes] = ()) -> list[Message]:
+    """What the application sends over one connection whose body comes in these pieces."""
+    body = list(pieces)
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        if not body:
+            return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.request", "body": body.pop(0), "more_body": bool(body)}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    asyncio.run(_run(app, scope, receive, send))
+    return sent
+
+
+async def _run(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+    await app(scope, receive, send)
+
+
+def request(path: str = "/v1/models", method: str = "GET", headers: Headers | None = None, **more: Any) -> Scope:
+    return {"type": "http", "method": method, "path": path, "root_path": "", "headers": headers or [], **more}
+
+
+def bearer(key: str) -> Headers:
+    return [(b"authorization", f"Bearer {key}".encode())]
+
+
+def lock(engine: Engine, environment: dict[str, str] | None = None) -> DenyByDefault:
+    return DenyByDefault(engine, KEYS if environment is None else environment)
+
+
+def status(sent: list[Message]) -> int:
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+    return int(sent[0]["status"])
+
+
+def denied(scope: Scope, app: type[DenyByDefault] = DenyByDefault) -> bool:
+    """Whether the lock answers 401 by itself."""
+    engine = Engine()
+    code = status(talk(app(engine, KEYS), scope))
+    assert (code == 401) is (not engine.seen)
+    return code == 401
+
+
+@pytest.mark.parametrize("key", [FIRST, SECOND, THIRD])
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_each_key_opens(key: str, scheme: str) -> None:
+    assert not denied(request(headers=[(b"authorization", f"{scheme} {key}".encode())]))
+
+
+def test_the_lock_behind_gets_the_key_that_it_knows() -> None:
+    engine = Engine()
+    scope = request(headers=[(b"accept", b"*/*"), *bearer(THIRD)])
+    talk(lock(engine), scope)
+    assert sorted(engine.seen[0]["headers"]) == [(b"accept", b"*/*"), *bearer(FIRST)]
+    # the server's own scope, which it may log, is not touched
+    assert scope["headers"] == [(b"accept", b"*/*"), *bearer(THIRD)]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        bearer(""),
+        bearer(FIRST + "x"),
+        bearer(FIRST[:-1]),
+        bearer(f" {FIRST}"),
+        bearer(f"{FIRST} "),
+        bearer(f"{SECOND},{THIRD}"),
+        bearer(f"{FIRST}\0"),
+        [(b"authorization", FIRST.encode())],
+        [(b"authorization", f"Basic {FIRST}".encode())],
+        [(b"authorization", f"Bearer{FIRST}".encode())],
+        [(b"authorization", b"Bearer \xff\xfe")],
+        [(b"x-api-key", FIRST.encode())],
+        [*bearer("wrong"), *bearer(FIRST)],
+        [*bearer(FIRST), *bearer("wrong")],
+    ],
+)
+def test_what_is_not_one_known_key_opens_nothing(headers: Headers) -> None:
+    assert denied(request(headers=headers))
+
+
+@given(st.binary(max_size=80), st.sampled_from([b"authorization", b"x-api-key", b"cookie", b"proxy-authorization"]))
+def test_no_other_header_opens(value: bytes, name: bytes) -> None:
+    scheme, _, key = value.partition(b" ")
+    known = name == b"authorization" and scheme.lower() == b"bearer" and key.decode("latin-1") in {FIRST, SECOND, THIRD}
+    assert denied(request(headers=[(name, value)])) is not known
+
+
+@given(
+    st.one_of(
+        st.text(),
+        # near the open one, as a trick would be
+        st.lists(
+            st.sampled_from(["health", "/", "//", ".", "..", "%2e", "%2f", ";", "?", "#", " ", "\0", "v1", "HEALTH"])
+        ).map("".join),
+    ),
+    st.sampled_from(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "get", "BREW"]),
+    st.sampled_from(["", "/health", "/api"]),
+)
+def test_no_other_path_or_method_is_open(path: str, method: str, root: str) -> None:
+    opened = path == LIVENESS and method in {"GET", "HEAD"}
+    assert denied(request(path, method, root_path=root)) is not opened
+
+
+@pytest.mark.parametrize("path", ["//health", "/health/", "/health/../v1/models", "/Health", "/x/health", "health", ""])
+def test_what_looks_like_the_open_path_is_closed(path: str) -> None:
+    assert denied(request(path))
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_liveness_is_answered_to_everybody(method: str) -> None:
+    assert not denied(request(LIVENESS, method))
+    assert not denied(request(LIVENESS, method, bearer("wrong")))
+
+
+def test_the_answer_has_the_shape_of_openais_errors() -> None:
+    start, body = talk(lock(Engine()), request())
+    headers = dict(start["headers"])
+    assert headers[b"www-authenticate"] == b"Bearer"
+    assert headers[b"content-type"] == b"application/json"
+    assert headers[b"content-length"] == str(len(body["body"])).encode()
+    error = json.loads(body["body"])["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["code"] == "invalid_api_key"
+
+
+def test_head_is_denied_without_a_body() -> None:
+    start, body = talk(lock(Engine()), request(method="HEAD"))
+    assert start["status"] == 401
+    assert body["body"] == b""
+
+
+PREFLIGHT: Headers = [(b"origin", b"https://a.example"), (b"access-control-request-method", b"POST")]
+
+
+def test_a_browsers_question_is_denied_unless_origins_are_named() -> None:
+    assert denied(request(method="OPTIONS", headers=PREFLIGHT))
+    assert not denied(request(method="OPTIONS", headers=PREFLIGHT), DenyButPreflights)
+
+
+@pytest.mark.parametrize("headers", [[], PREFLIGHT[:1], PREFLIGHT[1:]])
+def test_a_question_that_would_reach_a_route_is_denied_in_any_case(headers: Headers) -> None:
+    assert denied(request(method="OPTIONS", headers=headers), DenyButPreflights)
+    assert denied(request(method="POST", headers=[*headers, *PREFLIGHT]), DenyButPreflights)
+
+
+def websocket(headers: Headers, *extensions: str) -> Scope:
+    return {
+        "type": "websocket",
+        "path": LIVENESS,
+        "headers": headers,
+        "extensions": {extension: {} for extension in extensions},
+    }
+
+
+def test_a_websocket_needs_the_key_too_even_at_the_open_path() -> None:
+    engine = Engine()
+    (closed,) = talk(lock(engine), websocket([]))
+    assert (closed["type"], closed["code"]) == ("websocket.close", 1008)
+    start, body = talk(lock(engine), websocket([], "websocket.http.response"))
+    assert (start["type"], start["status"]) == ("websocket.http.response.start", 401)
+    assert json.loads(body["body"])["error"]["code"] == "invalid_api_key"
+    assert not engine.seen
+    talk(lock(engine), websocket(bearer(SECOND)))
+    assert engine.seen[0]["headers"] == bearer(FIRST)
+
+
+def test_the_servers_own_start_passes_and_a_connection_of_another_kind_does_not() -> None:
+    engine = Engine()
+    talk(lock(engine), {"type": "lifespan"})
+    with pytest.raises(ValueError, match="tunnel"):
+        talk(lock(engine), {"type": "tunnel", "headers": bearer(FIRST)})
+    assert [scope["type"] for scope in engine.seen] == ["lifespan"]
+
+
+@pytest.mark.parametrize("environment", [{}, {"VLLM_API_KEY": ""}, {"VLLM_API_KEY": FIRST, "DFLASH_API_KEYS": "short"}])
+def test_without_sound_keys_there_is_no_server(environment: dict[str, str]) -> None:
+    with pytest.raises(Refused):
+        lock(Engine(), environment)
+
+
+def announced(size: int | str) -> Headers:
+    return [*bearer(FIRST), (b"content-length", str(size).encode())]
+
+
+@pytest.mark.parametrize("size", [0, 1, LIMIT])
+def test_a_body_up_to_the_limit_passes(size: int) -> None:
+    sent = talk(lock(Engine()), request(method="POST", headers=announced(size)), [b"x" * size])
+    assert (status(sent), sent[1]["body"]) == (200, str(size).encode())
+
+
+@pytest.mark.parametrize("size", [LIMIT + 1, 10**12, "9" * 5000])
+def test_a_body_announced_above_the_limit_is_not_read(size: int | str) -> None:
+    engine = Engine()
+    sent = talk(lock(engine), request(method="POST", headers=announced(size)))
+    assert status(sent) == 413
+    assert json.loads(sent[1]["body"])["error"]["code"] == "request_too_large"
+    assert not engine.seen
+
+
+@given(
+    st.lists(st.integers(0, LIMIT), max_size=5),
+    st.sampled_from(
+        [
+            [],
+            [(b"transfer-encoding", b"chunked")],
+            [(b"transfer-encoding", b"chunked"), (b"content-length", b"1")],
+            [(b"content-length", b"1"), (b"content-length", b"1")],
+            [(b"content-length", b"-1")],
+            [(b"content-length", "²".encode("latin-1"))],
+        ]
+    ),
+)
+def test_a_body_in_pieces_is_counted(sizes: list[int], headers: Headers) -> None:
+    scope = request(method="POST", headers=[*bearer(FIRST), *headers])
+    sent = talk(lock(Engine()), scope, [b"x" * size for size in sizes])
+    assert status(sent) == (200 if sum(sizes) <= LIMIT else 413)
+
+
+def test_an_engine_that_answers_a_client_that_left_is_not_heard() -> None:
+    async def answers_all_the_same(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        assert (await receive())["type"] == "http.disconnect"
+        await send({"type": "http.response.start", "status": 400, "headers": []})
+        await send({"type": "http.response.body", "body": b"the client left"})
+
+    app = DenyByDefault(answers_all_the_same, KEYS)
+    sent = talk(app, request(method="POST", headers=bearer(FIRST)), [b"x" * LIMIT, b"x", b"x"])
+    assert status(sent) == 413
+
+
+def test_an_engine_that_fails_by_itself_still_fails() -> None:
+    async def fails(scope: Scope, receive: Receive, send: Send) -> None:
+        raise RuntimeError("the engine is dead")
+
+    with pytest.raises(RuntimeError, match="the engine is dead"):
+        talk(DenyByDefault(fails, KEYS), request(headers=bearer(FIRST)))
+
+
+def test_without_the_key_a_large_body_is_a_matter_of_the_key() -> None:
+    assert status(talk(lock(Engine()), request(method="POST", headers=announced(10**12)[1:]))) == 401
+    # nor is it read where the path is open
+    large = [(b"content-length", str(10**12).encode())]
+    assert status(talk(lock(Engine()), request(LIVENESS, headers=large))) == 413
