@@ -44,7 +44,7 @@ def bench(
         int | None, typer.Option(min=0, help="Requests before each measurement; else one for each stream.")
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, where a prompt names no length.")] = 256,
-    temperature: Annotated[float, typer.Option(min=0, max=2)] = 0.0,
+    temperature: Annotated[float, typer.Option(min=0, max=2, help="Of sampling; 0 is greedy.")] = 0.0,
     thinking: Annotated[bool, typer.Option("--thinking", help="Let the model think, where its template asks.")] = False,
     baseline: Annotated[
         bool, typer.Option("--baseline", help="Also plain decoding: the engine restarts without its drafter and back.")
@@ -101,7 +101,7 @@ def bench(
     rows = with_speedups(drafted, plain)
     data, besides = finished(subject, sweep, rows, save=save, report=report)
     shown = (*_shown(rows, besides, blocks=blocks), *(f"wrote {file}" for file in (save, report) if file))
-    return Report(data, shown, failure=_missed(rows, min_speedup))
+    return Report(data, shown, failure=_missed(rows, min_speedup, ours=subject.plan is not None))
 
 
 def _numbers(written: str) -> tuple[int, ...]:
@@ -185,8 +185,26 @@ def _cell(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def _missed(rows: Sequence[Row], min_speedup: float | None) -> DeployError | None:
-    """What makes the run a failure: an answer that did not come, or a speed-up that is too small."""
+def _contradicted(rows: Sequence[Row], *, ours: bool) -> DeployError | None:
+    """The counters say otherwise. Only of a deployment of `ours` is it known that drafts would be counted."""
+    for row in rows:
+        if row.counted is None:
+            continue
+        if row.drafter and ours and not row.counted.drafts:
+            return BenchmarkMissed(
+                "no draft was made: what runs decodes plainly",
+                hint="`dflash-deploy up` applies what .env says; then look for 'speculative' in `dflash-deploy logs`",
+            )
+        if row.drafter is False and row.counted.drafts:
+            return BenchmarkMissed(
+                f"what was measured as plain decoding made {row.counted.drafts} drafts",
+                hint="`dflash-deploy up` applies what .env says; --baseline-url must name an engine without a drafter",
+            )
+    return None
+
+
+def _missed(rows: Sequence[Row], min_speedup: float | None, *, ours: bool) -> DeployError | None:
+    """What makes the run a failure: an answer that did not come, a drafter or none against what was said, slowness."""
     failed = [row for row in rows if row.failed]
     if failed:
         count, asked = sum(row.failed for row in failed), sum(row.requests + row.failed for row in rows)
@@ -194,6 +212,8 @@ def _missed(rows: Sequence[Row], min_speedup: float | None) -> DeployError | Non
             f"{count} of {asked} requests failed: {failed[0].problem}",
             hint="the other figures count what was answered; `dflash-deploy logs` shows the engine's side",
         )
+    if (contradicted := _contradicted(rows, ours=ours)) is not None:
+        return contradicted
     slow = [row for row in rows if min_speedup is not None and row.speedup is not None and row.speedup < min_speedup]
     if slow:
         worst = min(slow, key=lambda row: row.speedup or 0.0)

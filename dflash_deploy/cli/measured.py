@@ -85,15 +85,21 @@ class Deployed:
             stack.enter_context(hold(self.deployment, "bench"))
             endpoint = stack.enter_context(endpoint_of(self.deployment, self.plan))
             check_answers(endpoint, hint="start it first: dflash-deploy up", redact=self.redact)
-            rows = run_sweep(endpoint, sweep, drafter=self.plan.drafting, show=show)
+            rows = self._counted(run_sweep(endpoint, sweep, drafter=self.plan.drafting, show=show))
             if self.plain is None:
                 return (rows, _second(self.second, sweep, show)) if self.plan.drafting else ([], rows)
             note("restarting the engine without its drafter")
             display = partial(boot_display, self.deployment.redact)
             with decoding_plainly(self.deployment, self.plan, self.plain, patience=self.patience, display=display):
-                plain = run_sweep(endpoint, sweep, drafter=False, show=show)
+                plain = self._counted(run_sweep(endpoint, sweep, drafter=False, show=show))
                 note("restarting it with its drafter")
             return rows, plain
+
+    def _counted(self, rows: list[Row]) -> list[Row]:
+        """The rows, without the noughts that stand where an engine counts its drafts in another way."""
+        if self.plan.engine.engine == "vllm":
+            return rows
+        return [replace(row, counted=None, draft_tokens=None) for row in rows]
 
     def _tell_of_waiting(self, sweep: Sweep) -> None:
         slots = self.plan.values.get("MAX_NUM_SEQS", "")

@@ -15,7 +15,7 @@ from dflash_deploy.bench.figures import row_of
 from dflash_deploy.bench.load import measure
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.project import Deployment
-from tests.support.cli import dflash
+from tests.support.cli import dflash, edit_env
 from tests.support.server import Server
 from tests.support.vllm_bench import vllm_bench_serve
 
@@ -84,6 +84,17 @@ def test_plain_decoding_beside_it_leaves_everything_as_it_was(drafting: Server) 
     assert (drafting.directory / ".env").read_bytes() == env
     assert dflash("up", "--json", at=drafting.directory).succeeded().document["data"]["changed"] is False
     assert dflash("status", "--json", at=drafting.directory).document["data"]["acceptance_length"] > 1
+
+
+def test_figures_of_an_engine_that_does_otherwise_than_env_says_are_a_failure(drafting: Server) -> None:
+    env = drafting.directory / ".env"
+    kept = env.read_bytes()
+    # edited, and not applied by `up`
+    edit_env(drafting.directory, DFLASH_DRAFTER="off")
+    ran = dflash("bench", "--concurrency", "1", "--requests", "2", at=drafting.directory)
+    env.write_bytes(kept)
+    assert ran.code is ExitCode.BENCHMARK
+    assert "plain decoding made" in ran.err
 
 
 def test_ctrl_c_while_decoding_plainly_brings_the_drafter_back(drafting: Server) -> None:

@@ -14,6 +14,9 @@ from dflash_deploy.bench import Prompt
 from dflash_deploy.client import Endpoint, SpecCounters
 from dflash_deploy.serve.engine import installed_engine
 
+LONGEST = 256
+"""Tokens that no answer of the corpus reaches: each ends by itself."""
+
 
 @dataclass(frozen=True)
 class Said:
@@ -29,18 +32,19 @@ def vllm_bench_serve(endpoint: Endpoint, key: str, prompts: Sequence[Prompt], *,
     engine = installed_engine()
     assert engine is not None
     with tempfile.TemporaryDirectory() as folder:
-        file, saved = Path(folder) / "prompts.jsonl", Path(folder) / "result.json"
-        lines = [{"prompt": one.messages[0].content, "output_tokens": one.max_tokens} for one in prompts]
-        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        file, saved = Path(folder) / "prompts.json", Path(folder) / "result.json"
+        # the one form of file that it reads without pandas; the answer's turn is not looked at
+        turns = [[{"value": one.messages[0].content}, {"value": ""}] for one in prompts]
+        file.write_text(json.dumps([{"conversations": both} for both in turns]))
         options: dict[str, object] = {
             "--backend": "openai-chat",
             "--base-url": endpoint.url,
             "--endpoint": "/v1/chat/completions",
             "--model": endpoint.model,
             "--tokenizer": asset("models/tiny/target"),
-            "--dataset-name": "custom",
+            "--dataset-name": "sharegpt",
             "--dataset-path": file,
-            "--custom-output-len": -1,
+            "--sharegpt-output-len": LONGEST,
             "--num-prompts": len(prompts),
             "--max-concurrency": concurrency,
             # its one request beforehand would count in the engine's counters
@@ -49,7 +53,7 @@ def vllm_bench_serve(endpoint: Endpoint, key: str, prompts: Sequence[Prompt], *,
             "--extra-body": json.dumps({"chat_template_kwargs": {"enable_thinking": False}}),
             "--result-filename": saved,
         }
-        flags = ["--skip-chat-template", "--disable-shuffle", "--save-result", "--disable-tqdm"]
+        flags = ["--disable-shuffle", "--save-result", "--disable-tqdm"]
         arguments = [str(part) for option in options.items() for part in option]
         before = endpoint.counters()
         done = subprocess.run(
