@@ -63,7 +63,7 @@ def bring_up(
     Raises PreflightRefused before anything is started, EngineNotReady after; then the engine is stopped, its log kept.
     """
     preflight(deployment, plan, runtime)
-    reader = reader_of(plan)
+    reader, cursor = reader_of(plan), runtime.next_line()
     try:
         changed = runtime.start(lambda line: show(Progress("creating", 0.0, line)))
     except EngineNotReady as problem:
@@ -73,7 +73,16 @@ def bring_up(
             raise
         raise explained(EngineNotReady, problem.message, findings) from None
     with endpoint_of(deployment, plan) as endpoint:
-        waiting = Waiting(runtime, endpoint, reader, question=plan.pair.text.ask, patience=patience, show=show)
+        # what an earlier engine died of is no news; of one that runs all that it has written counts
+        waiting = Waiting(
+            runtime,
+            endpoint,
+            reader,
+            question=plan.pair.text.ask,
+            patience=patience,
+            show=show,
+            cursor=cursor if changed else "",
+        )
         try:
             answer = waiting.until_ready()
         except EngineNotReady:
