@@ -113,7 +113,7 @@ def test_an_env_from_elsewhere_is_completed_by_the_plan(tmp_path: Path) -> None:
     service = yaml.safe_load(compose_text(deployment, plan))["services"]["engine"]
     drafter = next(volume for volume in service["volumes"] if volume["target"] == "/models/drafter")
     assert drafter["source"] == f"${{DRAFTER_HOST_PATH:-{Path.home()}/models/Qwen3.5-27B-DFlash-b0400439}}"
-    assert service["image"].startswith("${DFLASH_IMAGE:-dflash-deploy/vllm:0.33.0-")
+    assert service["image"].startswith("${DFLASH_IMAGE:-dflash-deploy/vllm:aeon-0.19.1rc1-")
     assert service["environment"]["MAX_NUM_SEQS"] == "${MAX_NUM_SEQS:-}"
     assert service["ports"] == ["${DFLASH_BIND:-127.0.0.1}:${DFLASH_PORT:-8000}:8000"]
 
