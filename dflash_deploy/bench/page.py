@@ -116,19 +116,13 @@ def _each_workload(data: Mapping[str, Any]) -> Iterator[str]:
             ("Time for each further token", "tpot_ms"),
             ("Time between pieces", "itl_ms"),
         ):
-            spreads = [_range(row, row[field]) for row in _ordered(mine) if row[field]]
+            spreads = [_range(row, row[field]) for row in mine if row[field]]
             if spreads:
                 drawn.append(ranges(title, "ms", spreads))
         yield (
             f"<section><h2>{escape(workload)}</h2><p>{escape(sources.get(workload, ''))}</p>"
             f'<div class="plots">{"".join(drawn)}</div></section>'
         )
-
-
-def _ordered(rows: Rows) -> Rows:
-    """What is to be compared stands together: the halves of each number of streams, those of each workload."""
-    names = _names(rows)
-    return sorted(rows, key=lambda row: (names.index(row["workload"]), row["concurrency"], not row["drafter"]))
 
 
 def _range(row: Mapping[str, Any], times: Mapping[str, float]) -> Range:
@@ -145,7 +139,7 @@ COLUMNS = (
 
 def _all_figures(rows: Rows) -> Iterator[str]:
     yield "<section><h2>All figures</h2><p>Times in milliseconds; length is the mean acceptance length.</p>"
-    yield _table("All figures", COLUMNS, [_cells(row) for row in _ordered(rows)])
+    yield _table("All figures", COLUMNS, [_cells(row) for row in rows])
     yield "</section>"
 
 

@@ -33,9 +33,9 @@ def test_an_endpoint_without_a_deployment_is_measured(tmp_path: Path, key_file: 
         data = dflash("bench", *options, *files, "--requests", "6", "--json", at=tmp_path).succeeded().document["data"]
     assert [(row["workload"], row["concurrency"], row["drafter"]) for row in data["rows"]] == [
         (workload, streams, drafter)
-        for drafter in (True, False)
         for workload in ("code", "prose")
         for streams in (1, 4)
+        for drafter in (True, False)
     ]
     for row in data["rows"]:
         assert (row["requests"], row["failed"], row["output_tokens"]) == (6, 0, 480)
