@@ -132,7 +132,7 @@ def _range(row: Mapping[str, Any], times: Mapping[str, float]) -> Range:
 
 
 COLUMNS = (
-    "workload", "streams", "drafter", "tokens/s", "speed-up", "requests/s", "TTFT p50", "p99", "TPOT p50", "p99",
+    "workload", "streams", "draft tokens", "tokens/s", "speed-up", "requests/s", "TTFT p50", "p99", "TPOT p50", "p99",
     "ITL mean", "p50", "p99", "length", "requests", "failed",
 )  # fmt: skip
 
@@ -167,7 +167,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 def _drafter(row: Mapping[str, Any]) -> str:
     if row["drafter"] is None:
         return "unknown"
-    return f"{row['draft_tokens'] or ''} draft tokens".strip() if row["drafter"] else "off"
+    return str(row["draft_tokens"] or "on") if row["drafter"] else "off"
 
 
 def _published(rows: Rows) -> Iterator[str]:
