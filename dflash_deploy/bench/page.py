@@ -132,7 +132,7 @@ def _range(row: Mapping[str, Any], times: Mapping[str, float]) -> Range:
 
 
 COLUMNS = (
-    "workload", "streams", "draft tokens", "tokens/s", "speed-up", "requests/s", "TTFT p50", "p99", "TPOT p50", "p99",
+    "workload", "streams", "draft tokens", "tokens/s", "speed-up", "req/s", "TTFT p50", "p99", "TPOT p50", "p99",
     "ITL mean", "p50", "p99", "length", "requests", "failed",
 )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -117,8 +118,13 @@ def _numbers(written: str) -> tuple[int, ...]:
 
 def _check_place(file: Path | None) -> None:
     """What is measured for minutes must have a place to go."""
-    if file is not None and not file.absolute().parent.is_dir():
-        raise BadInput(f"{file} cannot be written: there is no directory {file.parent}", hint="create it first")
+    if file is None:
+        return
+    folder = file.absolute().parent
+    if not folder.is_dir():
+        raise BadInput(f"{file} cannot be written: there is no directory {folder}", hint="create it first")
+    if not os.access(folder, os.W_OK):
+        raise BadInput(f"{file} cannot be written: {folder} is not yours to write in", hint="name another place")
 
 
 def _progress(row: Row) -> None:

@@ -121,6 +121,13 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path, options: tuple[str, ...]
     refused(dflash("bench", *options, at=tmp_path), ExitCode.USAGE, says)
 
 
+@pytest.mark.parametrize("held", ["", "two words", "line\nline", "schlüssel"])
+def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, held: str) -> None:
+    (tmp_path / "k").write_text(held)
+    ran = dflash("bench", "--url", "http://127.0.0.1:1", "--key-file", "k", at=tmp_path)
+    refused(ran, ExitCode.USAGE, "holds nothing that could be a key")
+
+
 def test_a_deployment_without_a_drafter_has_no_baseline(tmp_path: Path) -> None:
     dflash("init", "--profile", "cpu", "--no-drafter", "--port", str(free_port()), at=tmp_path).succeeded()
     refused(dflash("bench", "--baseline", at=tmp_path), ExitCode.USAGE, "decodes plainly")
