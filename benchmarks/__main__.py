@@ -22,7 +22,7 @@ def main() -> None:
         "speed-model": speed_model.table,
         "downloads": lambda: table("downloads", downloads.rows()),
         "drafter": lambda: table("drafter", drafter.rows()),
-        "load": lambda: table("load", load.rows()),
+        "load": lambda: table("load", load.rows(), ("other", "bench")),
         "lock": lambda: table("lock", lock.rows()),
         "start": lambda: table("start", start.rows()),
     }

@@ -10,7 +10,7 @@ from statistics import median
 from benchmarks.rows import Row
 from dflash_deploy.assets import asset
 from dflash_deploy.bench import Prompt, load_prompts, measure
-from dflash_deploy.bench.figures import Spread, row_of
+from dflash_deploy.bench.figures import Spread, row_of, streams
 from dflash_deploy.client import Endpoint
 from dflash_deploy.redact import Secret
 from tests.support.answering import KEY, MODEL, answer, answering
@@ -48,15 +48,13 @@ def rows() -> Iterator[Row]:
                 delivered[concurrency] = median(one["tokens/s"] for _, one in both)
                 for name, (unit, aim) in FIGURES.items():
                     theirs, ours = (median(pair[half][name] for pair in both) for half in (0, 1))
-                    what = f"{name}, streams {concurrency}: vllm bench serve, bench"
+                    what = f"{name} of {streams(concurrency)}, against vllm bench serve"
                     yield Row(what, theirs, ours, unit, aim, REPEATS)
         finally:
             dflash("down", at=directory)
     for concurrency, engine in delivered.items():
         for pieces, tokens in ((PIECES, TOKENS_PER_PIECE), (PIECES * TOKENS_PER_PIECE, 1)):
-            what = (
-                f"streams {concurrency}, {tokens} tokens a piece: the engine with its drafter, the generator's ceiling"
-            )
+            what = f"ceiling of {streams(concurrency)}, {tokens} tokens a piece, against the engine with its drafter"
             yield Row(what, engine, _ceiling(concurrency, pieces, tokens), "tokens/s", "20 or more", REPEATS)
 
 

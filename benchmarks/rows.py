@@ -25,9 +25,9 @@ class Row:
         return self.ours / self.theirs
 
 
-def table(name: str, rows: Iterable[Row]) -> Table:
-    """The rows as a table."""
-    drawn = Table("what", "without", "with", "unit", "ratio", "aim", "repeats", title=name)
+def table(name: str, rows: Iterable[Row], heads: tuple[str, str] = ("without", "with")) -> Table:
+    """The rows as a table; `heads` name theirs and ours."""
+    drawn = Table("what", *heads, "unit", "ratio", "aim", "repeats", title=name)
     for row in rows:
         cells = (f"{row.theirs:.4g}", f"{row.ours:.4g}", row.unit, f"{row.ratio:.2f}", row.aim, str(row.repeats))
         drawn.add_row(row.what, *cells)

@@ -116,19 +116,13 @@ def _each_workload(data: Mapping[str, Any]) -> Iterator[str]:
             ("Time for each further token", "tpot_ms"),
             ("Time between pieces", "itl_ms"),
         ):
-            spreads = [_range(row, row[field]) for row in _ordered(mine) if row[field]]
+            spreads = [_range(row, row[field]) for row in mine if row[field]]
             if spreads:
                 drawn.append(ranges(title, "ms", spreads))
         yield (
             f"<section><h2>{escape(workload)}</h2><p>{escape(sources.get(workload, ''))}</p>"
             f'<div class="plots">{"".join(drawn)}</div></section>'
         )
-
-
-def _ordered(rows: Rows) -> Rows:
-    """What is to be compared stands together: the halves of each number of streams, those of each workload."""
-    names = _names(rows)
-    return sorted(rows, key=lambda row: (names.index(row["workload"]), row["concurrency"], not row["drafter"]))
 
 
 def _range(row: Mapping[str, Any], times: Mapping[str, float]) -> Range:
@@ -138,14 +132,14 @@ def _range(row: Mapping[str, Any], times: Mapping[str, float]) -> Range:
 
 
 COLUMNS = (
-    "workload", "streams", "drafter", "tokens/s", "speed-up", "requests/s", "TTFT p50", "p99", "TPOT p50", "p99",
+    "workload", "streams", "draft tokens", "tokens/s", "speed-up", "req/s", "TTFT p50", "p99", "TPOT p50", "p99",
     "ITL mean", "p50", "p99", "length", "requests", "failed",
 )  # fmt: skip
 
 
 def _all_figures(rows: Rows) -> Iterator[str]:
     yield "<section><h2>All figures</h2><p>Times in milliseconds; length is the mean acceptance length.</p>"
-    yield _table("All figures", COLUMNS, [_cells(row) for row in _ordered(rows)])
+    yield _table("All figures", COLUMNS, [_cells(row) for row in rows])
     yield "</section>"
 
 
@@ -173,7 +167,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 def _drafter(row: Mapping[str, Any]) -> str:
     if row["drafter"] is None:
         return "unknown"
-    return f"{row['draft_tokens'] or ''} draft tokens".strip() if row["drafter"] else "off"
+    return str(row["draft_tokens"] or "on") if row["drafter"] else "off"
 
 
 def _published(rows: Rows) -> Iterator[str]:

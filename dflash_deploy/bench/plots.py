@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 380, 240
-LEFT, RIGHT, TOP, BOTTOM = 46, 14, 12, 36
+LEFT, RIGHT, TOP, BOTTOM = 46, 20, 12, 36
 ROW = 26
 FOOT = 22
 LABELS = 112

@@ -53,12 +53,13 @@ def run_sweep(endpoint: Endpoint, sweep: Sweep, *, drafter: bool | None, show: C
 
 
 def with_speedups(drafted: Sequence[Row], plain: Sequence[Row]) -> list[Row]:
-    """Both halves, each drafted row with its speed-up over the plain row of the same workload and streams."""
+    """Both halves, each drafted row with its speed-up and before the plain row of the same workload and streams."""
     bases = {(row.workload, row.concurrency): row.tokens_per_s for row in plain}
     sped = [
         replace(row, speedup=_ratio(row.tokens_per_s, bases.get((row.workload, row.concurrency)))) for row in drafted
     ]
-    return [*sped, *plain]
+    workloads = list(dict.fromkeys(row.workload for row in (*drafted, *plain)))
+    return sorted([*sped, *plain], key=lambda row: (workloads.index(row.workload), row.concurrency))
 
 
 def _ratio(ours: float, base: float | None) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -117,8 +118,13 @@ def _numbers(written: str) -> tuple[int, ...]:
 
 def _check_place(file: Path | None) -> None:
     """What is measured for minutes must have a place to go."""
-    if file is not None and not file.absolute().parent.is_dir():
-        raise BadInput(f"{file} cannot be written: there is no directory {file.parent}", hint="create it first")
+    if file is None:
+        return
+    folder = file.absolute().parent
+    if not folder.is_dir():
+        raise BadInput(f"{file} cannot be written: there is no directory {folder}", hint="create it first")
+    if not os.access(folder, os.W_OK):
+        raise BadInput(f"{file} cannot be written: {folder} is not yours to write in", hint="name another place")
 
 
 def _progress(row: Row) -> None:
@@ -140,6 +146,8 @@ def _shown(rows: Sequence[Row], besides: Sequence[Beside], *, blocks: bool) -> I
             yield ""
     yield _table(rows)
     yield ""
+    yield "times are p50 / p99; length is the mean acceptance length"
+    yield from _positions(rows)
     if not besides:
         yield "published  nothing in the catalog for this machine, these models, workloads and numbers of streams"
     else:
@@ -149,12 +157,9 @@ def _shown(rows: Sequence[Row], besides: Sequence[Beside], *, blocks: bool) -> I
 
 def _table(rows: Sequence[Row]) -> RenderableType:
     drawn = table(
-        "workload", "streams", "drafter", "tokens/s", "speed-up", "req/s", "TTFT ms p50 / p99", "TPOT ms p50 / p99",
-        "ITL ms mean / p50 / p99", "acceptance length", "by position",
+        "workload", "streams", "drafter", "tokens/s", "speed-up", "req/s", "TTFT ms", "TPOT ms", "ITL ms", "length"
     )  # fmt: skip
     for row in rows:
-        length = f"{row.acceptance_length:.2f}" if row.acceptance_length else "-"
-        ttft, tpot, itl = row.ttft_ms, row.tpot_ms, row.itl_ms
         drawn.add_row(
             row.workload,
             str(row.concurrency),
@@ -162,13 +167,23 @@ def _table(rows: Sequence[Row]) -> RenderableType:
             f"{row.tokens_per_s:.1f}",
             f"{row.speedup:.2f}" if row.speedup else "-",
             f"{row.requests_per_s:.2f}",
-            f"{ttft.p50:.1f} / {ttft.p99:.1f}" if ttft else "-",
-            f"{tpot.p50:.2f} / {tpot.p99:.2f}" if tpot else "-",
-            f"{itl.mean:.2f} / {itl.p50:.2f} / {itl.p99:.2f}" if itl else "-",
-            length,
-            " ".join(f"{share:.2f}" for share in row.acceptance_by_position) or "-",
+            *(
+                f"{times.p50:.1f} / {times.p99:.1f}" if times else "-"
+                for times in (row.ttft_ms, row.tpot_ms, row.itl_ms)
+            ),
+            f"{row.acceptance_length:.2f}" if row.acceptance_length else "-",
         )
     return drawn
+
+
+def _positions(rows: Sequence[Row]) -> Iterator[str]:
+    """Acceptance by position, of each workload under the fewest streams: it hardly depends on their number."""
+    seen = set()
+    for row in rows:
+        if row.acceptance_by_position and row.workload not in seen:
+            seen.add(row.workload)
+            shares = " ".join(f"{100 * share:.0f}" for share in row.acceptance_by_position)
+            yield f"{row.workload}: of 100 drafts, accepted up to position 1, 2, …: {shares}"
 
 
 def _beside(besides: Sequence[Beside]) -> RenderableType:

@@ -171,10 +171,14 @@ def remote(url: str, key_file: Path | None, model: str | None, *, baseline_url: 
 def _key(file: Path | None) -> str:
     if file is None:
         return ""
+    hint = "it is a file that holds the key alone, on one line"
     try:
-        return file.read_text(encoding="utf-8").strip()
+        key = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as problem:
-        raise BadInput(f"{file} cannot be read: {problem}", hint="it is a file that holds the key alone") from None
+        raise BadInput(f"{file} cannot be read: {problem}", hint=hint) from None
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise BadInput(f"{file} holds nothing that could be a key", hint=hint)
+    return key
 
 
 def check_answers(endpoint: Endpoint, *, hint: str, redact: Redactor) -> list[str]:

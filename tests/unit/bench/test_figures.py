@@ -76,6 +76,7 @@ def test_a_round_without_answers_has_no_times() -> None:
 def test_the_speed_up_is_over_the_same_workload_and_streams() -> None:
     drafted = [row_of("code", load(n, tokens_per_chunk=7, gap=0.02), drafter=True) for n in (1, 2)]
     plain = [row_of("code", load(1, tokens_per_chunk=1, gap=0.02), drafter=False)]
-    first, second, third = with_speedups(drafted, plain)
+    first, beside, second = with_speedups(drafted, plain)
     assert first.speedup == pytest.approx(drafted[0].tokens_per_s / plain[0].tokens_per_s)
-    assert (second.speedup, third.speedup) == (None, None)
+    assert beside == plain[0]
+    assert (second.concurrency, second.speedup) == (2, None)

@@ -84,7 +84,7 @@ def test_an_empty_key(deployment: Path) -> None:
 @pytest.mark.parametrize("key", ["short", "with a blank in between", "ab#cdefghijklmnopq"])
 def test_a_key_that_readers_of_env_would_not_agree_on(deployment: Path, key: str) -> None:
     edit_env(deployment, VLLM_API_KEY=f'"{key}"')
-    refused(dflash("up", at=deployment), ExitCode.USAGE, "VLLM_API_KEY must have")
+    refused(dflash("up", at=deployment), ExitCode.USAGE, "must have 16 characters or more")
 
 
 def test_an_env_that_others_can_read(deployment: Path) -> None:

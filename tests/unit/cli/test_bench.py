@@ -33,9 +33,9 @@ def test_an_endpoint_without_a_deployment_is_measured(tmp_path: Path, key_file: 
         data = dflash("bench", *options, *files, "--requests", "6", "--json", at=tmp_path).succeeded().document["data"]
     assert [(row["workload"], row["concurrency"], row["drafter"]) for row in data["rows"]] == [
         (workload, streams, drafter)
-        for drafter in (True, False)
         for workload in ("code", "prose")
         for streams in (1, 4)
+        for drafter in (True, False)
     ]
     for row in data["rows"]:
         assert (row["requests"], row["failed"], row["output_tokens"]) == (6, 0, 480)
@@ -119,6 +119,13 @@ def test_who_does_not_answer_is_told_early(tmp_path: Path, key_file: Path) -> No
 )
 def test_what_makes_no_sense_is_refused(tmp_path: Path, options: tuple[str, ...], says: str) -> None:
     refused(dflash("bench", *options, at=tmp_path), ExitCode.USAGE, says)
+
+
+@pytest.mark.parametrize("held", ["", "two words", "line\nline", "schlüssel"])
+def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, held: str) -> None:
+    (tmp_path / "k").write_text(held)
+    ran = dflash("bench", "--url", "http://127.0.0.1:1", "--key-file", "k", at=tmp_path)
+    refused(ran, ExitCode.USAGE, "holds nothing that could be a key")
 
 
 def test_a_deployment_without_a_drafter_has_no_baseline(tmp_path: Path) -> None:

@@ -84,7 +84,11 @@ def names_of(group: typer.Typer, prefix: str = "") -> set[str]:
         prefix + (command.name or str(command.callback and command.callback.__name__))
         for command in group.registered_commands
     }
-    below = (names_of(each.typer_instance, f"{each.name} ") for each in group.registered_groups if each.typer_instance)
+    below = (
+        names_of(each.typer_instance, f"{prefix}{each.name} ")
+        for each in group.registered_groups
+        if each.typer_instance
+    )
     return own.union(*below)
 
 
