@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dflash_deploy import __version__
+from dflash_deploy.cli.connect import connect
 from dflash_deploy.cli.doctor import doctor
 from dflash_deploy.cli.down import down
 from dflash_deploy.cli.image import image
@@ -32,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (init, plan, doctor, pull, render, up, restart, rollback, test, status, logs, down):
+for command in (init, plan, doctor, pull, render, up, restart, rollback, test, connect, status, logs, down):
     app.command()(command)
 app.add_typer(profiles, name="profiles")
 app.add_typer(models, name="models")

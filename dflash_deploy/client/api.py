@@ -85,10 +85,11 @@ class Endpoint:
         """`proxies` says whether those of the environment are used: an endpoint of this machine needs none."""
         self.url = url.rstrip("/")
         self.model = model
-        self._key, self._proxies = key, proxies
+        self._key = key
         headers = {"Authorization": f"Bearer {key.reveal()}"} if key else {}
         limits = httpx.Timeout(timeout, connect=CONNECT_TIMEOUT)
         self._client = httpx.Client(base_url=self.url, headers=headers, timeout=limits, trust_env=proxies)
+        self._keyless = httpx.Client(base_url=self.url, timeout=CONNECT_TIMEOUT, trust_env=proxies)
 
     def __enter__(self) -> Self:
         return self
@@ -101,6 +102,7 @@ class Endpoint:
     def close(self) -> None:
         """Let go of the connections."""
         self._client.close()
+        self._keyless.close()
 
     def alive(self) -> bool:
         """Whether GET /health answers 200: the process listens, which is not yet readiness."""
@@ -212,14 +214,7 @@ class Endpoint:
         sent = self._key if key is None else key
         headers = {"Authorization": f"Bearer {sent.reveal()}"} if sent else {}
         try:
-            bare = httpx.request(
-                method,
-                f"{self.url}{path}",
-                json={},
-                headers=headers,
-                timeout=CONNECT_TIMEOUT,
-                trust_env=self._proxies,
-            )
+            bare = self._keyless.request(method, path, json={}, headers=headers)
         except httpx.HTTPError as problem:
             raise EndpointError(f"{method} {path} brought no answer: {_said(problem)}") from problem
         return bare.status_code
@@ -234,7 +229,7 @@ class Endpoint:
             return read_metrics(self._send("GET", "/metrics").text)
 
     def announce(self, size: int) -> int | None:
-        """The HTTP status of a chat completion whose body is announced with `size` bytes; `None` where it is waited for."""
+        """The HTTP status of a chat completion, `size` bytes of it announced; `None` where they are waited for."""
         place = httpx.URL(self.url)
         kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
         connection = kind(place.host, place.port, timeout=CONNECT_TIMEOUT)
