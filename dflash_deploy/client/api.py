@@ -88,7 +88,9 @@ class Endpoint:
         self._key = key
         headers = {"Authorization": f"Bearer {key.reveal()}"} if key else {}
         limits = httpx.Timeout(timeout, connect=CONNECT_TIMEOUT)
-        self._client = httpx.Client(base_url=self.url, headers=headers, timeout=limits, trust_env=proxies)
+        # a burst is held back by the engine, not by the client's own limit of 100 connections
+        pool = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+        self._client = httpx.Client(base_url=self.url, headers=headers, timeout=limits, limits=pool, trust_env=proxies)
         self._keyless = httpx.Client(base_url=self.url, timeout=CONNECT_TIMEOUT, trust_env=proxies)
 
     def __enter__(self) -> Self:
@@ -214,7 +216,7 @@ class Endpoint:
         sent = self._key if key is None else key
         headers = {"Authorization": f"Bearer {sent.reveal()}"} if sent else {}
         try:
-            bare = self._keyless.request(method, path, json={}, headers=headers)
+            bare = self._keyless.request(method, path, json={} if method == "POST" else None, headers=headers)
         except httpx.HTTPError as problem:
             raise EndpointError(f"{method} {path} brought no answer: {_said(problem)}") from problem
         return bare.status_code

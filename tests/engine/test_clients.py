@@ -77,7 +77,10 @@ def test_the_anthropic_sdk_gets_an_answer_with_what_claude_code_is_told(drafting
 import os, anthropic
 client = anthropic.Anthropic()
 said = client.messages.create(
-    model=os.environ["ANTHROPIC_MODEL"], max_tokens=200, temperature=0, messages=[{{"role": "user", "content": "{ASKED}"}}]
+    model=os.environ["ANTHROPIC_MODEL"],
+    max_tokens=200,
+    temperature=0,
+    messages=[{{"role": "user", "content": "{ASKED}"}}],
 )
 print("".join(block.text for block in said.content))
 """

@@ -33,7 +33,13 @@ def test_all_checks_pass(drafting: Server, tmp_path: Path) -> None:
     assert {name for name, status in statuses.items() if status == "skipped"} == NOT_FOR_THE_TINY_PAIR
     assert set(statuses.values()) == {"passed", "skipped"}
     assert data["acceptance_length"] > 3
-    assert set(data["acceptance_by_workload"]) == {"long answer", "short answer", "counting", "image"}
+    assert set(data["acceptance_by_workload"]) == {
+        "long answer",
+        "without thinking",
+        "short answer",
+        "counting",
+        "image",
+    }
     cases = ElementTree.parse(junit).getroot().findall("testcase")
     assert [case.get("name") for case in cases] == [check["name"] for check in data["checks"]]
 

@@ -1,5 +1,6 @@
 """The report as JUnit XML, and the flags of `test` that make no sense."""
 
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -7,9 +8,10 @@ import pytest
 
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.redact import Redactor, Secret
-from dflash_deploy.smoke import Check, SmokeReport, junit
+from dflash_deploy.smoke import CHECKS, Check, SmokeReport, junit
 from tests.support.cli import dflash
 from tests.support.openai_server import KEY, Engine, serving
+from tests.support.parsers.fetch import REPOSITORY
 
 REPORT = SmokeReport(
     (
@@ -70,3 +72,8 @@ def test_flags_that_make_no_sense_are_refused(flags: list[str], named: str, tmp_
     assert ran.code is ExitCode.USAGE
     assert named in ran.err
     assert "secret-word" not in ran.out + ran.err
+
+
+def test_the_manual_has_every_check_in_order() -> None:
+    rows = re.findall(r"^\| ((?:`[a-z]+` ?)+)\|", (REPOSITORY / "docs/test.md").read_text(), re.MULTILINE)
+    assert [name for row in rows for name in re.findall("[a-z]+", row)] == list(CHECKS)
