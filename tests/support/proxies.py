@@ -3,6 +3,7 @@
 import http.client
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler
@@ -306,6 +307,8 @@ class TurnsAwayBursts(Proxy):
 
     def _bring_back(self, response: http.client.HTTPResponse) -> None:
         try:
+            # long enough for all of a burst to be there at the same time
+            time.sleep(0.3)
             super()._bring_back(response)
         finally:
             self.places.release()
