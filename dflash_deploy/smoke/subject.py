@@ -99,7 +99,6 @@ def of_stranger(endpoint: Endpoint, catalog: Catalog, baseline: Endpoint | None 
         engine=_engine_of(endpoint),
         must_think=bool(named) and named[0].family.thinking == "always",
         drafter_thinks=bool(named) and _drafter_thinks(named[0].family),
-        sees=named[0].sees if named else None,
         # two forms of a model may go with two drafters
         trained_context=trained.pop() if len(trained) == 1 else None,
         baseline=baseline,
