@@ -140,8 +140,8 @@ class Questions(Entry):
     long: Annotated[
         str, Field(description="a request that brings at least 60 tokens, to measure drafts and speed by")
     ] = "Write a Python function that returns the n-th Fibonacci number, with a docstring and three examples."
-    count: Annotated[str, Field(description="how to have it write every number from 1 to 40")] = (
-        "Count from 1 to 40. Write every number, separated by commas, and nothing else."
+    count: Annotated[str, Field(description="how to have it write every number from 1 to 50")] = (
+        "Count from 1 to 50. Write every number, separated by commas, and nothing else."
     )
     vision: Annotated[str, Field(description="how to ask for the colour of an image")] = (
         "What colour is this image? Answer with one word."

@@ -10,6 +10,7 @@ import typer
 
 from dflash_deploy import __version__
 from dflash_deploy.cli.bench import bench
+from dflash_deploy.cli.connect import connect
 from dflash_deploy.cli.doctor import doctor
 from dflash_deploy.cli.down import down
 from dflash_deploy.cli.image import image
@@ -33,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (init, plan, doctor, pull, render, up, restart, rollback, test, bench, status, logs, down):
+for command in (init, plan, doctor, pull, render, up, restart, rollback, test, bench, connect, status, logs, down):
     app.command()(command)
 app.add_typer(profiles, name="profiles")
 app.add_typer(models, name="models")

@@ -124,6 +124,7 @@ def _stranger(url: str, key: Secret, model: str, baseline_url: str) -> Iterator[
     from dflash_deploy.redact import Redactor
     from dflash_deploy.smoke import of_stranger
 
+    redact = Redactor([key])
     with ExitStack() as open_ones:
         if not model:
             with Endpoint(_checked(url), key, "", proxies=True) as nameless:
@@ -131,7 +132,7 @@ def _stranger(url: str, key: Secret, model: str, baseline_url: str) -> Iterator[
                     model = next(iter(nameless.models()), "")
                 except EndpointError as problem:
                     raise SmokeTestFailed(
-                        f"{url} does not say which models it serves: {problem}",
+                        f"{url} does not say which models it serves: {redact(str(problem))}",
                         hint="is the address right, without /v1, and --key-file the endpoint's key?",
                     ) from None
         endpoint = open_ones.enter_context(Endpoint(_checked(url), key, model, proxies=True))
@@ -139,7 +140,7 @@ def _stranger(url: str, key: Secret, model: str, baseline_url: str) -> Iterator[
         if baseline_url:
             baseline = open_ones.enter_context(Endpoint(_checked(baseline_url), key, model, proxies=True))
         ending = (f"endpoint   {endpoint.url}/v1, model {endpoint.model}",)
-        yield of_stranger(endpoint, load_catalog(), baseline), Redactor([key]), ending
+        yield of_stranger(endpoint, load_catalog(), baseline), redact, ending
 
 
 def _checked(url: str) -> str:

@@ -62,9 +62,7 @@ def auth(subject: Subject) -> Outcome:
     if opened:
         got = ", ".join(f"{route} {status}" for route, status in opened.items())
         return Outcome(False, f"{len(answers)} requests without the key", got, hint)
-    return Outcome(
-        True, f"{len(answers)} requests without the key, or with a wrong one", f"401 on {len(answers)} of them"
-    )
+    return Outcome(True, f"{len(answers)} requests without the key, or with a wrong one", "401 to each")
 
 
 def wrong_name(subject: Subject) -> Outcome:

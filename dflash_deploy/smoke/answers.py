@@ -9,7 +9,7 @@ from dflash_deploy.client import Answer
 from dflash_deploy.smoke.outcome import Outcome
 from dflash_deploy.smoke.subject import Subject
 
-LAST_NUMBER = 40
+LAST_NUMBER = 50
 LONG_ANSWER = 256
 
 MIN_SPREAD = 0.1
@@ -78,7 +78,7 @@ def _fault_of_stream(answer: Answer, spread: float) -> tuple[str, str]:
 
 
 def whole(subject: Subject) -> Outcome:
-    """An answer comes whole: every number up to 40, in order, whatever stands between."""
+    """An answer comes whole: every number up to 50, in order, whatever stands between."""
     answer = subject.endpoint.chat(subject.questions.count, max_tokens=_room_for_long(subject))
     numbers = [int(found) for found in re.findall(r"\d+", answer.text)]
     last = numbers[-1] if numbers else "missing"

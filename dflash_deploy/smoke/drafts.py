@@ -45,11 +45,15 @@ def drafts(subject: Subject) -> Outcome:
     asked = "the engine's counters around a long answer"
     if subject.drafting is False:
         raise NotJudged(asked, "DFLASH_DRAFTER is off: plain decoding")
+    # a drafter knows the kind of answers that it was trained on, those with thinking often alone (z-lab/dflash#60)
+    trained = {"chat_template_kwargs": {"enable_thinking": True}} if subject.drafter_thinks else {}
     works: dict[str, Callable[[], Answer]] = {
-        "long answer": lambda: subject.endpoint.chat(subject.questions.long, max_tokens=LONG_ANSWER),
+        "long answer": lambda: subject.endpoint.chat(subject.questions.long, max_tokens=LONG_ANSWER, **trained),
         "short answer": lambda: subject.endpoint.chat(subject.questions.text.ask, max_tokens=subject.room),
         "counting": lambda: subject.endpoint.chat(subject.questions.count, max_tokens=LONG_ANSWER),
     }
+    if trained:
+        works["without thinking"] = lambda: subject.endpoint.chat(subject.questions.long, max_tokens=LONG_ANSWER)
     if subject.sees:
         red = plain_png(COLOURS["red"], 224, 224)
         works["image"] = lambda: subject.endpoint.look(red, subject.questions.vision, max_tokens=subject.room)

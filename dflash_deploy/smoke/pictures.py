@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import get_args
 
-from dflash_deploy.client import digit_png, plain_png, shape_png
+from dflash_deploy.client import EndpointError, digit_png, plain_png, shape_png
 from dflash_deploy.client.images import Shape
 from dflash_deploy.smoke.outcome import NotJudged, Outcome
 from dflash_deploy.smoke.subject import Subject
@@ -67,7 +67,13 @@ def _looked(subject: Subject, ask: str, pictures: Sequence[Picture]) -> Outcome:
         raise NotJudged(ask, "this form of the model takes no images")
     seen, wrong, tokens = list[str](), list[str](), 0
     for shown, words, png in pictures:
-        answer = subject.endpoint.look(png, ask, max_tokens=subject.room)
+        try:
+            answer = subject.endpoint.look(png, ask, max_tokens=subject.room)
+        except EndpointError as problem:
+            # llama.cpp without a projector answers 500
+            if subject.sees is None and problem.status in {400, 500} and "image" in str(problem):
+                raise NotJudged(ask, f"nobody said that the model takes images, and {problem}") from None
+            raise
         seen.append(f"{shown}: {answer.text.strip()}")
         tokens = answer.prompt_tokens
         if not any(word in answer.text.lower() for word in words):

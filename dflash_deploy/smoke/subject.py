@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dflash_deploy.catalog import Catalog, Questions
+from dflash_deploy.catalog.models import Family
 from dflash_deploy.client import Endpoint, EndpointError
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.command import engine_environment
@@ -26,7 +27,8 @@ class Subject:
     """What a check may count on; `None` is for what nobody said.
 
     `engine` is the one that should be there, `locked` whether `dflash_deploy.serve.auth` stands in front of it,
-    `weights` the path that it was told to load. Lengths are in tokens. `baseline` answers without a drafter.
+    `weights` the path that it was told to load. `drafter_thinks`: the drafter was trained on answers with thinking,
+    which can be switched on. Lengths are in tokens. `baseline` answers without a drafter.
     """
 
     endpoint: Endpoint
@@ -37,6 +39,7 @@ class Subject:
     sees: bool | None = None
     thinks: bool | None = None
     must_think: bool = False
+    drafter_thinks: bool = False
     calls_tools: bool | None = None
     weights: str | None = None
     max_model_len: int | None = None
@@ -73,6 +76,7 @@ def of_plan(endpoint: Endpoint, plan: Plan, baseline: Endpoint | None = None) ->
         sees=plan.pair.sees,
         thinks=bool(values.get("REASONING_PARSER")),
         must_think=family.thinking == "always",
+        drafter_thinks=_drafter_thinks(family),
         calls_tools=bool(values.get("TOOL_CALL_PARSER")),
         # SGLang and llama.cpp give the served name instead
         weights=engine_environment(values, plan.runtime)["MODEL_PATH"] if vllm else None,
@@ -94,11 +98,15 @@ def of_stranger(endpoint: Endpoint, catalog: Catalog, baseline: Endpoint | None 
         questions,
         engine=_engine_of(endpoint),
         must_think=bool(named) and named[0].family.thinking == "always",
-        sees=named[0].sees if named else None,
+        drafter_thinks=bool(named) and _drafter_thinks(named[0].family),
         # two forms of a model may go with two drafters
         trained_context=trained.pop() if len(trained) == 1 else None,
         baseline=baseline,
     )
+
+
+def _drafter_thinks(family: Family) -> bool:
+    return bool(family.drafter_thinking) and family.thinking in {"on", "off"}
 
 
 def _engine_of(endpoint: Endpoint) -> str | None:

@@ -50,9 +50,15 @@ def container(deployment: Deployment) -> dict[str, Any]:
 
 def test_all_checks_pass(deployment: Deployment) -> None:
     data = dflash("test", "--json", at=deployment.directory).succeeded().document["data"]
-    assert {check["name"]: check["status"] for check in data["checks"]} == dict.fromkeys(
-        ["models", "auth", "text", "stream", "vision", "drafts"], "passed"
-    )
+    statuses = {check["name"]: check["status"] for check in data["checks"]}
+    # the tiny pair reads colours and calls no tools; tests/engine has it by name
+    assert {name for name, status in statuses.items() if status == "skipped"} == {
+        "digit",
+        "shape",
+        "tools",
+        "reasoning",
+    }
+    assert set(statuses.values()) == {"passed", "skipped"}
     assert data["acceptance_length"] > 3
 
 

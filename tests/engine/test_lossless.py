@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from dflash_deploy.assets import asset
 from dflash_deploy.bench import Prompt
+from dflash_deploy.errors import ExitCode
+from tests.support.cli import dflash, edit_env
 from tests.support.server import Server
 
 NEAR_TIE = 0.1
@@ -66,3 +69,14 @@ def test_greedy_output_is_the_same_with_and_without_the_drafter(server: Server, 
             differing.append(name)
     print(f"{len(plain)} prompts compared")
     assert not differing
+
+
+def test_a_drafter_that_is_claimed_and_not_there_is_named(server: Server) -> None:
+    """The engine runs without one, as after the test before; `.env` says that there is one."""
+    server.serve(drafting=False).close()
+    edit_env(server.directory, DFLASH_DRAFTER=str(asset("models/tiny/drafter")))
+    ran = dflash("test", "--only", "drafts", "--json", at=server.directory)
+    edit_env(server.directory, DFLASH_DRAFTER="off")
+    assert ran.code is ExitCode.SMOKE_TEST
+    (check,) = ran.document["data"]["checks"]
+    assert "no draft was made" in check["got"]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from xml.etree import ElementTree
 
 import httpx
 import pytest
@@ -16,16 +17,40 @@ from dflash_deploy.client import Endpoint, EndpointError
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.project import Deployment
 from dflash_deploy.redact import Secret
+from dflash_deploy.smoke.run import CHECKS, ON_REQUEST
 from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
 from tests.support.server import Server
 
+NOT_FOR_THE_TINY_PAIR = {"digit", "shape", "tools", "reasoning"}
 
-def test_all_checks_pass(drafting: Server) -> None:
-    data = dflash("test", "--json", at=drafting.directory).succeeded().document["data"]
-    assert [check["name"] for check in data["checks"]] == ["models", "auth", "text", "stream", "vision", "drafts"]
-    assert {check["status"] for check in data["checks"]} == {"passed"}
+
+def test_all_checks_pass(drafting: Server, tmp_path: Path) -> None:
+    junit = tmp_path / "report.xml"
+    data = dflash("test", "--json", "--junit", str(junit), at=drafting.directory).succeeded().document["data"]
+    assert {check["name"] for check in data["checks"]} == CHECKS.keys() - ON_REQUEST
+    statuses = {check["name"]: check["status"] for check in data["checks"]}
+    assert {name for name, status in statuses.items() if status == "skipped"} == NOT_FOR_THE_TINY_PAIR
+    assert set(statuses.values()) == {"passed", "skipped"}
     assert data["acceptance_length"] > 3
+    assert set(data["acceptance_by_workload"]) == {
+        "long answer",
+        "without thinking",
+        "short answer",
+        "counting",
+        "image",
+    }
+    cases = ElementTree.parse(junit).getroot().findall("testcase")
+    assert [case.get("name") for case in cases] == [check["name"] for check in data["checks"]]
+
+
+def test_somebody_elses_endpoint_is_tested_without_a_deployment(drafting: Server, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text(f"{drafting.key}\n")
+    with drafting.connect() as endpoint:
+        ran = dflash("test", "--url", f"{endpoint.url}/v1", "--key-file", str(key), at=tmp_path).succeeded()
+    assert "good: acceptance length" in ran.out
+    assert drafting.key not in ran.out + ran.err
 
 
 def test_up_twice_changes_nothing(drafting: Server) -> None:

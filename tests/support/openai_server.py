@@ -1,4 +1,4 @@
-"""A small OpenAI server over real HTTP, whose model knows the answers by heart, for endpoints that an engine is no help with.
+"""A small OpenAI server over real HTTP, whose model knows its answers by heart.
 
 It counts in vLLM's names, takes one key, and has one of the limits of each kind. A token is a word.
 """
@@ -26,9 +26,7 @@ MODEL = "scripted"
 PICTURE_TOKENS = 50
 SECONDS_PER_TOKEN = 0.002
 
-PROGRAM = (
-    "def fibonacci(n): return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2) # the n-th number, counted from 0"
-)
+PROGRAM = "def fibonacci(n): return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2) # from 0 on"
 
 
 @dataclass
@@ -98,7 +96,7 @@ def reply(engine: Engine, asked: dict[str, Any]) -> str:
         return found[1]
     for word, answer in {
         "capital of France": "The capital is Paris.",
-        "Count from": ", ".join(map(str, range(1, 41))),
+        "Count from": ", ".join(map(str, range(1, 51))),
         "Fibonacci": engine.program * 5,
         "three spiders": "They have 24 legs.",
     }.items():

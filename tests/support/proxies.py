@@ -1,8 +1,9 @@
-"""Proxies between a client and an endpoint, each with one thing wrong, as they stand between people and their engines."""
+"""Proxies between a client and an endpoint, each with one thing wrong that real ones have had."""
 
 import http.client
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler
@@ -65,7 +66,7 @@ class Proxy(BaseHTTPRequestHandler):
         finally:
             connection.close()
 
-    do_GET = do_POST = do_HEAD = _pass_on
+    do_GET = do_POST = do_HEAD = _pass_on  # noqa: N815 - the names are the base class's
 
     def _bring_back(self, response: http.client.HTTPResponse) -> None:
         kind = response.headers.get("Content-Type", "")
@@ -243,8 +244,9 @@ class CutsStreams(Proxy):
                 return
             if line.startswith(b"data: {"):
                 event = json.loads(line.removeprefix(b"data: "))
-                line = b"data: " + json.dumps(event | {"usage": {"completion_tokens": number}}).encode() + b"\n"
-            yield line
+                yield b"data: " + json.dumps(event | {"usage": {"completion_tokens": number}}).encode() + b"\n"
+            else:
+                yield line
 
 
 class NotAStream(Proxy):
@@ -305,6 +307,8 @@ class TurnsAwayBursts(Proxy):
 
     def _bring_back(self, response: http.client.HTTPResponse) -> None:
         try:
+            # long enough for all of a burst to be there at the same time
+            time.sleep(0.3)
             super()._bring_back(response)
         finally:
             self.places.release()

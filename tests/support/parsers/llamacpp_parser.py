@@ -62,6 +62,13 @@ class Parser:
         address = ctypes.c_void_p(id(parameters) + _OFFSET)
         return bool(self._parse(len(words), vector, address, _LLAMA_EXAMPLE_SERVER, None))
 
+    def read(self, arguments: list[str]) -> Any:
+        """The parameters that a server gets with these arguments."""
+        parameters = self._parameters()
+        if not self._call(arguments, parameters):
+            raise ValueError(f"not accepted: {arguments}")
+        return parameters
+
     def rejection(self, arguments: list[str]) -> str | None:
         """`None`, or what the parser wrote; a child asks, because the parser may end its process."""
         with tempfile.TemporaryFile() as written:

@@ -1,10 +1,10 @@
-"""The counters in the text that vLLM 0.32 serves at /metrics."""
+"""The counters in the texts that vLLM 0.32, SGLang 0.5.23 and llama.cpp b11434 serve at /metrics."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.client import SpecCounters, read_counters
+from dflash_deploy.client import Metrics, SpecCounters, read_counters, read_metrics
 
 TEXT = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -28,6 +28,53 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="tiny",
 vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="tiny",position="1"} 150.0
 vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="tiny",position="2"} 100.0
 """
+
+SGLANG = """\
+# HELP sglang:num_running_reqs The number of running requests.
+# TYPE sglang:num_running_reqs gauge
+sglang:num_running_reqs{model_name="m",tp_rank="0"} 2.0
+# TYPE sglang:spec_accept_length gauge
+sglang:spec_accept_length{model_name="m",tp_rank="0"} 3.4
+# HELP sglang:spec_num_draft_tokens Currently active speculative_num_draft_tokens (decouples from steps under topk>1).
+# TYPE sglang:spec_num_draft_tokens gauge
+sglang:spec_num_draft_tokens{model_name="m",tp_rank="0"} 16.0
+sglang:spec_num_draft_tokens{model_name="m",tp_rank="1"} 16.0
+# HELP sglang:generation_tokens_total Number of generation tokens processed.
+# TYPE sglang:generation_tokens_total counter
+sglang:generation_tokens_total{is_streaming="false",model_name="m"} 700.0
+sglang:generation_tokens_total{is_streaming="true",model_name="m"} 300.0
+# HELP sglang:spec_verify_calls_total Number of speculative decoding verification calls.
+# TYPE sglang:spec_verify_calls_total counter
+sglang:spec_verify_calls_total{model_name="m"} 250.0
+"""
+"""Put together from the names, help texts and labels of observability/metrics_collector.py; no SGLang ran here."""
+
+LLAMACPP = """\
+# HELP llamacpp:tokens_predicted_total Number of generation tokens processed
+# TYPE llamacpp:tokens_predicted_total counter
+llamacpp:tokens_predicted_total 1.23457e+06
+# HELP llamacpp:n_tokens_max Largest observed sequence length (prompt + generation)
+# TYPE llamacpp:n_tokens_max counter
+llamacpp:n_tokens_max 300
+# HELP llamacpp:spec_decode_num_draft_tokens_total Speculative: Total draft tokens generated
+# TYPE llamacpp:spec_decode_num_draft_tokens_total counter
+llamacpp:spec_decode_num_draft_tokens_total 300
+# HELP llamacpp:spec_decode_num_accepted_tokens_total Speculative: Total draft tokens accepted by the target model
+# TYPE llamacpp:spec_decode_num_accepted_tokens_total counter
+llamacpp:spec_decode_num_accepted_tokens_total 150
+# HELP llamacpp:spec_decode_num_drafts_total Speculative: Total speculative decoding verification steps
+# TYPE llamacpp:spec_decode_num_drafts_total counter
+llamacpp:spec_decode_num_drafts_total 100
+# HELP llamacpp:requests_processing Number of requests processing
+# TYPE llamacpp:requests_processing gauge
+llamacpp:requests_processing 1
+# HELP llamacpp:spec_decode_num_accepted_tokens_per_pos_total Accepted tokens per draft position
+# TYPE llamacpp:spec_decode_num_accepted_tokens_per_pos_total counter
+llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 80
+llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="1"} 50
+llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="2"} 20
+"""
+"""Put together from the format strings of tools/server/server-task.cpp; no llama-server ran here."""
 
 
 def test_totals_and_positions() -> None:
@@ -63,3 +110,30 @@ def test_a_window_is_the_difference_of_two_readings(gained: list[int]) -> None:
     )
     assert after - before == SpecCounters(7, 21, sum(gained), tuple(gained))
     assert (after - SpecCounters()) == after
+
+
+def test_sglang_counts_verifications() -> None:
+    read = read_metrics(SGLANG)
+    assert read == Metrics("sglang", SpecCounters(250, 250 * 15, 750), generated_tokens=1000, running=2)
+    # as in its own spec_accept_length of an answer: completion tokens by verifications
+    assert read.drafts.acceptance_length == pytest.approx(1000 / 250)
+    assert read.drafts.acceptance_by_position == ()
+
+
+def test_sglang_without_a_drafter_made_no_draft() -> None:
+    plain = "\n".join(line for line in SGLANG.splitlines() if "spec_" not in line) + "\n"
+    assert read_metrics(plain) == Metrics("sglang", SpecCounters(), 1000, 2)
+
+
+def test_llamacpp_counts_as_vllm_does_under_its_own_prefix() -> None:
+    read = read_metrics(LLAMACPP)
+    assert read == Metrics("llamacpp", SpecCounters(100, 300, 150, (80, 50, 20)), 1234570, 1)
+
+
+def test_the_engine_is_told_by_its_prefix() -> None:
+    assert [read_metrics(text).engine for text in (TEXT, SGLANG, LLAMACPP, "up 1\n")] == [
+        "vllm",
+        "sglang",
+        "llamacpp",
+        None,
+    ]

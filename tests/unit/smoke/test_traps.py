@@ -1,4 +1,4 @@
-"""Endpoints with one thing wrong, and whether `test` names it. The server is a scripted one, HTTP and proxies are real."""
+"""Endpoints with one thing wrong, and whether `test` names it: a scripted server, real HTTP and real proxies."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -138,7 +138,7 @@ def test_output_that_the_drafter_changes_is_named(opened: ExitStack) -> None:
 
 def test_what_cannot_be_judged_is_skipped_with_its_reason(opened: ExitStack) -> None:
     url = opened.enter_context(serving(Engine()))
-    narrow = Questions(count="Count from 1 to 40.", limits="it knows its corpus and nothing else")
+    narrow = Questions(count="Count from 1 to 50.", limits="it knows its corpus and nothing else")
     knows_little = replace(subject(url), questions=narrow, sees=False, drafting=False, thinks=False, calls_tools=False)
     checks = run(knows_little)
     skipped = {name: check.got for name, check in checks.items() if check.status == "skipped"}
