@@ -14,6 +14,7 @@ FULL = {
     "SERVED_MODEL_NAME": "one two",
     "DFLASH_DRAFTER": "/models/drafter",
     "DFLASH_NUM_SPEC_TOKENS": "15",
+    "DFLASH_SPEC_SCHEDULE": "1-4:15,5-16:3",
     "DFLASH_ATTENTION_BACKEND": "TRITON_ATTN",
     "MAX_MODEL_LEN": "65536",
     "MAX_NUM_SEQS": "16",
@@ -59,7 +60,8 @@ def test_all_settings() -> None:
         *(
             "--speculative-config",
             '{"method": "dflash", "model": "/models/drafter", "num_speculative_tokens": 15, '
-            '"attention_backend": "TRITON_ATTN"}',
+            '"attention_backend": "TRITON_ATTN", '
+            '"num_speculative_tokens_per_batch_size": [[1, 4, 15], [5, 16, 3]]}',
         ),
         *("--seed", "1"),
         *("--middleware", "dflash_deploy.serve.auth.DenyByDefault"),
