@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dflash_deploy.bench.tune_choose import Option
-    from dflash_deploy.cli.tuning import Outcome, Tuning
+    from dflash_deploy.cli.tuning import Outcome, Pace, Tuning
     from dflash_deploy.project import Deployment
 
 EVIDENCE = "tune.json"
@@ -79,13 +80,13 @@ def tune(
     if dry_run:
         return _planned(tuning)
     outcome = tuning.run()
-    changes = _changes(subject.deployment, outcome.proposal)
+    changes = changes_of(subject.deployment, outcome.proposal)
     written = bool(changes) and (yes or (not as_json and _agreed(changes, outcome)))
     data = _document(tuning, outcome) | {"changes": changes, "written": written}
     _keep(subject.deployment, data)
     if written:
         subject.deployment.with_values(changes)
-    return Report(data, tuple(_shown(subject.deployment, outcome, changes, written=written)))
+    return Report(data, tuple(shown_of(subject.deployment, outcome, changes, written=written)))
 
 
 def _counts(written: str) -> tuple[int, ...]:
@@ -100,7 +101,8 @@ def _counts(written: str) -> tuple[int, ...]:
 
 def _planned(tuning: Tuning) -> Report:
     """What would be measured, and about how long it would take."""
-    workload, minutes = tuning.sweep.workloads[0], tuning.estimate_s / 60
+    workload, deployment = tuning.sweep.workloads[0], tuning.subject.deployment
+    seconds, pace = tuning.estimate(_last_pace(deployment))
     streams = ",".join(map(str, tuning.sweep.concurrency))
     steps = [title for title, _ in tuning.steps]
     data = {
@@ -109,7 +111,7 @@ def _planned(tuning: Tuning) -> Report:
         "repeats": tuning.sweep.repeats,
         "steps": [{"title": title, "settings": changes} for title, changes in tuning.steps],
         "schedules": tuning.scheduling,
-        "estimate_s": tuning.estimate_s,
+        "estimate_s": seconds,
     }
     shown = (
         f"prompts   {workload.source}",
@@ -117,12 +119,25 @@ def _planned(tuning: Tuning) -> Report:
         *(f"measure   {title}{'' if number else '  (runs now)'}" for number, title in enumerate(steps)),
         "measure   the best of what these predict, where it is none of them",
         f"restarts  {len(steps)} to {len(steps) + 1}; requests of others are not answered meanwhile",
-        f"takes     about {minutes:.0f} min, with two minutes for each start",
+        f"takes     at most about {max(seconds / 60, 1):.0f} min, at {pace.start_s:.0f} s for a start and "
+        f"{pace.tokens_per_s:.0f} tokens/s of a stream",
     )
     return Report(data, shown)
 
 
-def _changes(deployment: Deployment, proposal: Option | None) -> dict[str, str]:
+def _last_pace(deployment: Deployment) -> Pace | None:
+    """How fast the last run went; `None` where there was none, or its file is not as it was left."""
+    from dflash_deploy.cli.tuning import Pace
+
+    try:
+        data = json.loads((deployment.state / EVIDENCE).read_text(encoding="utf-8"))["data"]
+        plain = [point["tokens_per_s"] / point["streams"] for point in data["points"] if not point["draft_tokens"]]
+        return Pace(statistics.fmean(data["measured"]["seconds_of_starts"]), max(plain))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def changes_of(deployment: Deployment, proposal: Option | None) -> dict[str, str]:
     """The lines of `.env` that differ from the proposal."""
     if proposal is None:
         return {}
@@ -172,9 +187,10 @@ def _keep(deployment: Deployment, data: Mapping[str, object]) -> None:
     write_atomically(deployment.make_state() / EVIDENCE, deployment.redact(text) + "\n", mode=PRIVATE)
 
 
-def _shown(
+def shown_of(
     deployment: Deployment, outcome: Outcome, changes: Mapping[str, str], *, written: bool
 ) -> Iterator[RenderableType]:
+    """What people get to read: the figures, the decision, what is left to do."""
     yield _table(outcome)
     yield ""
     yield from _said(outcome)

@@ -28,10 +28,18 @@ MOST_STREAMS = 16
 
 ASSUMED_START_S = 120.0
 ASSUMED_TOKENS_PER_S = 30.0
-"""Of one start and of one stream, for the time that a dry run states of a machine whose speed nobody knows."""
+"""What a dry run goes by on a machine whose pace nobody knows."""
 
 AS_IT_IS = "as .env has it"
 OFF = {"DFLASH_DRAFTER": "off"}
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds of one start, and tokens/s of one stream without the drafter."""
+
+    start_s: float
+    tokens_per_s: float
 
 
 @dataclass(frozen=True)
@@ -90,13 +98,15 @@ class Tuning:
         rest = [(title_of(count), fixed(count)) for count in self.counts if count != now]
         return [(AS_IT_IS if now is None else title_of(now), {}), *rest, ("no drafter", OFF)]
 
-    @property
-    def estimate_s(self) -> float:
-        """About how long it takes: a start for each setting, the proposal and the way back, and what is answered."""
-        known = [speed.plain[0] for speed in self.subject.plan.speed if speed.plain and speed.concurrency == 1]
-        rate = min(known, default=ASSUMED_TOKENS_PER_S)
-        answering = sum(self._tokens(streams) / (rate * streams) for streams in self.sweep.concurrency)
-        return (len(self.steps) + 1) * (ASSUMED_START_S + self.sweep.repeats * answering)
+    def estimate(self, last: Pace | None) -> tuple[float, Pace]:
+        """About how many seconds it takes, and what of start and stream that rests on: `last`, where there is one.
+
+        A start for each setting, the proposal and the way back; the answers as fast as those of one plain stream.
+        """
+        predicted = [speed.plain[0] for speed in self.subject.plan.speed if speed.plain and speed.concurrency == 1]
+        pace = last or Pace(ASSUMED_START_S, min(predicted, default=ASSUMED_TOKENS_PER_S))
+        answering = sum(self._tokens(streams) for streams in self.sweep.concurrency) / pace.tokens_per_s
+        return (len(self.steps) + 1) * (pace.start_s + self.sweep.repeats * answering), pace
 
     def run(self) -> Outcome:
         """Measure, decide, measure the proposal. The engine then runs as `.env` has it, which is not written to."""
@@ -104,6 +114,7 @@ class Tuning:
         from dflash_deploy.bench.tune_model import fitted
         from dflash_deploy.boot import endpoint_of, trying
         from dflash_deploy.cli.display import boot_display
+        from dflash_deploy.cli.measured import check_answers
         from dflash_deploy.project import hold
 
         deployment, plan = self.subject.deployment, self.subject.plan
@@ -111,6 +122,7 @@ class Tuning:
         with ExitStack() as stack:
             stack.enter_context(hold(deployment, "tune"))
             endpoint = stack.enter_context(endpoint_of(deployment, plan))
+            check_answers(endpoint, hint="start it first: dflash-deploy up", redact=deployment.redact)
             become = stack.enter_context(trying(deployment, plan, patience=self.subject.patience, display=display))
             tried = [self._try(endpoint, become, title, changes) for title, changes in self.steps]
             current, plain = tried[0], tried[-1]
