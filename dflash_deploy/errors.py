@@ -21,10 +21,12 @@
     │   ├── TokenRefused              the hub refuses the token
     │   ├── LockRefused               dflash.lock is damaged
     │   ├── NoRoom                    the disk has too little space, or cannot be written
-    │   └── FilesMissing              --offline, or --verify, and something is not there or not right
+    │   ├── FilesMissing              --offline, or --verify, and something is not there or not right
+    │   └── ConversionFailed          weights could not be brought into another form
     ├── EngineNotReady             5  the engine could not be started or stopped, or did not become ready
     │   ├── EngineDied                its process or container ended
-    │   └── EngineStalled             it made no progress for too long
+    │   ├── EngineStalled             it made no progress for too long
+    │   └── RolledBack                the new settings did not answer; those that did last run again
     ├── SmokeTestFailed            6  a check of `test` failed
     │   └── KeyNotReplaced            after `keys rotate` the old key still opens the endpoint
     ├── BenchmarkMissed            7  a requirement of a benchmark was not met

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dflash_deploy.boot.diagnosis import Reader
 from dflash_deploy.boot.wait import Progress, Waiting, explained
 from dflash_deploy.catalog import load_catalog
-from dflash_deploy.client import Answer, Endpoint
+from dflash_deploy.client import Answer, Endpoint, EndpointError
 from dflash_deploy.errors import EngineNotReady, PortTaken, PreflightRefused, SettingsRefused
 from dflash_deploy.host import listener_on
 from dflash_deploy.plan import Plan
@@ -17,10 +17,15 @@ from dflash_deploy.project import Deployment
 from dflash_deploy.runtime import Runtime
 from dflash_deploy.weights import check_weights
 
+WARM_UP_TOKENS = 64
+
 
 @dataclass(frozen=True)
 class Ready:
-    """A deployment that has answered. `changed` is false where it ran already with these settings."""
+    """A deployment that has answered. `changed` is false where it ran already with these settings.
+
+    `tokens_per_second` and `acceptance_length` are those of one more short answer; `None` where it was not counted.
+    """
 
     endpoint: str
     model: str
@@ -28,6 +33,8 @@ class Ready:
     changed: bool
     seconds: float
     first_answer: Answer
+    tokens_per_second: float | None = None
+    acceptance_length: float | None = None
 
 
 def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = None) -> Endpoint:
@@ -56,7 +63,7 @@ def bring_up(
     Raises PreflightRefused before anything is started, EngineNotReady after; then the engine is stopped, its log kept.
     """
     preflight(deployment, plan, runtime)
-    reader = reader_of(plan)
+    reader, cursor = reader_of(plan), runtime.next_line()
     try:
         changed = runtime.start(lambda line: show(Progress("creating", 0.0, line)))
     except EngineNotReady as problem:
@@ -66,7 +73,16 @@ def bring_up(
             raise
         raise explained(EngineNotReady, problem.message, findings) from None
     with endpoint_of(deployment, plan) as endpoint:
-        waiting = Waiting(runtime, endpoint, reader, question=plan.pair.text.ask, patience=patience, show=show)
+        # what an earlier engine died of is no news; of one that runs all that it has written counts
+        waiting = Waiting(
+            runtime,
+            endpoint,
+            reader,
+            question=plan.pair.text.ask,
+            patience=patience,
+            show=show,
+            cursor=cursor if changed else "",
+        )
         try:
             answer = waiting.until_ready()
         except EngineNotReady:
@@ -74,7 +90,20 @@ def bring_up(
             if changed:
                 runtime.halt()
             raise
-        return Ready(endpoint.url, endpoint.model, runtime.name, changed, waiting.elapsed, answer)
+        speed, length = _measured(endpoint, plan.pair.text.ask)
+        return Ready(endpoint.url, endpoint.model, runtime.name, changed, waiting.elapsed, answer, speed, length)
+
+
+def _measured(endpoint: Endpoint, question: str) -> tuple[float | None, float | None]:
+    """Tokens a second and acceptance length of one short answer: the first sight of whether drafts are accepted."""
+    try:
+        before = endpoint.counters()
+        answer = endpoint.chat(question, max_tokens=WARM_UP_TOKENS)
+        length = (endpoint.counters() - before).acceptance_length
+    except EndpointError:
+        # an engine that is up is not to be called down for this
+        return None, None
+    return (answer.completion_tokens / answer.seconds if answer.seconds > 0 else None), length
 
 
 def preflight(deployment: Deployment, plan: Plan, runtime: Runtime, *, new_key: bool = False) -> None:

@@ -52,7 +52,15 @@ class Waiting:
     """One wait: follows the log, watches the process, and asks for a generation once the engine listens."""
 
     def __init__(
-        self, runtime: Runtime, endpoint: Endpoint, reader: Reader, *, question: str, patience: float, show: Show
+        self,
+        runtime: Runtime,
+        endpoint: Endpoint,
+        reader: Reader,
+        *,
+        question: str,
+        patience: float,
+        show: Show,
+        cursor: str = "",
     ) -> None:
         self._runtime = runtime
         self._endpoint = endpoint
@@ -61,7 +69,7 @@ class Waiting:
         self._patience = patience
         self._show = show
         self._log: deque[str] = deque(maxlen=KEPT_LINES)
-        self._cursor = ""
+        self._cursor = cursor
         self._started = self._last_sign = time.monotonic()
         self._progress = Progress("starting", 0.0, "")
         # an engine that came back by itself last week is no failure of this start

@@ -133,6 +133,24 @@ class Question(Entry):
     expect: Annotated[str, Field(description="must occur in the answer, whatever its case")]
 
 
+class Questions(Entry):
+    """What `test` asks. The defaults are for models of general use."""
+
+    text: Question = Question(ask="What is the capital of France? Answer with one word.", expect="Paris")
+    long: Annotated[
+        str, Field(description="a request that brings at least 60 tokens, to measure drafts and speed by")
+    ] = "Write a Python function that returns the n-th Fibonacci number, with a docstring and three examples."
+    count: Annotated[str, Field(description="how to have it write every number from 1 to 40")] = (
+        "Count from 1 to 40. Write every number, separated by commas, and nothing else."
+    )
+    vision: Annotated[str, Field(description="how to ask for the colour of an image")] = (
+        "What colour is this image? Answer with one word."
+    )
+    limits: Annotated[
+        str, Field(description="why it can be asked nothing but the above: checks that need more are skipped with this")
+    ] = ""
+
+
 class Acceptance(Entry):
     """Mean acceptance length that somebody measured, the token that the target adds included."""
 
@@ -142,7 +160,7 @@ class Acceptance(Entry):
     source: str
 
 
-class Family(Entry):
+class Family(Questions):
     """A base model with its drafter. One file each."""
 
     name: str
@@ -164,13 +182,6 @@ class Family(Entry):
     ] = {}
     acceptance: list[Acceptance] = []
     settings: Settings = {}
-    text: Question = Question(ask="What is the capital of France? Answer with one word.", expect="Paris")
-    long: Annotated[
-        str, Field(description="a request that brings at least 60 tokens, to measure drafts and speed by")
-    ] = "Write a Python function that returns the n-th Fibonacci number, with a docstring and three examples."
-    vision: Annotated[str, Field(description="how to ask for the colour of an image")] = (
-        "What colour is this image? Answer with one word."
-    )
     source: Annotated[str, Field(description="where the shape and the drafter's config were read")]
 
 

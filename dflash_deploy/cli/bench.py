@@ -139,8 +139,10 @@ def _shown(rows: Sequence[Row], besides: Sequence[Beside], *, blocks: bool) -> I
             yield block(row)
             yield ""
     yield _table(rows)
-    if besides:
-        yield ""
+    yield ""
+    if not besides:
+        yield "published  nothing in the catalog for this machine, these models, workloads and numbers of streams"
+    else:
         yield "published for this machine and these models (tokens/s; other prompts, lengths and engines)"
         yield _beside(besides)
 

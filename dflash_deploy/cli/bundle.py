@@ -49,6 +49,7 @@ def collect(deployment: Deployment, plan: Plan, runtime: Runtime) -> dict[str, s
     from dflash_deploy.cli.plan import plan as plan_verb
     from dflash_deploy.cli.report import document_of
     from dflash_deploy.project import dotenv
+    from dflash_deploy.project.last_good import NAME as LAST_GOOD
 
     sources: Mapping[str, Callable[[], str]] = {
         "engine.log": lambda: "\n".join(runtime.read_log().lines),
@@ -58,6 +59,7 @@ def collect(deployment: Deployment, plan: Plan, runtime: Runtime) -> dict[str, s
         "plan.json": lambda: document_of(plan_verb, deployment.directory),
         "doctor.json": lambda: document_of(doctor, deployment.directory),
         "settings.env": lambda: dotenv.shareable(_text(deployment.env_file)),
+        "last-good.env": lambda: dotenv.shareable(_text(deployment.state / LAST_GOOD)),
         "compose.yaml": lambda: _text(deployment.compose_file),
         "compose.override.yaml": lambda: _text(deployment.override_file),
         "dflash.lock": lambda: _text(deployment.directory / "dflash.lock"),

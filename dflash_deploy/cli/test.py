@@ -1,56 +1,184 @@
-"""`test`: prove that the endpoint is right, fast and closed."""
+"""`test`: prove that an endpoint is right, fast and closed, a deployment's own or somebody else's."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from dflash_deploy.cli.planned import plan_of
-from dflash_deploy.cli.report import HERE, Directory, Json, Report, console, verb
-from dflash_deploy.errors import SmokeTestFailed
+from dflash_deploy.cli.report import HERE, Directory, Json, Redact, Report, console, verb
+from dflash_deploy.errors import BadInput, SmokeTestFailed
 
 if TYPE_CHECKING:
-    from dflash_deploy.smoke.run import Check
+    from dflash_deploy.redact import Secret
+    from dflash_deploy.smoke import Check, SmokeReport, Subject
+
+Only = Annotated[str, typer.Option("--only", help="Checks to run, by name, with commas between.")]
+KeyFile = Annotated[Path | None, typer.Option("--key-file", help="A file with the key of --url, and nothing else.")]
 
 
 @verb
-def test(directory: Directory = HERE, as_json: Json = False) -> Report:
-    """Check text, streaming, vision, the key, and that drafts are made and accepted."""
+def test(
+    directory: Directory = HERE,
+    only: Only = "",
+    url: Annotated[str, typer.Option(help="Another endpoint, as http://host:port; no deployment is needed.")] = "",
+    key_file: KeyFile = None,
+    model: Annotated[str, typer.Option(help="The served name to ask at --url; else the first one.")] = "",
+    baseline_url: Annotated[
+        str, typer.Option(help="The same target without a drafter, with the same key: are the answers the same?")
+    ] = "",
+    junit: Annotated[Path | None, typer.Option(help="Also write the report as JUnit XML.", dir_okay=False)] = None,
+    as_json: Json = False,
+) -> Report:
+    """Check answers, streams, vision, the key, limits, and that drafts are made and accepted."""
+    from dflash_deploy.smoke import CHECKS, run_checks
+
+    names = {name for name in only.replace(",", " ").split() if name}
+    if unknown := sorted(names - CHECKS.keys()):
+        raise BadInput(f"there is no check {unknown[0]!r}", hint=f"the checks are {', '.join(CHECKS)}")
+    if (key_file or model) and not url:
+        raise BadInput("--key-file and --model belong to --url", hint="a deployment says both in its .env")
+    if baseline_url and names:
+        names.add("lossless")
+    with ExitStack() as open_ones:
+        secret = _key(key_file) if url else None
+        chosen = _stranger(url, secret, model, baseline_url) if secret is not None else _own(directory, baseline_url)
+        subject, redact, ending = open_ones.enter_context(chosen)
+        report = run_checks(subject, names, show=_shower(redact, stderr=as_json))
+    if junit is not None:
+        _save(junit, report, redact)
+    return _report(report, ending, redact)
+
+
+def _report(report: SmokeReport, ending: tuple[str, ...], redact: Redact) -> Report:
+    length, rate = report.figure("acceptance_length"), report.figure("tokens_per_second")
+    prefix = "acceptance_length of "
+    by_workload = {
+        name.removeprefix(prefix): value
+        for check in report.checks
+        for name, value in check.figures.items()
+        if name.startswith(prefix)
+    }
+    data = {
+        "checks": report.rows(redact),
+        "acceptance_length": length,
+        "acceptance_by_workload": by_workload,
+        "tokens_per_second": rate,
+    }
+    ran, skipped = len(report.checks), len(report.skipped)
+    if report.failed:
+        names = ", ".join(check.name for check in report.failed)
+        said = f"{len(report.failed)} of {ran} checks failed: {names}"
+        return Report(data, failure=SmokeTestFailed(said, hint=report.failed[0].hint))
+    return Report(
+        data,
+        (
+            f"{ran - skipped} checks passed, {skipped} skipped" if skipped else f"all {ran} checks passed",
+            "",
+            ending[0],
+            *([f"speed      {rate:.0f} tokens/s on one stream"] if rate else []),
+            *([f"drafts     acceptance length {length:.2f}"] if length else []),
+            *ending[1:],
+        ),
+    )
+
+
+Chosen = tuple["Subject", Redact, tuple[str, ...]]
+"""What is tested, what hides its key, and the last lines for people."""
+
+
+@contextmanager
+def _own(directory: Path, baseline_url: str) -> Iterator[Chosen]:
+    """The endpoint of a deployment."""
     from dflash_deploy.boot import endpoint_of
+    from dflash_deploy.client import Endpoint
     from dflash_deploy.project import Deployment
-    from dflash_deploy.smoke import run_checks
+    from dflash_deploy.smoke import of_plan
 
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
-    redact = deployment.redact
-    screen = console(stderr=as_json)
+    with ExitStack() as open_ones:
+        endpoint = open_ones.enter_context(endpoint_of(deployment, plan))
+        baseline = None
+        if baseline_url:
+            baseline = open_ones.enter_context(
+                Endpoint(_checked(baseline_url), deployment.key, endpoint.model, proxies=True)
+            )
+        ending = (
+            f"endpoint   {endpoint.url}/v1, model {endpoint.model}",
+            f"key        VLLM_API_KEY in {deployment.env_file}",
+            f"stop it    dflash-deploy down --dir {deployment.directory}",
+        )
+        yield of_plan(endpoint, plan, baseline), deployment.redact, ending
+
+
+@contextmanager
+def _stranger(url: str, key: Secret, model: str, baseline_url: str) -> Iterator[Chosen]:
+    """An endpoint that is known by its address alone."""
+    from dflash_deploy.catalog import load_catalog
+    from dflash_deploy.client import Endpoint, EndpointError
+    from dflash_deploy.redact import Redactor
+    from dflash_deploy.smoke import of_stranger
+
+    with ExitStack() as open_ones:
+        if not model:
+            with Endpoint(_checked(url), key, "", proxies=True) as nameless:
+                try:
+                    model = next(iter(nameless.models()), "")
+                except EndpointError as problem:
+                    raise SmokeTestFailed(
+                        f"{url} does not say which models it serves: {problem}",
+                        hint="is the address right, without /v1, and --key-file the endpoint's key?",
+                    ) from None
+        endpoint = open_ones.enter_context(Endpoint(_checked(url), key, model, proxies=True))
+        baseline = None
+        if baseline_url:
+            baseline = open_ones.enter_context(Endpoint(_checked(baseline_url), key, model, proxies=True))
+        ending = (f"endpoint   {endpoint.url}/v1, model {endpoint.model}",)
+        yield of_stranger(endpoint, load_catalog(), baseline), Redactor([key]), ending
+
+
+def _checked(url: str) -> str:
+    """An address without the /v1 that clients have at its end. Raises BadInput."""
+    if not url.startswith(("http://", "https://")) or "@" in url:
+        # not shown: it may hold a password
+        raise BadInput("that is no address of an endpoint", hint="write it as http://host:port, the key in --key-file")
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def _key(file: Path | None) -> Secret:
+    from dflash_deploy.redact import Secret
+
+    if file is None:
+        return Secret("")
+    try:
+        return Secret(file.read_text(encoding="utf-8").strip())
+    except (OSError, UnicodeDecodeError) as problem:
+        raise BadInput(f"{file} cannot be read: {problem}", hint="--key-file names a file with the key alone") from None
+
+
+def _save(file: Path, report: SmokeReport, redact: Redact) -> None:
+    from dflash_deploy.smoke import junit as written
+
+    try:
+        file.write_text(written(report, redact), encoding="utf-8")
+    except OSError as problem:
+        raise BadInput(f"{file} cannot be written: {problem}", hint="--junit names a file to write") from None
+
+
+def _shower(redact: Redact, *, stderr: bool) -> Callable[[Check], None]:
+    """Shows each check as it ends, on standard error where standard output belongs to a document."""
+    screen = console(stderr=stderr)
 
     def show(check: Check) -> None:
         style = {"passed": "green", "skipped": "yellow"}.get(check.status, "bold red")
         screen.print(f"{check.status:7}", style=style, end="")
-        screen.print(redact(f"{check.name:7} {check.seconds:6.2f} s  {' '.join(check.got.split())}"), markup=False)
+        screen.print(redact(f" {check.name:9} {check.seconds:5.2f} s  {' '.join(check.got.split())}"), markup=False)
         if check.hint:
             screen.print(redact(f"        hint: {check.hint}"), markup=False)
 
-    with endpoint_of(deployment, plan) as endpoint:
-        vllm = plan.engine.engine == "vllm"
-        report = run_checks(endpoint, plan.pair, drafting=plan.drafting, counted=vllm, locked=vllm, show=show)
-    length, rate = report.acceptance_length, report.tokens_per_second
-    data = {"checks": report.rows(), "acceptance_length": length, "tokens_per_second": rate}
-    if report.failed:
-        names = ", ".join(check.name for check in report.failed)
-        said = f"{len(report.failed)} of {len(report.checks)} checks failed: {names}"
-        return Report(data, failure=SmokeTestFailed(said, hint=report.failed[0].hint))
-    skipped = len([check for check in report.checks if check.status == "skipped"])
-    drafts = f"acceptance length {length:.2f}" if length else "not counted" if skipped else "none: plain decoding"
-    shown = (
-        f"all {len(report.checks)} checks passed"
-        if not skipped
-        else f"{len(report.checks) - skipped} checks passed, {skipped} skipped",
-        "",
-        f"endpoint   {endpoint.url}/v1, model {endpoint.model}",
-        f"key        VLLM_API_KEY in {deployment.env_file}",
-        f"speed      {rate or 0:.0f} tokens/s on one stream",
-        f"drafts     {drafts}",
-        f"stop it    dflash-deploy down --dir {deployment.directory}",
-    )
-    return Report(data, shown)
+    return show

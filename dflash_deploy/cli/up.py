@@ -149,6 +149,8 @@ def _report(deployment: Deployment, plan: Plan, ready: Ready, fixed: Mapping[str
         "changed": ready.changed,
         "seconds": round(ready.seconds, 1),
         "fixed": fixed or None,
+        "tokens_per_second": ready.tokens_per_second and round(ready.tokens_per_second, 1),
+        "acceptance_length": ready.acceptance_length and round(ready.acceptance_length, 2),
     }
     said = f"ready after {ready.seconds:.0f} s" if ready.changed else "was ready already; nothing changed"
     shown = (
@@ -159,8 +161,16 @@ def _report(deployment: Deployment, plan: Plan, ready: Ready, fixed: Mapping[str
         *([f"fixed     {fixed['failure']}; .env as it was: {deployment.last_env_file}"] if fixed else []),
         f"asked     {plan.pair.text.ask}",
         f"answered  {ready.first_answer.text.strip()}",
+        *_speed(ready),
         "next      dflash-deploy test     prove it: text, stream, vision, key, drafts",
         "          dflash-deploy status   what is true now",
         "          dflash-deploy down     stop it; weights and settings stay",
     )
     return Report(data, shown, tuple(finding for finding in plan.findings if finding.severity != "note"))
+
+
+def _speed(ready: Ready) -> tuple[str, ...]:
+    if ready.tokens_per_second is None:
+        return ()
+    drafts = f", acceptance length {ready.acceptance_length:.1f}" if ready.acceptance_length else ""
+    return (f"speed     {ready.tokens_per_second:.0f} tokens/s on one short answer{drafts}",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any, Self
 import httpx
 
 from dflash_deploy.client.images import data_uri
-from dflash_deploy.client.metrics import SpecCounters, read_counters
+from dflash_deploy.client.metrics import Metrics, SpecCounters, read_metrics
 from dflash_deploy.redact import Secret
 
 CONNECT_TIMEOUT = 5.0
@@ -33,10 +34,19 @@ class EndpointError(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
-    """One completion. `chunks` counts streamed pieces, 1 where it came whole; times in seconds.
+class ToolCall:
+    """A call that the model wants made; `arguments` is the JSON text as it came."""
 
-    `logprobs` is what the API calls so, where it was asked for.
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One completion. `chunks` counts streamed pieces, 1 where it came whole; times in seconds from the request on.
+
+    `logprobs` is what the API calls so, where it was asked for. Of a stream, `completion_tokens` is 0 where its usage
+    did not come, and `ended` says whether [DONE] did. `drafted` are the drafts of this answer, which llama.cpp tells.
     """
 
     text: str
@@ -44,8 +54,15 @@ class Answer:
     completion_tokens: int
     seconds: float
     first_token_seconds: float | None = None
+    last_token_seconds: float | None = None
     chunks: int = 1
     logprobs: Any = None
+    prompt_tokens: int = 0
+    id: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    ended: bool = True
+    drafted: SpecCounters | None = None
 
     @property
     def tokens_per_second(self) -> float:
@@ -53,16 +70,28 @@ class Answer:
         return self.completion_tokens / self.seconds
 
 
+@dataclass(frozen=True)
+class Served:
+    """One served name, what the engine says it stands for, and its longest sequence in tokens where it says so."""
+
+    name: str
+    root: str | None
+    max_model_len: int | None
+
+
 class Endpoint:
     """A served model. Use as a context manager; `model` is the served name."""
 
-    def __init__(self, url: str, key: Secret, model: str, *, timeout: float = ANSWER_TIMEOUT) -> None:
+    def __init__(
+        self, url: str, key: Secret, model: str, *, timeout: float = ANSWER_TIMEOUT, proxies: bool = False
+    ) -> None:
+        """`proxies` says whether those of the environment are used: an endpoint of this machine needs none."""
         self.url = url.rstrip("/")
         self.model = model
+        self._key, self._proxies = key, proxies
         headers = {"Authorization": f"Bearer {key.reveal()}"} if key else {}
         limits = httpx.Timeout(timeout, connect=CONNECT_TIMEOUT)
-        # an endpoint of this machine is never reached through a proxy
-        self._client = httpx.Client(base_url=self.url, headers=headers, timeout=limits, trust_env=False)
+        self._client = httpx.Client(base_url=self.url, headers=headers, timeout=limits, trust_env=proxies)
 
     def __enter__(self) -> Self:
         return self
@@ -95,9 +124,22 @@ class Endpoint:
 
     def models(self) -> list[str]:
         """The names under which models are served."""
+        return [served.name for served in self.served()]
+
+    def served(self) -> list[Served]:
+        """What is served, as GET /v1/models tells it; vLLM says the weights' path and the length, others less."""
         said = _json(self._send("GET", "/v1/models"))
         with _expected_shape("GET /v1/models"):
-            return [entry["id"] for entry in said["data"]]
+            return [Served(one["id"], one.get("root"), one.get("max_model_len")) for one in said["data"]]
+
+    def paths(self) -> list[str]:
+        """The paths that the server's own description lists; none where it has no description."""
+        try:
+            said = _json(self._send("GET", "/openapi.json"))
+        except EndpointError:
+            return []
+        with _expected_shape("GET /openapi.json"):
+            return sorted(said["paths"])
 
     def chat(self, content: str | Sequence[Mapping[str, object]], *, max_tokens: int, **options: object) -> Answer:
         """Ask one question, greedily, with thinking off where the template knows it; further fields in `options`."""
@@ -109,37 +151,62 @@ class Endpoint:
         said = _json(self._send("POST", "/v1/chat/completions", body))
         with _expected_shape("POST /v1/chat/completions"):
             choice = said["choices"][0]
+            message = choice["message"]
             return Answer(
-                text=choice["message"]["content"] or "",
+                text=message["content"] or "",
                 finish_reason=choice["finish_reason"],
                 completion_tokens=said["usage"]["completion_tokens"],
                 seconds=time.monotonic() - started,
                 logprobs=choice.get("logprobs"),
+                prompt_tokens=said["usage"].get("prompt_tokens", 0),
+                id=said.get("id", ""),
+                reasoning=_thought(message),
+                tool_calls=tuple(_tool_calls(message)),
+                drafted=_drafted(said.get("timings") or {}),
             )
 
     def stream(self, content: str, *, max_tokens: int, **options: object) -> Answer:
         """Ask one question and take the answer in pieces, as they are made."""
         asked = self._question(content, max_tokens, options)
         asked |= {"stream": True, "stream_options": {"include_usage": True}}
-        started, first, pieces, finish, tokens = time.monotonic(), None, list[str](), "", 0
+        started, finish, tokens, ended = time.monotonic(), "", 0, False
+        arrivals, pieces = list[float](), list[str]()
+        with self.events(asked) as events:
+            for event in events:
+                if event is None:
+                    ended = True
+                    continue
+                tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
+                for choice in event["choices"]:
+                    finish = choice.get("finish_reason") or finish
+                    if text := choice["delta"].get("content"):
+                        arrivals.append(time.monotonic() - started)
+                        pieces.append(text)
+        first, last = (arrivals[0], arrivals[-1]) if arrivals else (None, None)
+        return Answer(
+            "".join(pieces), finish, tokens, time.monotonic() - started, first, last, len(pieces), ended=ended
+        )
+
+    @contextmanager
+    def events(self, body: Mapping[str, object]) -> Iterator[Iterator[Any]]:
+        """The events of a streamed chat completion, `None` for [DONE]; leaving the block early closes the connection.
+
+        Raises EndpointError where the stream is refused, breaks off, or brings something else.
+        """
         try:
             with (
-                self._client.stream("POST", "/v1/chat/completions", json=asked) as response,
+                self._client.stream("POST", "/v1/chat/completions", json=dict(body)) as response,
                 _expected_shape("the stream"),
             ):
                 if response.is_error:
                     response.read()
                     raise _refusal(response)
-                for event in _events(response):
-                    tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
-                    for choice in event["choices"]:
-                        finish = choice.get("finish_reason") or finish
-                        if text := choice["delta"].get("content"):
-                            first = first or time.monotonic() - started
-                            pieces.append(text)
+                kind = response.headers.get("content-type", "missing")
+                if not kind.startswith("text/event-stream"):
+                    raise EndpointError(f"the stream came as {kind}, not as text/event-stream")
+                yield _events(response)
         except httpx.HTTPError as problem:
             raise EndpointError(f"the stream broke off: {_said(problem)}") from problem
-        return Answer("".join(pieces), finish, tokens, time.monotonic() - started, first, len(pieces))
 
     def look(self, png: bytes, question: str, *, max_tokens: int, **options: object) -> Answer:
         """Ask about a picture, sent as a data URI."""
@@ -151,15 +218,52 @@ class Endpoint:
 
     def status_without_key(self, method: str, path: str) -> int:
         """The HTTP status of a request that carries no key."""
+        return self.status(method, path, key=Secret(""))
+
+    def status(self, method: str, path: str, *, key: Secret | None = None) -> int:
+        """The HTTP status of an empty request, with another key than the endpoint's where one is given."""
+        sent = self._key if key is None else key
+        headers = {"Authorization": f"Bearer {sent.reveal()}"} if sent else {}
         try:
-            bare = httpx.request(method, f"{self.url}{path}", json={}, timeout=CONNECT_TIMEOUT, trust_env=False)
+            bare = httpx.request(
+                method,
+                f"{self.url}{path}",
+                json={},
+                headers=headers,
+                timeout=CONNECT_TIMEOUT,
+                trust_env=self._proxies,
+            )
         except httpx.HTTPError as problem:
             raise EndpointError(f"{method} {path} brought no answer: {_said(problem)}") from problem
         return bare.status_code
 
     def counters(self) -> SpecCounters:
         """The counters of speculative decoding as they stand now."""
-        return read_counters(self._send("GET", "/metrics").text)
+        return self.metrics().drafts
+
+    def metrics(self) -> Metrics:
+        """What the engine has counted until now. Raises EndpointError where /metrics is no such text."""
+        with _expected_shape("GET /metrics"):
+            return read_metrics(self._send("GET", "/metrics").text)
+
+    def announce(self, size: int) -> int | None:
+        """The HTTP status of a chat completion whose body is announced with `size` bytes; `None` where it is waited for."""
+        place = httpx.URL(self.url)
+        kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
+        connection = kind(place.host, place.port, timeout=CONNECT_TIMEOUT)
+        try:
+            connection.putrequest("POST", f"{place.path.rstrip('/')}/v1/chat/completions")
+            for name, value in (("Content-Type", "application/json"), ("Content-Length", str(size))):
+                connection.putheader(name, value)
+            connection.putheader("Authorization", f"Bearer {self._key.reveal()}")
+            connection.endheaders()
+            return connection.getresponse().status
+        except TimeoutError:
+            return None
+        except (OSError, http.client.HTTPException) as problem:
+            raise EndpointError(f"a body of {size} bytes was announced: {problem or type(problem).__name__}") from None
+        finally:
+            connection.close()
 
     def _question(
         self, content: str | Sequence[Mapping[str, object]], max_tokens: int, options: Mapping[str, object]
@@ -184,10 +288,12 @@ class Endpoint:
 
 
 def _events(response: httpx.Response) -> Any:
-    """The JSON of each server-sent event, up to [DONE]."""
+    """The JSON of each server-sent event, `None` for [DONE]."""
     for line in response.iter_lines():
         data = line.removeprefix("data:").strip()
-        if line.startswith("data:") and data != "[DONE]":
+        if line.startswith("data:") and data == "[DONE]":
+            yield None
+        elif line.startswith("data:"):
             event = json.loads(data)
             if "error" in event:
                 # an engine that dies in the middle can no longer change the status
@@ -209,6 +315,27 @@ def _json(response: httpx.Response) -> Any:
         return response.json()
     except ValueError:
         raise EndpointError(f"{response.url.path} answered something that is not JSON") from None
+
+
+def _thought(message: Mapping[str, Any]) -> str:
+    """What was thought, where the engine keeps it apart: vLLM calls it `reasoning`, others `reasoning_content`."""
+    return message.get("reasoning") or message.get("reasoning_content") or ""
+
+
+def _tool_calls(message: Mapping[str, Any]) -> Iterator[ToolCall]:
+    for call in message.get("tool_calls") or ():
+        yield ToolCall(call["function"]["name"], call["function"]["arguments"])
+
+
+def _drafted(timings: Mapping[str, Any]) -> SpecCounters | None:
+    """The drafts of one answer of llama.cpp (server-common.cpp, b11434), which has them where any was made.
+
+    It does not tell the steps. Each brings the accepted tokens and one of the target's own, so they are the rest.
+    """
+    if "draft_n" not in timings:
+        return None
+    accepted = int(timings["draft_n_accepted"])
+    return SpecCounters(max(int(timings["predicted_n"]) - accepted, 1), int(timings["draft_n"]), accepted)
 
 
 def _refusal(response: httpx.Response) -> EndpointError:

@@ -5,13 +5,67 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
+from collections.abc import Sequence
+from typing import Literal
+
+Shape = Literal["circle", "square", "triangle"]
+
+DIGITS = (
+    ("01110", "10001", "10011", "10101", "11001", "10001", "01110"),
+    ("00100", "01100", "00100", "00100", "00100", "00100", "01110"),
+    ("01110", "10001", "00001", "00110", "01000", "10000", "11111"),
+    ("11110", "00001", "00001", "01110", "00001", "00001", "11110"),
+    ("00010", "00110", "01010", "10010", "11111", "00010", "00010"),
+    ("11111", "10000", "11110", "00001", "00001", "10001", "01110"),
+    ("01110", "10000", "10000", "11110", "10001", "10001", "01110"),
+    ("11111", "00001", "00010", "00100", "00100", "00100", "00100"),
+    ("01110", "10001", "10001", "01110", "10001", "10001", "01110"),
+    ("01110", "10001", "10001", "01111", "00001", "00001", "01110"),
+)
+"""The ten digits, five dots wide and seven high."""
 
 
 def plain_png(colour: tuple[int, int, int], width: int, height: int) -> bytes:
     """A PNG of one sRGB colour (8 bits per channel), `width` x `height` pixels."""
-    row = b"\0" + bytes(colour) * width
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(row * height)), (b"IEND", b""))
+    row = bytes(colour) * width
+    return _png([row] * height, width)
+
+
+def digit_png(digit: int, dot: int) -> bytes:
+    """A PNG of one digit, black on white, 9 x 11 dots of `dot` pixels, the digit in the middle."""
+    blank, rows = "000000000", DIGITS[digit]
+    dots = [blank, blank, *(f"00{row}00" for row in rows), blank, blank]
+    lines = [b"".join(_ink(mark == "1") * dot for mark in row) for row in dots]
+    return _png([line for line in lines for _ in range(dot)], 9 * dot)
+
+
+def shape_png(shape: Shape, side: int) -> bytes:
+    """A PNG of one filled shape, black on white, `side` x `side` pixels, the shape half as wide and in the middle."""
+    return _png(
+        [b"".join(_ink(_inside(shape, x / side, y / side)) for x in range(side)) for y in range(side)],
+        side,
+    )
+
+
+def _inside(shape: Shape, x: float, y: float) -> bool:
+    """Whether a point of the unit square lies in the shape."""
+    if shape == "circle":
+        return (x - 0.5) ** 2 + (y - 0.5) ** 2 <= 0.25**2
+    if shape == "square":
+        return abs(x - 0.5) <= 0.25 and abs(y - 0.5) <= 0.25
+    # its tip is above: the half width grows with the depth
+    return 0.25 <= y <= 0.75 and abs(x - 0.5) <= (y - 0.25) / 2
+
+
+def _ink(black: bool) -> bytes:
+    return b"\x00\x00\x00" if black else b"\xff\xff\xff"
+
+
+def _png(rows: Sequence[bytes], width: int) -> bytes:
+    """Rows of three bytes a pixel as a PNG."""
+    header = struct.pack(">IIBBBBB", width, len(rows), 8, 2, 0, 0, 0)
+    content = b"".join(b"\0" + row for row in rows)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(content)), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, content) for kind, content in chunks)
 
 

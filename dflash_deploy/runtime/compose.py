@@ -126,6 +126,10 @@ class ComposeRuntime:
             address=_published(container.attrs["HostConfig"]["PortBindings"]),
         )
 
+    def next_line(self) -> str:
+        """Behind the last line of the container: started anew it goes on with the same log."""
+        return self.read_log().cursor
+
     def read_log(self, cursor: str = "") -> LogPage:
         """Lines newer than `cursor`, a time stamp: the engine writes them with nanoseconds and a fixed width."""
         container = self._container()

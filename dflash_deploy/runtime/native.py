@@ -119,6 +119,10 @@ class NativeRuntime:
             return EngineState("exited", identity=identity)
         return EngineState("exited", exit_code=exit_code, identity=identity)
 
+    def next_line(self) -> str:
+        """The beginning: each engine has a log of its own."""
+        return ""
+
     def read_log(self, cursor: str = "") -> LogPage:
         """Whole lines after `cursor`, an offset in bytes. The supervisor has redacted what the engine wrote."""
         start = int(cursor or 0)

@@ -65,5 +65,8 @@ class Runtime(Protocol):
     def state(self) -> EngineState:
         """Look at the engine's process."""
 
+    def next_line(self) -> str:
+        """The cursor of what an engine that is started now will write; lines of an earlier one lie before it."""
+
     def read_log(self, cursor: str = "") -> LogPage:
         """The lines written since `cursor`; all of the present engine's lines for an empty one."""

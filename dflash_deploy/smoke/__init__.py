@@ -1,6 +1,21 @@
 """The checks of `test`: is the endpoint right, fast and closed?"""
 
-from dflash_deploy.smoke.run import SmokeReport, run_checks
+from dflash_deploy.smoke.junit import junit
+from dflash_deploy.smoke.outcome import Check, Outcome
+from dflash_deploy.smoke.run import CHECKS, SmokeReport, run_checks
+from dflash_deploy.smoke.subject import Subject, of_plan, of_stranger
 from dflash_deploy.smoke.verdict import Verdict, judge_drafts
 
-__all__ = ["SmokeReport", "Verdict", "judge_drafts", "run_checks"]
+__all__ = [
+    "CHECKS",
+    "Check",
+    "Outcome",
+    "SmokeReport",
+    "Subject",
+    "Verdict",
+    "judge_drafts",
+    "junit",
+    "of_plan",
+    "of_stranger",
+    "run_checks",
+]

@@ -3,34 +3,48 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from dflash_deploy.catalog import ModelPair
-from dflash_deploy.client import Endpoint, EndpointError, SpecCounters
-from dflash_deploy.smoke import checks
-from dflash_deploy.smoke.checks import Outcome
+from dflash_deploy.client import EndpointError
+from dflash_deploy.smoke import access, answers, drafts, formats, lengths, pictures, traffic
+from dflash_deploy.smoke.outcome import Check, NotJudged, Outcome, Status
+from dflash_deploy.smoke.subject import Subject
 
+CHECKS: dict[str, Callable[[Subject], Outcome]] = {
+    "live": access.liveness,
+    "models": access.served,
+    "auth": access.auth,
+    "name": access.wrong_name,
+    "text": answers.text,
+    "turns": answers.turns,
+    "stream": answers.streaming,
+    "whole": answers.whole,
+    "vision": pictures.colour,
+    "digit": pictures.digit,
+    "shape": pictures.shape,
+    "tools": formats.tools,
+    "reasoning": formats.reasoning,
+    "json": formats.schema,
+    "long": lengths.long_prompt,
+    "size": lengths.oversized,
+    "burst": traffic.burst,
+    "cancel": traffic.cancelled,
+    "metrics": drafts.counted,
+    "drafts": drafts.drafts,
+    "lossless": drafts.lossless,
+}
+"""Every check by its name, in the order in which they run: what is cheap and explains the rest comes first."""
 
-@dataclass(frozen=True)
-class Check:
-    """One line of the report: how many seconds it took, and the rate of one stream where it was measured."""
-
-    name: str
-    status: checks.Status
-    seconds: float
-    asked: str
-    got: str
-    hint: str
-    tokens_per_second: float | None
+ON_REQUEST = frozenset({"lossless"})
+"""Checks that need something more than the endpoint."""
 
 
 @dataclass(frozen=True)
 class SmokeReport:
-    """All checks, and the acceptance length over them (`None` without a drafter)."""
+    """All checks that ran."""
 
     checks: tuple[Check, ...]
-    acceptance_length: float | None
 
     @property
     def failed(self) -> tuple[Check, ...]:
@@ -38,73 +52,54 @@ class SmokeReport:
         return tuple(check for check in self.checks if check.status == "failed")
 
     @property
-    def tokens_per_second(self) -> float | None:
-        """Completion tokens per second of one stream, prefill included."""
-        return next((check.tokens_per_second for check in self.checks if check.tokens_per_second), None)
+    def skipped(self) -> tuple[Check, ...]:
+        """The checks that could not tell right from wrong here."""
+        return tuple(check for check in self.checks if check.status == "skipped")
 
-    def rows(self) -> list[dict[str, object]]:
-        """The checks as rows for `--json`."""
-        names = ("name", "status", "seconds", "asked", "got", "hint")
-        return [{name: getattr(check, name) for name in names} for check in self.checks]
+    def figure(self, name: str) -> float | None:
+        """A number that some check measured, such as `tokens_per_second` of one stream, prefill included."""
+        return next((check.figures[name] for check in self.checks if name in check.figures), None)
+
+    def rows(self, redact: Callable[[str], str]) -> list[dict[str, object]]:
+        """The checks as rows for `--json`, every text gone through `redact`: an endpoint may echo its key."""
+        return [
+            {
+                "name": check.name,
+                "status": check.status,
+                "seconds": check.seconds,
+                "asked": redact(check.asked),
+                "got": redact(check.got),
+                "hint": check.hint,
+            }
+            for check in self.checks
+        ]
 
 
 def run_checks(
-    endpoint: Endpoint,
-    pair: ModelPair,
-    *,
-    drafting: bool,
-    counted: bool = True,
-    locked: bool = True,
-    show: Callable[[Check], None] = lambda check: None,
+    subject: Subject, names: Collection[str] = (), *, show: Callable[[Check], None] = lambda check: None
 ) -> SmokeReport:
-    """Run every check and show each as it ends. A check that gets no answer has failed; the others still run.
+    """Run the checks of these names, or all, and show each as it ends. One that gets no answer has failed.
 
-    `counted` says whether the engine counts drafts in a way that is read here; without, that check is skipped aloud.
-    `locked` says whether it has `dflash_deploy.serve.auth` in front, which closes more than /v1.
+    What needs more than the endpoint runs where it was named, or where there is a baseline.
     """
+    left_out = ON_REQUEST if subject.baseline is None else frozenset()
     done: list[Check] = []
-
-    def run(name: str, check: Callable[[], Outcome]) -> None:
-        done.append(_timed(name, check))
-        show(done[-1])
-
-    before = _counters(endpoint)
-    run("models", lambda: checks.served_name(endpoint))
-    run("auth", lambda: checks.closed(endpoint, checks.GUARDED + (checks.LEFT_OPEN if locked else ())))
-    run("text", lambda: checks.text(endpoint, pair))
-    run("stream", lambda: checks.streaming(endpoint, pair))
-    if pair.sees:
-        run("vision", lambda: checks.vision(endpoint, pair))
-    length = None
-    if drafting and not counted:
-        got = "this engine's counters of drafts are not read yet: whether it drafts stands in its log"
-        done.append(Check("drafts", "skipped", 0.0, "GET /metrics", got, "", None))
-        show(done[-1])
-    elif drafting:
-        after = _counters(endpoint)
-        if before is None or after is None:
-            run("drafts", lambda: Outcome(False, "GET /metrics", "no answer", "is this the engine's own port?"))
-        else:
-            gained = after - before
-            length = gained.acceptance_length
-            run("drafts", lambda: checks.drafts(gained))
-    return SmokeReport(tuple(done), length)
+    for name, check in CHECKS.items():
+        if name in names or (not names and name not in left_out):
+            done.append(_timed(name, check, subject))
+            show(done[-1])
+    return SmokeReport(tuple(done))
 
 
-def _counters(endpoint: Endpoint) -> SpecCounters | None:
-    try:
-        return endpoint.counters()
-    except EndpointError:
-        return None
-
-
-def _timed(name: str, check: Callable[[], Outcome]) -> Check:
+def _timed(name: str, check: Callable[[Subject], Outcome], subject: Subject) -> Check:
     started = time.monotonic()
     try:
-        outcome = check()
+        outcome = check(subject)
+    except NotJudged as reason:
+        return Check(name, "skipped", round(time.monotonic() - started, 3), reason.asked, reason.reason)
     except EndpointError as problem:
         outcome = Outcome(False, name, str(problem), "is the engine ready? `dflash-deploy status` looks")
     seconds = round(time.monotonic() - started, 3)
-    status: checks.Status = "passed" if outcome.right else "failed"
     hint = "" if outcome.right else outcome.hint
-    return Check(name, status, seconds, outcome.asked, outcome.got, hint, outcome.tokens_per_second)
+    status: Status = "passed" if outcome.right else "failed"
+    return Check(name, status, seconds, outcome.asked, outcome.got, hint, outcome.figures)

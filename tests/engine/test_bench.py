@@ -22,19 +22,9 @@ from tests.support.vllm_bench import vllm_bench_serve
 
 def test_the_running_engine_is_measured(drafting: Server, tmp_path: Path) -> None:
     saved, report = tmp_path / "run.json", tmp_path / "run.html"
-    options = (
-        "--concurrency",
-        "1,4",
-        "--requests",
-        "8",
-        "--repeats",
-        "2",
-        "--save",
-        str(saved),
-        "--report",
-        str(report),
-    )
-    ran = dflash("bench", "--json", *options, at=drafting.directory).succeeded()
+    sizes = ("--concurrency", "1,4", "--requests", "8", "--repeats", "2")
+    files = ("--save", str(saved), "--report", str(report))
+    ran = dflash("bench", "--json", *sizes, *files, at=drafting.directory).succeeded()
     data = ran.document["data"]
     assert [row["concurrency"] for row in data["rows"]] == [1, 4]
     for row in data["rows"]:
@@ -46,7 +36,7 @@ def test_the_running_engine_is_measured(drafting: Server, tmp_path: Path) -> Non
         # each answer: its first token, then one and the accepted ones of each step, the last of which may reach too far
         made = 16 + counted["drafts"] + counted["accepted_tokens"]
         assert 0.9 * made < row["output_tokens"] <= made
-        assert row["ttft_ms"]["p50"] < row["itl_ms"]["p50"] * 100
+        # a piece holds several tokens
         assert row["tpot_ms"]["p50"] < row["itl_ms"]["p50"]
     assert json.loads(saved.read_text())["data"] == data
     for text in (ran.out, ran.err, saved.read_text(), report.read_text()):
@@ -64,7 +54,7 @@ def test_vllms_own_benchmark_counts_and_calls_things_the_same(drafting: Server, 
     assert theirs.result["total_output_tokens"] == pytest.approx(row.output_tokens, rel=0.01)
     assert theirs.counted.acceptance_length == pytest.approx(row.acceptance_length, rel=0.01)
     ours = [line.partition(":")[0] for line in block(row).splitlines() if "Position" not in line]
-    said = [line.partition(":")[0] for line in theirs.text.splitlines()]
+    said = [line.partition(":")[0] for line in theirs.text[theirs.text.index("=====") :].splitlines()]
     if "Acceptance length" not in said:
         # it asks for /metrics without the key
         ours = ours[: next(n for n, line in enumerate(ours) if "Speculative" in line)]

@@ -78,6 +78,10 @@ class ScriptedRuntime:
         """The next state."""
         return self._states.pop(0) if len(self._states) > 1 else self._states[0]
 
+    def next_line(self) -> str:
+        """The beginning."""
+        return ""
+
     def read_log(self, cursor: str = "") -> LogPage:
         """The next page."""
         return LogPage(next(self._pages, ()), cursor)

@@ -16,6 +16,7 @@ from tests.support.cli import dflash, edit_env
 
 NOWHERE = {"DOCKER_HOST": "unix:///nowhere/docker.sock", "HF_ENDPOINT": "http://127.0.0.1:9"}
 TOKEN = "hf_" + "tokenOfTheTest0123456789"
+FURTHER_KEYS = ("key-of-a-colleague-0123456789", "key-of-the-proxy-0123456789")
 OLD_KEY = "key-before-the-last-fix-0123456789"
 SHELL_TOKEN = "token-of-the-shell-0123456789"
 
@@ -23,7 +24,7 @@ SHELL_TOKEN = "token-of-the-shell-0123456789"
 @pytest.fixture
 def deployment(tmp_path: Path) -> Deployment:
     dflash("init", "--profile", "cpu", "--runtime", "native", at=tmp_path).succeeded()
-    edit_env(tmp_path, HF_TOKEN=TOKEN)
+    edit_env(tmp_path, HF_TOKEN=TOKEN, DFLASH_API_KEYS=",".join(FURTHER_KEYS))
     deployment = Deployment(tmp_path)
     with deployment.env_file.open("a") as env:
         env.write("# the key of last year: an-old-key-in-a-comment\nNCCL_DEBUG=INFO\n")
@@ -32,6 +33,7 @@ def deployment(tmp_path: Path) -> Deployment:
     log = [
         "dflash: vLLM 0.32.0: vllm serve /models/target",
         f"a key {key}, a token {TOKEN}, an older key {OLD_KEY} and {SHELL_TOKEN}",
+        *FURTHER_KEYS,
         *(base64.b64encode(f"{before}{key}:x".encode()).decode() for before in ("", "u", "us", "user:")),
         base64.b64encode(f"token={TOKEN}".encode()).decode(),
         "torch.OutOfMemoryError: CUDA out of memory.",
@@ -74,13 +76,13 @@ def test_no_member_holds_a_secret(deployment: Deployment, tmp_path: Path) -> Non
     file = tmp_path / "report.tar.gz"
     dflash("logs", "--bundle", str(file), at=tmp_path, environment={**NOWHERE, "HF_TOKEN": SHELL_TOKEN}).succeeded()
     found = members(file)
-    for secret in (deployment.key.reveal(), TOKEN, OLD_KEY, SHELL_TOKEN, "an-old-key-in-a-comment"):
+    for secret in (deployment.key.reveal(), TOKEN, OLD_KEY, SHELL_TOKEN, *FURTHER_KEYS, "an-old-key-in-a-comment"):
         # of base64 the middle part is the same whatever stands around, but for where it begins among three bytes
         hidden = [base64.b64encode(b"\0" * n + secret.encode()).decode()[4:-4] for n in range(3)]
         for name, text in found.items():
             assert secret not in text, name
             assert not any(part in text for part in hidden), name
-    assert found["engine.log"].count("[redacted]") == 4 + 5
+    assert found["engine.log"].count("[redacted]") == 4 + 2 + 5
 
 
 def test_it_is_made_where_the_plan_cannot_be(deployment: Deployment, tmp_path: Path) -> None:

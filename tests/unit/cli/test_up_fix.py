@@ -12,7 +12,7 @@ import dflash_deploy.runtime
 from dflash_deploy.cli.app import app
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.project import Deployment
-from dflash_deploy.runtime import EngineState
+from dflash_deploy.runtime import EngineState, LogPage
 from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
 from tests.support.scripted import ScriptedRuntime, listening
@@ -131,6 +131,29 @@ def test_a_size_that_is_left_to_the_engine_is_not_halved(stage: Stage) -> None:
     code, document, _ = stage.run("--fix")
     assert code is ExitCode.NOT_READY
     assert "--fix knows no safe change" in document["error"]["hint"]
+
+
+def test_what_an_earlier_engine_died_of_is_not_told_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    # a container that is started anew goes on with the same log
+    written = [OUT_OF_MEMORY]
+
+    class SameLog(ScriptedRuntime):
+        def start(self, narrate: object) -> bool:
+            self._states = [stage._running, EngineState("exited", exit_code=1)]
+            written.append("ValueError: the moon is full")
+            return True
+
+        def next_line(self) -> str:
+            return str(len(written))
+
+        def read_log(self, cursor: str = "") -> LogPage:
+            return LogPage(tuple(written[int(cursor or 0) :]), str(len(written)))
+
+    monkeypatch.setattr(dflash_deploy.runtime, "runtime_for", lambda *_: SameLog([stage._running]))
+    _, document, shown = stage.run()
+    assert document["data"]["failure"] is None
+    assert "the moon is full" in shown
+    assert "out of memory" not in shown
 
 
 def test_a_failure_of_docker_itself_is_explained(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
