@@ -79,19 +79,26 @@ def options(model: Model, *, slots: int, scheduling: bool) -> list[Option]:
     return found
 
 
-def choose(found: Sequence[Option]) -> Option:
+def choose(found: Sequence[Option], current: Sequence[float]) -> Option:
     """The best option that is nowhere slower than no drafter, as far as noise lets it be seen.
 
-    The simpler one of two that are as good, in the order in which `options` has them.
+    Where that does not beat `current`, the rates of the settings that are there, those count instead: the best option
+    that is nowhere slower than them. The simpler one of two that are as good, in the order in which `options` has them.
     """
     plain = next(option for option in found if option.kind == "off")
-    allowed = [option for option in found if is_nowhere_slower(option.rates, plain.rates)]
-    return max(allowed, key=lambda option: option.score)
+    best = _fastest(option for option in found if is_nowhere_slower(option.rates, plain.rates))
+    if compared(best.rates, current).wins:
+        return best
+    return _fastest((best, *(option for option in found if is_nowhere_slower(option.rates, current))))
+
+
+def _fastest(found: Iterable[Option]) -> Option:
+    return max(found, key=lambda option: option.score)
 
 
 def passed_over(found: Sequence[Option], chosen: Option) -> Option | None:
     """What is faster on the whole than the chosen one by more than noise, and slower than no drafter somewhere."""
-    best = max(found, key=lambda option: option.score)
+    best = _fastest(found)
     return best if best.score > (1 + NOISE) * chosen.score else None
 
 

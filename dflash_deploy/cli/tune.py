@@ -244,5 +244,5 @@ def _said(outcome: Outcome) -> Iterator[str]:
     if other is not None:
         yield (
             f"not taken {other.title}: {other.score / outcome.best.score:.2f} times as fast on the whole, and slower "
-            "than no drafter at some streams; --concurrency says which ones count"
+            "at some streams; --concurrency says which ones count"
         )

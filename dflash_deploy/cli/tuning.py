@@ -128,7 +128,7 @@ class Tuning:
             current, plain = tried[0], tried[-1]
             model = fitted(self._points(tried))
             found = options(model, slots=self.slots, scheduling=self.scheduling)
-            best = choose(found)
+            best = choose(found, current.rates)
             note(f"predicted best: {best.title}")
             confirmed, verdict = self._confirmed(best, tried, endpoint, become)
             note("bringing back what .env says")

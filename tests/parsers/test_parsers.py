@@ -96,6 +96,7 @@ WRONG_LLAMACPP: Wrong = [
 @pytest.mark.parametrize(
     ("engine", "right", "wrong"),
     [
+        pytest.param("vllm-0.33", VLLM, WRONG_VLLM),
         pytest.param("llamacpp-b11434", LLAMACPP, WRONG_LLAMACPP),
     ],
 )
