@@ -63,6 +63,7 @@ def tune(
     from dflash_deploy.cli.bench import numbers_of
     from dflash_deploy.cli.measured import deployed
     from dflash_deploy.cli.tuning import check_tunable, knows_schedules, pooled, tuning_of, usual_streams
+    from dflash_deploy.project import hold
 
     streams = numbers_of(concurrency) if concurrency else None
     counts = _counts(draft_tokens)
@@ -85,7 +86,8 @@ def tune(
     data = _document(tuning, outcome) | {"changes": changes, "written": written}
     _keep(subject.deployment, data)
     if written:
-        subject.deployment.with_values(changes)
+        with hold(subject.deployment, "tune"):
+            subject.deployment.with_values(changes)
     return Report(data, tuple(shown_of(subject.deployment, outcome, changes, written=written)))
 
 

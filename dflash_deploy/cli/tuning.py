@@ -94,7 +94,7 @@ class Tuning:
     @property
     def steps(self) -> list[tuple[str, Mapping[str, str]]]:
         """Title and changes of each setting that is measured before anything is decided."""
-        now = self._current_count
+        now = self.current_count
         rest = [(title_of(count), fixed(count)) for count in self.counts if count != now]
         return [(AS_IT_IS if now is None else title_of(now), {}), *rest, ("no drafter", OFF)]
 
@@ -181,14 +181,14 @@ class Tuning:
         for one in tried:
             count = 0 if one.settings == OFF else int(one.settings.get("DFLASH_NUM_SPEC_TOKENS", 0))
             if not one.settings:
-                if self._current_count is None:
+                if self.current_count is None:
                     continue
-                count = self._current_count
+                count = self.current_count
             for row in one.rows:
                 yield point_of(row, count)
 
     @property
-    def _current_count(self) -> int | None:
+    def current_count(self) -> int | None:
         """Draft tokens of a step as `.env` has it; `None` where their number follows a schedule."""
         from dflash_deploy.serve.settings import DRAFT_TOKENS
 
@@ -234,6 +234,10 @@ def tuning_of(subject: Deployed, sweep: Sweep, counts: Sequence[int], *, schedul
             hint=f"leave out the streams above {slots}, or raise MAX_NUM_SEQS in .env",
         )
     tuning = Tuning(subject, sweep, tuple(sorted(set(counts) or {1, most})), slots, scheduling)
+    if len({*tuning.counts, tuning.current_count or tuning.counts[0]}) < 2 <= most:
+        raise NotPossible(
+            "one number of draft tokens says nothing about others", hint=f"measure two: --draft-tokens 1,{most}"
+        )
     # what the rules refuse is better said before the engine is stopped for it
     for _, changes in tuning.steps:
         for finding in tuning.plan_with(changes).errors:

@@ -65,6 +65,7 @@ def test_a_schedule_that_is_there_is_measured_as_it_is(deployment: Path) -> None
         (("--draft-tokens", "1,x"), "--draft-tokens 1,x"),
         (("--draft-tokens", "8"), "makes 1 to 7 draft tokens"),
         (("--draft-tokens", "0"), "makes 1 to 7 draft tokens"),
+        (("--draft-tokens", "7"), "says nothing about others"),
         (("--concurrency", "0"), "--concurrency 0"),
         (("--concurrency", "1,64"), "answers 4 requests"),
         (("-w", "coed"), "coed"),

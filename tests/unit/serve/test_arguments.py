@@ -144,6 +144,14 @@ def test_a_drafter_backend_is_refused_where_the_release_has_no_place_for_it() ->
         engine_arguments(settings, version="0.20.0")
 
 
+def test_a_schedule_is_refused_where_the_release_has_none() -> None:
+    settings = read_settings({"MODEL_PATH": "/m", "DFLASH_DRAFTER": "/d", "DFLASH_SPEC_SCHEDULE": "1-2:7,3-8:3"})
+    assert "[[1, 2, 7], [3, 8, 3]]" in " ".join(engine_arguments(settings, version="0.24.0"))
+    with pytest.raises(Refused, match="per_batch_size") as refusal:
+        engine_arguments(settings, version="0.23.0")
+    assert "DFLASH_SPEC_SCHEDULE" in refusal.value.hint
+
+
 def test_versions_as_people_have_them() -> None:
     assert has_dflash("0.19.1rc1.dev110+gb55d830ec", cpu=False)
     assert minor_version("0.19.1rc1.dev110+gb55d830ec") == (0, 19)
