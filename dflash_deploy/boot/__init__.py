@@ -2,7 +2,7 @@
 
 from dflash_deploy.boot.bring_up import Ready, bring_up, endpoint_of, preflight, reader_of
 from dflash_deploy.boot.diagnosis import Diagnosis, Ending, Findings, Reader
-from dflash_deploy.boot.plainly import decoding_plainly
+from dflash_deploy.boot.plainly import decoding_plainly, trying
 from dflash_deploy.boot.remedy import changes_of, remedied
 from dflash_deploy.boot.roll_back import go_back, start_or_roll_back
 from dflash_deploy.boot.rotate import Rotation, is_up, rotate_running
@@ -27,4 +27,5 @@ __all__ = [
     "remedied",
     "rotate_running",
     "start_or_roll_back",
+    "trying",
 ]

@@ -1,4 +1,4 @@
-"""The same deployment without its drafter for a while, and with it again afterwards, whatever happens meanwhile."""
+"""The same deployment with other settings for a while, and as it was again afterwards, whatever happens meanwhile."""
 
 from __future__ import annotations
 
@@ -22,19 +22,31 @@ Display = Callable[[], AbstractContextManager[Callable[[Progress], None]]]
 def decoding_plainly(
     deployment: Deployment, plan: Plan, plain: Plan, *, patience: float, display: Display
 ) -> Iterator[None]:
-    """Run the block against the engine as `plain` has it; `plan` is what `.env` says, which is not written to.
+    """Run the block against the engine as `plain` has it; `plan` is what `.env` says. As `trying` else."""
+    with trying(deployment, plan, patience=patience, display=display) as become:
+        become(plain)
+        yield
+
+
+@contextmanager
+def trying(
+    deployment: Deployment, plan: Plan, *, patience: float, display: Display
+) -> Iterator[Callable[[Plan], None]]:
+    """Let the block restart the engine with one plan after another; `plan` is what `.env` says, which is not written.
 
     When the block is done the engine is brought back and has answered. After an error or Ctrl-C it is only started,
-    which a second Ctrl-C does not keep from happening: nobody is to find plain decoding where `.env` has a drafter.
+    which a second Ctrl-C does not keep from happening: nobody is to find other settings running than `.env` has.
     Raises EngineNotReady and PreflightRefused as `up` does.
     """
+
+    def become(other: Plan) -> None:
+        with display() as show:
+            bring_up(deployment, other, runtime_for(deployment, other), patience=patience, show=show)
+
     with _ended_by_interrupts():
         try:
-            with display() as show:
-                bring_up(deployment, plain, runtime_for(deployment, plain), patience=patience, show=show)
-            yield
-            with display() as show:
-                bring_up(deployment, plan, runtime_for(deployment, plan), patience=patience, show=show)
+            yield become
+            become(plan)
         except BaseException:
             with _undisturbed(), display() as show:
                 runtime_for(deployment, plan).start(partial(_tell, show))
@@ -42,7 +54,7 @@ def decoding_plainly(
 
 
 def _tell(show: Callable[[Progress], None], line: str) -> None:
-    show(Progress("bringing the drafter back", 0.0, line))
+    show(Progress("bringing back what .env says", 0.0, line))
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from dflash_deploy.cli.render import render
 from dflash_deploy.cli.rollback import restart, rollback
 from dflash_deploy.cli.status import status
 from dflash_deploy.cli.test import test
+from dflash_deploy.cli.tune import tune
 from dflash_deploy.cli.up import up
 from dflash_deploy.errors import ExitCode
 
@@ -34,7 +35,23 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (init, plan, doctor, pull, render, up, restart, rollback, test, bench, connect, status, logs, down):
+for command in (
+    init,
+    plan,
+    doctor,
+    pull,
+    render,
+    up,
+    restart,
+    rollback,
+    test,
+    bench,
+    tune,
+    connect,
+    status,
+    logs,
+    down,
+):
     app.command()(command)
 app.add_typer(profiles, name="profiles")
 app.add_typer(models, name="models")

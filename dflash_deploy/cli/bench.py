@@ -72,11 +72,11 @@ def bench(
     from dflash_deploy.bench.workload import Limits, choose
     from dflash_deploy.cli.measured import deployed, finished, remote
 
-    numbers = _numbers(concurrency)
+    numbers = numbers_of(concurrency)
     if min_speedup is not None and not (baseline or baseline_url):
         raise BadInput("--min-speedup needs plain decoding to compare with", hint="add --baseline or --baseline-url")
     for file in (save, report):
-        _check_place(file)
+        check_place(file)
     subject: Deployed | Remote
     if url is None:
         if key_file or model:
@@ -102,10 +102,10 @@ def bench(
     rows = with_speedups(drafted, plain)
     data, besides = finished(subject, sweep, rows, save=save, report=report)
     shown = (*_shown(rows, besides, blocks=blocks), *(f"wrote {file}" for file in (save, report) if file))
-    return Report(data, shown, failure=_missed(rows, min_speedup, ours=subject.plan is not None))
+    return Report(data, shown, failure=missed(rows, min_speedup, ours=subject.plan is not None))
 
 
-def _numbers(written: str) -> tuple[int, ...]:
+def numbers_of(written: str) -> tuple[int, ...]:
     """The numbers of streams, each once, in rising order."""
     try:
         numbers = {int(part) for part in written.split(",")}
@@ -116,7 +116,7 @@ def _numbers(written: str) -> tuple[int, ...]:
     return tuple(sorted(numbers))
 
 
-def _check_place(file: Path | None) -> None:
+def check_place(file: Path | None) -> None:
     """What is measured for minutes must have a place to go."""
     if file is None:
         return
@@ -220,7 +220,7 @@ def _contradicted(rows: Sequence[Row], *, ours: bool) -> DeployError | None:
     return None
 
 
-def _missed(rows: Sequence[Row], min_speedup: float | None, *, ours: bool) -> DeployError | None:
+def missed(rows: Sequence[Row], min_speedup: float | None, *, ours: bool) -> DeployError | None:
     """What makes the run a failure: an answer that did not come, a drafter or none against what was said, slowness."""
     failed = [row for row in rows if row.failed]
     if failed:

@@ -19,7 +19,9 @@ from dflash_deploy.plan.result import Setting
 from dflash_deploy.plan.sizes import Sizer, machine_values, sizing_of
 from dflash_deploy.plan.wishes import GOALS, Choice, Goal, RuntimeName
 
-OF_THE_DRAFTER = frozenset({"DFLASH_NUM_SPEC_TOKENS", "DFLASH_ATTENTION_BACKEND", "DFLASH_KV_CACHE_DTYPE"})
+OF_THE_DRAFTER = frozenset(
+    {"DFLASH_NUM_SPEC_TOKENS", "DFLASH_SPEC_SCHEDULE", "DFLASH_ATTENTION_BACKEND", "DFLASH_KV_CACHE_DTYPE"}
+)
 """Settings that say nothing without one."""
 
 

@@ -23,19 +23,28 @@ OFF = frozenset({"", "off", "none", "false", "no", "0"})
 _HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
 """A host name or an IPv4 address, without scheme, port and path."""
 
+Schedule = tuple[tuple[int, int, int], ...]
+"""Draft tokens by load: from so many sequences in a step, to so many, the draft tokens. Rising, from 1 on."""
+
+_RANGE = re.compile(r"([1-9][0-9]{0,5})(?:-([1-9][0-9]{0,5}))?:([0-9]{1,3})", re.ASCII)
+
 DRAFT_TOKENS = 15
 """Where DFLASH_NUM_SPEC_TOKENS is empty: what most drafters' blocks of 16 hold."""
 
 
 @dataclass(frozen=True)
 class Drafter:
-    """How draft tokens are made. `draft_tokens` is per step, the token that the target adds left out."""
+    """How draft tokens are made. `draft_tokens` is per step, the token that the target adds left out.
+
+    `schedule` makes fewer of them where many sequences share a step; empty: always as many.
+    """
 
     path: str
     draft_tokens: int
     attention_backend: str | None
     kv_cache_dtype: str | None
     window: int | None
+    schedule: Schedule
 
 
 @dataclass(frozen=True)
@@ -129,13 +138,39 @@ def _read_drafter(env: Reader) -> Drafter | None:
     name = env.text("DFLASH_DRAFTER") or ""
     if name.lower() in OFF:
         return None
+    draft_tokens = env.positive("DFLASH_NUM_SPEC_TOKENS") or DRAFT_TOKENS
     return Drafter(
         path=_file(env, env.text("DRAFTER_PATH") or name, "DRAFTER_FILE"),
-        draft_tokens=env.positive("DFLASH_NUM_SPEC_TOKENS") or DRAFT_TOKENS,
+        draft_tokens=draft_tokens,
         attention_backend=env.text("DFLASH_ATTENTION_BACKEND"),
         kv_cache_dtype=env.text("DFLASH_KV_CACHE_DTYPE"),
         window=env.positive("DFLASH_DRAFT_WINDOW"),
+        schedule=_read_schedule(env, draft_tokens),
     )
+
+
+def _read_schedule(env: Reader, most: int) -> Schedule:
+    """`1-2:7,3-8:3`: up to 2 sequences in a step 7 draft tokens each, up to 8 of them 3, and so on beyond."""
+    written = env.text("DFLASH_SPEC_SCHEDULE")
+    if written is None:
+        return ()
+    ranges = [_RANGE.fullmatch(part.strip()) for part in written.split(",")]
+    schedule = tuple((int(one[1]), int(one[2] or one[1]), int(one[3])) for one in ranges if one is not None)
+    starts = (1, *(last + 1 for _, last, _ in schedule[:-1]))
+    sound = len(schedule) == len(ranges) and all(
+        first == start and first <= last for start, (first, last, _) in zip(starts, schedule, strict=True)
+    )
+    if not sound:
+        raise Refused(
+            f"DFLASH_SPEC_SCHEDULE={written} is no schedule",
+            hint="write sequences:draft tokens, from 1 on and without gaps, such as 1-2:7,3-8:3",
+        )
+    if max(tokens for _, _, tokens in schedule) > most:
+        raise Refused(
+            f"DFLASH_SPEC_SCHEDULE={written} has more draft tokens than DFLASH_NUM_SPEC_TOKENS ({most})",
+            hint="DFLASH_NUM_SPEC_TOKENS is the most that a step makes: raise it, or lower the schedule",
+        )
+    return schedule
 
 
 def _read_nodes(env: Reader) -> Nodes | None:

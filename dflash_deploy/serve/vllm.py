@@ -70,6 +70,10 @@ FIRST_WITH_DRAFTER_BACKEND: Version = (0, 21)
 FIRST_WITH_DRAFTER_KV_DTYPE: Version = (0, 26)
 """`kv_cache_dtype` inside --speculative-config (vllm-project/vllm#48787); before it the drafter takes the target's."""
 
+FIRST_WITH_SCHEDULE: Version = (0, 24)
+"""`num_speculative_tokens_per_batch_size` inside --speculative-config (vllm-project/vllm#32374). Its form, inclusive
+ranges as [first, last, draft tokens], the last one carried on, was read in 0.32 and 0.33 (v1/spec_decode/dynamic)."""
+
 
 def minor_version(version: str) -> Version:
     """`0.33.0`, `0.32.0+cpu` and `0.19.1rc1.dev110` as (major, minor)."""
@@ -185,8 +189,9 @@ def _speculation(drafter: Drafter | None, built: str, *, cpu: bool) -> Iterator[
     for key, value, setting, since in (
         ("attention_backend", drafter.attention_backend, "DFLASH_ATTENTION_BACKEND", FIRST_WITH_DRAFTER_BACKEND),
         ("kv_cache_dtype", drafter.kv_cache_dtype, "DFLASH_KV_CACHE_DTYPE", FIRST_WITH_DRAFTER_KV_DTYPE),
+        ("num_speculative_tokens_per_batch_size", drafter.schedule, "DFLASH_SPEC_SCHEDULE", FIRST_WITH_SCHEDULE),
     ):
-        if value is None:
+        if not value:
             continue
         if version < since:
             raise Refused(

@@ -9,6 +9,12 @@ from tests.support.parsers.llamacpp_parser import environment_names, option_valu
 
 DRAFTER = {"method": "dflash", "model": "/models/drafter", "num_speculative_tokens": 15}
 
+DETAILS = {
+    "attention_backend": "TRITON_ATTN",
+    "kv_cache_dtype": "auto",
+    "num_speculative_tokens_per_batch_size": [[1, 4, 15], [5, 8, 3]],
+}
+
 VLLM = [
     *["serve", "/models/target", "--served-model-name", "qwen", "--host", "0.0.0.0", "--port", "8000"],
     *["--max-model-len", "32768", "--max-num-seqs", "8", "--max-num-batched-tokens", "16384"],
@@ -16,7 +22,7 @@ VLLM = [
     *["--attention-backend", "TRITON_ATTN", "--kv-cache-dtype", "fp8_e4m3", "--quantization", "modelopt"],
     *["--limit-mm-per-prompt", '{"image":4,"video":0}', "--reasoning-parser", "qwen3", "--enable-auto-tool-choice"],
     *["--tool-call-parser", "qwen3_coder", "--chat-template", "/models/chat.jinja"],
-    *["--speculative-config", json.dumps(DRAFTER | {"attention_backend": "TRITON_ATTN", "kv_cache_dtype": "auto"})],
+    *["--speculative-config", json.dumps(DRAFTER | DETAILS)],
 ]
 SGLANG = [
     *["--model-path", "/models/target", "--served-model-name", "qwen", "--host", "0.0.0.0", "--port", "30000"],
@@ -57,6 +63,7 @@ WRONG_VLLM: Wrong = [
     (drafter(method="dflush"), "method"),
     (drafter(attention_backend="FLASHY"), "FLASHY"),
     (drafter(kv_cache_dtype="fp9"), "fp9"),
+    (drafter(num_speculative_tokens_per_batch_size={"1-4": 15}), "per_batch_size"),
     (drafter(tensor_parallel_size=2), "draft_tensor_parallel_size"),
     (drafter(num_speculative_tokens=None), "num_speculative_tokens"),
 ]
@@ -89,6 +96,7 @@ WRONG_LLAMACPP: Wrong = [
 @pytest.mark.parametrize(
     ("engine", "right", "wrong"),
     [
+        pytest.param("vllm-0.33", VLLM, WRONG_VLLM),
         pytest.param("llamacpp-b11434", LLAMACPP, WRONG_LLAMACPP),
     ],
 )

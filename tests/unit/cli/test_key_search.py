@@ -25,6 +25,8 @@ VERBS: dict[str, tuple[str, ...]] = {
     "rollback": (),
     "test": (),
     "bench": (),
+    "tune": (),
+    "connect": ("curl",),
     "status": (),
     "logs": (),
     "down": (),

@@ -14,6 +14,7 @@ FULL = {
     "SERVED_MODEL_NAME": "one two",
     "DFLASH_DRAFTER": "/models/drafter",
     "DFLASH_NUM_SPEC_TOKENS": "15",
+    "DFLASH_SPEC_SCHEDULE": "1-4:15,5-16:3",
     "DFLASH_ATTENTION_BACKEND": "TRITON_ATTN",
     "MAX_MODEL_LEN": "65536",
     "MAX_NUM_SEQS": "16",
@@ -59,7 +60,8 @@ def test_all_settings() -> None:
         *(
             "--speculative-config",
             '{"method": "dflash", "model": "/models/drafter", "num_speculative_tokens": 15, '
-            '"attention_backend": "TRITON_ATTN"}',
+            '"attention_backend": "TRITON_ATTN", '
+            '"num_speculative_tokens_per_batch_size": [[1, 4, 15], [5, 16, 3]]}',
         ),
         *("--seed", "1"),
         *("--middleware", "dflash_deploy.serve.auth.DenyByDefault"),
@@ -140,6 +142,14 @@ def test_a_drafter_backend_is_refused_where_the_release_has_no_place_for_it() ->
     settings = read_settings({"MODEL_PATH": "/m", "DFLASH_DRAFTER": "/d", "DFLASH_ATTENTION_BACKEND": "TRITON_ATTN"})
     with pytest.raises(Refused, match="attention_backend"):
         engine_arguments(settings, version="0.20.0")
+
+
+def test_a_schedule_is_refused_where_the_release_has_none() -> None:
+    settings = read_settings({"MODEL_PATH": "/m", "DFLASH_DRAFTER": "/d", "DFLASH_SPEC_SCHEDULE": "1-2:7,3-8:3"})
+    assert "[[1, 2, 7], [3, 8, 3]]" in " ".join(engine_arguments(settings, version="0.24.0"))
+    with pytest.raises(Refused, match="per_batch_size") as refusal:
+        engine_arguments(settings, version="0.23.0")
+    assert "DFLASH_SPEC_SCHEDULE" in refusal.value.hint
 
 
 def test_versions_as_people_have_them() -> None:

@@ -50,6 +50,19 @@ def test_a_value_of_the_wrong_kind_is_refused_by_name(name: str, value: str) -> 
     assert refusal.value.hint
 
 
+@pytest.mark.parametrize("written", ["1-4", "2-4:7", "1-2:7,4-8:3", "1-4:7,3-8:3", "1-4:7,", "4-1:7", "1-4:16", "1:-1"])
+def test_a_schedule_has_no_gaps_and_no_more_than_the_most(written: str) -> None:
+    with pytest.raises(Refused, match="DFLASH_SPEC_SCHEDULE") as refusal:
+        read_settings(BARE | {"DFLASH_DRAFTER": "/d", "DFLASH_SPEC_SCHEDULE": written})
+    assert refusal.value.hint
+
+
+def test_a_schedule_is_read_range_by_range() -> None:
+    drafter = read_settings(BARE | {"DFLASH_DRAFTER": "/d", "DFLASH_SPEC_SCHEDULE": "1:15, 2-8:3,9-64:0"}).drafter
+    assert drafter is not None
+    assert drafter.schedule == ((1, 1, 15), (2, 8, 3), (9, 64, 0))
+
+
 def test_a_missing_target_is_refused() -> None:
     with pytest.raises(Refused, match="MODEL_PATH"):
         read_settings({})

@@ -1,0 +1,145 @@
+"""From what is predicted for every number of draft tokens to the settings that are proposed."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby, pairwise
+from typing import Literal
+
+from dflash_deploy.bench.tune_model import Model
+
+NOISE = 0.02
+"""How much two measurements of the same setting may differ: smaller gains are not proposed, smaller losses not seen."""
+
+Kind = Literal["off", "fixed", "schedule"]
+Ranges = tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Option:
+    """Settings that might be proposed, and the tokens/s predicted of them under each number of streams, in order.
+
+    `draft_tokens` are the most that a step makes, 0 without a drafter; `ranges` are those of DFLASH_SPEC_SCHEDULE.
+    """
+
+    kind: Kind
+    draft_tokens: int
+    rates: tuple[float, ...]
+    ranges: Ranges = ()
+
+    @property
+    def title(self) -> str:
+        """The option in words."""
+        if self.kind == "off":
+            return "no drafter"
+        tokens = "1 draft token" if self.draft_tokens == 1 else f"{self.draft_tokens} draft tokens"
+        return f"schedule {self.schedule}" if self.ranges else tokens
+
+    @property
+    def schedule(self) -> str:
+        """The value of DFLASH_SPEC_SCHEDULE; empty where the number is always the same."""
+        return ",".join(
+            f"{first}:{tokens}" if first == last else f"{first}-{last}:{tokens}" for first, last, tokens in self.ranges
+        )
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The lines of `.env` that make it so."""
+        if self.kind == "off":
+            return {"DFLASH_DRAFTER": "off"}
+        return {"DFLASH_NUM_SPEC_TOKENS": str(self.draft_tokens), "DFLASH_SPEC_SCHEDULE": self.schedule}
+
+    @property
+    def score(self) -> float:
+        """The geometric mean of its tokens/s: no number of streams counts more than another."""
+        return statistics.geometric_mean(self.rates)
+
+    def document(self) -> dict[str, object]:
+        """The option for `--json`."""
+        return asdict(self) | {"title": self.title, "settings": self.settings, "score": self.score}
+
+
+def options(model: Model, *, slots: int, scheduling: bool) -> list[Option]:
+    """All that can be proposed: no drafter, each fixed number of draft tokens, and the best schedule.
+
+    `slots` is MAX_NUM_SEQS, where a schedule ends; `scheduling` says whether the engine knows schedules.
+    """
+    found = [Option("off", 0, tuple(map(model.plain, model.streams)))]
+    found += [
+        Option("fixed", tokens, tuple(model.rate(tokens, streams) for streams in model.streams))
+        for tokens in range(1, model.most + 1)
+    ]
+    best = [_best(model, streams) for streams in model.streams]
+    # one number throughout is a fixed one, and 0 throughout is the drafter's work for nothing
+    if scheduling and len(set(best)) > 1:
+        rates = tuple(model.rate(tokens, streams) for tokens, streams in zip(best, model.streams, strict=True))
+        found.append(Option("schedule", max(best), rates, tuple(_ranges(model.streams, best, slots))))
+    return found
+
+
+def choose(found: Sequence[Option], current: Sequence[float]) -> Option:
+    """The best option that is nowhere slower than no drafter, as far as noise lets it be seen.
+
+    Where that does not beat `current`, the rates of the settings that are there, those count instead: the best option
+    that is nowhere slower than them. The simpler one of two that are as good, in the order in which `options` has them.
+    """
+    plain = next(option for option in found if option.kind == "off")
+    best = _fastest(option for option in found if is_nowhere_slower(option.rates, plain.rates))
+    if compared(best.rates, current).wins:
+        return best
+    return _fastest((best, *(option for option in found if is_nowhere_slower(option.rates, current))))
+
+
+def _fastest(found: Iterable[Option]) -> Option:
+    return max(found, key=lambda option: option.score)
+
+
+def passed_over(found: Sequence[Option], chosen: Option) -> Option | None:
+    """What is faster on the whole than the chosen one by more than noise, and slower than no drafter somewhere."""
+    best = _fastest(found)
+    return best if best.score > (1 + NOISE) * chosen.score else None
+
+
+def is_nowhere_slower(rates: Iterable[float], than: Iterable[float]) -> bool:
+    """Whether no rate lies below the other by more than noise."""
+    return all(rate >= (1 - NOISE) * other for rate, other in zip(rates, than, strict=True))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Measured rates of a proposal over those of the settings that are there.
+
+    `gain` is the geometric mean of the ratios, `least` the smallest.
+    """
+
+    gain: float
+    least: float
+
+    @property
+    def wins(self) -> bool:
+        """Whether it is faster by more than noise."""
+        return self.gain > 1 + NOISE
+
+
+def compared(rates: Sequence[float], current: Sequence[float]) -> Verdict:
+    """The verdict on a proposal, both measured under the same numbers of streams."""
+    ratios = [rate / before for rate, before in zip(rates, current, strict=True)]
+    return Verdict(statistics.geometric_mean(ratios), min(ratios))
+
+
+def _best(model: Model, streams: int) -> int:
+    """The fastest number of draft tokens with the drafter running, the smaller of two that are as fast."""
+    return max(range(model.most + 1), key=lambda tokens: model.rate(tokens, streams))
+
+
+def _ranges(streams: Sequence[int], tokens: Sequence[int], slots: int) -> Iterator[tuple[int, int, int]]:
+    """What was found for each number of streams, up to halfway to the next one; the last one up to all slots."""
+    ends = [(here + after) // 2 for here, after in pairwise(streams)]
+    ends.append(max(slots, streams[-1]))
+    first = 1
+    for number, run in groupby(zip(ends, tokens, strict=True), key=lambda pair: pair[1]):
+        last = max(end for end, _ in run)
+        yield first, last, number
+        first = last + 1

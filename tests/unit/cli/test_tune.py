@@ -1,0 +1,135 @@
+"""`tune` as a command: what it would do, what it refuses, and what it makes of figures."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.bench.tune_choose import Option, compared
+from dflash_deploy.bench.tune_model import fitted, point_of
+from dflash_deploy.cli.tune import changes_of, shown_of
+from dflash_deploy.cli.tuning import OFF, Outcome, Tried, fixed
+from dflash_deploy.errors import ExitCode
+from dflash_deploy.project import Deployment
+from tests.support.cli import Ran, dflash, edit_env
+from tests.support.ports import free_port
+from tests.unit.bench.measured import rows
+
+STREAMS = (1, 4, 8)
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Path:
+    dflash("init", "--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=tmp_path).succeeded()
+    return tmp_path
+
+
+def refused(ran: Ran, code: ExitCode, *says: str) -> None:
+    assert ran.code is code, ran.out + ran.err
+    assert ran.err.strip().splitlines()[-1].startswith("  hint: ")
+    for text in says:
+        assert text in ran.err
+
+
+def files_in(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_a_dry_run_says_what_would_be_measured_and_starts_nothing(deployment: Path) -> None:
+    before = files_in(deployment)
+    options = ("--draft-tokens", "3,7", "--concurrency", "1,4", "-w", "own,prose")
+    data = dflash("tune", "--dry-run", "--json", *options, at=deployment).succeeded().document["data"]
+    assert [(step["title"], step["settings"].get("DFLASH_NUM_SPEC_TOKENS")) for step in data["steps"]] == [
+        ("7 draft tokens", None),
+        ("3 draft tokens", "3"),
+        ("no drafter", None),
+    ]
+    assert data["concurrency"] == [1, 4]
+    assert data["workload"]["name"] == "own + prose"
+    assert data["schedules"] is True
+    assert data["estimate_s"] > 0
+    assert "restarts  3 to 4" in dflash("tune", "--dry-run", *options, at=deployment).succeeded().out
+    assert files_in(deployment) == before
+
+
+def test_a_schedule_that_is_there_is_measured_as_it_is(deployment: Path) -> None:
+    edit_env(deployment, DFLASH_SPEC_SCHEDULE="1-2:7,3-4:1")
+    steps = dflash("tune", "--dry-run", "--json", at=deployment).succeeded().document["data"]["steps"]
+    assert [step["title"] for step in steps] == ["as .env has it", "1 draft token", "7 draft tokens", "no drafter"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--draft-tokens", "1,x"), "--draft-tokens 1,x"),
+        (("--draft-tokens", "8"), "makes 1 to 7 draft tokens"),
+        (("--draft-tokens", "0"), "makes 1 to 7 draft tokens"),
+        (("--draft-tokens", "7"), "says nothing about others"),
+        (("--concurrency", "0"), "--concurrency 0"),
+        (("--concurrency", "1,64"), "answers 4 requests"),
+        (("-w", "coed"), "coed"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(deployment: Path, options: tuple[str, ...], says: str) -> None:
+    refused(dflash("tune", *options, at=deployment), ExitCode.USAGE, says)
+
+
+def test_without_a_drafter_there_is_nothing_to_tune(deployment: Path) -> None:
+    edit_env(deployment, DFLASH_DRAFTER="off")
+    refused(dflash("tune", "--dry-run", at=deployment), ExitCode.USAGE, "decodes plainly")
+
+
+def test_an_engine_that_does_not_count_its_drafts_is_not_tuned(tmp_path: Path) -> None:
+    dflash("init", "--profile", "h100", "--engine", "sglang", at=tmp_path).succeeded()
+    refused(dflash("tune", "--dry-run", at=tmp_path), ExitCode.USAGE, "SGLang", "does not count")
+
+
+def test_nothing_is_measured_of_an_engine_that_is_not_up(deployment: Path) -> None:
+    refused(dflash("tune", "-w", "own", at=deployment), ExitCode.NOT_READY, "dflash-deploy up")
+
+
+def test_there_must_be_a_deployment(tmp_path: Path) -> None:
+    refused(dflash("tune", at=tmp_path), ExitCode.USAGE, "no deployment")
+
+
+def outcome(best: Option, rates: Sequence[float]) -> Outcome:
+    """What `tune` found where the proposal then answered with these rates."""
+    made = [row for row in rows() if row.workload == "code"]
+    drafted, plain = ([row for row in made if row.drafter is drafter] for drafter in (True, False))
+    current, off = Tried("7 draft tokens", {}, tuple(drafted)), Tried("no drafter", OFF, tuple(plain))
+    fewer = Tried("1 draft token", fixed(1), tuple(replace(row, acceptance_by_position=(1.0,)) for row in drafted))
+    points = [point_of(row, k) for one, k in ((current, 7), (fewer, 1), (off, 0)) for row in one.rows]
+    again = [replace(row, tokens_per_s=rate) for row, rate in zip(drafted, rates, strict=True)]
+    confirmed = Tried(best.title, best.settings, tuple(again))
+    verdict = compared(confirmed.rates, current.rates)
+    tried = (current, fewer, off, confirmed)
+    return Outcome(fitted(points), (best,), best, tried, current, off, confirmed, verdict, (1.0,))
+
+
+def test_a_proposal_that_won_is_written_and_the_old_file_kept(deployment: Path) -> None:
+    current = outcome(Option("fixed", 7, (1.0,) * 3), (1.0,) * 3).current.rates
+    best = Option("schedule", 7, (1.0,) * 3, ((1, 2, 7), (3, 8, 2)))
+    found = outcome(best, [rate * 1.2 for rate in current])
+    here = Deployment.existing(deployment)
+    changes = changes_of(here, found.proposal)
+    # 7 is what .env has already
+    assert changes == {"DFLASH_SPEC_SCHEDULE": "1-2:7,3-8:2"}
+    lines = [line for line in shown_of(here, found, changes, written=False) if isinstance(line, str)]
+    assert any("1.20 times as fast" in line for line in lines)
+    assert "          DFLASH_SPEC_SCHEDULE=1-2:7,3-8:2" in lines
+    before = (deployment / ".env").read_bytes()
+    assert here.with_values(changes).values["DFLASH_SPEC_SCHEDULE"] == "1-2:7,3-8:2"
+    assert (deployment / ".env.last").read_bytes() == before
+
+
+def test_what_did_not_win_when_measured_is_not_proposed(deployment: Path) -> None:
+    best = Option("fixed", 3, (1.0,) * 3)
+    current = outcome(best, (1.0,) * 3).current.rates
+    found = outcome(best, [rate * 1.01 for rate in current])
+    here = Deployment.existing(deployment)
+    assert changes_of(here, found.proposal) == {}
+    lines = [line for line in shown_of(here, found, {}, written=False) if isinstance(line, str)]
+    assert any(line.startswith("keep ") and "1.01 times" in line for line in lines)
+    slower = outcome(best, [row.tokens_per_s * 0.9 for row in found.plain.rows])
+    assert any(line.startswith("but ") for line in shown_of(here, slower, {}, written=False) if isinstance(line, str))
