@@ -84,7 +84,7 @@ class Renames(proxies.RewritesNames):
         (proxies.DropsUsage, "stream", "no usage"),
         (proxies.DropsHistory, "turns", "earlier turns do not reach"),
         (proxies.CapsAnswers, "whole", "cut short"),
-        (proxies.CutsPrompts, "long", "the prompt is cut"),
+        (proxies.CutsPrompts, "size", "must be refused"),
         (Renames, "name", "rewrites names"),
         (proxies.OtherMetrics, "metrics", "of another engine"),
         (proxies.ReadsOn, "cancel", "goes on for clients that left"),
