@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import shlex
 import sys
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dflash_deploy.cli.planned import plan_of
 from dflash_deploy.cli.report import HERE, Directory, Json, Report, note, table, verb
 from dflash_deploy.errors import BadInput
+
+if TYPE_CHECKING:
+    from dflash_deploy.client.connect import Client, Place
 
 
 @verb
@@ -30,33 +34,43 @@ def connect(
         raise BadInput(f"there is no configuration for {client!r}", hint=f"there is one for {', '.join(known)}")
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
-    with endpoint_of(deployment, plan) as endpoint:
-        reached, model = _reached(url) or endpoint.url, endpoint.model
-    if not client:
-        drawn = table("CLIENT", "WHAT", "WHERE IT GOES")
-        for name, one in known.items():
-            drawn.add_row(name, one.title, one.where)
-        rows = [{"client": name, "title": one.title, "where": one.where} for name, one in known.items()]
-        data: dict[str, object] = {"endpoint": f"{reached}/v1", "model": model, "clients": rows}
-        return Report(
-            data, (drawn, "", f"endpoint   {reached}/v1, model {model}", "next       dflash-deploy connect CLIENT")
-        )
-    chosen = known[client]
     context = plan.values.get("MAX_MODEL_LEN")
-    text = configuration(chosen, Place(reached, model, int(context) if context else None, str(deployment.directory)))
-    key = f'export {KEY_VARIABLE}="$(dflash-deploy keys show --reveal --dir {shlex.quote(str(deployment.directory))})"'
+    with endpoint_of(deployment, plan) as endpoint:
+        reached = _reached(url) or endpoint.url
+        place = Place(reached, endpoint.model, int(context) if context else None, str(deployment.directory))
+    if not client:
+        return _listed(known, place)
+    chosen = known[client]
+    text = configuration(chosen, place)
+    export = f'export {KEY_VARIABLE}="$(dflash-deploy keys show --reveal --dir {shlex.quote(place.directory)})"'
     if not as_json:
         # alone on standard output, so that it can go into a file
-        sys.stdout.write(text)
-        note(f"goes into  {chosen.where}")
-        if not chosen.file.endswith(".sh"):
-            note(f"key        {key}")
-        if chosen.note:
-            note(f"note       {chosen.note}")
-        if chosen.tools and not plan.values.get("TOOL_CALL_PARSER"):
-            note("note       it works with tool calls, and TOOL_CALL_PARSER is empty: the engine reads none")
-    data = {"client": client, "where": chosen.where, "note": chosen.note, "configuration": text, "key": key}
-    return Report(data | {"endpoint": f"{reached}/v1", "model": model})
+        sys.stdout.write(deployment.redact(text))
+        for line in _notes(chosen, export, reads_calls=bool(plan.values.get("TOOL_CALL_PARSER"))):
+            note(deployment.redact(line))
+    data = {"client": client, "where": chosen.where, "note": chosen.note, "configuration": text, "key": export}
+    return Report(data | {"endpoint": f"{place.url}/v1", "model": place.model})
+
+
+def _listed(known: Mapping[str, Client], place: Place) -> Report:
+    """All clients, and what they will be told."""
+    drawn = table("CLIENT", "WHAT", "WHERE IT GOES")
+    for name, one in known.items():
+        drawn.add_row(name, one.title, one.where)
+    rows = [{"client": name, "title": one.title, "where": one.where} for name, one in known.items()]
+    ending = (f"endpoint   {place.url}/v1, model {place.model}", "next       dflash-deploy connect CLIENT")
+    return Report({"endpoint": f"{place.url}/v1", "model": place.model, "clients": rows}, (drawn, "", *ending))
+
+
+def _notes(client: Client, export: str, *, reads_calls: bool) -> Iterator[str]:
+    """What a person has to know beside the configuration."""
+    yield f"goes into  {client.where}"
+    if not client.file.endswith(".sh"):
+        yield f"key        {export}"
+    if client.note:
+        yield f"note       {client.note}"
+    if client.tools and not reads_calls:
+        yield "note       it works with tool calls, and TOOL_CALL_PARSER is empty: the engine reads none"
 
 
 def _reached(url: str) -> str:

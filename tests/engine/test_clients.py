@@ -79,7 +79,7 @@ client = anthropic.Anthropic()
 said = client.messages.create(
     model=os.environ["ANTHROPIC_MODEL"],
     max_tokens=200,
-    temperature=0,
+    extra_body={{"temperature": 0}},
     messages=[{{"role": "user", "content": "{ASKED}"}}],
 )
 print("".join(block.text for block in said.content))

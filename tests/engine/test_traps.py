@@ -48,7 +48,7 @@ def test_a_drafter_that_is_not_what_it_was_is_named(breaks: Callable[[Path], Non
     shutil.copytree(asset("models/tiny/drafter"), drafter)
     breaks(drafter)
     dflash("init", "--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=tmp_path).succeeded()
-    edit_env(tmp_path, DFLASH_DRAFTER=str(drafter))
+    edit_env(tmp_path, DFLASH_DRAFTER=str(drafter), DRAFTER_HOST_PATH=str(drafter))
     try:
         dflash("up", at=tmp_path).succeeded()
         ran = dflash("test", "--only", "text,whole,drafts", "--json", at=tmp_path)
@@ -84,7 +84,7 @@ class Renames(proxies.RewritesNames):
         (proxies.DropsUsage, "stream", "no usage"),
         (proxies.DropsHistory, "turns", "earlier turns do not reach"),
         (proxies.CapsAnswers, "whole", "cut short"),
-        (proxies.CutsPrompts, "long", "the prompt is cut"),
+        (proxies.CutsPrompts, "size", "must be refused"),
         (Renames, "name", "rewrites names"),
         (proxies.OtherMetrics, "metrics", "of another engine"),
         (proxies.ReadsOn, "cancel", "goes on for clients that left"),

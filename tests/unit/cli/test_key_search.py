@@ -56,6 +56,8 @@ def fall(*_, **__):
 
 KEY = sys.stdin.read()
 import dflash_deploy.catalog, dflash_deploy.plan, dflash_deploy.project.dotenv, dflash_deploy.runtime
+import dflash_deploy.project.last_good
+dflash_deploy.project.last_good.last_good = fall
 dflash_deploy.project.dotenv.check_keys = fall
 dflash_deploy.runtime.runtime_for = fall
 dflash_deploy.catalog.load_catalog = fall
