@@ -33,3 +33,27 @@ def test_every_argument_is_known_to_the_engine() -> None:
     assert parsed["seqs"] == 16
     assert parsed["limit"] == {"image": 4, "video": 0}
     assert parsed["spec"]["attention_backend"] == "TRITON_ATTN"
+    assert parsed["spec"]["num_speculative_tokens_per_batch_size"] == [[1, 4, 15], [5, 16, 3]]
+
+
+LOOK_UP = """
+import json, sys
+from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
+print(json.dumps(build_dynamic_sd_schedule_lookup(json.loads(sys.argv[1]), 10, 7)))
+"""
+
+
+def test_a_schedule_means_to_the_engine_what_the_template_says() -> None:
+    written = {"MODEL_PATH": "/m", "DFLASH_DRAFTER": "/d", "DFLASH_NUM_SPEC_TOKENS": "7"}
+    settings = read_settings(written | {"DFLASH_SPEC_SCHEDULE": "1-2:7,3-8:3"})
+    assert settings.drafter is not None
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK_UP, json.dumps(settings.drafter.schedule)],
+        env=os.environ | {"PYTHONPATH": str(CPU_SITE)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    # by the number of sequences, from 0 on; beyond the last range its number goes on
+    assert json.loads(done.stdout.splitlines()[-1]) == [0, 7, 7, 3, 3, 3, 3, 3, 3, 3, 3]
