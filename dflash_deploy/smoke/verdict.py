@@ -20,8 +20,8 @@ WEAK_BELOW = 2.0
 FAR_BELOW = 0.4
 """The share of what was measured for a pair, on the kind of work that suits it least, below which something is wrong.
 
-The tiny pair with another mask token has 0.29 of it (1.75 of 6.14, vLLM 0.32.0) and would pass for weak; published lengths of one
-pair differ by less than half over their workloads.
+The tiny pair with another mask token has 0.29 of it (1.75 of 6.14, vLLM 0.32.0) and would pass for weak; published
+lengths of one pair differ by less than half over their workloads.
 """
 GUESSED = 0.1
 """The share of accepted tokens below which a place of a draft is no better than a guess."""
