@@ -61,7 +61,7 @@ def drafts(subject: Subject) -> Outcome:
     if subject.drafting is None and not any(one.drafts for one in gained.values()):
         raise NotJudged(asked, "no draft was counted, and nobody said that there is a drafter")
     # where an answer ends after a few tokens nothing is accepted past its end, and counting is easier than work is
-    verdict = judge_drafts(gained["long answer"])
+    verdict = judge_drafts(gained["long answer"], subject.acceptance)
     lengths = {name: one.acceptance_length for name, one in gained.items()}
     others = ", ".join(f"{name} {length:.2f}" for name, length in list(lengths.items())[1:] if length)
     got = f"{verdict.grade}: {verdict.says}{others and '; '}{others}"

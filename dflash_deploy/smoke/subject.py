@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dflash_deploy.catalog import Catalog, Questions
-from dflash_deploy.catalog.models import Family
+from dflash_deploy.catalog.models import Acceptance, Family
 from dflash_deploy.client import Endpoint, EndpointError
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.command import engine_environment
@@ -28,7 +28,8 @@ class Subject:
 
     `engine` is the one that should be there, `locked` whether `dflash_deploy.serve.auth` stands in front of it,
     `weights` the path that it was told to load. `drafter_thinks`: the drafter was trained on answers with thinking,
-    which can be switched on. Lengths are in tokens. `baseline` answers without a drafter.
+    which can be switched on. Lengths are in tokens. `acceptance` is what was
+    measured for the pair. `baseline` answers without a drafter.
     """
 
     endpoint: Endpoint
@@ -46,6 +47,7 @@ class Subject:
     max_num_seqs: int | None = None
     max_body_mib: int | None = None
     trained_context: int | None = None
+    acceptance: tuple[Acceptance, ...] = ()
     baseline: Endpoint | None = None
 
     @property
@@ -84,6 +86,7 @@ def of_plan(endpoint: Endpoint, plan: Plan, baseline: Endpoint | None = None) ->
         max_num_seqs=_number(values.get("MAX_NUM_SEQS")),
         max_body_mib=(_number(values.get("MAX_BODY_MIB")) or MAX_BODY_MIB) if vllm else None,
         trained_context=plan.pair.drafter.trained_context,
+        acceptance=tuple(family.acceptance),
         baseline=baseline,
     )
 
@@ -101,6 +104,7 @@ def of_stranger(endpoint: Endpoint, catalog: Catalog, baseline: Endpoint | None 
         drafter_thinks=bool(named) and _drafter_thinks(named[0].family),
         # two forms of a model may go with two drafters
         trained_context=trained.pop() if len(trained) == 1 else None,
+        acceptance=tuple(named[0].family.acceptance) if named else (),
         baseline=baseline,
     )
 

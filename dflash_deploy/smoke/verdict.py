@@ -6,14 +6,23 @@ The bands are those that people measured on GB10 and consumer GPUs with 10 to 15
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from dflash_deploy.catalog.models import Acceptance
 from dflash_deploy.client import SpecCounters
+from dflash_deploy.plan.speed import at_draft_tokens
 
 BROKEN_BELOW = 1.3
 BROKEN_FIRST_POSITION = 0.3
 WEAK_BELOW = 2.0
+FAR_BELOW = 0.4
+"""The share of what was measured for a pair, on the kind of work that suits it least, below which something is wrong.
+
+The tiny pair with another mask token has 0.29 of it (1.75 of 6.14, vLLM 0.32.0) and would pass for weak; published
+lengths of one pair differ by less than half over their workloads.
+"""
 GUESSED = 0.1
 """The share of accepted tokens below which a place of a draft is no better than a guess."""
 
@@ -27,8 +36,8 @@ class Verdict:
     hint: str = ""
 
 
-def judge_drafts(counted: SpecCounters) -> Verdict:
-    """Grade what the counters gained during a run of real requests."""
+def judge_drafts(counted: SpecCounters, known: Sequence[Acceptance] = ()) -> Verdict:
+    """Grade what the counters gained during a run of real requests; `known` is what others measured for the pair."""
     length = counted.acceptance_length
     if length is None:
         return Verdict(
@@ -41,9 +50,19 @@ def judge_drafts(counted: SpecCounters) -> Verdict:
     says += f"; first draft token accepted {shares[0]:.0%}" if shares else ""
     if length < BROKEN_BELOW or (shares and shares[0] < BROKEN_FIRST_POSITION):
         return Verdict("broken", says, _cause(shares))
+    draft_tokens = round(counted.draft_tokens / counted.drafts)
+    expected = min((at_draft_tokens(measured, draft_tokens) for measured in known), default=0.0)
+    if length < FAR_BELOW * expected:
+        return Verdict("broken", f"{says}; at least {expected:.2f} was measured for this pair", _OTHER_THAN_TRAINED)
     if length < WEAK_BELOW:
         return Verdict("weak", says, "lower DFLASH_NUM_SPEC_TOKENS: late positions cost time and are seldom accepted")
     return Verdict("good", says)
+
+
+_OTHER_THAN_TRAINED = (
+    "drafts are right far less often than this drafter can: mask_token_id or the target layers in its config.json are "
+    "not those of its training, or its weights are of another revision; `dflash-deploy pull --verify` compares them"
+)
 
 
 def _cause(shares: tuple[float, ...]) -> str:
