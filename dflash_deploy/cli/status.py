@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from dflash_deploy.cli.planned import plan_of
 from dflash_deploy.cli.report import HERE, Directory, Json, Report, verb
@@ -20,14 +22,28 @@ STOPPED = frozenset({0, 143, -15})
 
 
 @verb
-def status(directory: Directory = HERE, as_json: Json = False) -> Report:
+def status(
+    directory: Directory = HERE,
+    every: Annotated[
+        float | None, typer.Option("--watch", min=1, help="A line every so many seconds instead, until Ctrl-C.")
+    ] = None,
+    looks: Annotated[int | None, typer.Option(min=1, help="End --watch after so many lines.")] = None,
+    as_json: Json = False,
+) -> Report:
     """Say whether the engine really answers: its process, one generation, and the drafts since it started."""
+    from dflash_deploy.cli.watch import watch
+    from dflash_deploy.errors import BadInput
     from dflash_deploy.project import Deployment
     from dflash_deploy.project.last_good import instead_since
     from dflash_deploy.runtime import runtime_for
 
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
+    if every is not None:
+        if as_json:
+            raise BadInput("--watch writes lines and no document", hint="leave one out: `status --json` in a loop")
+        watch(deployment, plan, every, looks)
+        return Report()
     runtime = runtime_for(deployment, plan)
     engine = runtime.state()
     data = _probe(deployment, plan, engine)

@@ -97,6 +97,7 @@ WRONG_LLAMACPP: Wrong = [
     ("engine", "right", "wrong"),
     [
         pytest.param("vllm-0.33", VLLM, WRONG_VLLM),
+        pytest.param("sglang-0.5.23", SGLANG, WRONG_SGLANG),
         pytest.param("llamacpp-b11434", LLAMACPP, WRONG_LLAMACPP),
     ],
 )
