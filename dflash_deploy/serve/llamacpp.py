@@ -57,7 +57,7 @@ def arguments(settings: Settings, *, fork: bool) -> list[str]:
     return [
         "--model",
         settings.model_path,
-        *_endpoint(settings),
+        *_endpoint(settings, fork=fork),
         *_limits(settings, fork=fork),
         *_numerics(settings),
         *_prompting(settings),
@@ -66,11 +66,13 @@ def arguments(settings: Settings, *, fork: bool) -> list[str]:
     ]
 
 
-def _endpoint(settings: Settings) -> Iterator[str]:
+def _endpoint(settings: Settings, *, fork: bool) -> Iterator[str]:
     if settings.served_model_names:
         yield from ("--alias", ",".join(settings.served_model_names))
-    # its web page is served without the key
-    yield from ("--host", settings.host, "--port", str(settings.port), "--metrics", "--no-webui")
+    yield from ("--host", settings.host, "--port", str(settings.port), "--metrics")
+    if not fork:
+        # its web page is served without the key; the fork's card does not name the option
+        yield "--no-webui"
 
 
 def _limits(settings: Settings, *, fork: bool) -> Iterator[str]:

@@ -45,7 +45,7 @@ def loader_unproven(plan: Plan, facts: HostFacts) -> Finding | None:
         return None
     return Finding(
         "loader-unproven",
-        "warning",
+        "note",
         f"nobody is known to have loaded {form} with {plan.engine.title} on a GPU",
         "`dflash-deploy test` proves the answers; if it fails, choose another engine or another form of the target",
         "the engine's entry in catalog/engines",

@@ -83,7 +83,7 @@ CASES = [
     Case("context-beyond-target", "error", "h100", {"MAX_MODEL_LEN": "1000000"}),
     Case("context-beyond-drafter", "note", "dgx-spark"),
     Case("target-needs-loader", "error", "dgx-spark", target=MODELOPT, choice=ULTIMATE),
-    Case("loader-unproven", "warning", "dgx-spark", choice={"engine": "vllm-0.33"}),
+    Case("loader-unproven", "note", "dgx-spark", choice={"engine": "vllm-0.33"}),
     Case("target-needs-loader", "error", "dgx-spark", target={"text_config": {}, **MODELOPT}, choice=ULTIMATE),
     Case("kv-dtype-unknown", "error", "h100", {"KV_CACHE_DTYPE": "q8_0"}),
     Case("backend-not-here", "error", "b200", {"ATTENTION_BACKEND": "FA3"}),
