@@ -28,7 +28,7 @@ def rows() -> Iterator[Row]:
     """Throughput in MB/s, the other's and ours."""
     with tempfile.TemporaryDirectory() as folder, Hub() as hub:
         shards = {f"model-{number}.safetensors": Generated(SIZE, seed=number) for number in range(FILES)}
-        hub.add("o/target", {"config.json": CONFIG, **shards})
+        hub.add("o/target", {"config.json": CONFIG, "tokenizer.json": "{}", **shards})
         hub.add("o/drafter", {"config.json": DRAFTS, "model.safetensors": Generated(1_000, seed=99)})
         box = Box(hub, Path(folder))
         theirs, ours = [], []

@@ -17,7 +17,7 @@ from tests.unit.cli.test_pull import CONFIG, DRAFTS, Box
 UNCHECKED = """
 import dflash_deploy.weights.fetch as fetch
 from dflash_deploy.cli.app import main
-fetch._check_room = lambda *_: None
+fetch.check_room = lambda *_: None
 main()
 """
 
@@ -27,7 +27,7 @@ BIG = Generated(40_000_000, seed=4)
 @pytest.fixture
 def hub() -> Iterator[Hub]:
     with Hub() as running:
-        running.add("o/target", {"config.json": CONFIG, "model.safetensors": BIG})
+        running.add("o/target", {"config.json": CONFIG, "tokenizer.json": "{}", "model.safetensors": BIG})
         running.add("o/drafter", {"config.json": DRAFTS, "model.safetensors": Generated(1_000_000, seed=2)})
         yield running
 
