@@ -57,6 +57,7 @@ def test_all_checks_pass(deployment: Deployment) -> None:
         "shape",
         "tools",
         "reasoning",
+        "json",
     }
     assert set(statuses.values()) == {"passed", "skipped"}
     assert data["acceptance_length"] > 3
