@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from dflash_deploy.boot.diagnosis import Reader
-from dflash_deploy.boot.wait import Progress, Waiting, explained
+from dflash_deploy.boot.wait import Progress, Show, Waiting, explained
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.client import Answer, Endpoint, EndpointError
 from dflash_deploy.errors import EngineNotReady, PortTaken, PreflightRefused, SettingsRefused
@@ -55,9 +54,7 @@ def reader_of(plan: Plan) -> Reader:
     return Reader(load_catalog().failures, plan.engine.engine, plan.engine_version)
 
 
-def bring_up(
-    deployment: Deployment, plan: Plan, runtime: Runtime, *, patience: float, show: Callable[[Progress], None]
-) -> Ready:
+def bring_up(deployment: Deployment, plan: Plan, runtime: Runtime, *, patience: float, show: Show) -> Ready:
     """Start the deployment and wait for a real generation.
 
     Raises PreflightRefused before anything is started, EngineNotReady after; then the engine is stopped, its log kept.

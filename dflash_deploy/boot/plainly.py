@@ -9,12 +9,12 @@ from functools import partial
 from types import FrameType
 
 from dflash_deploy.boot.bring_up import bring_up
-from dflash_deploy.boot.wait import Progress
+from dflash_deploy.boot.wait import Progress, Show
 from dflash_deploy.plan import Plan
 from dflash_deploy.project import Deployment
 from dflash_deploy.runtime import runtime_for
 
-Display = Callable[[], AbstractContextManager[Callable[[Progress], None]]]
+Display = Callable[[], AbstractContextManager[Show]]
 """Opens what shows the progress of one start, for as long as that takes."""
 
 
@@ -53,7 +53,7 @@ def trying(
             raise
 
 
-def _tell(show: Callable[[Progress], None], line: str) -> None:
+def _tell(show: Show, line: str) -> None:
     show(Progress("bringing back what .env says", 0.0, line))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.rules.kinds import number
-from dflash_deploy.plan.rules.sizes import PROMPT_TOKENS
+from dflash_deploy.plan.sizes import PROMPT_TOKENS
 from dflash_deploy.project import Deployment
 from dflash_deploy.serve.settings import DRAFT_TOKENS
 

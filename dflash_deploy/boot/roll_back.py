@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dflash_deploy.boot.bring_up import Ready, bring_up
-from dflash_deploy.boot.wait import Progress
+from dflash_deploy.boot.wait import Progress, Show
 from dflash_deploy.errors import DeployError, EngineNotReady, RolledBack
 from dflash_deploy.plan import Plan
 from dflash_deploy.project import Deployment
@@ -14,7 +14,6 @@ from dflash_deploy.runtime import Runtime
 
 PlanOf = Callable[[Deployment], Plan]
 RuntimeOf = Callable[[Deployment, Plan], Runtime]
-Show = Callable[[Progress], None]
 
 
 def start_or_roll_back(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from dflash_deploy.boot.bring_up import Ready, bring_up, endpoint_of, preflight
-from dflash_deploy.boot.wait import Progress
+from dflash_deploy.boot.wait import Show
 from dflash_deploy.client import EndpointError
 from dflash_deploy.errors import DeployError, EngineMissing, Interrupted, KeyNotReplaced
 from dflash_deploy.plan import Plan
@@ -49,7 +49,7 @@ def rotate_running(
     runtime_of: Callable[[Deployment], Runtime],
     *,
     patience: float,
-    show: Callable[[Progress], None],
+    show: Show,
 ) -> Rotation:
     """Replace the key of a deployment that runs, start its engine anew, and try both keys.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy.cli.planned import plan_of, plan_to_stop
+from dflash_deploy.cli.planned import Patience, plan_of, plan_to_stop
 from dflash_deploy.cli.report import HERE, Directory, Json, Report, note, verb
 
 if TYPE_CHECKING:
@@ -62,9 +62,7 @@ def keys_show(
 @verb
 def keys_rotate(
     directory: Directory = HERE,
-    patience: Annotated[
-        float, typer.Option(min=1, help="Seconds without a sign of progress after which the engine is given up.")
-    ] = 900,
+    patience: Patience = 900,
     as_json: Json = False,
 ) -> Report:
     """Write a new key into .env, restart an engine that runs, and prove that the old key is dead."""

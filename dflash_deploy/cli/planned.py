@@ -31,6 +31,9 @@ Streams = Annotated[int | None, typer.Option(min=1, max=100_000, help="Streams t
 NoDrafter = Annotated[bool, typer.Option("--no-drafter", help="Plain decoding, to compare with.")]
 Rank = Annotated[int | None, typer.Option(min=0, help="This machine's rank among several; 0 answers requests.")]
 Master = Annotated[str | None, typer.Option(help="Address of rank 0 on the link between the machines.")]
+Patience = Annotated[
+    float, typer.Option(min=1, help="Seconds without a sign of progress after which the engine is given up.")
+]
 RUNTIMES = ("compose", "native")
 Runtime = Annotated[Literal["compose", "native"] | None, typer.Option(help="Containers, or a process of this machine.")]
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from dflash_deploy.cli.planned import plan_of
+from dflash_deploy.cli.planned import Patience, plan_of
 from dflash_deploy.cli.report import HERE, Directory, Json, Report, note, verb
 
 if TYPE_CHECKING:
     from dflash_deploy.boot import Ready
     from dflash_deploy.project import Deployment
-
-Patience = Annotated[
-    float, typer.Option(min=1, help="Seconds without a sign of progress after which the engine is given up.")
-]
 
 
 @verb

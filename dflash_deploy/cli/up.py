@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy.cli.planned import make_plan, plan_of
+from dflash_deploy.cli.planned import Patience, make_plan, plan_of
 from dflash_deploy.cli.report import HERE, Directory, Json, Report, note, verb
 
 if TYPE_CHECKING:
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 @verb
 def up(
     directory: Directory = HERE,
-    patience: Annotated[
-        float, typer.Option(min=1, help="Seconds without a sign of progress after which the engine is given up.")
-    ] = 900,
+    patience: Patience = 900,
     fix: Annotated[
         bool,
         typer.Option("--fix", help="Where it fails for a known reason with a safe cure, write that into .env, once."),

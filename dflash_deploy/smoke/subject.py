@@ -98,10 +98,11 @@ def of_stranger(endpoint: Endpoint, catalog: Catalog, baseline: Endpoint | None 
     named = [pair for pair in catalog.pairs.values() if pair.target.served_name == endpoint.model]
     questions: Questions = named[0].family if named else Questions()
     trained = {pair.drafter.trained_context for pair in named}
+    engine = _engine_of(endpoint)
     return Subject(
         endpoint,
         questions,
-        engine=_engine_of(endpoint),
+        engine=engine,
         must_think=bool(named) and named[0].family.thinking == "always",
         drafter_thinks=bool(named) and _drafter_thinks(named[0].family),
         # two forms of a model may go with two drafters
@@ -109,7 +110,7 @@ def of_stranger(endpoint: Endpoint, catalog: Catalog, baseline: Endpoint | None 
         acceptance=tuple(named[0].family.acceptance) if named else (),
         baseline=baseline,
         # the pair that has limits is the tiny one, which vLLM serves on processors
-        grammar_kills=bool(questions.limits) and _engine_of(endpoint) == "vllm",
+        grammar_kills=bool(questions.limits) and engine == "vllm",
     )
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from dflash_deploy.errors import DownloadFailed
 from dflash_deploy.weights.checkpoints import Ahead
-from dflash_deploy.weights.fetch import Wish, fetch, missing_files
+from dflash_deploy.weights.fetch import Wish, begin, fetch, missing_files
 from dflash_deploy.weights.gguf import Header, HeaderEnds, NotGguf, parse_header, read_header
 from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import Lock, LockedFile, LockedModel, Role
 from dflash_deploy.weights.pull import Order
 from dflash_deploy.weights.spans import open_progress
 from dflash_deploy.weights.staging import check_room, new_client, places, staging_of, writing
-from dflash_deploy.weights.transfer import Fetching, Throttle
+from dflash_deploy.weights.transfer import Throttle
 
 CONFIGS = frozenset({"config.json", "hf_quant_config.json", "tokenizer_config.json"})
 """What target and drafter say of themselves, in a few kilobytes."""
@@ -68,27 +68,15 @@ def header_of(source: Source, model: LockedModel, file: LockedFile, directory: P
 def _fetched(source: Source, model: LockedModel, file: LockedFile, staging: Path, wish: Wish) -> Header:
     record, part = places(staging, file)
     progress = open_progress(record, part, file)
-    descriptor = os.open(part, os.O_RDWR | os.O_CREAT, 0o644)
     until, anew = min(FIRST, file.size), False
-    try:
-        with new_client() as client:
-            fetching = Fetching(
-                source,
-                model.repo,
-                model.commit,
-                file,
-                descriptor,
-                progress,
-                client,
-                Throttle(wish.max_bandwidth),
-                wish.stopped,
-                wish.count,
-            )
+    with new_client() as client:
+        fetching = begin(source, model, file, part, progress, client, Throttle(wish.max_bandwidth), wish)
+        try:
             while True:
                 for span in progress.spans:
                     fetching.run(span, until)
                 try:
-                    return parse_header(BytesIO(os.pread(descriptor, until, 0)), file.path)
+                    return parse_header(BytesIO(os.pread(fetching.descriptor, until, 0)), file.path)
                 except HeaderEnds:
                     if until >= min(file.size, LONGEST):
                         raise
@@ -100,5 +88,5 @@ def _fetched(source: Source, model: LockedModel, file: LockedFile, staging: Path
                         progress.save()
                         raise
                     anew = True
-    finally:
-        os.close(descriptor)
+        finally:
+            os.close(fetching.descriptor)

@@ -8,8 +8,6 @@ spiritbuun/Qwen3.5-27B-DFlash-GGUF.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from typing import Literal
 from dflash_deploy.errors import BadInput, ConversionFailed
 from dflash_deploy.plan.stated import stated
 from dflash_deploy.weights.gguf import FILE_TYPES, Header, NotGguf, read_header
-from dflash_deploy.weights.staging import writing
+from dflash_deploy.weights.staging import link_or_copy, writing
 
 Dialect = Literal["dflash", "dflash-draft"]
 """`general.architecture` of what is written: upstream's, or the fork's."""
@@ -97,10 +95,10 @@ class Conversion:
             place.chmod(0o755)
             for entry in self.drafter.iterdir():
                 if entry.is_file():
-                    _take(entry, place)
+                    link_or_copy(entry, place / entry.name)
             for name in TOKENIZER_FILES:
                 if (self.target / name).is_file():
-                    _take(self.target / name, place)
+                    link_or_copy(self.target / name, place / name)
             yield place
 
     def finish(self) -> Header:
@@ -136,12 +134,3 @@ class Conversion:
 
 
 _REPORT = "another release of llama.cpp may know this drafter: --image IMAGE"
-
-
-def _take(file: Path, place: Path) -> None:
-    """A hard link where that is possible: a drafter has gigabytes, and a link by name leads nowhere in a container."""
-    real = file.resolve()
-    try:
-        os.link(real, place / file.name)
-    except OSError:
-        shutil.copyfile(real, place / file.name)

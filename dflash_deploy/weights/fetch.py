@@ -9,19 +9,29 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
+
 from dflash_deploy.errors import DownloadFailed
 from dflash_deploy.project.files import PUBLIC, write_atomically
 from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import LockedFile, LockedModel
 from dflash_deploy.weights.spans import Progress, open_progress
-from dflash_deploy.weights.staging import STAGING, WORKERS, check_room, new_client, places, staging_of, writing
+from dflash_deploy.weights.staging import (
+    STAGING,
+    WORKERS,
+    check_room,
+    link_or_copy,
+    new_client,
+    places,
+    staging_of,
+    writing,
+)
 from dflash_deploy.weights.transfer import Fetching, Throttle
 from dflash_deploy.weights.verify import is_right
 
@@ -90,19 +100,7 @@ def _fetch_all(
         jobs: list[Future[None]] = []
         for file in sorted(wanted, key=lambda file: -file.size):
             part = places(staging, file)[1]
-            descriptor = os.open(part, os.O_RDWR | os.O_CREAT, 0o644)
-            fetching = Fetching(
-                source,
-                model.repo,
-                model.commit,
-                file,
-                descriptor,
-                progress[file.path],
-                client,
-                throttle,
-                wish.stopped,
-                wish.count,
-            )
+            fetching = begin(source, model, file, part, progress[file.path], client, throttle, wish)
             landing = _Landing(fetching, part, directory / file.path)
             jobs += [pool.submit(landing.bring, number) for number in range(len(fetching.progress.spans))]
         try:
@@ -114,6 +112,23 @@ def _fetch_all(
             for job in jobs:
                 job.cancel()
             raise
+
+
+def begin(
+    source: Source,
+    model: LockedModel,
+    file: LockedFile,
+    part: Path,
+    progress: Progress,
+    client: httpx.Client,
+    throttle: Throttle,
+    wish: Wish,
+) -> Fetching:
+    """One file on its way into `part`, which is opened here and closed by whoever is done with it."""
+    descriptor = os.open(part, os.O_RDWR | os.O_CREAT, 0o644)
+    return Fetching(
+        source, model.repo, model.commit, file, descriptor, progress, client, throttle, wish.stopped, wish.count
+    )
 
 
 class _Landing:
@@ -187,12 +202,7 @@ def take_over(found: Path, file: LockedFile, directory: Path) -> bool:
         staged.parent.mkdir(parents=True, exist_ok=True)
         place.parent.mkdir(parents=True, exist_ok=True)
         staged.unlink(missing_ok=True)
-        # the file itself: a link to a link leads nowhere in a container
-        real = found.resolve()
-        try:
-            os.link(real, staged)
-        except OSError:
-            shutil.copyfile(real, staged)
+        link_or_copy(found, staged)
         staged.replace(place)
     return True
 

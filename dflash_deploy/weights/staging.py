@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,6 +63,18 @@ def places(staging: Path, file: LockedFile) -> tuple[Path, Path]:
     """Where a file's progress is written down, and where its bytes grow."""
     name = file.path.replace("/", "%")
     return staging / f"{name}.json", staging / f"{name}.part"
+
+
+def link_or_copy(found: Path, place: Path) -> None:
+    """The same file at another place: by hard link on one disk, else as a copy.
+
+    Of the file itself: a link to a link leads nowhere in a container.
+    """
+    real = found.resolve()
+    try:
+        os.link(real, place)
+    except OSError:
+        shutil.copyfile(real, place)
 
 
 def check_room(directory: Path, left: int, model: LockedModel) -> None:

@@ -8,10 +8,10 @@ from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.memory import GIB, SHORT
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.plan.rules.kinds import Rule, number
+from dflash_deploy.plan.sizes import PROMPT_TOKENS
 from dflash_deploy.plan.stated import stated
 
 HANGS_UNIFIED = 65536
-PROMPT_TOKENS = 8192
 
 
 def draft_tokens_exceed_block(plan: Plan, facts: HostFacts) -> Finding | None:
