@@ -13,31 +13,16 @@ from dflash_deploy.project import Deployment
 from dflash_deploy.serve.health import HUNG_AFTER
 from tests.support.cli import dflash, edit_env
 from tests.support.commands import wait_until
+from tests.support.composed import composed, docker
 from tests.support.container_engine import Engine
 from tests.support.ports import free_port
-
-IMAGE = "dflash-deploy/vllm:under-test"
-
-
-def docker(*args: str) -> str:
-    done = subprocess.run(["docker", *args], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
 def deployment(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """`init` and `up` with Compose; the image is built on the way."""
-    directory = tmp_path_factory.mktemp("compose")
-    dflash("init", "--profile", "cpu", "--runtime", "compose", "--port", str(free_port()), at=directory).succeeded()
-    edit_env(directory, DFLASH_BASE_IMAGE=base_image, DFLASH_IMAGE=IMAGE)
-    # one of an earlier run may be of other sources
-    subprocess.run(["docker", "image", "rm", "--force", IMAGE], check=False, capture_output=True)
-    try:
-        dflash("up", at=directory).succeeded()
-        yield Deployment(directory)
-    finally:
-        dflash("down", at=directory).succeeded()
+    with composed(tmp_path_factory.mktemp("compose"), base_image) as made:
+        yield made
 
 
 @pytest.fixture

@@ -12,21 +12,13 @@ from dflash_deploy.errors import ExitCode
 from dflash_deploy.project import Deployment
 from dflash_deploy.runtime.compose import compose_command
 from tests.support.cli import dflash, edit_env
+from tests.support.composed import IMAGE, composed, docker
 from tests.support.onlooker import seen_by_another_user
-from tests.support.ports import free_port
-
-IMAGE = "dflash-deploy/vllm:under-test"
 
 IN_THE_LAYERS = b"The variables that never appear in an argument list"
 """A sentence of dflash_deploy/serve/secrets.py, which the image carries: a search of the layers must find it."""
 
 JSON_VERBS = ("plan", "doctor", "render", "up", "test", "status", "pull --offline", "keys show")
-
-
-def docker(*args: str) -> str:
-    done = subprocess.run(["docker", *args], capture_output=True, text=True, errors="replace", check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
 
 
 def found_in(stream: IO[bytes], *wanted: bytes) -> set[bytes]:
@@ -42,15 +34,8 @@ def found_in(stream: IO[bytes], *wanted: bytes) -> set[bytes]:
 @pytest.fixture(scope="module")
 def deployment(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """`init` and `up` with Compose, the image made of these very sources with this key lying beside them."""
-    directory = tmp_path_factory.mktemp("keys")
-    dflash("init", "--profile", "cpu", "--runtime", "compose", "--port", str(free_port()), at=directory).succeeded()
-    edit_env(directory, DFLASH_BASE_IMAGE=base_image, DFLASH_IMAGE=IMAGE)
-    subprocess.run(["docker", "image", "rm", "--force", IMAGE], check=False, capture_output=True)
-    try:
-        dflash("up", at=directory).succeeded()
-        yield Deployment(directory)
-    finally:
-        dflash("down", at=directory).succeeded()
+    with composed(tmp_path_factory.mktemp("keys"), base_image) as made:
+        yield made
 
 
 def key_of(deployment: Deployment) -> str:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import count
 from typing import Any
 
@@ -20,6 +20,7 @@ from PIL import Image
 
 from dflash_deploy.client.images import DIGITS
 from dflash_deploy.smoke.pictures import COLOURS
+from tests.support.serving import Quiet, listening
 
 KEY = "the-key-of-a-scripted-server-0123456789"
 MODEL = "scripted"
@@ -123,7 +124,7 @@ def _seen(uri: str) -> str:
     return "square" if filled > 0.95 else "circle" if filled > 0.65 else "triangle"
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Quiet, BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
@@ -246,38 +247,10 @@ class Handler(BaseHTTPRequestHandler):
         """A JSON document."""
         self.send(status, "application/json", json.dumps(body).encode())
 
-    def send(self, status: int, kind: str, content: bytes) -> None:
-        """A whole response."""
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
-        pass
-
 
 def _sure(word: str) -> dict[str, Any]:
     """A token that nothing else came close to."""
     return {"token": word, "top_logprobs": [{"logprob": -0.01}, {"logprob": -5.0}]}
-
-
-@contextmanager
-def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """Serves at a free port of this machine for as long as the block runs."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.daemon_threads = True
-        # whoever was cut off is what some of these tests are about
-        server.handle_error = lambda request, client_address: None  # type: ignore[method-assign]
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 @contextmanager

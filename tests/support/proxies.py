@@ -10,14 +10,14 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from tests.support.openai_server import listening
+from tests.support.serving import Quiet, listening
 
 Event = dict[str, Any]
 CHAT = "/v1/chat/completions"
 MIB = 2**20
 
 
-class Proxy(BaseHTTPRequestHandler):
+class Proxy(Quiet, BaseHTTPRequestHandler):
     """Passes everything on as it is."""
 
     protocol_version = "HTTP/1.1"
@@ -87,18 +87,6 @@ class Proxy(BaseHTTPRequestHandler):
         if self.path == CHAT and response.status == 200:
             content = json.dumps(self.said(json.loads(content))).encode()
         self.send(response.status, kind, content)
-
-    def send(self, status: int, kind: str, content: bytes) -> None:
-        """A whole response."""
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
-        pass
 
 
 def before(upstream: str, kind: type[Proxy], key: str = "") -> AbstractContextManager[str]:

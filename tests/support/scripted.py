@@ -1,13 +1,14 @@
 """A runtime and an endpoint that play a script, for states that a healthy engine cannot be brought into."""
 
 import json
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 
 from dflash_deploy.runtime import EngineState, LogPage
 from dflash_deploy.runtime.protocol import Narrate
+from tests.support import serving
+from tests.support.serving import Quiet
 
 ANSWER = {
     "choices": [{"message": {"content": "Paris"}, "finish_reason": "stop"}],
@@ -20,7 +21,7 @@ def listening(*statuses: int, port: int = 0) -> Iterator[str]:
     """An endpoint that is healthy and answers generations with these statuses, the last one for ever."""
     left = list(statuses)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.answer(200, {})
 
@@ -30,23 +31,10 @@ def listening(*statuses: int, port: int = 0) -> Iterator[str]:
             self.answer(status, ANSWER if status == 200 else {"error": "EngineDeadError"})
 
         def answer(self, status: int, body: object) -> None:
-            content = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            self.send(status, "application/json", json.dumps(body).encode())
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
-            pass
-
-    with HTTPServer(("127.0.0.1", port), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving.listening(Handler, port) as url:
+        yield url
 
 
 class ScriptedRuntime:

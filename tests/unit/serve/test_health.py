@@ -1,10 +1,9 @@
 """The health check: what it remembers, when it ends an engine, and what it asks over the wire."""
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from dflash_deploy.serve import health
 from dflash_deploy.serve.health import HUNG_AFTER, RESTARTS, WITHIN, Memory, after, check
+from tests.support.serving import Quiet, listening
 
 
 def test_an_engine_that_works_is_left_alone() -> None:
@@ -52,7 +52,7 @@ def test_no_engine_is_ended_that_gave_a_sign_within_the_last_checks(looks: list[
             silent, counted = 0, ""
 
 
-class Engine(BaseHTTPRequestHandler):
+class Engine(Quiet, BaseHTTPRequestHandler):
     """Answers like vLLM behind the lock; what it does is set on the class."""
 
     works = True
@@ -62,9 +62,11 @@ class Engine(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/health":
-            self._answer(b"")
+            self.send(200, "text/plain", b"")
         elif self.headers["Authorization"] == "Bearer the-key-of-the-tests":
-            self._answer(f'# HELP x\n{self.shows}{{model_name="m"}} {self.tokens}\npython_info 1\n'.encode())
+            self.send(
+                200, "text/plain", f'# HELP x\n{self.shows}{{model_name="m"}} {self.tokens}\npython_info 1\n'.encode()
+            )
         else:
             self.send_error(401)
 
@@ -72,32 +74,16 @@ class Engine(BaseHTTPRequestHandler):
         type(self).asked += 1
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.works and body == {"model": "tiny", "prompt": "1", "max_tokens": 1}:
-            self._answer(b"{}")
+            self.send(200, "application/json", b"{}")
         else:
             self.send_error(503)
-
-    def log_message(self, *args: object) -> None:
-        """Nobody listens."""
-
-    def _answer(self, body: bytes) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
 
 @contextmanager
 def engine(**does: object) -> Iterator[tuple[int, type[Engine]]]:
     kind = type("Engine", (Engine,), does)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server.server_address[1], kind
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with listening(kind) as url:
+        yield int(url.rpartition(":")[2]), kind
 
 
 ENVIRONMENT = {"VLLM_API_KEY": "the-key-of-the-tests", "SERVED_MODEL_NAME": "tiny other"}
