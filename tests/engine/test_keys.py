@@ -62,10 +62,16 @@ def streams(endpoint: Endpoint, key: str) -> Iterator[str]:
         try:
             with httpx.stream("POST", f"{endpoint.url}/v1/completions", json=body, headers=headers, timeout=60) as got:
                 events = [line.removeprefix("data: ") for line in got.iter_lines() if line.startswith("data: {")]
-            end = json.loads(events[-1])["choices"][0]["finish_reason"]
+            end = ended_with(events)
         except httpx.HTTPError as problem:
             end = type(problem).__name__
         yield end
+
+
+def ended_with(events: list[str]) -> str:
+    """The reason in the last event; an engine told to stop may end with an event of its own, which has no choices."""
+    last = json.loads(events[-1]) if events else {}
+    return last["choices"][0]["finish_reason"] if "choices" in last else f"no finish: {last}"
 
 
 def status_with(server: Server, key: str) -> int | None:
