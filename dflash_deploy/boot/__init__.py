@@ -4,9 +4,9 @@ from dflash_deploy.boot.bring_up import Ready, bring_up, endpoint_of, preflight,
 from dflash_deploy.boot.diagnosis import Diagnosis, Ending, Findings, Reader
 from dflash_deploy.boot.plainly import decoding_plainly, trying
 from dflash_deploy.boot.remedy import changes_of, remedied
-from dflash_deploy.boot.roll_back import go_back, start_or_roll_back
+from dflash_deploy.boot.roll_back import go_back, start
 from dflash_deploy.boot.rotate import Rotation, is_up, rotate_running
-from dflash_deploy.boot.wait import Progress
+from dflash_deploy.boot.timekeeper import Progress, Show
 
 __all__ = [
     "Diagnosis",
@@ -16,6 +16,7 @@ __all__ = [
     "Reader",
     "Ready",
     "Rotation",
+    "Show",
     "bring_up",
     "changes_of",
     "decoding_plainly",
@@ -26,6 +27,6 @@ __all__ = [
     "reader_of",
     "remedied",
     "rotate_running",
-    "start_or_roll_back",
+    "start",
     "trying",
 ]

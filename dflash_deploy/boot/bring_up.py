@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dflash_deploy.boot.diagnosis import Reader
-from dflash_deploy.boot.wait import Progress, Show, Waiting, explained
+from dflash_deploy.boot.phases import Phases, Step
+from dflash_deploy.boot.timekeeper import Progress, Show, Timekeeper, remember_seconds, usual_seconds
+from dflash_deploy.boot.wait import Waiting, explained
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.client import Answer, Endpoint, EndpointError
 from dflash_deploy.errors import EngineNotReady, PortTaken, PreflightRefused, SettingsRefused
@@ -14,6 +16,7 @@ from dflash_deploy.plan import Plan
 from dflash_deploy.plan.command import drafter_host_path, engine_command, engine_environment
 from dflash_deploy.project import Deployment
 from dflash_deploy.runtime import Runtime
+from dflash_deploy.runtime.protocol import Narrate
 from dflash_deploy.weights import check_weights
 
 WARM_UP_TOKENS = 64
@@ -60,9 +63,10 @@ def bring_up(deployment: Deployment, plan: Plan, runtime: Runtime, *, patience: 
     Raises PreflightRefused before anything is started, EngineNotReady after; then the engine is stopped, its log kept.
     """
     preflight(deployment, plan, runtime)
+    times = Timekeeper(show, usual_seconds(deployment), first=plan.profile.first_start)
     reader, cursor = reader_of(plan), runtime.next_line()
     try:
-        changed = runtime.start(lambda line: show(Progress("creating", 0.0, line)))
+        changed = runtime.start(_told(runtime.name, times.show))
     except EngineNotReady as problem:
         # what Docker and Compose say has fingerprints too
         findings = reader.read([problem.message, *problem.detail.splitlines()])
@@ -75,9 +79,10 @@ def bring_up(deployment: Deployment, plan: Plan, runtime: Runtime, *, patience: 
             runtime,
             endpoint,
             reader,
+            Phases(plan.engine.engine),
             question=plan.pair.text.ask,
             patience=patience,
-            show=show,
+            show=times.show,
             cursor=cursor if changed else "",
         )
         try:
@@ -87,8 +92,23 @@ def bring_up(deployment: Deployment, plan: Plan, runtime: Runtime, *, patience: 
             if changed:
                 runtime.halt()
             raise
+        if changed:
+            remember_seconds(deployment, times.ended())
+        seconds = times.elapsed
         speed, length = _measured(endpoint, plan.pair.text.ask)
-        return Ready(endpoint.url, endpoint.model, runtime.name, changed, waiting.elapsed, answer, speed, length)
+        return Ready(endpoint.url, endpoint.model, runtime.name, changed, seconds, answer, speed, length)
+
+
+def _told(runtime: str, show: Show) -> Narrate:
+    """Takes what a runtime says while it makes an engine's process, and shows the phase that it is in."""
+    phases, step = Phases(runtime), Step("creating")
+
+    def narrate(line: str) -> None:
+        nonlocal step
+        step = phases.after([line], step)
+        show(Progress(step.phase, 0.0, line, step.done, step.total))
+
+    return narrate
 
 
 def _measured(endpoint: Endpoint, question: str) -> tuple[float | None, float | None]:

@@ -1,36 +1,46 @@
-"""What the engine is doing, read from its log."""
+"""What is being done on the way to the first answer, read from the lines that Compose and the engine write."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-_MARKS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("starting vLLM", re.compile(r"^dflash: vLLM ")),
-    ("reading the configuration", re.compile(r"Resolved architecture|non-default args")),
-    ("starting the engine process", re.compile(r"Initializing a V1 LLM engine")),
-    (
-        "loading weights",
-        re.compile(r"Starting to load model|Loading safetensors checkpoint shards|Loading weights took"),
-    ),
-    ("sizing the KV cache", re.compile(r"GPU KV cache size|CPU KV cache size|Memory profiling takes")),
-    ("compiling", re.compile(r"Start compiling function|Dynamo bytecode transform|torch\.compile took")),
-    ("capturing CUDA graphs", re.compile(r"Capturing CUDA graph|Graph capturing finished")),
-    ("warming up", re.compile(r"Warming up model|init engine .* took")),
-    ("opening the endpoint", re.compile(r"Starting vLLM (API )?server|Application startup complete")),
-)
-"""Phases and the lines of vLLM's log (0.32, 0.33) that begin them. A start need not go through all of them."""
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.phases import PhaseMark
+
+
+@dataclass(frozen=True)
+class Step:
+    """A phase, and how far it is: `done` of `total`, such as shards of the weights; both 0 where nothing is counted."""
+
+    phase: str
+    done: int = 0
+    total: int = 0
+
+
+class Phases:
+    """What tells the phases of one engine. A start need not go through all of them."""
+
+    def __init__(self, by: str) -> None:
+        self._marks: Sequence[PhaseMark] = [mark for mark in load_catalog().phases if by in mark.by]
+
+    def after(self, lines: Iterable[str], step: Step) -> Step:
+        """Where the start is after these lines, having been at `step` before."""
+        for line in lines:
+            step = self._after(line, step)
+        return step
+
+    def _after(self, line: str, step: Step) -> Step:
+        for mark in self._marks:
+            if mark.beginning.search(line) and mark.phase != step.phase:
+                step = Step(mark.phase)
+            if counted := mark.counting.search(line):
+                step = Step(step.phase, int(counted[1]), int(counted[2]))
+        return step
+
 
 _LINE_PREFIX = re.compile(r"^(\([^)]*\) )?(INFO|WARNING|ERROR|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d (\[[^\]]*\] )?")
-
-
-def phase_after(lines: Iterable[str], phase: str) -> str:
-    """The phase that the engine is in after writing `lines`, having been in `phase` before."""
-    for line in lines:
-        for name, mark in _MARKS:
-            if mark.search(line):
-                phase = name
-    return phase
 
 
 def message_of(line: str) -> str:

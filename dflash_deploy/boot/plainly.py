@@ -9,7 +9,7 @@ from functools import partial
 from types import FrameType
 
 from dflash_deploy.boot.bring_up import bring_up
-from dflash_deploy.boot.wait import Progress, Show
+from dflash_deploy.boot.timekeeper import Progress, Show
 from dflash_deploy.plan import Plan
 from dflash_deploy.project import Deployment
 from dflash_deploy.runtime import runtime_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dflash_deploy.boot.bring_up import Ready, bring_up
-from dflash_deploy.boot.wait import Progress, Show
+from dflash_deploy.boot.timekeeper import Progress, Show
 from dflash_deploy.errors import DeployError, EngineNotReady, RolledBack
 from dflash_deploy.plan import Plan
 from dflash_deploy.project import Deployment
@@ -16,18 +16,9 @@ PlanOf = Callable[[Deployment], Plan]
 RuntimeOf = Callable[[Deployment, Plan], Runtime]
 
 
-def start_or_roll_back(
-    deployment: Deployment, plan: Plan, plan_of: PlanOf, runtime_of: RuntimeOf, *, patience: float, show: Show
-) -> Ready:
-    """Bring the deployment up and remember its settings as good ones.
-
-    Where it does not come up and other settings did before, those are started again; then RolledBack is raised, which
-    says why the new ones failed. `.env` stays as it is. Raises what `bring_up` raises where there is no way back.
-    """
-    try:
-        ready = bring_up(deployment, plan, runtime_of(deployment, plan), patience=patience, show=show)
-    except EngineNotReady as problem:
-        raise go_back(deployment, problem, plan_of, runtime_of, patience=patience, show=show) from None
+def start(deployment: Deployment, plan: Plan, runtime_of: RuntimeOf, *, patience: float, show: Show) -> Ready:
+    """Bring the deployment up and remember its settings as good ones. Raises what `bring_up` raises."""
+    ready = bring_up(deployment, plan, runtime_of(deployment, plan), patience=patience, show=show)
     remember_good(deployment)
     return ready
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dflash_deploy.boot.diagnosis import Ending, Findings, Reader
-from dflash_deploy.boot.phases import message_of, phase_after
+from dflash_deploy.boot.phases import Phases, Step, message_of
+from dflash_deploy.boot.timekeeper import Progress, Show
 from dflash_deploy.client import Answer, Endpoint, EndpointError
 from dflash_deploy.errors import EngineDied, EngineNotReady, EngineStalled
 from dflash_deploy.host import kernel_lines
@@ -33,19 +33,8 @@ FAILED_ANSWERS = 3
 """Generations that may end in a server error before the engine counts as broken; the first may come too early."""
 
 
-@dataclass(frozen=True)
-class Progress:
-    """What a person sees while waiting. `elapsed` is in seconds since the start."""
-
-    phase: str
-    elapsed: float
-    last_line: str
-
-
 _STATISTICS = re.compile(r"Engine \d+: Avg prompt throughput")
 """What vLLM writes every ten seconds, even while a request hangs."""
-
-Show = Callable[[Progress], None]
 
 
 class Waiting:
@@ -56,6 +45,7 @@ class Waiting:
         runtime: Runtime,
         endpoint: Endpoint,
         reader: Reader,
+        phases: Phases,
         *,
         question: str,
         patience: float,
@@ -65,6 +55,7 @@ class Waiting:
         self._runtime = runtime
         self._endpoint = endpoint
         self._reader = reader
+        self._phases = phases
         self._question = question
         self._patience = patience
         self._show = show
@@ -102,14 +93,15 @@ class Waiting:
         self._log.extend(lines)
         if any(not _STATISTICS.search(line) for line in lines):
             self._last_sign = time.monotonic()
-        phase = phase_after(lines, self._progress.phase)
-        last_line = message_of(lines[-1]) if lines else self._progress.last_line
-        self._progress = Progress(phase, self.elapsed, last_line)
+        was = self._progress
+        step = self._phases.after(lines, Step(was.phase, was.done, was.total))
+        last_line = message_of(lines[-1]) if lines else was.last_line
+        self._progress = Progress(step.phase, self.elapsed, last_line, step.done, step.total)
         self._show(self._progress)
 
     def _first_answer(self) -> Answer | None:
         """One real generation. `None` where it may still come, or the engine died over it, which is seen next."""
-        self._show(replace(self._progress, phase="first generation"))
+        self._show(replace(self._progress, phase="first generation", done=0, total=0))
         try:
             return self._endpoint.chat(self._question, max_tokens=16)
         except EndpointError as problem:

@@ -41,6 +41,13 @@ class Hardware(Entry):
     source: str
 
 
+class FirstStart(Entry):
+    """How long a first start takes on this machine, caches empty, weights and image there."""
+
+    seconds: Annotated[float, Field(gt=0, description="from `up` to the first answer")]
+    source: str
+
+
 class EngineChoice(Entry):
     """An engine release that suits the profile, and the settings that hold for this engine alone."""
 
@@ -58,6 +65,7 @@ class Profile(Entry):
     pair: Annotated[str, Field(description="name of the model pair that it serves unless asked otherwise")]
     engines: Annotated[list[EngineChoice], Field(min_length=1, description="in order of preference")]
     evidence: Evidenced
+    first_start: Annotated[FirstStart | None, Field(description="`null` where nobody has told")] = None
     settings: Annotated[Settings, Field(description="settings that hold for every engine")] = {}
 
     def settings_for(self, release: str) -> Settings:

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from dflash_deploy.catalog.failures import Failure, Failures
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.models import Family, ModelPair
+from dflash_deploy.catalog.phases import PhaseMark
 from dflash_deploy.catalog.read import read_entry, read_folder
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.catalog.settings import all_setting_names, passed_on
@@ -42,6 +43,7 @@ class Catalog:
     engines: Mapping[str, EngineRelease]
     speeds: tuple[PublishedSpeed, ...]
     failures: tuple[Failure, ...]
+    phases: tuple[PhaseMark, ...]
 
     def profile(self, name: str) -> Profile:
         """The profile of that name; raises UnknownProfile with the nearest one."""
@@ -98,11 +100,16 @@ def _load(own: str) -> Catalog:
     families = {entry.name: entry for entry in _entries(roots, "families", Family)}
     engines = {entry.name: entry for entry in _entries(roots, "engines", EngineRelease)}
     pairs = {target.name: ModelPair(family, target) for family in families.values() for target in family.targets}
-    rows = yaml.safe_load((roots[0] / "speeds.yaml").read_text(encoding="utf-8"))
-    catalog = Catalog(profiles, pairs, engines, tuple(map(PublishedSpeed.model_validate, rows)), _failures(roots))
+    speeds, phases = _rows(roots[0], "speeds.yaml", PublishedSpeed), _rows(roots[0], "phases.yaml", PhaseMark)
+    catalog = Catalog(profiles, pairs, engines, speeds, _failures(roots), phases)
     for problem in _contradictions(catalog):
         raise CatalogRefused(problem, hint="write the name as it stands in the file that it means")
     return catalog
+
+
+def _rows(root: Traversable, file: str, kind: type[T]) -> tuple[T, ...]:
+    """A packaged file that is a list of entries."""
+    return tuple(map(kind.model_validate, yaml.safe_load((root / file).read_text(encoding="utf-8"))))
 
 
 def _own_root(own: str) -> Path:

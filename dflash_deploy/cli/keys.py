@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli.planned import Patience, plan_of, plan_to_stop
-from dflash_deploy.cli.report import HERE, Directory, Json, Report, note, verb
+from dflash_deploy.cli.report import HERE, Directory, Json, JsonStream, Report, note, verb
 
 if TYPE_CHECKING:
     from dflash_deploy.boot import Rotation
@@ -64,6 +64,7 @@ def keys_rotate(
     directory: Directory = HERE,
     patience: Patience = 900,
     as_json: Json = False,
+    json_stream: JsonStream = False,
 ) -> Report:
     """Write a new key into .env, restart an engine that runs, and prove that the old key is dead."""
     from dflash_deploy.boot import is_up
@@ -74,7 +75,7 @@ def keys_rotate(
         # read under the lock: a rotation that ended just now has changed it
         old = Deployment.existing(directory, check=False)
         if is_up(runtime_for(old, plan_to_stop(old))):
-            return _restarted(old, patience)
+            return _restarted(old, patience, json_stream=json_stream)
         new = old.with_new_key()
     shown = (
         *_replaced(old, new),
@@ -84,7 +85,7 @@ def keys_rotate(
     return Report(_fingerprints(old, new) | {"restarted": False, "proof": None}, shown)
 
 
-def _restarted(old: Deployment, patience: float) -> Report:
+def _restarted(old: Deployment, patience: float, *, json_stream: bool) -> Report:
     """The key of a deployment that runs is replaced, and its engine started anew."""
     from dflash_deploy.boot import rotate_running
     from dflash_deploy.cli.display import boot_display
@@ -105,7 +106,7 @@ def _restarted(old: Deployment, patience: float) -> Report:
         # .env changes on the way, and neither key is to be shown
         return Redactor([*known, *Deployment(old.directory).secrets.values()])(text)
 
-    with boot_display(redact) as show:
+    with boot_display(redact, json_stream=json_stream) as show:
         rotation = rotate_running(old, plan, lambda of: runtime_for(of, plan), patience=patience, show=show)
     ready = rotation.ready
     data = _fingerprints(old, rotation.deployment) | {

@@ -36,6 +36,10 @@ PIPE_WIDTH = 240
 
 Directory = Annotated[Path, typer.Option("--dir", help="The deployment directory.", file_okay=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+JsonStream = Annotated[
+    bool,
+    typer.Option("--json-stream", help="Print each step of progress as a line of JSON, and the document as the last."),
+]
 HERE = Path()
 
 
@@ -54,7 +58,7 @@ def verb(command: Callable[P, Report]) -> Callable[P, None]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        as_json = bool(kwargs.get("as_json"))
+        as_json, in_lines = bool(kwargs.get("as_json")), bool(kwargs.get("json_stream"))
         redactors: list[Redactor] = []
         try:
             redactors.append(_redactor(kwargs.get("directory")))
@@ -68,8 +72,9 @@ def verb(command: Callable[P, Report]) -> Callable[P, None]:
         # a verb may write another key: neither the one before nor the one after is shown
         redactors.append(_redactor(kwargs.get("directory")))
         redact = _one_after_the_other(redactors)
-        if as_json:
-            sys.stdout.write(_document(command.__name__.replace("_", " "), report, redact) + "\n")
+        if as_json or in_lines:
+            document = _document(command.__name__.replace("_", " "), report)
+            print_json({"event": "result", **document} if in_lines else document, redact, in_lines=in_lines)
         else:
             _show(report.shown, redact)
         _explain(report, redact)
@@ -82,7 +87,7 @@ def document_of(shown: Callable[..., None], directory: Path) -> str:
     """The JSON document that a verb would print of a deployment, a failure included."""
     command: Callable[..., Report] = inspect.unwrap(shown)
     report = _outcome(command, directory=directory, as_json=True)
-    return _document(command.__name__, report, _redactor(directory))
+    return _as_text(_document(command.__name__, report), _redactor(directory))
 
 
 def _outcome(command: Callable[P, Report], *args: P.args, **kwargs: P.kwargs) -> Report:
@@ -150,10 +155,16 @@ def _redactor(directory: object) -> Redactor:
         return Redactor()
 
 
-def _document(command: str, report: Report, redact: Redact) -> str:
+def print_json(document: Mapping[str, object], redact: Redact, *, in_lines: bool) -> None:
+    """A document on standard output, without secrets; `in_lines`: in one line, which leaves at once."""
+    sys.stdout.write(_as_text(document, redact, indent=None if in_lines else 2) + "\n")
+    sys.stdout.flush()
+
+
+def _document(command: str, report: Report) -> dict[str, object]:
     failure = report.failure
     error = failure and {"code": int(failure.exit_code), "message": failure.message, "hint": failure.hint}
-    document = {
+    return {
         "schema": SCHEMA,
         "command": command,
         "status": "failed" if failure else "ok",
@@ -161,8 +172,11 @@ def _document(command: str, report: Report, redact: Redact) -> str:
         "findings": [asdict(finding) for finding in report.findings],
         "error": error,
     }
+
+
+def _as_text(document: Mapping[str, object], redact: Redact, indent: int | None = 2) -> str:
     # before it is written down: JSON writes some characters differently, and a secret with one would not be found
-    return json.dumps(_redacted(document, redact), indent=2, ensure_ascii=False)
+    return json.dumps(_redacted(document, redact), indent=indent, ensure_ascii=False)
 
 
 def _redacted(node: object, redact: Redact) -> object:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dflash_deploy.cli.planned import Patience, plan_of
-from dflash_deploy.cli.report import HERE, Directory, Json, Report, note, verb
+from dflash_deploy.cli.report import HERE, Directory, Json, JsonStream, Report, note, verb
+from dflash_deploy.cli.starting import Start
 
 if TYPE_CHECKING:
     from dflash_deploy.boot import Ready
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
 
 
 @verb
-def rollback(directory: Directory = HERE, patience: Patience = 900, as_json: Json = False) -> Report:
+def rollback(
+    directory: Directory = HERE, patience: Patience = 900, as_json: Json = False, json_stream: JsonStream = False
+) -> Report:
     """Write the settings of the last good start back into .env, and start them."""
     from dflash_deploy.errors import NotPossible
     from dflash_deploy.project import Deployment, hold
@@ -30,28 +33,29 @@ def rollback(directory: Directory = HERE, patience: Patience = 900, as_json: Jso
             deployment.with_values({row.name: row.good for row in rows})
         for row in rows:
             note(f"{row.name}: {row.now or '(empty)'} -> {row.good or '(empty)'}")
-        ready = _started(Deployment.existing(directory), patience, anew=False)
+        ready = _started(Deployment.existing(directory), Start(patience, json_stream), anew=False)
     said = f"{len(rows)} settings are as they were; .env.last keeps the others" if rows else "nothing to undo"
     data = {"changed": [row.name for row in rows], "endpoint": f"{ready.endpoint}/v1", "state": "ready"}
     return Report(data, (said, f"ready     {ready.endpoint}/v1"))
 
 
 @verb
-def restart(directory: Directory = HERE, patience: Patience = 900, as_json: Json = False) -> Report:
+def restart(
+    directory: Directory = HERE, patience: Patience = 900, as_json: Json = False, json_stream: JsonStream = False
+) -> Report:
     """Stop the engine and start it with the settings of .env, whether they changed or not."""
     from dflash_deploy.project import Deployment, hold
 
     deployment = Deployment.existing(directory)
     with hold(deployment, "restart"):
         note("answers under way get up to 45 s to end")
-        ready = _started(deployment, patience, anew=True)
+        ready = _started(deployment, Start(patience, json_stream), anew=True)
     data = {"endpoint": f"{ready.endpoint}/v1", "state": "ready", "seconds": round(ready.seconds, 1)}
     return Report(data, (f"ready     after {ready.seconds:.0f} s, {ready.endpoint}/v1",))
 
 
-def _started(deployment: Deployment, patience: float, *, anew: bool) -> Ready:
-    from dflash_deploy.boot import preflight, start_or_roll_back
-    from dflash_deploy.cli.display import boot_display
+def _started(deployment: Deployment, start: Start, *, anew: bool) -> Ready:
+    from dflash_deploy.boot import preflight
     from dflash_deploy.runtime import runtime_for
 
     plan = plan_of(deployment)
@@ -60,5 +64,4 @@ def _started(deployment: Deployment, patience: float, *, anew: bool) -> Ready:
         # what would keep it from starting is found while it still runs
         preflight(deployment, plan, runtime)
         runtime.halt()
-    with boot_display(deployment.redact) as show:
-        return start_or_roll_back(deployment, plan, plan_of, runtime_for, patience=patience, show=show)
+    return start.bring_up_or_go_back(deployment, plan)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli.planned import Patience, make_plan, plan_of
-from dflash_deploy.cli.report import HERE, Directory, Json, Report, note, verb
+from dflash_deploy.cli.report import HERE, Directory, Json, JsonStream, Report, note, verb
+from dflash_deploy.cli.starting import Start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,24 +28,25 @@ def up(
         typer.Option("--fix", help="Where it fails for a known reason with a safe cure, write that into .env, once."),
     ] = False,
     as_json: Json = False,
+    json_stream: JsonStream = False,
 ) -> Report:
     """Start the engine, follow it while it loads, and end with a real answer."""
     from dflash_deploy.errors import EngineNotReady
     from dflash_deploy.project import Deployment, hold
     from dflash_deploy.project.last_good import changes
 
-    deployment = Deployment.existing(directory)
+    deployment, start = Deployment.existing(directory), Start(patience, json_stream)
     with hold(deployment, "up"):
         plan = _with_weights(deployment)
         for change in changes(deployment):
             note(f"changed since it answered last: {change}")
         try:
-            return _report(deployment, plan, _brought_up(deployment, plan, patience), fixed={})
+            return _report(deployment, plan, start.bring_up(deployment, plan), fixed={})
         except EngineNotReady as problem:
             cures = _safe_changes(deployment, plan, problem)
             if not fix or not cures:
-                return _failed(_gone_back(deployment, problem, patience), cures, asked=fix)
-            return _once_more(deployment, problem, cures, patience)
+                return _failed(start.gone_back(deployment, problem), cures, asked=fix)
+            return _once_more(deployment, problem, cures, start)
 
 
 def _with_weights(deployment: Deployment) -> Plan:
@@ -65,28 +67,6 @@ def _with_weights(deployment: Deployment) -> Plan:
         bring(deployment)
         return plan_of(deployment)
     return plan
-
-
-def _brought_up(deployment: Deployment, plan: Plan, patience: float) -> Ready:
-    from dflash_deploy.boot import bring_up
-    from dflash_deploy.cli.display import boot_display
-    from dflash_deploy.project.last_good import remember_good
-    from dflash_deploy.runtime import runtime_for
-
-    with boot_display(deployment.redact) as show:
-        ready = bring_up(deployment, plan, runtime_for(deployment, plan), patience=patience, show=show)
-    remember_good(deployment)
-    return ready
-
-
-def _gone_back(deployment: Deployment, problem: EngineNotReady, patience: float) -> EngineNotReady:
-    """The failure, after the settings that answered last were started again where there are some."""
-    from dflash_deploy.boot import go_back
-    from dflash_deploy.cli.display import boot_display
-    from dflash_deploy.runtime import runtime_for
-
-    with boot_display(deployment.redact) as show:
-        return go_back(deployment, problem, plan_of, runtime_for, patience=patience, show=show)
 
 
 def _safe_changes(deployment: Deployment, plan: Plan, problem: EngineNotReady) -> dict[str, str]:
@@ -115,7 +95,7 @@ def _failed(problem: EngineNotReady, changes: Mapping[str, str], *, asked: bool)
     return Report(_diagnosis(problem), failure=problem)
 
 
-def _once_more(deployment: Deployment, problem: EngineNotReady, changes: Mapping[str, str], patience: float) -> Report:
+def _once_more(deployment: Deployment, problem: EngineNotReady, changes: Mapping[str, str], start: Start) -> Report:
     """Write the changes, show them, and try once more; what fails then is reported and not mended again."""
     from dflash_deploy.boot import remedied
     from dflash_deploy.errors import EngineNotReady
@@ -127,9 +107,9 @@ def _once_more(deployment: Deployment, problem: EngineNotReady, changes: Mapping
     plan = plan_of(deployment)
     fixed = {"failure": problem.failure, "changes": dict(changes), "before": str(deployment.last_env_file)}
     try:
-        return _report(deployment, plan, _brought_up(deployment, plan, patience), fixed)
+        return _report(deployment, plan, start.bring_up(deployment, plan), fixed)
     except EngineNotReady as again:
-        again = _gone_back(deployment, again, patience)
+        again = start.gone_back(deployment, again)
         again.hint = f"{again.hint}; --fix has changed {', '.join(changes)}: .env.last is the file before"
         return Report(_diagnosis(again) | {"fixed": fixed}, failure=again)
 

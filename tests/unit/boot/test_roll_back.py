@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.boot import Ready, start_or_roll_back
+from dflash_deploy.boot import Ready, go_back, start
 from dflash_deploy.cli.planned import plan_of
-from dflash_deploy.errors import EngineDied, RolledBack
+from dflash_deploy.errors import EngineDied, EngineNotReady, RolledBack
 from dflash_deploy.plan import Plan
 from dflash_deploy.project import Deployment
 from dflash_deploy.project.last_good import changes, instead_since, last_good
@@ -47,7 +47,10 @@ class Box:
 
         deployment = Deployment.existing(self.directory)
         plan = plan_of(deployment)
-        return start_or_roll_back(deployment, plan, plan_of, runtime_of, patience=10, show=lambda _: None)
+        try:
+            return start(deployment, plan, runtime_of, patience=10, show=lambda _: None)
+        except EngineNotReady as problem:
+            raise go_back(deployment, problem, plan_of, runtime_of, patience=10, show=lambda _: None) from None
 
 
 def test_settings_that_answered_are_remembered_without_the_key(directory: Path, port: str) -> None:

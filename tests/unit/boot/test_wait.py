@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from dflash_deploy.boot import Progress, Reader
+from dflash_deploy.boot.phases import Phases
 from dflash_deploy.boot.wait import Waiting
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.client import Endpoint
@@ -27,7 +28,9 @@ def wait(
     seen: list[Progress] = []
     with Endpoint(url, Secret("key-of-the-test"), "m") as endpoint:
         runtime = ScriptedRuntime(states, pages)
-        Waiting(runtime, endpoint, READER, question="?", patience=patience, show=seen.append).until_ready()
+        Waiting(
+            runtime, endpoint, READER, Phases("vllm"), question="?", patience=patience, show=seen.append
+        ).until_ready()
     return seen
 
 
@@ -59,7 +62,7 @@ LOADING = "(Worker pid=1) INFO 11-21 11:01:56 [l.py:1] Starting to load model /x
 def test_a_death_says_the_phase_the_cause_and_what_to_do() -> None:
     lines = (LOADING, "(Worker pid=1) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.")
     shut_down = tuple(f"INFO 11-21 11:02:0{n} [x.py:1] shutting down" for n in range(9))
-    with pytest.raises(EngineDied, match=r"code 1 .* while loading weights: the GPU ran out of memory") as died:
+    with pytest.raises(EngineDied, match=r"code 1 .* while loading the target: the GPU ran out of memory") as died:
         wait([RUNNING, RUNNING, EngineState("exited", exit_code=1)], [lines, shut_down])
     assert "MAX_NUM_BATCHED_TOKENS" in died.value.hint
     assert "\n" not in died.value.message + died.value.hint
