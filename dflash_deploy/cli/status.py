@@ -47,7 +47,8 @@ def status(
     runtime = runtime_for(deployment, plan)
     engine = runtime.state()
     data = _probe(deployment, plan, engine)
-    data |= {"runtime": plan.runtime, "exit_code": engine.exit_code, "restarts": engine.restarts}
+    data |= {"runtime": plan.runtime, "engine": engine.identity or None, "exit_code": engine.exit_code}
+    data |= {"restarts": engine.restarts, "memory_gib": _gib(runtime.memory()), "gpu_memory_gib": _gpu_memory()}
     data |= _why(plan, runtime, engine)
     if engine.alive and (instead := instead_since(deployment)):
         data["instead"] = f"the settings that worked last, not those of .env, since {instead}"
@@ -79,6 +80,22 @@ def _probe(deployment: Deployment, plan: Plan, engine: EngineState) -> dict[str,
             "seconds": round(answer.seconds, 2),
             "acceptance_length": length and round(length, 2),
         }
+
+
+def _gpu_memory() -> str | None:
+    """Used of all, GPU by GPU, whoever uses it; `None` without one, or where the system's memory is the GPU's."""
+    from dflash_deploy.host.gpu import read_gpus
+
+    said = [
+        f"{_gib(gpu.memory - gpu.free)} of {_gib(gpu.memory)}"
+        for gpu in read_gpus().gpus
+        if gpu.memory is not None and gpu.free is not None
+    ]
+    return ", ".join(said) or None
+
+
+def _gib(size: int | None) -> float | None:
+    return None if size is None else round(size / 2**30, 1)
 
 
 def _why(plan: Plan, runtime: Runtime, engine: EngineState) -> dict[str, object]:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
+from typing import Any, cast
 
 import docker
 from docker.models.containers import Container
@@ -124,6 +125,20 @@ class ComposeRuntime:
             out_of_memory=state["OOMKilled"],
             identity=f"{container.short_id} {state['StartedAt']}",
             address=_published(container.attrs["HostConfig"]["PortBindings"]),
+        )
+
+    def memory(self) -> int | None:
+        """What `docker stats` shows: the container's memory without files that were read and may be dropped."""
+        container = self._container()
+        if container is None or container.status != "running":
+            return None
+        told = cast("dict[str, Any]", container.stats(stream=False, one_shot=True))
+        used, files = (told.get("memory_stats", {}).get(name) for name in ("usage", "stats"))
+        # cgroup v2, and v1
+        return (
+            None
+            if used is None
+            else int(used) - (files or {}).get("inactive_file", files.get("total_inactive_file", 0))
         )
 
     def next_line(self) -> str:

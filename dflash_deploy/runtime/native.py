@@ -119,6 +119,11 @@ class NativeRuntime:
             return EngineState("exited", identity=identity)
         return EngineState("exited", exit_code=exit_code, identity=identity)
 
+    def memory(self) -> int | None:
+        """What the supervisor and the engine's processes hold."""
+        run = self._run()
+        return run.process.memory() if run is not None and run.process.alive() else None
+
     def next_line(self) -> str:
         """The beginning: each engine has a log of its own."""
         return ""

@@ -32,6 +32,14 @@ class ProcessId:
         """Whether this very process still runs."""
         return ProcessId.of(self.pid) == self
 
+    def memory(self) -> int | None:
+        """Bytes of memory that its session holds, pages shared within it counted once; `None` where none is readable.
+
+        A session, as each engine is started in one of its own, and its workers stay in it.
+        """
+        sizes = [size for stat in Path("/proc").glob("[0-9]*/stat") if (size := _held(stat, self.pid)) is not None]
+        return sum(sizes) if sizes else None
+
     def end(self, *, grace: float) -> None:
         """Ask it to end, wait `grace` seconds, then end its whole process group."""
         if not self.alive():
@@ -51,6 +59,17 @@ class ProcessId:
             _reap(self.pid)
             time.sleep(0.05)
         return True
+
+
+def _held(stat: Path, session: int) -> int | None:
+    """Bytes of the proportional set size of a process, where it belongs to the session (proc(5), smaps_rollup)."""
+    try:
+        if int(stat.read_text(encoding="utf-8").rpartition(")")[2].split()[3]) != session:
+            return None
+        rollup = stat.with_name("smaps_rollup").read_text(encoding="ascii")
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:")), None)
 
 
 def _reap(pid: int) -> None:

@@ -65,6 +65,9 @@ class Runtime(Protocol):
     def state(self) -> EngineState:
         """Look at the engine's process."""
 
+    def memory(self) -> int | None:
+        """Bytes of this machine's memory that the engine holds, without its GPUs'; `None` where nobody can tell."""
+
     def next_line(self) -> str:
         """The cursor of what an engine that is started now will write; lines of an earlier one lie before it."""
 

@@ -54,6 +54,13 @@ def test_up_twice_changes_nothing(deployment: Deployment, container: dict[str, A
     assert docker("inspect", "--format", "{{.Id}}", container["Id"]).strip() == container["Id"]
 
 
+def test_status_is_what_docker_says(deployment: Deployment, container: dict[str, Any]) -> None:
+    data = dflash("status", "--json", at=deployment.directory).succeeded().document["data"]
+    assert (data["state"], data["restarts"]) == ("ready", 0)
+    assert data["engine"].split()[0] == container["Id"][: len(data["engine"].split()[0])]
+    assert 0.5 < data["memory_gib"] < 8
+
+
 def test_plain_docker_compose_works_in_the_directory(deployment: Deployment, container: dict[str, Any]) -> None:
     subprocess.run(["docker", "compose", "up", "-d"], cwd=deployment.directory, check=True, capture_output=True)
     assert docker("inspect", "--format", "{{.Id}}", container["Id"]).strip() == container["Id"]

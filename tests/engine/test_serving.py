@@ -64,6 +64,9 @@ def test_status_is_a_real_generation(drafting: Server) -> None:
     data = dflash("status", "--json", at=drafting.directory).succeeded().document["data"]
     assert data["state"] == "ready"
     assert data["acceptance_length"] > 1
+    assert data["engine"].startswith("process ")
+    # torch alone holds more than this, the tiny pair and its cache less than that
+    assert 0.5 < data["memory_gib"] < 8
 
 
 def test_the_key_is_in_env_and_nowhere_else(drafting: Server) -> None:

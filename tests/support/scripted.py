@@ -66,6 +66,10 @@ class ScriptedRuntime:
         """The next state."""
         return self._states.pop(0) if len(self._states) > 1 else self._states[0]
 
+    def memory(self) -> int | None:
+        """Nobody can tell."""
+        return None
+
     def next_line(self) -> str:
         """The beginning."""
         return ""
