@@ -7,12 +7,12 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
+from dflash_deploy.client.answer import Answer, EndpointError, Served, answer_of, expected_shape
 from dflash_deploy.client.images import data_uri
 from dflash_deploy.client.metrics import Metrics, SpecCounters, read_metrics
 from dflash_deploy.redact import Secret
@@ -23,60 +23,6 @@ ANSWER_TIMEOUT = 180.0
 
 QUEUE_TIMEOUT = 900.0
 """Seconds without a byte where many requests run: they wait for each other before their first token."""
-
-
-class EndpointError(Exception):
-    """Raised when a request brought no answer of the expected shape; `status` is the HTTP status, if there was one."""
-
-    def __init__(self, message: str, *, status: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-@dataclass(frozen=True)
-class ToolCall:
-    """A call that the model wants made; `arguments` is the JSON text as it came."""
-
-    name: str
-    arguments: str
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One completion. `chunks` counts streamed pieces, 1 where it came whole; times in seconds from the request on.
-
-    `logprobs` is what the API calls so, where it was asked for. Of a stream, `completion_tokens` is 0 where its usage
-    did not come, and `ended` says whether [DONE] did. `drafted` are the drafts of this answer, which llama.cpp tells.
-    """
-
-    text: str
-    finish_reason: str
-    completion_tokens: int
-    seconds: float
-    first_token_seconds: float | None = None
-    last_token_seconds: float | None = None
-    chunks: int = 1
-    logprobs: Any = None
-    prompt_tokens: int = 0
-    id: str = ""
-    reasoning: str = ""
-    tool_calls: tuple[ToolCall, ...] = ()
-    ended: bool = True
-    drafted: SpecCounters | None = None
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Completion tokens over the time of the whole request, prefill included."""
-        return self.completion_tokens / self.seconds
-
-
-@dataclass(frozen=True)
-class Served:
-    """One served name, what the engine says it stands for, and its longest sequence in tokens where it says so."""
-
-    name: str
-    root: str | None
-    max_model_len: int | None
 
 
 class Endpoint:
@@ -133,7 +79,7 @@ class Endpoint:
     def served(self) -> list[Served]:
         """What is served, as GET /v1/models tells it; vLLM says the weights' path and the length, others less."""
         said = _json(self._send("GET", "/v1/models"))
-        with _expected_shape("GET /v1/models"):
+        with expected_shape("GET /v1/models"):
             return [Served(one["id"], one.get("root"), one.get("max_model_len")) for one in said["data"]]
 
     def paths(self) -> list[str]:
@@ -142,7 +88,7 @@ class Endpoint:
             said = _json(self._send("GET", "/openapi.json"))
         except EndpointError:
             return []
-        with _expected_shape("GET /openapi.json"):
+        with expected_shape("GET /openapi.json"):
             return sorted(said["paths"])
 
     def chat(self, content: str | Sequence[Mapping[str, object]], *, max_tokens: int, **options: object) -> Answer:
@@ -153,21 +99,8 @@ class Endpoint:
         """Send the body of a chat completion as it is."""
         started = time.monotonic()
         said = _json(self._send("POST", "/v1/chat/completions", body))
-        with _expected_shape("POST /v1/chat/completions"):
-            choice = said["choices"][0]
-            message = choice["message"]
-            return Answer(
-                text=message["content"] or "",
-                finish_reason=choice["finish_reason"],
-                completion_tokens=said["usage"]["completion_tokens"],
-                seconds=time.monotonic() - started,
-                logprobs=choice.get("logprobs"),
-                prompt_tokens=said["usage"].get("prompt_tokens", 0),
-                id=said.get("id", ""),
-                reasoning=_thought(message),
-                tool_calls=tuple(_tool_calls(message)),
-                drafted=_drafted(said.get("timings") or {}),
-            )
+        with expected_shape("POST /v1/chat/completions"):
+            return answer_of(said, time.monotonic() - started)
 
     def stream(self, content: str, *, max_tokens: int, **options: object) -> Answer:
         """Ask one question and take the answer in pieces, as they are made."""
@@ -200,7 +133,7 @@ class Endpoint:
         try:
             with (
                 self._client.stream("POST", "/v1/chat/completions", json=dict(body)) as response,
-                _expected_shape("the stream"),
+                expected_shape("the stream"),
             ):
                 if response.is_error:
                     response.read()
@@ -240,7 +173,7 @@ class Endpoint:
 
     def metrics(self) -> Metrics:
         """What the engine has counted until now. Raises EndpointError where /metrics is no such text."""
-        with _expected_shape("GET /metrics"):
+        with expected_shape("GET /metrics"):
             return read_metrics(self._send("GET", "/metrics").text)
 
     def announce(self, size: int) -> int | None:
@@ -302,42 +235,11 @@ def _events(response: httpx.Response) -> Any:
             yield event
 
 
-@contextmanager
-def _expected_shape(source: str) -> Iterator[None]:
-    """An answer that is not what the API promises is an EndpointError, whatever is missing in it."""
-    try:
-        yield
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as problem:
-        raise EndpointError(f"{source} brought something unexpected: {type(problem).__name__}: {problem}") from None
-
-
 def _json(response: httpx.Response) -> Any:
     try:
         return response.json()
     except ValueError:
         raise EndpointError(f"{response.url.path} answered something that is not JSON") from None
-
-
-def _thought(message: Mapping[str, Any]) -> str:
-    """What was thought, where the engine keeps it apart: vLLM calls it `reasoning`, others `reasoning_content`."""
-    return message.get("reasoning") or message.get("reasoning_content") or ""
-
-
-def _tool_calls(message: Mapping[str, Any]) -> Iterator[ToolCall]:
-    for call in message.get("tool_calls") or ():
-        yield ToolCall(call["function"]["name"], call["function"]["arguments"])
-
-
-def _drafted(timings: Mapping[str, Any]) -> SpecCounters | None:
-    """The drafts of one answer of llama.cpp (server-common.cpp, b11434), which has them where any was made.
-
-    It does not tell the steps. Each brings the accepted tokens and one of the target's own, and the prompt brings one
-    before them all, so the steps are the rest (on the tiny pair 190 - 165 - 1, and 168 draft tokens are 24 times 7).
-    """
-    if "draft_n" not in timings:
-        return None
-    accepted = int(timings["draft_n_accepted"])
-    return SpecCounters(max(int(timings["predicted_n"]) - accepted - 1, 1), int(timings["draft_n"]), accepted)
 
 
 def _refusal(response: httpx.Response) -> EndpointError:
