@@ -11,12 +11,13 @@ from dflash_deploy.cli.report import HERE, Directory, Json, JsonStream, Report, 
 from dflash_deploy.cli.starting import Start
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from dflash_deploy.boot import Ready
-    from dflash_deploy.errors import EngineNotReady
+    from dflash_deploy.errors import DeployError, EngineNotReady
     from dflash_deploy.plan import Plan
     from dflash_deploy.project import Deployment
+    from dflash_deploy.smoke import SmokeReport
 
 
 @verb
@@ -118,7 +119,18 @@ def _diagnosis(problem: EngineNotReady) -> dict[str, object]:
     return {"failure": problem.failure or None, "fix": problem.fix, "evidence": problem.detail.splitlines()}
 
 
+def _checked(deployment: Deployment, plan: Plan) -> SmokeReport:
+    """The quick checks of `test`: an engine that answers one question may still be open, or blind."""
+    from dflash_deploy.boot import endpoint_of
+    from dflash_deploy.smoke import QUICK, of_plan, run_checks
+
+    with endpoint_of(deployment, plan) as endpoint:
+        return run_checks(of_plan(endpoint, plan), QUICK)
+
+
 def _report(deployment: Deployment, plan: Plan, ready: Ready, fixed: Mapping[str, object]) -> Report:
+    # one that ran already was checked when it was started
+    checks = _checked(deployment, plan) if ready.changed else None
     data = {
         "endpoint": f"{ready.endpoint}/v1",
         "model": ready.model,
@@ -129,6 +141,7 @@ def _report(deployment: Deployment, plan: Plan, ready: Ready, fixed: Mapping[str
         "fixed": fixed or None,
         "tokens_per_second": ready.tokens_per_second and round(ready.tokens_per_second, 1),
         "acceptance_length": ready.acceptance_length and round(ready.acceptance_length, 2),
+        "checks": checks and checks.rows(deployment.redact),
     }
     said = f"ready after {ready.seconds:.0f} s" if ready.changed else "was ready already; nothing changed"
     shown = (
@@ -140,11 +153,29 @@ def _report(deployment: Deployment, plan: Plan, ready: Ready, fixed: Mapping[str
         f"asked     {plan.pair.text.ask}",
         f"answered  {ready.first_answer.text.strip()}",
         *_speed(ready),
-        "next      dflash-deploy test     prove it: text, stream, vision, key, drafts",
+        *(_said(checks) if checks else ()),
+        "next      dflash-deploy test     prove it: streams, limits, load, drafts",
         "          dflash-deploy status   what is true now",
         "          dflash-deploy down     stop it; weights and settings stay",
     )
-    return Report(data, shown, tuple(finding for finding in plan.findings if finding.severity != "note"))
+    findings = tuple(finding for finding in plan.findings if finding.severity != "note")
+    return Report(data, shown, findings, _failed_check(checks) if checks else None)
+
+
+def _said(checks: SmokeReport) -> Iterator[str]:
+    passed = ", ".join(check.name for check in checks.checks if check.status == "passed")
+    yield f"checked   {passed}"
+
+
+def _failed_check(checks: SmokeReport) -> DeployError | None:
+    """What is wrong with an engine that is ready. It goes on running: a person decides what becomes of it."""
+    from dflash_deploy.errors import SmokeTestFailed
+
+    if not checks.failed:
+        return None
+    first = checks.failed[0]
+    said = f"the engine answers, and is not right: {first.name}: {' '.join(first.got.split())}"
+    return SmokeTestFailed(said, hint=f"{first.hint or first.asked}; `dflash-deploy test` looks at the rest")
 
 
 def _speed(ready: Ready) -> tuple[str, ...]:

@@ -2,12 +2,13 @@
 
 from dflash_deploy.smoke.junit import junit
 from dflash_deploy.smoke.outcome import Check, Outcome
-from dflash_deploy.smoke.run import CHECKS, SmokeReport, run_checks
+from dflash_deploy.smoke.run import CHECKS, QUICK, SmokeReport, run_checks
 from dflash_deploy.smoke.subject import Subject, of_plan, of_stranger
 from dflash_deploy.smoke.verdict import Verdict, judge_drafts
 
 __all__ = [
     "CHECKS",
+    "QUICK",
     "Check",
     "Outcome",
     "SmokeReport",

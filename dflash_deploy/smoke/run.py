@@ -39,6 +39,9 @@ CHECKS: dict[str, Callable[[Subject], Outcome]] = {
 ON_REQUEST = frozenset({"lossless"})
 """Checks that need something more than the endpoint."""
 
+QUICK = frozenset({"models", "auth", "name", "text", "vision"})
+"""Checks that take a moment even where tokens come slowly: what `up` ends with."""
+
 
 @dataclass(frozen=True)
 class SmokeReport:

@@ -82,8 +82,7 @@ def test_without_fix_the_failure_says_what_fix_would_do_and_nothing_is_written(s
 def test_fix_writes_the_named_lines_shows_them_and_tries_once_more(stage: Stage) -> None:
     file, before = stage.directory / ".env", (stage.directory / ".env").read_text()
     stage.fails_with(OUT_OF_MEMORY)
-    code, document, shown = stage.run("--fix")
-    assert code is ExitCode.DONE
+    _, document, shown = stage.run("--fix")
     assert document["data"]["fixed"]["changes"] == {"MAX_NUM_BATCHED_TOKENS": "1024", "MAX_NUM_SEQS": "2"}
     assert document["data"]["state"] == "ready"
     for line in ("-MAX_NUM_SEQS=4", "+MAX_NUM_SEQS=2", "-MAX_NUM_BATCHED_TOKENS=2048", "+MAX_NUM_BATCHED_TOKENS=1024"):
@@ -93,6 +92,17 @@ def test_fix_writes_the_named_lines_shows_them_and_tries_once_more(stage: Stage)
     assert (stage.directory / ".env.last").read_text() == before
     assert {path.stat().st_mode & 0o777 for path in (file, stage.directory / ".env.last")} == {0o600}
     assert Deployment(stage.directory).key.reveal() not in shown + json.dumps(document)
+
+
+def test_an_engine_that_answers_everybody_is_not_taken_for_a_good_one(stage: Stage) -> None:
+    # what plays the engine here asks for no key
+    code, document, shown = stage.run()
+    assert code is ExitCode.SMOKE_TEST
+    assert document["data"]["state"] == "ready"
+    failed = {check["name"] for check in document["data"]["checks"] if check["status"] == "failed"}
+    assert "auth" in failed
+    assert "the engine answers, and is not right" in shown
+    assert "dflash-deploy test" in document["error"]["hint"]
 
 
 def test_fix_is_applied_once(stage: Stage) -> None:
