@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dflash_deploy.cli.remote import KeyFile
 from dflash_deploy.cli.report import HERE, Directory, Json, Report, note, table, verb
 from dflash_deploy.errors import BadInput, BenchmarkMissed, DeployError
 
@@ -54,7 +55,7 @@ def bench(
         str | None, typer.Option(help="Also plain decoding, of a second endpoint with the same key and model.")
     ] = None,
     url: Annotated[str | None, typer.Option(help="An endpoint without a deployment, such as http://box:8000.")] = None,
-    key_file: Annotated[Path | None, typer.Option(help="Holds the key of --url.", dir_okay=False)] = None,
+    key_file: KeyFile = None,
     model: Annotated[str | None, typer.Option(help="Name of the model at --url; else the first it serves.")] = None,
     min_speedup: Annotated[
         float | None, typer.Option(min=0, help="Fail with code 7 where a speed-up is below this.")

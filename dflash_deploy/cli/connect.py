@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli.planned import plan_of
+from dflash_deploy.cli.remote import address_of
 from dflash_deploy.cli.report import HERE, Directory, Json, Report, note, table, verb
 from dflash_deploy.errors import BadInput
 
@@ -36,7 +37,7 @@ def connect(
     plan = plan_of(deployment)
     context = plan.values.get("MAX_MODEL_LEN")
     with endpoint_of(deployment, plan) as endpoint:
-        reached = _reached(url) or endpoint.url
+        reached = address_of(url) if url else endpoint.url
         place = Place(reached, endpoint.model, int(context) if context else None, str(deployment.directory))
     if not client:
         return _listed(known, place)
@@ -71,10 +72,3 @@ def _notes(client: Client, export: str, *, reads_calls: bool) -> Iterator[str]:
         yield f"note       {client.note}"
     if client.tools and not reads_calls:
         yield "note       it works with tool calls, and TOOL_CALL_PARSER is empty: the engine reads none"
-
-
-def _reached(url: str) -> str:
-    """An address of one's own without the /v1 at its end. Raises BadInput."""
-    if url and not url.startswith(("http://", "https://")):
-        raise BadInput(f"{url} is no address", hint="write it as https://models.example.com")
-    return url.rstrip("/").removesuffix("/v1")

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dflash_deploy.cli.remote import address_of, key_in
 from dflash_deploy.cli.report import SCHEMA, note
 from dflash_deploy.errors import BadInput, EngineNotReady, NotPossible
 
@@ -134,7 +135,7 @@ def deployed(directory: Path, *, baseline: bool, baseline_url: str | None, patie
         "model": _name(deployment, plan),
         "settings": {name: plan.values[name] for name in TELLING if plan.values.get(name)},
     }
-    second = Endpoint(baseline_url, deployment.key, str(told["model"])) if baseline_url else None
+    second = Endpoint(address_of(baseline_url), deployment.key, str(told["model"])) if baseline_url else None
     if second:
         hint = "name an endpoint that serves the same model without a drafter"
         check_answers(second, hint=hint, redact=deployment.redact)
@@ -151,13 +152,10 @@ def _name(deployment: Deployment, plan: Plan) -> str:
 def remote(url: str, key_file: Path | None, model: str | None, *, baseline_url: str | None) -> Remote:
     """An endpoint without a deployment. Raises BadInput for a key that cannot be read, EngineNotReady for silence."""
     from dflash_deploy.client import Endpoint
-    from dflash_deploy.redact import Redactor, Secret
+    from dflash_deploy.redact import Redactor
 
-    key = Secret(_key(key_file))
-    places = [place.rstrip("/").removesuffix("/v1") for place in (url, baseline_url) if place]
-    for place in places:
-        if not place.startswith(("http://", "https://")):
-            raise BadInput(f"{place} is no address", hint="like this: http://box:8000")
+    key = key_in(key_file)
+    places = [address_of(place) for place in (url, baseline_url) if place]
     endpoints = [Endpoint(place, key, model or "") for place in places]
     redact = Redactor([key])
     for endpoint in endpoints:
@@ -166,19 +164,6 @@ def remote(url: str, key_file: Path | None, model: str | None, *, baseline_url: 
         endpoint.model = model or names[0]
     told: dict[str, object] = {"endpoint": places[0], "model": endpoints[0].model, "settings": {}}
     return Remote(endpoints[0], endpoints[1] if len(endpoints) > 1 else None, redact, told)
-
-
-def _key(file: Path | None) -> str:
-    if file is None:
-        return ""
-    hint = "it is a file that holds the key alone, on one line"
-    try:
-        key = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as problem:
-        raise BadInput(f"{file} cannot be read: {problem}", hint=hint) from None
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise BadInput(f"{file} holds nothing that could be a key", hint=hint)
-    return key
 
 
 def check_answers(endpoint: Endpoint, *, hint: str, redact: Redactor) -> list[str]:

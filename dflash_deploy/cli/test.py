@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli.planned import plan_of
+from dflash_deploy.cli.remote import KeyFile, address_of, key_in
 from dflash_deploy.cli.report import HERE, Directory, Json, Redact, Report, console, verb
 from dflash_deploy.errors import BadInput, SmokeTestFailed
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from dflash_deploy.smoke import Check, SmokeReport, Subject
 
 Only = Annotated[str, typer.Option("--only", help="Checks to run, by name, with commas between.")]
-KeyFile = Annotated[Path | None, typer.Option("--key-file", help="A file with the key of --url, and nothing else.")]
 
 
 @verb
@@ -45,7 +45,7 @@ def test(
     if baseline_url and names:
         names.add("lossless")
     with ExitStack() as open_ones:
-        secret = _key(key_file) if url else None
+        secret = key_in(key_file) if url else None
         chosen = _stranger(url, secret, model, baseline_url) if secret is not None else _own(directory, baseline_url)
         subject, redact, ending = open_ones.enter_context(chosen)
         report = run_checks(subject, names, show=_shower(redact, stderr=as_json))
@@ -106,7 +106,7 @@ def _own(directory: Path, baseline_url: str) -> Iterator[Chosen]:
         baseline = None
         if baseline_url:
             baseline = open_ones.enter_context(
-                Endpoint(_checked(baseline_url), deployment.key, endpoint.model, proxies=True)
+                Endpoint(address_of(baseline_url), deployment.key, endpoint.model, proxies=True)
             )
         ending = (
             f"endpoint   {endpoint.url}/v1, model {endpoint.model}",
@@ -127,7 +127,7 @@ def _stranger(url: str, key: Secret, model: str, baseline_url: str) -> Iterator[
     redact = Redactor([key])
     with ExitStack() as open_ones:
         if not model:
-            with Endpoint(_checked(url), key, "", proxies=True) as nameless:
+            with Endpoint(address_of(url), key, "", proxies=True) as nameless:
                 try:
                     model = next(iter(nameless.models()), "")
                 except EndpointError as problem:
@@ -135,31 +135,12 @@ def _stranger(url: str, key: Secret, model: str, baseline_url: str) -> Iterator[
                         f"{url} does not say which models it serves: {redact(str(problem))}",
                         hint="is the address right, without /v1, and --key-file the endpoint's key?",
                     ) from None
-        endpoint = open_ones.enter_context(Endpoint(_checked(url), key, model, proxies=True))
+        endpoint = open_ones.enter_context(Endpoint(address_of(url), key, model, proxies=True))
         baseline = None
         if baseline_url:
-            baseline = open_ones.enter_context(Endpoint(_checked(baseline_url), key, model, proxies=True))
+            baseline = open_ones.enter_context(Endpoint(address_of(baseline_url), key, model, proxies=True))
         ending = (f"endpoint   {endpoint.url}/v1, model {endpoint.model}",)
         yield of_stranger(endpoint, load_catalog(), baseline), redact, ending
-
-
-def _checked(url: str) -> str:
-    """An address without the /v1 that clients have at its end. Raises BadInput."""
-    if not url.startswith(("http://", "https://")) or "@" in url:
-        # not shown: it may hold a password
-        raise BadInput("that is no address of an endpoint", hint="write it as http://host:port, the key in --key-file")
-    return url.rstrip("/").removesuffix("/v1")
-
-
-def _key(file: Path | None) -> Secret:
-    from dflash_deploy.redact import Secret
-
-    if file is None:
-        return Secret("")
-    try:
-        return Secret(file.read_text(encoding="utf-8").strip())
-    except (OSError, UnicodeDecodeError) as problem:
-        raise BadInput(f"{file} cannot be read: {problem}", hint="--key-file names a file with the key alone") from None
 
 
 def _save(file: Path, report: SmokeReport, redact: Redact) -> None:
