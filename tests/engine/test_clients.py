@@ -2,16 +2,21 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
 
+from dflash_deploy.assets import asset
+from dflash_deploy.bench import load_prompts
 from dflash_deploy.client.connect import KEY_VARIABLE
 from tests.support.cli import dflash
 from tests.support.clients import client
+from tests.support.hub import Hub
 from tests.support.proxies import AddsTheKey, before
 from tests.support.server import Server
 
@@ -30,8 +35,10 @@ def configured(server: Server, name: str) -> str:
     return dflash("connect", name, at=server.directory).succeeded().out
 
 
-def ran(server: Server, *command: str, packages: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """A program with the key in its environment and this Python's commands on its path."""
+def ran(
+    server: Server, *command: str, packages: Path | None = None, hub: str = "", home: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A program with the key in its environment and this Python's commands on its path; `hub` for what it fetches."""
     found = [str(packages)] if packages else []
     environment = os.environ | {
         KEY_VARIABLE: server.key,
@@ -39,6 +46,7 @@ def ran(server: Server, *command: str, packages: Path | None = None) -> subproce
         "PYTHONPATH": os.pathsep.join([*found, *filter(None, [os.environ.get("PYTHONPATH")])]),
         # LiteLLM asks GitHub for prices otherwise
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        **({"HF_ENDPOINT": hub, "HF_HOME": str(home)} if hub else {}),
     }
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
@@ -106,15 +114,33 @@ print(said.choices[0].message.content, said.usage.completion_tokens > 0)
     assert (done.returncode, done.stdout.strip()) == (0, f"{ANSWER} True"), done.stderr
 
 
-def test_z_labs_own_client_needs_something_that_adds_the_key(drafting: Server) -> None:
-    """`dflash` 0.1.0 sends no key (dflash/benchmark.py, send_openai); its data sets come from the hub."""
+def test_z_labs_benchmark_runs_over_something_that_adds_the_key(drafting: Server, tmp_path: Path) -> None:
+    """`dflash` 0.1.0 sends no key (dflash/benchmark.py, send_openai); its data set comes from a local hub."""
     with drafting.connect() as endpoint:
-        url = endpoint.url
-    asks = "from dflash.cli import main; main()"
-    told = ("generate", "openai", "--model", "tiny", "--reasoning", "off", "--max-new-tokens", "50", ASKED)
-    packages = client("dflash-0.1.0")
-    refused = ran(drafting, sys.executable, "-c", asks, *told, "--base-url", url, packages=packages)
-    assert "401" in refused.stderr
-    with before(url, AddsTheKey, drafting.key) as opened:
-        done = ran(drafting, sys.executable, "-c", asks, *told, "--base-url", opened, packages=packages)
-    assert (done.returncode, done.stdout.strip()) == (0, ANSWER), done.stderr
+        url, before_it = endpoint.url, endpoint.counters()
+    problems = [prompt.messages[-1].content for prompt in load_prompts(asset("models/tiny/prompts.jsonl"))[:6]]
+    told = ("benchmark", "openai", "--model", "tiny", "--dataset", "math500", "--reasoning", "off")
+    asks = (sys.executable, "-c", "from dflash.cli import main; main()", *told)
+    size = ("--num-prompts", "6", "--concurrency", "2", "--max-new-tokens", "40")
+    with Hub() as hub:
+        hub.add(
+            "HuggingFaceH4/MATH-500", {"test.jsonl": "".join(f"{json.dumps({'problem': one})}\n" for one in problems)}
+        )
+        run = partial(
+            ran,
+            drafting,
+            *asks,
+            *size,
+            packages=client("dflash-0.1.0-with-datasets-5.0.1"),
+            hub=hub.endpoint,
+            home=tmp_path,
+        )
+        assert "401" in run("--base-url", url).stderr
+        with before(url, AddsTheKey, drafting.key) as opened:
+            done = run("--base-url", opened)
+    assert done.returncode == 0, done.stderr
+    figures = dict(re.findall(r"^(Num prompts|Concurrency|Output tokens): +(\d+)$", done.stdout, re.MULTILINE))
+    assert (figures["Num prompts"], figures["Concurrency"]) == ("6", "2")
+    assert 6 < int(figures["Output tokens"]) <= 240
+    with drafting.connect() as endpoint:
+        assert (endpoint.counters() - before_it).drafts > 0

@@ -21,7 +21,18 @@ PACKAGES = {
         "hpack==4.2.0",
         "hyperframe==6.1.0",
     ),
-    "dflash-0.1.0": ("dflash==0.1.0",),
+    "dflash-0.1.0-with-datasets-5.0.1": (
+        "dflash==0.1.0",
+        "datasets==5.0.1",
+        "multiprocess==0.70.19",
+        "pandas==3.1.1",
+        "pyarrow==26.0.1",
+        "python-dateutil==4.0.0",
+        "pytz==2026.6",
+        "six==1.17.0",
+        "tzdata==2026.6",
+        "xxhash==4.1.0",
+    ),
 }
 
 

@@ -13,10 +13,10 @@ from tests.support.hub.reply import Reply, document, redirect, refusal
 from tests.support.hub.repo import Commit, Repository, StoredFile
 from tests.support.hub.state import State
 
-_CACHE = re.compile(r"/api/resolve-cache/models/(?P<repo>[^/]+/[^/]+)/(?P<revision>[^/]+)/(?P<path>.+)")
-_RESOLVE = re.compile(r"/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
+_CACHE = re.compile(r"/api/resolve-cache/(?:models|datasets)/(?P<repo>[^/]+/[^/]+)/(?P<revision>[^/]+)/(?P<path>.+)")
+_RESOLVE = re.compile(r"/(?:datasets/)?(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
 _MODEL = re.compile(
-    r"/api/models/(?P<repo>[^/]+/[^/]+)"
+    r"/api/(?:models|datasets)/(?P<repo>[^/]+/[^/]+)"
     r"(?:/(?P<verb>revision|tree|refs|auth-check|paths-info)(?:/(?P<revision>[^/]+)(?:/(?P<path>.+))?)?)?"
 )
 _HOP = re.compile(r"/hop/(?P<left>\d+)")
