@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dflash_deploy.client import Metrics
 
@@ -28,13 +28,20 @@ class Look:
 
 @dataclass(frozen=True)
 class Line:
-    """What is shown of a window between two looks. `remark` is empty where nothing is to be said."""
+    """What is shown of a window between two looks; `None` where nobody knows.
+
+    `cache` is the used share of the KV cache, `by_position` the acceptance of each draft token in the window. `remark`
+    is empty where nothing is to be said.
+    """
 
     state: str
-    running: int | None
-    tokens_per_second: float | None
-    acceptance_length: float | None
-    remark: str
+    running: int | None = None
+    waiting: int | None = None
+    tokens_per_second: float | None = None
+    acceptance_length: float | None = None
+    cache: float | None = None
+    by_position: tuple[float, ...] = ()
+    remark: str = ""
 
 
 class Watch:
@@ -56,17 +63,25 @@ class Watch:
             before = None
         if now.metrics is None or now.metrics.engine is None:
             state = "does not answer" if now.phase == "running" else now.phase
-            return Line(state, None, None, None, self._restarted(started_anew))
+            return Line(state, remark=self._restarted(started_anew))
+        load = Line(now.phase, now.metrics.running, now.metrics.waiting, cache=now.metrics.cache)
         if before is None or before.metrics is None or now.at <= before.at:
-            return Line(now.phase, now.metrics.running, None, None, self._restarted(started_anew))
+            return replace(load, remark=self._restarted(started_anew))
         made = now.metrics.generated_tokens - before.metrics.generated_tokens
         drafts = now.metrics.drafts - before.metrics.drafts
-        length = drafts.acceptance_length if drafts.drafts >= ENOUGH_DRAFTS else None
+        enough = drafts.drafts >= ENOUGH_DRAFTS
+        length = drafts.acceptance_length if enough else None
         self._silent = self._silent + 1 if now.metrics.running and made == 0 else 0
         remark = self._decayed(length)
         if self._silent >= SILENT_LOOKS:
             remark = f"HANGS: {now.metrics.running} requests at work, no token in {self._silent} looks"
-        return Line(now.phase, now.metrics.running, max(made, 0) / (now.at - before.at), length, remark)
+        return replace(
+            load,
+            tokens_per_second=max(made, 0) / (now.at - before.at),
+            acceptance_length=length,
+            by_position=drafts.acceptance_by_position if enough else (),
+            remark=remark,
+        )
 
     def _decayed(self, length: float | None) -> str:
         if length is None:

@@ -1,53 +1,74 @@
-"""`status --watch`: a line for each look at the engine, until Ctrl-C."""
+"""`status --watch`: look after look at the engine until Ctrl-C, on a terminal as a live view, else a line for each."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from dflash_deploy.cli.report import console
 
 if TYPE_CHECKING:
-    from dflash_deploy.boot.watch import Line
+    from dflash_deploy.boot.watch import Line, Watch
+    from dflash_deploy.client import Endpoint
     from dflash_deploy.plan import Plan
     from dflash_deploy.project import Deployment
+    from dflash_deploy.runtime import Runtime
 
-HEADER = f"{'time':8}  {'state':15}  {'running':>7}  {'tokens/s':>8}  {'length':>6}"
+HEADER = f"{'time':8}  {'state':15}  {'running':>7}  {'waiting':>7}  {'tokens/s':>8}  {'length':>6}  {'cache':>5}"
 PATIENCE = 5.0
 """Seconds for /metrics; an engine that does not answer by then is said not to."""
 
 
 def watch(deployment: Deployment, plan: Plan, every: float, looks: int | None) -> None:
-    """Look every so many seconds and print a line; for ever, or so many times."""
+    """Look every so many seconds and show what is seen; for ever, or so many times."""
     from dflash_deploy.boot import endpoint_of
-    from dflash_deploy.boot.watch import Look, Watch
-    from dflash_deploy.client import EndpointError
+    from dflash_deploy.boot.watch import Watch
     from dflash_deploy.runtime import runtime_for
 
     runtime, seen = runtime_for(deployment, plan), Watch()
-    screen = console()
-    screen.print(HEADER, markup=False)
-    with endpoint_of(deployment, plan, timeout=PATIENCE) as endpoint:
+    with endpoint_of(deployment, plan, timeout=PATIENCE) as endpoint, _shown(deployment, endpoint) as show:
         done = 0
         while looks is None or done < looks:
             if done:
                 time.sleep(every)
-            state = runtime.state()
-            try:
-                metrics = endpoint.metrics() if state.phase == "running" else None
-            except EndpointError:
-                metrics = None
-            line = seen.see(Look(time.monotonic(), state.phase, state.identity, metrics))
-            screen.print(deployment.redact(_shown(line)), markup=False, highlight=False)
+            show(_look(runtime, endpoint, seen))
             done += 1
 
 
-def _shown(line: Line) -> str:
+def _look(runtime: Runtime, endpoint: Endpoint, seen: Watch) -> Line:
+    from dflash_deploy.boot.watch import Look
+    from dflash_deploy.client import EndpointError
+
+    state = runtime.state()
+    try:
+        metrics = endpoint.metrics() if state.phase == "running" else None
+    except EndpointError:
+        metrics = None
+    return seen.see(Look(time.monotonic(), state.phase, state.identity, metrics))
+
+
+@contextmanager
+def _shown(deployment: Deployment, endpoint: Endpoint) -> Iterator[Callable[[Line], None]]:
+    screen = console()
+    if screen.is_terminal and not screen.is_dumb_terminal:
+        from dflash_deploy.cli.live import View
+
+        with View(f"{endpoint.model} at {endpoint.url}/v1", screen, deployment.redact) as view:
+            yield view.show
+    else:
+        screen.print(HEADER, markup=False)
+        yield lambda line: screen.print(deployment.redact(_line(line)), markup=False, highlight=False)
+
+
+def _line(line: Line) -> str:
     def figure(value: float | None, form: str) -> str:
         return "-" if value is None else format(value, form)
 
     return (
-        f"{datetime.now():%H:%M:%S}  {line.state:15}  {figure(line.running, 'd'):>7}  "
-        f"{figure(line.tokens_per_second, '.1f'):>8}  {figure(line.acceptance_length, '.2f'):>6}  {line.remark}"
+        f"{datetime.now():%H:%M:%S}  {line.state:15}  {figure(line.running, 'd'):>7}  {figure(line.waiting, 'd'):>7}  "
+        f"{figure(line.tokens_per_second, '.1f'):>8}  {figure(line.acceptance_length, '.2f'):>6}  "
+        f"{figure(line.cache, '.0%'):>5}  {line.remark}"
     ).rstrip()

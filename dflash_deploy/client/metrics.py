@@ -23,6 +23,8 @@ _GENERATED = {
     "llamacpp": "tokens_predicted_total",
 }
 _RUNNING = {"vllm": "num_requests_running", "sglang": "num_running_reqs", "llamacpp": "requests_processing"}
+_WAITING = {"vllm": "num_requests_waiting", "sglang": "num_queue_reqs", "llamacpp": "requests_deferred"}
+_CACHE = {"vllm": "kv_cache_usage_perc", "sglang": "token_usage", "llamacpp": "kv_cache_usage_ratio"}
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,17 @@ class SpecCounters:
 
 @dataclass(frozen=True)
 class Metrics:
-    """One reading: whose it is (`None`: of no engine that is known here), drafts, tokens made, requests at work."""
+    """One reading: whose it is (`None`: of no engine that is known here), drafts, tokens made, requests at work.
+
+    `waiting` are requests that wait for a slot; `cache` is the used share of the KV cache, `None` where it is not told.
+    """
 
     engine: MetricsOf | None
     drafts: SpecCounters
     generated_tokens: int
     running: int
+    waiting: int = 0
+    cache: float | None = None
 
 
 def read_metrics(exposition: str) -> Metrics:
@@ -96,6 +103,9 @@ def read_metrics(exposition: str) -> Metrics:
         drafts,
         int(totals.get(f"{engine}:{_GENERATED[engine]}", 0)),
         int(totals.get(f"{engine}:{_RUNNING[engine]}", 0)),
+        int(totals.get(f"{engine}:{_WAITING[engine]}", 0)),
+        # of several engines, the fullest
+        max((sample.value for sample in samples if sample.name == f"{engine}:{_CACHE[engine]}"), default=None),
     )
 
 

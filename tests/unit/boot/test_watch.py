@@ -12,16 +12,21 @@ from tests.support.cli import dflash
 
 
 def look(at: float, tokens: int = 0, *, drafts: int = 0, accepted: int = 0, running: int = 1, who: str = "1") -> Look:
-    counted = Metrics("vllm", SpecCounters(drafts, drafts * 7, accepted), tokens, running)
+    counted = Metrics("vllm", SpecCounters(drafts, drafts * 7, accepted, (drafts // 2,)), tokens, running, 2, 0.25)
     return Look(at, "running", who, counted)
 
 
 def test_the_figures_are_those_of_the_window() -> None:
     watch = Watch()
-    assert watch.see(look(0.0, 1000, drafts=100, accepted=100)) == Line("running", 1, None, None, "")
-    assert watch.see(look(5.0, 2000, drafts=200, accepted=700)) == Line("running", 1, 200.0, 7.0, "")
-    # a few drafts say nothing
-    assert watch.see(look(10.0, 2050, drafts=205, accepted=705)) == Line("running", 1, 10.0, None, "")
+    first, second, third = (
+        watch.see(look(0.0, 1000, drafts=100, accepted=100)),
+        watch.see(look(5.0, 2000, drafts=200, accepted=700)),
+        # a few drafts say nothing
+        watch.see(look(10.0, 2050, drafts=205, accepted=705)),
+    )
+    assert first == Line("running", 1, 2, cache=0.25)
+    assert second == Line("running", 1, 2, 200.0, 7.0, 0.25, (0.5,))
+    assert third == Line("running", 1, 2, 10.0, None, 0.25)
 
 
 def test_acceptance_that_decays_is_named() -> None:
@@ -66,6 +71,6 @@ def test_nothing_is_said_of_an_engine_that_makes_tokens_as_before(steps: list[tu
 def test_it_goes_on_looking_as_long_as_it_is_told(tmp_path: Path) -> None:
     dflash("init", "--profile", "cpu", "--runtime", "native", at=tmp_path).succeeded()
     lines = dflash("status", "--watch", "1", "--looks", "2", at=tmp_path).succeeded().out.splitlines()
-    assert lines[0].split() == ["time", "state", "running", "tokens/s", "length"]
+    assert lines[0].split() == ["time", "state", "running", "waiting", "tokens/s", "length", "cache"]
     assert [line.split()[1] for line in lines[1:]] == ["absent", "absent"]
     assert dflash("status", "--watch", "1", "--json", at=tmp_path).code is ExitCode.USAGE

@@ -1,0 +1,88 @@
+"""What `status --watch` shows on a terminal: figures as they are now, and how they came to be."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from dflash_deploy.cli.report import Redact
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dflash_deploy.boot.watch import Line
+
+BARS = "▁▂▃▄▅▆▇█"
+LABEL, FIGURE = 12, 10
+"""Columns of a row's name and of its figure; the curve has the rest."""
+
+MOST_LOOKS = 400
+REMARKS = 5
+
+
+class View:
+    """A screen that is drawn over with each look. Remarks stay, the newest last."""
+
+    def __init__(self, title: str, screen: Console, redact: Redact) -> None:
+        self._title = title
+        self._redact = redact
+        self._width = screen.width
+        self._lines: deque[Line] = deque(maxlen=MOST_LOOKS)
+        self._remarks: deque[str] = deque(maxlen=REMARKS)
+        self._live = Live(console=screen, auto_refresh=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def show(self, line: Line) -> None:
+        """Draw it anew with one more look."""
+        self._lines.append(line)
+        if line.remark:
+            self._remarks.append(f"{datetime.now():%H:%M:%S}  {line.remark}")
+        self._live.update(self._drawn(line), refresh=True)
+
+    def _drawn(self, now: Line) -> Table:
+        rows = Table.grid(padding=(0, 1))
+        room = max(self._width - LABEL - FIGURE - 4, 8)
+        rows.add_row(Text("state", "bold"), Text(now.state), Text(self._redact(self._title), "dim"))
+        for name, figure, curve in (
+            ("tokens/s", _figure(now.tokens_per_second, ".1f"), [line.tokens_per_second for line in self._lines]),
+            ("length", _figure(now.acceptance_length, ".2f"), [line.acceptance_length for line in self._lines]),
+            ("running", _figure(now.running, "d"), [line.running for line in self._lines]),
+            ("waiting", _figure(now.waiting, "d"), [line.waiting for line in self._lines]),
+            ("KV cache", _figure(now.cache, ".0%"), [line.cache for line in self._lines]),
+        ):
+            rows.add_row(Text(name, "bold"), Text(f"{figure:>{FIGURE}}"), Text(sparkline(curve[-room:]), "cyan"))
+        latest = next((line.by_position for line in reversed(self._lines) if line.by_position), ())
+        said = " ".join(f"{share:.0%}" for share in latest)
+        rows.add_row(Text("by position", "bold"), Text(sparkline(latest, most=1.0)), Text(said[:room]))
+        for remark in self._remarks:
+            rows.add_row(Text(""), Text(""), Text(self._redact(remark)[:room], "yellow"))
+        return rows
+
+
+def sparkline(values: Sequence[float | None], most: float | None = None) -> str:
+    """A bar for each value from zero to `most`, else to the largest of them; a blank where there is none."""
+    top = most or max((value for value in values if value is not None), default=0.0)
+    return "".join(" " if value is None else _bar(value / top if top else 0.0) for value in values)
+
+
+def _bar(share: float) -> str:
+    return BARS[min(int(share * len(BARS)), len(BARS) - 1)]
+
+
+def _figure(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

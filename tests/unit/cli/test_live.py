@@ -1,0 +1,56 @@
+"""What a watched engine looks like on a terminal."""
+
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from dflash_deploy.boot.watch import Line
+from dflash_deploy.cli.live import BARS, View, sparkline
+from tests.support.cli import dflash
+from tests.unit.cli.test_terminal import COLOUR, on_terminal
+
+SECRET = "key-of-the-test-0123456789"
+
+
+@pytest.mark.parametrize(
+    ("values", "most", "drawn"),
+    [
+        ([], None, ""),
+        ([0.0, 0.0], None, "▁▁"),
+        ([0, 4, 8], None, "▁▅█"),
+        ([1.0, None, 2.0], None, "▅ █"),
+        ([1.0, 0.5], 1.0, "█▅"),
+    ],
+)
+def test_a_curve_is_a_bar_for_each_value(values: list[float | None], most: float | None, drawn: str) -> None:
+    assert sparkline(values, most) == drawn
+
+
+@given(st.lists(st.floats(0, 1e9), min_size=1, max_size=200))
+def test_a_larger_value_has_no_lower_bar(values: list[float]) -> None:
+    heights = [BARS.index(bar) for bar in sparkline(values)]
+    ordered = sorted(zip(values, heights, strict=True))
+    assert [height for _, height in ordered] == sorted(heights)
+
+
+def test_the_figures_of_now_and_the_remarks_of_before_are_on_the_screen() -> None:
+    screen = Console(file=io.StringIO(), force_terminal=True, width=80, height=24)
+    with View(f"tiny at http://me:{SECRET}@box/v1", screen, lambda text: text.replace(SECRET, "***")) as view:
+        view.show(Line("running", 1, 0, 100.0, 7.0, 0.25, (0.9, 0.5)))
+        view.show(Line("running", 3, 2, 50.0, None, 0.5, remark="HANGS: 3 requests at work"))
+    shown = screen.file.getvalue()  # type: ignore[attr-defined]
+    for said in ("50.0", "█▅", "50%", "90% 50%", "HANGS: 3 requests at work", "***"):
+        assert said in COLOUR.sub("", shown)
+    assert SECRET not in shown
+
+
+def test_it_is_drawn_over_on_a_terminal(tmp_path: Path) -> None:
+    dflash("init", "--profile", "cpu", "--runtime", "native", at=tmp_path).succeeded()
+    output, code = on_terminal("status", "--watch", "1", "--looks", "2", at=tmp_path)
+    assert code == 0
+    assert "absent" in output
+    assert "\x1b[1A" in output
