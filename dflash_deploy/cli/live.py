@@ -23,6 +23,15 @@ BARS = "▁▂▃▄▅▆▇█"
 LABEL, FIGURE = 12, 10
 """Columns of a row's name and of its figure; the curve has the rest."""
 
+CURVES: tuple[tuple[str, str, str, float | None], ...] = (
+    ("tokens/s", "tokens_per_second", ".1f", None),
+    ("length", "acceptance_length", ".2f", None),
+    ("running", "running", "d", None),
+    ("waiting", "waiting", "d", None),
+    ("KV cache", "cache", ".0%", 1.0),
+)
+"""Name, field of a look, form of its figure, and the value of a whole bar where it is not the largest one seen."""
+
 MOST_LOOKS = 400
 REMARKS = 5
 
@@ -58,14 +67,10 @@ class View:
         rows = Table.grid(padding=(0, 1))
         room = max(self._width - LABEL - FIGURE - 4, 8)
         rows.add_row(Text("state", "bold"), Text(now.state), Text(self._redact(self._title), "dim"))
-        for name, figure, curve in (
-            ("tokens/s", _figure(now.tokens_per_second, ".1f"), [line.tokens_per_second for line in self._lines]),
-            ("length", _figure(now.acceptance_length, ".2f"), [line.acceptance_length for line in self._lines]),
-            ("running", _figure(now.running, "d"), [line.running for line in self._lines]),
-            ("waiting", _figure(now.waiting, "d"), [line.waiting for line in self._lines]),
-            ("KV cache", _figure(now.cache, ".0%"), [line.cache for line in self._lines]),
-        ):
-            rows.add_row(Text(name, "bold"), Text(f"{figure:>{FIGURE}}"), Text(sparkline(curve[-room:]), "cyan"))
+        for name, field, form, most in CURVES:
+            values = [getattr(line, field) for line in self._lines][-room:]
+            figure = "-" if values[-1] is None else format(values[-1], form)
+            rows.add_row(Text(name, "bold"), Text(f"{figure:>{FIGURE}}"), Text(sparkline(values, most), "cyan"))
         latest = next((line.by_position for line in reversed(self._lines) if line.by_position), ())
         said = " ".join(f"{share:.0%}" for share in latest)
         rows.add_row(Text("by position", "bold"), Text(sparkline(latest, most=1.0)), Text(said[:room]))
@@ -82,7 +87,3 @@ def sparkline(values: Sequence[float | None], most: float | None = None) -> str:
 
 def _bar(share: float) -> str:
     return BARS[min(int(share * len(BARS)), len(BARS) - 1)]
-
-
-def _figure(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
