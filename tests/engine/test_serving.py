@@ -1,11 +1,5 @@
 """The main job on the real engine: `init`, `up`, `test`, and what they say."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -151,29 +145,3 @@ def test_an_engine_that_dies_at_start_is_explained(tmp_path: Path) -> None:
     assert "ended with code 2" in ran.err
     # nothing of it is left running
     assert dflash("status", "--json", at=tmp_path).document["data"]["state"] == "exited"
-
-
-def test_an_interrupted_up_goes_on_when_repeated(server: Server) -> None:
-    dflash("down", at=server.directory).succeeded()
-    up = [sys.executable, "-m", "dflash_deploy", "up"]
-    first = subprocess.Popen(up, cwd=server.directory, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    while not (server.directory / ".dflash/run.json").exists():
-        assert first.poll() is None
-        time.sleep(0.05)
-    os.killpg(first.pid, signal.SIGINT)
-    _, said = first.communicate(timeout=30)
-    assert first.returncode == ExitCode.INTERRUPTED
-    assert "the same command goes on" in said
-    data = dflash("up", "--json", at=server.directory).succeeded().document["data"]
-    assert data["state"] == "ready"
-
-
-def test_an_engine_killed_while_serving_is_seen(drafting: Server) -> None:
-    run = Deployment(drafting.directory).state / "run.json"
-    os.killpg(json.loads(run.read_text())["pid"], signal.SIGKILL)
-    data = dflash("status", "--json", at=drafting.directory).succeeded().document["data"]
-    assert data["state"] == "exited"
-    ran = dflash("test", at=drafting.directory)
-    assert ran.code is ExitCode.SMOKE_TEST
-    assert "failed" in ran.out
-    dflash("up", at=drafting.directory).succeeded()
