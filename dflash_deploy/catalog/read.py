@@ -15,6 +15,9 @@ from dflash_deploy.errors import CatalogRefused
 
 T = TypeVar("T", bound=BaseModel)
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's, where PyYAML was built with it: every command reads the whole catalog."""
+
 
 def read_folder(folder: Traversable, kind: type[T]) -> Iterator[T]:
     """The entries of a folder's YAML files, by name of the file; raises CatalogRefused."""
@@ -27,7 +30,8 @@ def read_folder(folder: Traversable, kind: type[T]) -> Iterator[T]:
 def read_entry(file: Traversable, kind: type[T]) -> T:
     """One entry. Raises CatalogRefused, naming the key, and the nearest one that exists where it is unknown."""
     try:
-        return kind.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
+        # both loaders are safe ones
+        return kind.model_validate(yaml.load(file.read_text(encoding="utf-8"), _LOADER))  # noqa: S506
     except ValidationError as problem:
         error = _telling(problem)
         raise CatalogRefused(f"{file}: {_said(error)}", hint=_hint(error, kind)) from None
