@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from dflash_deploy.boot.diagnosis import Reader
@@ -11,7 +12,7 @@ from dflash_deploy.boot.wait import Waiting, explained
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.client import Answer, Endpoint, EndpointError
 from dflash_deploy.errors import EngineNotReady, PortTaken, PreflightRefused, SettingsRefused
-from dflash_deploy.host import listener_on
+from dflash_deploy.host import is_address_here, listener_on
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.command import drafter_host_path, engine_command, engine_environment
 from dflash_deploy.project import Deployment
@@ -90,7 +91,9 @@ def bring_up(deployment: Deployment, plan: Plan, runtime: Runtime, *, patience: 
         except EngineNotReady:
             # one that ran before this command, with the same settings, is not this command's to stop
             if changed:
-                runtime.halt()
+                # where not even that can be done the first problem is still the one to tell
+                with suppress(EngineNotReady):
+                    runtime.halt()
             raise
         if changed:
             remember_seconds(deployment, times.ended())
@@ -181,7 +184,12 @@ def _check_key(deployment: Deployment) -> None:
 
 
 def _check_port(plan: Plan, runtime: Runtime) -> None:
+    """The address is one of this machine, and nobody else listens there. The last look: all else was in order."""
     host, port = plan.values["DFLASH_BIND"], int(plan.values["DFLASH_PORT"])
+    if not is_address_here(host):
+        raise PreflightRefused(
+            f"DFLASH_BIND={host} is no address of this machine", hint="`ip addr` lists those that it has"
+        )
     state = runtime.state()
     ours = state.alive and state.address == f"{host}:{port}"
     if not ours and listener_on(host, port):

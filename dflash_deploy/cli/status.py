@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 PROBE_TIMEOUT = 30.0
 """Seconds for one generation; an engine that hangs answers /health and nothing else."""
 
+_STARTS = "`dflash-deploy up` brings it back"
+
 STOPPED = frozenset({0, 143, -15})
 """Exit codes of an engine that was asked to end: by itself, or by SIGTERM."""
 
@@ -60,14 +62,18 @@ def status(
 
 
 def _probe(deployment: Deployment, plan: Plan, engine: EngineState) -> dict[str, object]:
-    """State in one word: absent, exited, restarting, paused, starting, ready or unresponsive."""
+    """State in one word: absent, exited, restarting, paused, cut off, starting, ready or unresponsive."""
     from dflash_deploy.boot import endpoint_of
     from dflash_deploy.client import EndpointError
 
     with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
         data: dict[str, object] = {"endpoint": f"{endpoint.url}/v1", "model": endpoint.model, "state": engine.phase}
+        if engine.phase == "paused":
+            return data | {"cause": "its container is paused", "do": _STARTS}
         if engine.phase != "running":
             return data
+        if not engine.connected:
+            return data | {"state": "cut off", "cause": "its container was taken off its network", "do": _STARTS}
         if not endpoint.alive():
             return data | {"state": "starting"}
         try:

@@ -11,11 +11,15 @@ from dflash_deploy.client.metrics import SpecCounters
 
 
 class EndpointError(Exception):
-    """Raised when a request brought no answer of the expected shape; `status` is the HTTP status, if there was one."""
+    """Raised when a request brought no answer of the expected shape; `status` is the HTTP status, if there was one.
 
-    def __init__(self, message: str, *, status: int | None = None) -> None:
+    `silent` says that the endpoint was waited for in vain: whatever is asked next is likely to wait as long.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None, silent: bool = False) -> None:
         super().__init__(message)
         self.status = status
+        self.silent = silent
 
 
 @dataclass(frozen=True)

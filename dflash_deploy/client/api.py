@@ -143,7 +143,7 @@ class Endpoint:
                     raise EndpointError(f"the stream came as {kind}, not as text/event-stream")
                 yield _events(response)
         except httpx.HTTPError as problem:
-            raise EndpointError(f"the stream broke off: {_said(problem)}") from problem
+            raise _unanswered("the stream broke off", problem) from problem
 
     def look(self, png: bytes, question: str, *, max_tokens: int, **options: object) -> Answer:
         """Ask about a picture, sent as a data URI."""
@@ -164,7 +164,7 @@ class Endpoint:
         try:
             bare = self._keyless.request(method, path, json={} if method == "POST" else None, headers=headers)
         except httpx.HTTPError as problem:
-            raise EndpointError(f"{method} {path} brought no answer: {_said(problem)}") from problem
+            raise _unanswered(f"{method} {path} brought no answer", problem) from problem
         return bare.status_code
 
     def counters(self) -> SpecCounters:
@@ -215,7 +215,7 @@ class Endpoint:
                 # a server may close a connection that it kept just when it is used again; a second one is a new one
                 response = self._client.request(method, path, json=body)
         except httpx.HTTPError as problem:
-            raise EndpointError(f"{method} {path} brought no answer: {_said(problem)}") from problem
+            raise _unanswered(f"{method} {path} brought no answer", problem) from problem
         if response.is_error:
             raise _refusal(response)
         return response
@@ -250,5 +250,6 @@ def _refusal(response: httpx.Response) -> EndpointError:
     )
 
 
-def _said(problem: httpx.HTTPError) -> str:
-    return str(problem) or type(problem).__name__
+def _unanswered(what: str, problem: httpx.HTTPError) -> EndpointError:
+    said = str(problem) or type(problem).__name__
+    return EndpointError(f"{what}: {said}", silent=isinstance(problem, httpx.TimeoutException))

@@ -6,7 +6,7 @@ from dflash_deploy.host.facts import HostFacts, read_facts
 from dflash_deploy.host.gpu import Gpu
 from dflash_deploy.host.gpu_processes import GpuProcess, gpu_processes
 from dflash_deploy.host.kernel_log import kernel_lines
-from dflash_deploy.host.ports import listener_on
+from dflash_deploy.host.ports import is_address_here, listener_on
 
 __all__ = [
     "ContainerEngine",
@@ -18,6 +18,7 @@ __all__ = [
     "disk_room",
     "find_container_engine",
     "gpu_processes",
+    "is_address_here",
     "kernel_lines",
     "listener_on",
     "read_facts",

@@ -1,4 +1,4 @@
-"""Whether a TCP port is free."""
+"""Whether a TCP port can be listened on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,16 @@ def listener_on(host: str, port: int) -> bool:
     """Whether something already listens on `host:port`. A port that this user may not bind counts as free here:
     the container engine may bind it for us.
     """
+    return _refusal(host, port) == errno.EADDRINUSE
+
+
+def is_address_here(host: str) -> bool:
+    """Whether `host` is an address of this machine, so that something can listen there."""
+    return _refusal(host, 0) != errno.EADDRNOTAVAIL
+
+
+def _refusal(host: str, port: int) -> int | None:
+    """The system's error number where nothing can listen there; `None` where something can, or it is no address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # as servers do: connections of an earlier listener in TIME_WAIT do not count
@@ -17,5 +27,5 @@ def listener_on(host: str, port: int) -> bool:
         try:
             probe.bind((host, port))
         except OSError as problem:
-            return problem.errno == errno.EADDRINUSE
-    return False
+            return problem.errno
+    return None

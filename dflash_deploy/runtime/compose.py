@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
 import docker
+from docker.errors import DockerException, NotFound
 from docker.models.containers import Container
 
 from dflash_deploy.catalog.settings import all_setting_names
@@ -22,6 +24,7 @@ from dflash_deploy.project import Deployment, render
 from dflash_deploy.project.render import SERVICE
 from dflash_deploy.runtime.client import docker_client
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, Phase, last_state
+from dflash_deploy.runtime.tool import first_line
 
 STOP_GRACE = 45
 """Seconds a container gets to end by itself; compose/base.yaml says the same."""
@@ -91,7 +94,11 @@ class ComposeRuntime:
         """`docker compose up -d`, after writing compose.yaml anew. Raises EngineNotReady with Compose's own words."""
         render(self._deployment, self._plan)
         before = self.state()
-        self._compose("up", "--detach", "--remove-orphans", narrate=narrate)
+        if before.phase == "paused":
+            self._compose("unpause", narrate=narrate)
+        # Compose takes a container that was cut off from its network for one that is as it should be
+        anew = () if before.connected else ("--force-recreate",)
+        self._compose("up", "--detach", "--remove-orphans", *anew, narrate=narrate)
         after = self.state()
         return before.identity != after.identity or before.phase != "running"
 
@@ -125,6 +132,7 @@ class ComposeRuntime:
             out_of_memory=state["OOMKilled"],
             identity=f"{container.short_id} {state['StartedAt']}",
             address=_published(container.attrs["HostConfig"]["PortBindings"]),
+            connected=phase != "running" or bool(container.attrs["NetworkSettings"]["Networks"]),
         )
 
     def memory(self) -> int | None:
@@ -151,7 +159,8 @@ class ComposeRuntime:
         if container is None:
             return LogPage((), cursor)
         since = int(_seconds(cursor)) if cursor else None
-        raw = container.logs(timestamps=True, since=since).decode("utf-8", "replace")
+        with _answering():
+            raw = container.logs(timestamps=True, since=since).decode("utf-8", "replace")
         fresh = [(stamp, text) for stamp, text in parse_stamped(raw) if stamp > cursor]
         redact = self._deployment.redact
         return LogPage(tuple(redact(text) for _, text in fresh), fresh[-1][0] if fresh else cursor)
@@ -165,7 +174,9 @@ class ComposeRuntime:
             f"com.docker.compose.project={self._deployment.project_name}",
             f"com.docker.compose.service={SERVICE}",
         ]
-        found = self._client.containers.list(all=True, filters={"label": labels})
+        with _answering():
+            # one that is removed between the list and the look at it is as good as gone
+            found = self._client.containers.list(all=True, filters={"label": labels}, ignore_removed=True)
         return found[0] if found else None
 
     def _compose(self, *verb: str, narrate: Narrate | None = None) -> None:
@@ -192,6 +203,22 @@ class ComposeRuntime:
                 hint="read the lines above; `docker compose config` in the deployment directory checks the file",
                 detail="\n".join(tail),
             )
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    """What the engine's API does not answer is an EngineNotReady: it answered when this command began."""
+    try:
+        yield
+    except NotFound:
+        raise EngineNotReady(
+            "the container was removed while it was looked at", hint="`dflash-deploy up` makes it anew"
+        ) from None
+    except (DockerException, OSError) as problem:
+        raise EngineNotReady(
+            f"Docker does not answer any more: {first_line(problem)}",
+            hint="see to Docker (`systemctl status docker`); `dflash-deploy up` goes on from here",
+        ) from None
 
 
 def _published(bindings: Mapping[str, list[Mapping[str, str]]] | None) -> str:

@@ -16,7 +16,8 @@ Narrate = Callable[[str], None]
 class EngineState:
     """What is true of the engine's process now.
 
-    `restarts` counts those that the runtime made by itself; `address` is HOST:PORT as it was started with.
+    `restarts` counts those that the runtime made by itself; `address` is HOST:PORT as it was started with; `connected`
+    is false where the engine's container was taken off its network, so that nobody reaches it.
     """
 
     phase: Phase
@@ -25,6 +26,7 @@ class EngineState:
     out_of_memory: bool = False
     identity: str = ""
     address: str = ""
+    connected: bool = True
 
     @property
     def alive(self) -> bool:

@@ -6,7 +6,9 @@ all of mode 0600; SIGTERM is passed on. CONFIG is a fingerprint of the settings,
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import io
 import json
 import os
 import signal
@@ -28,7 +30,8 @@ def supervise(state: Path, command: list[str]) -> int:
     """Run `command` until it ends and return its exit code; a negative one is the signal that ended it."""
     redact = Redactor(map(Secret, read_secrets(os.environ).values()))
     log = os.open(state / "engine.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)
-    with os.fdopen(log, "w", encoding="utf-8", buffering=1) as file:
+    # without a buffer: what a full disk refuses would be tried again with the next line
+    with io.FileIO(log, "w") as file:
         engine = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -45,7 +48,9 @@ def supervise(state: Path, command: list[str]) -> int:
         signal.signal(signal.SIGTERM, pass_on)
         assert engine.stdout is not None  # noqa: S101 - it was asked for above
         for line in engine.stdout:
-            file.write(redact(line))
+            # a disk that is full takes no log, and is no reason to end an engine that answers
+            with contextlib.suppress(OSError):
+                file.write(redact(line).encode())
         return engine.wait()
 
 

@@ -70,10 +70,11 @@ def _fault_of_stream(answer: Answer, spread: float) -> tuple[str, str]:
     """What is wrong with a stream whose pieces came within `spread` seconds, and what to do; empty where nothing is."""
     if not answer.completion_tokens:
         return "no usage", "stream_options.include_usage is lost on the way, or the engine does not know it"
-    if answer.chunks < 2 or spread < MIN_SPREAD * answer.seconds:
-        return "all at once", "something between client and engine collects the stream: proxy_buffering off in nginx"
+    # before the pace is judged: what was cut off is short
     if answer.finish_reason not in {"stop", "length"} or not answer.ended:
         return "cut off before its end", "look at time limits of proxies, and at `dflash-deploy logs`"
+    if answer.chunks < 2 or spread < MIN_SPREAD * answer.seconds:
+        return "all at once", "something between client and engine collects the stream: proxy_buffering off in nginx"
     return "", ""
 
 

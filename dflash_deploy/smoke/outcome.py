@@ -35,7 +35,10 @@ class NotJudged(Exception):
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the report: which check, what became of it, how many seconds it took."""
+    """One line of the report: which check, what became of it, how many seconds it took.
+
+    `silent` says that an answer was waited for in vain.
+    """
 
     name: str
     status: Status
@@ -44,3 +47,4 @@ class Check:
     got: str
     hint: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
+    silent: bool = False

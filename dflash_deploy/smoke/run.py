@@ -42,6 +42,8 @@ ON_REQUEST = frozenset({"lossless"})
 QUICK = frozenset({"models", "auth", "name", "text", "vision"})
 """Checks that take a moment even where tokens come slowly: what `up` ends with."""
 
+_LEFT_OUT = "not asked: "
+
 
 @dataclass(frozen=True)
 class SmokeReport:
@@ -83,26 +85,35 @@ def run_checks(
 ) -> SmokeReport:
     """Run the checks of these names, or all, and show each as it ends. One that gets no answer has failed.
 
-    What needs more than the endpoint runs where it was named, or where there is a baseline.
+    What needs more than the endpoint runs where it was named, or where there is a baseline. After one that waited for
+    an answer in vain nothing more is asked, since each would wait as long; those have failed, too.
     """
     left_out = ON_REQUEST if subject.baseline is None else frozenset()
     done: list[Check] = []
     for name, check in CHECKS.items():
         if name in names or (not names and name not in left_out):
-            done.append(_timed(name, check, subject))
+            hangs = bool(done) and done[-1].silent
+            done.append(_not_asked(name, done[-1]) if hangs else _timed(name, check, subject))
             show(done[-1])
     return SmokeReport(tuple(done))
 
 
 def _timed(name: str, check: Callable[[Subject], Outcome], subject: Subject) -> Check:
-    started = time.monotonic()
+    started, silent = time.monotonic(), False
     try:
         outcome = check(subject)
     except NotJudged as reason:
         return Check(name, "skipped", round(time.monotonic() - started, 3), reason.asked, reason.reason)
     except EndpointError as problem:
+        silent = problem.silent
         outcome = Outcome(False, name, str(problem), "is the engine ready? `dflash-deploy status` looks")
     seconds = round(time.monotonic() - started, 3)
     hint = "" if outcome.right else outcome.hint
     status: Status = "passed" if outcome.right else "failed"
-    return Check(name, status, seconds, outcome.asked, outcome.got, hint, outcome.figures)
+    return Check(name, status, seconds, outcome.asked, outcome.got, hint, outcome.figures, silent)
+
+
+def _not_asked(name: str, before: Check) -> Check:
+    """What is left out behind a check that nothing answered."""
+    why = before.got.removeprefix(_LEFT_OUT)
+    return Check(name, "failed", 0.0, "nothing", f"{_LEFT_OUT}{why}", before.hint, silent=True)

@@ -13,6 +13,9 @@ INDEX = "model.safetensors.index.json"
 POINTER = b"version https://git-lfs"
 """What a file starts with that was cloned without Git LFS: a note of a few lines instead of the weights."""
 
+MOST_HEADER = 100 * 2**20
+"""The longest header that the safetensors library reads."""
+
 
 def check_weights(
     directory: Path, *, role: str, setting: str, mounted: bool = False, file: str = "", fetch: str = ""
@@ -24,12 +27,19 @@ def check_weights(
     Raises WeightsMissing.
     """
     fetch = fetch or f"hf download REPOSITORY --local-dir {directory}"
-    if not directory.is_dir():
+    try:
+        if not directory.is_dir():
+            raise WeightsMissing(
+                f"the {role}'s directory {directory} does not exist",
+                hint=f"`dflash-deploy pull` (or `{fetch}`) brings it, or set {setting} in .env",
+            )
+        looked = _gguf_problems(directory, file, mounted=mounted) if file else _problems(directory, mounted=mounted)
+        problem = next(looked, None)
+    except PermissionError as denied:
         raise WeightsMissing(
-            f"the {role}'s directory {directory} does not exist",
-            hint=f"`dflash-deploy pull` (or `{fetch}`) brings it, or set {setting} in .env",
-        )
-    for problem in _gguf_problems(directory, file, mounted=mounted) if file else _problems(directory, mounted=mounted):
+            f"the {role} cannot be read by this user: {denied.filename}", hint=f"chmod -R a+rX {directory}"
+        ) from None
+    if problem is not None:
         raise WeightsMissing(
             f"the {role} in {directory} is not whole: {problem}",
             hint=f"`dflash-deploy pull` (or `{fetch}`) brings what is missing, as real files",
@@ -37,8 +47,11 @@ def check_weights(
 
 
 def _problems(directory: Path, *, mounted: bool) -> Iterator[str]:
-    if not (directory / "config.json").is_file():
+    config = directory / "config.json"
+    if not config.is_file():
         yield "config.json is missing"
+    elif not _is_json(config):
+        yield "config.json is damaged"
     try:
         names = _weight_files(directory)
     except (ValueError, KeyError, AttributeError):
@@ -63,10 +76,50 @@ def _file_problems(directory: Path, name: str, *, mounted: bool) -> Iterator[str
         yield f"{name} is missing" + (" (a link that leads nowhere)" if file.is_symlink() else "")
     elif file.stat().st_size == 0:
         yield f"{name} is empty"
-    elif _starts_with(file, POINTER):
-        yield f"{name} is a Git LFS pointer, not the weights"
+    elif problem := content_problem(file):
+        yield f"{name} {problem}"
     elif mounted and directory.resolve() not in file.resolve().parents:
         yield f"{name} is a link out of the directory, which leads nowhere in a container"
+
+
+def content_problem(file: Path) -> str:
+    """What the first bytes of a file say against it, in words that follow its name; empty where they say nothing."""
+    return _foreign(file) or (_safetensors_problem(file) if file.suffix == ".safetensors" else "")
+
+
+def _foreign(path: Path) -> str:
+    """Something that was saved in the place of the file."""
+    with path.open("rb") as content:
+        start = content.read(256)
+    if start.startswith(POINTER):
+        return "is a Git LFS pointer, not the weights"
+    if start.lstrip().lower().startswith((b"<!doctype html", b"<html")) and path.suffix != ".html":
+        return "is a web page that was saved in its place"
+    return ""
+
+
+def _safetensors_problem(path: Path) -> str:
+    """A safetensors file says at its start how long it must be."""
+    size = path.stat().st_size
+    with path.open("rb") as content:
+        length = int.from_bytes(content.read(8), "little")
+        if length > min(size, MOST_HEADER):
+            return "is no safetensors file, or cut off in its header"
+        try:
+            header = json.loads(content.read(length))
+            ends = [tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__"]
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+            return "has a damaged header"
+    needed = 8 + length + max(ends, default=0)
+    return f"is cut off: its header asks for {needed} bytes, and there are {size}" if size < needed else ""
+
+
+def _is_json(file: Path) -> bool:
+    try:
+        json.loads(file.read_bytes())
+    except ValueError:
+        return False
+    return True
 
 
 def _weight_files(directory: Path) -> list[str]:

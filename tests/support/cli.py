@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,13 @@ from dflash_deploy.errors import ExitCode
 
 @dataclass(frozen=True)
 class Ran:
-    """One finished command."""
+    """One finished command, and the seconds that it took."""
 
     args: tuple[str, ...]
     code: ExitCode
     out: str
     err: str
+    seconds: float = 0.0
 
     @property
     def document(self) -> dict[str, Any]:
@@ -33,10 +35,17 @@ class Ran:
         return self
 
 
-def dflash(*args: str, at: Path, environment: Mapping[str, str] | None = None, timeout: float = 600) -> Ran:
-    """Run `dflash-deploy` in the directory `at`."""
+def dflash(
+    *args: str,
+    at: Path,
+    environment: Mapping[str, str] | None = None,
+    timeout: float = 600,
+    prefix: tuple[str, ...] = (),
+) -> Ran:
+    """Run `dflash-deploy` in the directory `at`; `prefix` are the words of a command that runs it."""
+    started = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "dflash_deploy", *args],
+        [*prefix, sys.executable, "-m", "dflash_deploy", *args],
         cwd=at,
         env={**os.environ, **(environment or {})},
         stdin=subprocess.DEVNULL,
@@ -45,7 +54,7 @@ def dflash(*args: str, at: Path, environment: Mapping[str, str] | None = None, t
         timeout=timeout,
         check=False,
     )
-    return Ran(args, ExitCode(done.returncode), done.stdout, done.stderr)
+    return Ran(args, ExitCode(done.returncode), done.stdout, done.stderr, time.monotonic() - started)
 
 
 def edit_env(directory: Path, **values: str) -> None:

@@ -89,9 +89,9 @@ class Proxy(Quiet, BaseHTTPRequestHandler):
         self.send(response.status, kind, content)
 
 
-def before(upstream: str, kind: type[Proxy], key: str = "") -> AbstractContextManager[str]:
-    """A proxy of one kind before an endpoint, for as long as the block runs; its address."""
-    return listening(type(f"Serving{kind.__name__}", (kind,), {"upstream": upstream, "key": key}))
+def before(upstream: str, kind: type[Proxy], key: str = "", port: int = 0) -> AbstractContextManager[str]:
+    """A proxy of one kind before an endpoint, at that port or a free one, while the block runs; its address."""
+    return listening(type(f"Serving{kind.__name__}", (kind,), {"upstream": upstream, "key": key}), port)
 
 
 class AnswersEverything(Proxy):

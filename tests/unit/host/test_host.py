@@ -2,7 +2,7 @@
 
 import socket
 
-from dflash_deploy.host import listener_on, read_facts
+from dflash_deploy.host import is_address_here, listener_on, read_facts
 
 
 def test_a_listener_is_seen_and_its_absence_too() -> None:
@@ -12,6 +12,12 @@ def test_a_listener_is_seen_and_its_absence_too() -> None:
         port = server.getsockname()[1]
         assert listener_on("127.0.0.1", port)
     assert not listener_on("127.0.0.1", port)
+
+
+def test_addresses_of_this_machine_are_told_from_others() -> None:
+    assert all(map(is_address_here, ("127.0.0.1", "0.0.0.0", "::")))
+    # an address that RFC 5737 keeps for texts
+    assert not is_address_here("192.0.2.7")
 
 
 def test_facts_of_this_machine() -> None:

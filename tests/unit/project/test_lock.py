@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.errors import DirectoryBusy
+from dflash_deploy.errors import DirectoryBusy, PreflightRefused
 from dflash_deploy.project import Deployment, hold
 from dflash_deploy.project.files import write_atomically
 
@@ -21,6 +21,12 @@ def test_after_a_failure_it_is_free(tmp_path: Path) -> None:
         raise KeyboardInterrupt
     with hold(Deployment(tmp_path), "up"):
         pass
+
+
+def test_where_nothing_can_be_written_it_is_said_before_anything_else(tmp_path: Path) -> None:
+    (tmp_path / ".dflash").write_text("not a directory")
+    with pytest.raises(PreflightRefused, match=r"\.dflash cannot be written"), hold(Deployment(tmp_path), "up"):
+        raise AssertionError
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from dflash_deploy.runtime.supervisor import supervise
 print(supervise(Path(sys.argv[1]), [sys.executable, "-uc", sys.argv[2]]))
 """
 
-Start = Callable[[str], "subprocess.Popen[str]"]
+Start = Callable[..., "subprocess.Popen[str]"]
+"""Starts a supervisor of this program; a second one is run by the supervisor itself before."""
 
 
 @pytest.fixture
@@ -28,9 +29,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     (tmp_path / ".env").write_text("VLLM_API_KEY=a-very-secret-key\n")
     started: list[subprocess.Popen[str]] = []
 
-    def run(engine: str) -> subprocess.Popen[str]:
+    def run(engine: str, before: str = "") -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(tmp_path), engine],
+            [sys.executable, "-c", f"{before}\n{PROGRAM}", str(tmp_path), engine],
             env=os.environ | {"DFLASH_SECRETS_FILE": str(tmp_path / ".env")},
             stdout=subprocess.PIPE,
             text=True,
@@ -60,6 +61,14 @@ def test_the_log_is_private_and_without_the_key(start: Start, tmp_path: Path) ->
     log = tmp_path / "engine.log"
     assert log.read_text() == "api_key: [redacted]\n"
     assert log.stat().st_mode & 0o077 == 0
+
+
+def test_a_log_that_cannot_be_written_does_not_end_the_engine(start: Start, tmp_path: Path) -> None:
+    # as on a full disk: no file of this process may grow beyond 100 bytes
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))"
+    process = start("for n in range(50): print('a line of the log', n)\nraise SystemExit(7)", limit)
+    assert process.communicate()[0].strip() == "7"
+    assert (tmp_path / "engine.log").stat().st_size == 100
 
 
 def test_a_request_to_end_reaches_the_engine(start: Start, tmp_path: Path) -> None:

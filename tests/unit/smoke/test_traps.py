@@ -1,5 +1,6 @@
 """Endpoints with one thing wrong, and whether `test` names it: a scripted server, real HTTP and real proxies."""
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -152,6 +153,29 @@ def test_what_cannot_be_judged_is_skipped_with_its_reason(opened: ExitStack) -> 
 def test_the_other_engines_answer_every_name(opened: ExitStack) -> None:
     url = opened.enter_context(serving(Engine()))
     assert run(replace(subject(url), engine="sglang"), "name")["name"].status == "skipped"
+
+
+class Hangs(Proxy):
+    """Takes a question for an answer in pieces, and says nothing any more."""
+
+    def itself(self, body: bytes) -> bool:
+        if b'"stream"' in body:
+            time.sleep(3)
+        return False
+
+
+def test_after_an_answer_that_does_not_come_nothing_more_is_asked(opened: ExitStack) -> None:
+    url = opened.enter_context(before(opened.enter_context(serving(Engine())), Hangs))
+    impatient = replace(subject(url), endpoint=Endpoint(url, Secret(KEY), MODEL, timeout=1))
+    checks = run(impatient, "text", "stream", "whole", "vision")
+    assert {name: check.status for name, check in checks.items()} == {
+        "text": "passed",
+        "stream": "failed",
+        "whole": "failed",
+        "vision": "failed",
+    }
+    assert checks["vision"].got == f"not asked: {checks['stream'].got}"
+    assert "timed out" in checks["stream"].got
 
 
 def test_without_anything_listening_every_check_fails() -> None:

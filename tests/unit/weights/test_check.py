@@ -75,6 +75,19 @@ def test_a_clone_without_git_lfs(model: Path) -> None:
         look(model)
 
 
+def test_a_shard_that_is_cut_off(model: Path) -> None:
+    header = json.dumps({"a": {"dtype": "BF16", "shape": [50], "data_offsets": [0, 100]}}).encode()
+    (model / "model-1.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"x" * 99)
+    with pytest.raises(WeightsMissing, match="is cut off: its header asks for"):
+        look(model)
+
+
+def test_a_config_cut_short(model: Path) -> None:
+    (model / "config.json").write_text('{"architectures": [')
+    with pytest.raises(WeightsMissing, match=r"config\.json is damaged"):
+        look(model)
+
+
 def test_no_weights_and_no_config(tmp_path: Path) -> None:
     with pytest.raises(WeightsMissing, match=r"config\.json is missing"):
         look(tmp_path)
