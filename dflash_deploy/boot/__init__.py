@@ -1,6 +1,6 @@
 """From `up` to the first answer: preflight, start, wait, explain."""
 
-from dflash_deploy.boot.bring_up import Ready, bring_up, endpoint_of, preflight, reader_of
+from dflash_deploy.boot.bring_up import Ready, bring_up, endpoint_of, join, preflight, reader_of
 from dflash_deploy.boot.diagnosis import Diagnosis, Ending, Findings, Reader
 from dflash_deploy.boot.plainly import decoding_plainly, trying
 from dflash_deploy.boot.remedy import changes_of, remedied
@@ -23,6 +23,7 @@ __all__ = [
     "endpoint_of",
     "go_back",
     "is_up",
+    "join",
     "preflight",
     "reader_of",
     "remedied",

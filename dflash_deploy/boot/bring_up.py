@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from dflash_deploy.boot.diagnosis import Reader
@@ -14,13 +15,16 @@ from dflash_deploy.client import Answer, Endpoint, EndpointError
 from dflash_deploy.errors import EngineNotReady, PortTaken, PreflightRefused, SettingsRefused
 from dflash_deploy.host import is_address_here, listener_on
 from dflash_deploy.plan import Plan
-from dflash_deploy.plan.command import drafter_host_path, engine_command, engine_environment
+from dflash_deploy.plan.command import answers_requests, drafter_host_path, engine_command, engine_environment
 from dflash_deploy.project import Deployment
 from dflash_deploy.runtime import Runtime
 from dflash_deploy.runtime.protocol import Narrate
 from dflash_deploy.weights import check_weights
 
 WARM_UP_TOKENS = 64
+
+SETTLES = 20.0
+"""Seconds for which an engine that answers nobody is watched."""
 
 
 @dataclass(frozen=True)
@@ -63,43 +67,67 @@ def bring_up(deployment: Deployment, plan: Plan, runtime: Runtime, *, patience: 
 
     Raises PreflightRefused before anything is started, EngineNotReady after; then the engine is stopped, its log kept.
     """
+    if not answers_requests(plan.values):
+        raise PreflightRefused(
+            f"this machine is rank {plan.values['NODE_RANK']}, which answers nobody",
+            hint="`dflash-deploy up` starts it",
+        )
     preflight(deployment, plan, runtime)
     times = Timekeeper(show, usual_seconds(deployment), first=plan.profile.first_start)
+    question = plan.pair.text.ask
+    with endpoint_of(deployment, plan) as endpoint:
+        changed, waiting = _started(plan, runtime, endpoint, patience=patience, show=times.show)
+        with _stopped_if(changed, runtime):
+            answer = waiting.until_ready(question)
+        if changed:
+            remember_seconds(deployment, times.ended())
+        seconds = times.elapsed
+        speed, length = _measured(endpoint, question)
+        return Ready(endpoint.url, endpoint.model, runtime.name, changed, seconds, answer, speed, length)
+
+
+def join(deployment: Deployment, plan: Plan, runtime: Runtime, *, show: Show) -> bool:
+    """Start an engine that computes for rank 0 and answers nobody itself; tells whether anything had to be done.
+
+    It waits for rank 0, however long that takes. So it is watched for SETTLES seconds: what is wrong with its settings,
+    its weights or its GPUs ends it sooner. Raises what `bring_up` raises.
+    """
+    preflight(deployment, plan, runtime, joining=True)
+    times = Timekeeper(show, {})
+    with endpoint_of(deployment, plan) as endpoint:
+        changed, waiting = _started(plan, runtime, endpoint, patience=SETTLES, show=times.show)
+        with _stopped_if(changed, runtime):
+            waiting.until_settled(SETTLES)
+    return changed
+
+
+def _started(plan: Plan, runtime: Runtime, endpoint: Endpoint, *, patience: float, show: Show) -> tuple[bool, Waiting]:
+    """Whether the engine had to be started, and the wait for it. What Docker and Compose say has fingerprints too."""
     reader, cursor = reader_of(plan), runtime.next_line()
     try:
-        changed = runtime.start(_told(runtime.name, times.show))
+        changed = runtime.start(_told(runtime.name, show))
     except EngineNotReady as problem:
-        # what Docker and Compose say has fingerprints too
         findings = reader.read([problem.message, *problem.detail.splitlines()])
         if findings.diagnosis is None:
             raise
         raise explained(EngineNotReady, problem.message, findings) from None
-    with endpoint_of(deployment, plan) as endpoint:
-        # what an earlier engine died of is no news; of one that runs all that it has written counts
-        waiting = Waiting(
-            runtime,
-            endpoint,
-            reader,
-            Phases(plan.engine.engine),
-            question=plan.pair.text.ask,
-            patience=patience,
-            show=times.show,
-            cursor=cursor if changed else "",
-        )
-        try:
-            answer = waiting.until_ready()
-        except EngineNotReady:
-            # one that ran before this command, with the same settings, is not this command's to stop
-            if changed:
-                # where not even that can be done the first problem is still the one to tell
-                with suppress(EngineNotReady):
-                    runtime.halt()
-            raise
+    # what an earlier engine died of is no news; of one that runs all that it has written counts
+    since = cursor if changed else ""
+    phases = Phases(plan.engine.engine)
+    return changed, Waiting(runtime, endpoint, reader, phases, patience=patience, show=show, cursor=since)
+
+
+@contextmanager
+def _stopped_if(changed: bool, runtime: Runtime) -> Iterator[None]:
+    """An engine that this command has started is stopped where it fails; one that ran before is not its to stop."""
+    try:
+        yield
+    except EngineNotReady:
         if changed:
-            remember_seconds(deployment, times.ended())
-        seconds = times.elapsed
-        speed, length = _measured(endpoint, plan.pair.text.ask)
-        return Ready(endpoint.url, endpoint.model, runtime.name, changed, seconds, answer, speed, length)
+            # where not even that can be done the first problem is still the one to tell
+            with suppress(EngineNotReady):
+                runtime.halt()
+        raise
 
 
 def _told(runtime: str, show: Show) -> Narrate:
@@ -126,25 +154,25 @@ def _measured(endpoint: Endpoint, question: str) -> tuple[float | None, float | 
     return (answer.completion_tokens / answer.seconds if answer.seconds > 0 else None), length
 
 
-def preflight(deployment: Deployment, plan: Plan, runtime: Runtime, *, new_key: bool = False) -> None:
+def preflight(
+    deployment: Deployment, plan: Plan, runtime: Runtime, *, new_key: bool = False, joining: bool = False
+) -> None:
     """All that can be known to go wrong before starting; raises the first PreflightRefused or SettingsRefused.
 
-    `new_key`: the key is about to be replaced, so the present one may be anything.
+    `new_key`: the key is about to be replaced, so the present one may be anything. `joining`: no answer is expected.
     """
     engine_command(plan)
-    rank = plan.values.get("NODE_RANK", "")
-    if rank not in {"", "0"}:
-        raise PreflightRefused(
-            f"this machine is rank {rank}, which answers nobody",
-            hint="start it with `docker compose up -d`, then `up` on rank 0",
-        )
+    if not joining and not answers_requests(plan.values):
+        said = f"this machine is rank {plan.values['NODE_RANK']}, which answers nobody"
+        raise PreflightRefused(said, hint="`dflash-deploy up` starts it")
     if not new_key:
         _check_key(deployment)
     for finding in plan.errors:
         raise PreflightRefused(finding.message, hint=finding.fix)
     runtime.preflight()
     _check_weights(deployment, plan)
-    _check_port(plan, runtime)
+    if answers_requests(plan.values):
+        _check_port(plan, runtime)
 
 
 def _check_weights(deployment: Deployment, plan: Plan) -> None:

@@ -47,7 +47,6 @@ class Waiting:
         reader: Reader,
         phases: Phases,
         *,
-        question: str,
         patience: float,
         show: Show,
         cursor: str = "",
@@ -56,7 +55,6 @@ class Waiting:
         self._endpoint = endpoint
         self._reader = reader
         self._phases = phases
-        self._question = question
         self._patience = patience
         self._show = show
         self._log: deque[str] = deque(maxlen=KEPT_LINES)
@@ -72,19 +70,29 @@ class Waiting:
         """Seconds since the wait began."""
         return time.monotonic() - self._started
 
-    def until_ready(self) -> Answer:
+    def until_ready(self, question: str) -> Answer:
         """The first answer. Raises EngineDied or EngineStalled (after `patience` silent seconds), and says why."""
         while True:
-            self._follow_log()
-            state = self._runtime.state()
-            if not state.alive or state.restarts > self._restarts_before:
-                self._follow_log()
-                raise self._died(state)
-            if self._endpoint.alive() and (answer := self._first_answer()) is not None:
+            self._look()
+            if self._endpoint.alive() and (answer := self._first_answer(question)) is not None:
                 return answer
             if time.monotonic() - self._last_sign > self._patience:
                 raise self._stalled()
             time.sleep(POLL)
+
+    def until_settled(self, seconds: float) -> None:
+        """Watch it for so long. Raises EngineDied, and says why."""
+        while self.elapsed < seconds:
+            self._look()
+            time.sleep(POLL)
+
+    def _look(self) -> None:
+        """Show what it has written, and raise EngineDied where it ended."""
+        self._follow_log()
+        state = self._runtime.state()
+        if not state.alive or state.restarts > self._restarts_before:
+            self._follow_log()
+            raise self._died(state)
 
     def _follow_log(self) -> None:
         page = self._runtime.read_log(self._cursor)
@@ -99,11 +107,11 @@ class Waiting:
         self._progress = Progress(step.phase, self.elapsed, last_line, step.done, step.total)
         self._show(self._progress)
 
-    def _first_answer(self) -> Answer | None:
+    def _first_answer(self, question: str) -> Answer | None:
         """One real generation. `None` where it may still come, or the engine died over it, which is seen next."""
         self._show(replace(self._progress, phase="first generation", done=0, total=0))
         try:
-            return self._endpoint.chat(self._question, max_tokens=16)
+            return self._endpoint.chat(question, max_tokens=16)
         except EndpointError as problem:
             refused = problem.status is not None and problem.status < 500
             self._failed_answers += 1

@@ -111,6 +111,6 @@ def _other_machines(plan: Plan) -> list[str]:
         return []
     rank, master = plan.values.get("NODE_RANK", "0"), plan.values.get("MASTER_ADDR") or "ADDRESS"
     if rank != "0":
-        return ["         this rank answers nobody: start it with `docker compose up -d`, then `up` on rank 0"]
+        return ["         this rank answers nobody: `dflash-deploy up` here first, then on rank 0"]
     command = f"dflash-deploy init --profile {plan.profile.name} --node-rank 1 --master-addr {master}"
-    return [f"         on the other machine: {command}, then `docker compose up -d` there first"]
+    return [f"         on the other machine: {command}, then `up` there first"]

@@ -30,6 +30,14 @@ class Start:
         with self._display(deployment) as show:
             return start(deployment, plan, runtime_for, patience=self.patience, show=show)
 
+    def join(self, deployment: Deployment, plan: Plan) -> bool:
+        """Start an engine that computes for rank 0; tells whether anything had to be done. Raises EngineNotReady."""
+        from dflash_deploy.boot import join
+        from dflash_deploy.runtime import runtime_for
+
+        with self._display(deployment) as show:
+            return join(deployment, plan, runtime_for(deployment, plan), show=show)
+
     def gone_back(self, deployment: Deployment, problem: EngineNotReady) -> EngineNotReady:
         """The failure, after the settings that answered last were started again where there are some."""
         from dflash_deploy.boot import go_back

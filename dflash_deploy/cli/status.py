@@ -10,6 +10,7 @@ from dflash_deploy.cli.planned import plan_of
 from dflash_deploy.cli.report import HERE, Directory, Json, Report, verb
 
 if TYPE_CHECKING:
+    from dflash_deploy.client import Endpoint
     from dflash_deploy.plan import Plan
     from dflash_deploy.project import Deployment
     from dflash_deploy.runtime import EngineState, Runtime
@@ -62,30 +63,41 @@ def status(
 
 
 def _probe(deployment: Deployment, plan: Plan, engine: EngineState) -> dict[str, object]:
-    """State in one word: absent, exited, restarting, paused, cut off, starting, ready or unresponsive."""
+    """State in one word: absent, exited, restarting, paused, cut off, running, starting, ready or unresponsive."""
     from dflash_deploy.boot import endpoint_of
-    from dflash_deploy.client import EndpointError
 
     with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
         data: dict[str, object] = {"endpoint": f"{endpoint.url}/v1", "model": endpoint.model, "state": engine.phase}
-        if engine.phase == "paused":
-            return data | {"cause": "its container is paused", "do": _STARTS}
-        if engine.phase != "running":
-            return data
-        if not engine.connected:
-            return data | {"state": "cut off", "cause": "its container was taken off its network", "do": _STARTS}
-        if not endpoint.alive():
-            return data | {"state": "starting"}
-        try:
-            answer = endpoint.chat(plan.pair.text.ask, max_tokens=8)
-            length = endpoint.counters().acceptance_length
-        except EndpointError as problem:
-            return data | {"state": "unresponsive", "problem": str(problem)}
-        return data | {
-            "state": "ready",
-            "seconds": round(answer.seconds, 2),
-            "acceptance_length": length and round(length, 2),
-        }
+        return data | (_out_of_reach(plan, engine) or _asked(endpoint, plan.pair.text.ask))
+
+
+def _out_of_reach(plan: Plan, engine: EngineState) -> dict[str, object]:
+    """Why nothing is asked of it; empty where it can be."""
+    from dflash_deploy.plan.command import answers_requests
+
+    if engine.phase == "paused":
+        return {"cause": "its container is paused", "do": _STARTS}
+    if engine.phase != "running":
+        return {"state": engine.phase}
+    if not engine.connected:
+        return {"state": "cut off", "cause": "its container was taken off its network", "do": _STARTS}
+    if not answers_requests(plan.values):
+        return {"rank": plan.values["NODE_RANK"], "do": "ask rank 0: this one answers nobody"}
+    return {}
+
+
+def _asked(endpoint: Endpoint, question: str) -> dict[str, object]:
+    """What came of one generation."""
+    from dflash_deploy.client import EndpointError
+
+    if not endpoint.alive():
+        return {"state": "starting"}
+    try:
+        answer = endpoint.chat(question, max_tokens=8)
+        length = endpoint.counters().acceptance_length
+    except EndpointError as problem:
+        return {"state": "unresponsive", "problem": str(problem)}
+    return {"state": "ready", "seconds": round(answer.seconds, 2), "acceptance_length": length and round(length, 2)}
 
 
 def _gpu_memory() -> str | None:

@@ -33,6 +33,7 @@ def up(
 ) -> Report:
     """Start the engine, follow it while it loads, and end with a real answer."""
     from dflash_deploy.errors import EngineNotReady
+    from dflash_deploy.plan.command import answers_requests
     from dflash_deploy.project import Deployment, hold
     from dflash_deploy.project.last_good import changes
 
@@ -41,6 +42,8 @@ def up(
         plan = _with_weights(deployment)
         for change in changes(deployment):
             note(f"changed since it answered last: {change}")
+        if not answers_requests(plan.values):
+            return _joined(plan, changed=start.join(deployment, plan))
         try:
             return _report(deployment, plan, start.bring_up(deployment, plan), fixed={})
         except EngineNotReady as problem:
@@ -55,12 +58,13 @@ def _with_weights(deployment: Deployment) -> Plan:
     from dflash_deploy.boot import preflight
     from dflash_deploy.cli.pull import bring
     from dflash_deploy.errors import WeightsMissing
+    from dflash_deploy.plan.command import answers_requests
     from dflash_deploy.runtime import runtime_for
     from dflash_deploy.weights.pull import orders
 
     plan = plan_of(deployment)
     try:
-        preflight(deployment, plan, runtime_for(deployment, plan))
+        preflight(deployment, plan, runtime_for(deployment, plan), joining=not answers_requests(plan.values))
     except WeightsMissing:
         if not orders(deployment, plan):
             raise
@@ -68,6 +72,17 @@ def _with_weights(deployment: Deployment) -> Plan:
         bring(deployment)
         return plan_of(deployment)
     return plan
+
+
+def _joined(plan: Plan, *, changed: bool) -> Report:
+    rank, master = plan.values["NODE_RANK"], plan.values.get("MASTER_ADDR", "")
+    data = {"rank": int(rank), "master": master, "state": "running", "runtime": plan.runtime, "changed": changed}
+    shown = (
+        f"rank {rank} runs and waits for rank 0 at {master}; it answers nobody itself",
+        "next      dflash-deploy up      on rank 0, which waits for both and answers",
+        "          dflash-deploy logs    what it does meanwhile",
+    )
+    return Report(data, shown)
 
 
 def _safe_changes(deployment: Deployment, plan: Plan, problem: EngineNotReady) -> dict[str, str]:

@@ -26,6 +26,11 @@ def several_machines(values: Mapping[str, str]) -> bool:
     return (values.get("NODES") or "1") != "1"
 
 
+def answers_requests(values: Mapping[str, str]) -> bool:
+    """Whether this machine answers: alone, or as rank 0 of several. The others compute for it."""
+    return values.get("NODE_RANK", "") in {"", "0"}
+
+
 def drafter_host_path(values: Mapping[str, str]) -> str:
     """The directory of the drafter's weights on this machine."""
     return values.get("DRAFTER_HOST_PATH") or values.get("DFLASH_DRAFTER", "")

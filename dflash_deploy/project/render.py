@@ -16,7 +16,7 @@ from dflash_deploy import __version__
 from dflash_deploy.assets import asset, build_context
 from dflash_deploy.catalog.settings import passed_on, template_of
 from dflash_deploy.plan import Plan
-from dflash_deploy.plan.command import several_machines
+from dflash_deploy.plan.command import answers_requests, several_machines
 from dflash_deploy.project.deployment import Deployment
 from dflash_deploy.project.files import PUBLIC, write_if_changed
 from dflash_deploy.redact import Secret, generate_key
@@ -75,8 +75,7 @@ def compose_text(deployment: Deployment, plan: Plan) -> str:
     for name in plan.values:
         if plan.values[name] and passed_on(name):
             service["environment"][name] = f"${{{name}:-}}"
-    if plan.values.get("NODE_RANK", "") not in {"", "0"}:
-        # only rank 0 answers requests
+    if not answers_requests(plan.values):
         service["healthcheck"] = {"disable": True}
     document["secrets"]["dotenv"]["file"] = "./.env"
     document = _with_defaults(document, _unwritten(deployment, plan))

@@ -28,9 +28,7 @@ def wait(
     seen: list[Progress] = []
     with Endpoint(url, Secret("key-of-the-test"), "m") as endpoint:
         runtime = ScriptedRuntime(states, pages)
-        Waiting(
-            runtime, endpoint, READER, Phases("vllm"), question="?", patience=patience, show=seen.append
-        ).until_ready()
+        Waiting(runtime, endpoint, READER, Phases("vllm"), patience=patience, show=seen.append).until_ready("?")
     return seen
 
 

@@ -1,0 +1,64 @@
+"""`up` on a machine that computes for another one, over an engine that runs or ends by a script."""
+
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import dflash_deploy.runtime
+from dflash_deploy.cli.app import app
+from dflash_deploy.errors import ExitCode
+from dflash_deploy.runtime import EngineState
+from tests.support.cli import dflash, edit_env
+from tests.support.scripted import ScriptedRuntime
+
+RUNNING = EngineState("running", identity="process 1")
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    dflash("init", "--profile", "cpu", "--runtime", "native", at=tmp_path).succeeded()
+    edit_env(tmp_path, NODES="2", NODE_RANK="1", MASTER_ADDR="10.0.0.1")
+    monkeypatch.setattr(import_module("dflash_deploy.boot.bring_up"), "SETTLES", 1.0)
+    return tmp_path
+
+
+def run(verb: str, directory: Path) -> tuple[ExitCode, dict[str, Any], str]:
+    ran = CliRunner().invoke(app, [verb, "--json", "--dir", str(directory)])
+    return ExitCode(ran.exit_code), json.loads(ran.stdout), ran.stderr
+
+
+def plays(monkeypatch: pytest.MonkeyPatch, runtime: ScriptedRuntime) -> None:
+    monkeypatch.setattr(dflash_deploy.runtime, "runtime_for", lambda *_: runtime)
+
+
+def test_it_is_started_and_not_waited_for(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plays(monkeypatch, ScriptedRuntime([RUNNING]))
+    code, document, _ = run("up", directory)
+    assert code is ExitCode.DONE
+    data = document["data"]
+    assert (data["rank"], data["master"], data["state"]) == (1, "10.0.0.1", "running")
+    # nothing is asked of it either
+    _, document, _ = run("status", directory)
+    assert (document["data"]["state"], document["data"]["rank"]) == ("running", "1")
+
+
+def test_an_engine_that_ends_meanwhile_is_explained(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = ScriptedRuntime([RUNNING, EngineState("exited", exit_code=1)], [("ValueError: the moon is full",)])
+    plays(monkeypatch, runtime)
+    code, _, said = run("up", directory)
+    assert code is ExitCode.NOT_READY
+    assert "the moon is full" in said
+    assert runtime.halted
+
+
+def test_what_needs_an_answer_refuses_and_names_the_way(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = ScriptedRuntime([RUNNING])
+    plays(monkeypatch, runtime)
+    code, document, _ = run("restart", directory)
+    assert code is ExitCode.PREFLIGHT
+    assert not runtime.halted
+    assert document["error"]["message"] == "this machine is rank 1, which answers nobody"
