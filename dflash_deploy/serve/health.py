@@ -1,9 +1,10 @@
 """The container's health check, without curl: does the engine listen, and does it still work?
 
 An engine whose core hangs goes on answering /health. So what vLLM counts (tokens, requests, use of the cache, which
-moves with each piece of a long prompt) is compared between two checks, and where nothing moved a token is asked for.
-Five checks in a row without either, and the engine's process is ended: Docker starts it anew (`restart:
-unless-stopped`). That is done three times an hour at the most; then it is left for a person.
+moves with each piece of a long prompt) is compared between two checks, and where nothing moved a token is asked for: at
+once if requests are at work, else every five minutes. Five checks in a row without either, and the engine's process is
+ended: Docker starts it anew (`restart: unless-stopped`). That is done three times an hour at the most; then it is left
+for a person.
 
 Engines that count nothing as vLLM does are only asked whether they listen: a long queue looks like a hang there.
 """
@@ -38,6 +39,7 @@ MEMORY = Path("/cache/dflash-health.json")
 """Survives the restart; what is in /tmp does not."""
 
 _COUNTS = re.compile(r"^vllm:.*$", re.MULTILINE)
+_REQUESTS = re.compile(r"^vllm:num_requests_(?:running|waiting)(?:\{[^}]*\})? ([0-9.e+]+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -73,12 +75,13 @@ def check(port: int, environment: Mapping[str, str], place: Path = MEMORY, *, no
         # a start takes minutes, and is not a hang
         _write(place, replace(_read(place), counts="", silent=0))
         return "nothing listens"
-    counts = _counted(port, environment)
-    if counts is None:
+    text = _get(port, "/metrics", _key(environment), LISTENS) or ""
+    counts = _digest(text)
+    if not counts:
         return ""
     memory = _read(place)
-    idle = counts == memory.counts
-    ask = idle and (memory.silent > 0 or moment - memory.asked > ASK_EVERY)
+    still = counts == memory.counts
+    ask = still and (_at_work(text) or memory.silent > 0 or moment - memory.asked > ASK_EVERY)
     answered = _generates(port, environment) if ask else None
     memory, end = after(memory, moment, counts=counts, answered=answered)
     _write(place, memory)
@@ -91,10 +94,15 @@ def check(port: int, environment: Mapping[str, str], place: Path = MEMORY, *, no
     return ""
 
 
-def _counted(port: int, environment: Mapping[str, str]) -> str | None:
-    text = _get(port, "/metrics", _key(environment), LISTENS)
-    found = _COUNTS.findall(text) if text else []
-    return sha256("\n".join(found).encode()).hexdigest()[:16] if found else None
+def _digest(text: str) -> str:
+    """A digest of what vLLM has counted; empty where it is not vLLM that counts."""
+    found = _COUNTS.findall(text)
+    return sha256("\n".join(found).encode()).hexdigest()[:16] if found else ""
+
+
+def _at_work(text: str) -> bool:
+    """Whether requests run or wait: then counts that stand still are no idleness."""
+    return any(float(value) > 0 for value in _REQUESTS.findall(text))
 
 
 def _generates(port: int, environment: Mapping[str, str]) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.project import Deployment
-from dflash_deploy.serve.health import HUNG_AFTER
+from dflash_deploy.serve.health import HUNG_AFTER, MEMORY
 from tests.support.cli import dflash, edit_env
 from tests.support.commands import wait_until
 from tests.support.composed import composed, docker
@@ -103,13 +103,16 @@ def test_an_engine_that_hangs_and_listens_is_started_anew(deployment: Deployment
     """The core is stopped; the server before it goes on answering /health with 200."""
     check = ["docker", "exec", container["Id"], "python3", "-m", "dflash_deploy.serve.health"]
     assert docker("exec", container["Id"], "python3", "-c", STOP_THE_CORE).strip()
+    # an idle engine is asked every five minutes, and Docker's own check may just have done that
+    docker("exec", container["Id"], "rm", "--force", str(MEMORY))
     said = []
     for _ in range(HUNG_AFTER + 2):
         done = subprocess.run(check, capture_output=True, text=True, check=False)
         said.append(done.stdout.strip())
         if "started anew" in said[-1] or done.returncode == 137:
             break
-    assert "dflash: no sign of work in 1 checks" in said
+    # Docker's own check may come in between and count too
+    assert any(line.startswith("dflash: no sign of work in") for line in said), said
     before = container["State"]["StartedAt"]
 
     def restarted() -> bool:

@@ -58,15 +58,18 @@ class Engine(Quiet, BaseHTTPRequestHandler):
     works = True
     tokens = 1
     asked = 0
+    running = 0
     shows = "vllm:generation_tokens_total"
 
     def do_GET(self) -> None:
         if self.path == "/health":
             self.send(200, "text/plain", b"")
         elif self.headers["Authorization"] == "Bearer the-key-of-the-tests":
-            self.send(
-                200, "text/plain", f'# HELP x\n{self.shows}{{model_name="m"}} {self.tokens}\npython_info 1\n'.encode()
+            running = f'vllm:num_requests_running{{engine="0",model_name="m"}} {self.running:.1f}\n' * bool(
+                self.running
             )
+            counted = f'# HELP x\n{self.shows}{{model_name="m"}} {self.tokens}\n{running}python_info 1\n'
+            self.send(200, "text/plain", counted.encode())
         else:
             self.send_error(401)
 
@@ -109,6 +112,20 @@ def test_a_hung_one_is_ended_after_some_checks(tmp_path: Path, monkeypatch: pyte
     assert said[1] == "no sign of work in 1 checks"
     assert said[-1].endswith("to be started anew")
     assert ended == [True]
+
+
+def test_one_with_requests_at_work_and_nothing_counted_is_asked_at_once(tmp_path: Path) -> None:
+    place = tmp_path / "memory.json"
+    with engine(running=2) as (port, kind):
+        check(port, ENVIRONMENT, place, now=1000.0)
+        check(port, ENVIRONMENT, place, now=1030.0)
+        assert kind.asked == 1
+        # it answered a moment ago, and all the same
+        kind.works = False
+        assert check(port, ENVIRONMENT, place, now=1060.0) == "no sign of work in 1 checks"
+        kind.running = 0
+        kind.works = True
+        assert check(port, ENVIRONMENT, place, now=1090.0) == ""
 
 
 def test_a_busy_one_that_does_not_answer_in_time_is_not_hung(tmp_path: Path) -> None:
