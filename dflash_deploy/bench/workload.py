@@ -10,10 +10,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dflash_deploy.assets import asset
+from dflash_deploy.assets import asset, read_yaml
 from dflash_deploy.bench.datasets import DATASETS, fetch_questions
 from dflash_deploy.bench.prompts import Kind, load_prompts
 from dflash_deploy.catalog import ModelPair
@@ -105,7 +104,7 @@ class Line(BaseModel):
 def packaged(name: str) -> Workload:
     """One of the packaged workloads."""
     file = resources.files("dflash_deploy.bench") / "workloads" / f"{name}.yaml"
-    lines = [Line.model_validate(entry) for entry in yaml.safe_load(file.read_text(encoding="utf-8"))]
+    lines = [Line.model_validate(entry) for entry in read_yaml(file.read_text(encoding="utf-8"))]
     return Workload(name, f"packaged, {len(lines)} prompts", tuple(line.body for line in lines))
 
 

@@ -4,7 +4,7 @@ from dflash_deploy.boot.bring_up import Ready, bring_up, endpoint_of, join, pref
 from dflash_deploy.boot.diagnosis import Diagnosis, Ending, Findings, Reader
 from dflash_deploy.boot.plainly import decoding_plainly, trying
 from dflash_deploy.boot.remedy import changes_of, remedied
-from dflash_deploy.boot.roll_back import go_back, start
+from dflash_deploy.boot.roll_back import go_back
 from dflash_deploy.boot.rotate import Rotation, is_up, rotate_running
 from dflash_deploy.boot.timekeeper import Progress, Show
 
@@ -28,6 +28,5 @@ __all__ = [
     "reader_of",
     "remedied",
     "rotate_running",
-    "start",
     "trying",
 ]

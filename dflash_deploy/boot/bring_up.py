@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dflash_deploy.boot.diagnosis import Reader
 from dflash_deploy.boot.phases import Phases, Step
-from dflash_deploy.boot.timekeeper import Progress, Show, Timekeeper, remember_seconds, usual_seconds
+from dflash_deploy.boot.timekeeper import Show, Timekeeper, usual_seconds
 from dflash_deploy.boot.wait import Waiting, explained
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.client import Answer, Endpoint, EndpointError
@@ -32,6 +32,7 @@ class Ready:
     """A deployment that has answered. `changed` is false where it ran already with these settings.
 
     `tokens_per_second` and `acceptance_length` are those of one more short answer; `None` where it was not counted.
+    `phases` are the seconds until the first answer.
     """
 
     endpoint: str
@@ -42,6 +43,7 @@ class Ready:
     first_answer: Answer
     tokens_per_second: float | None = None
     acceptance_length: float | None = None
+    phases: Mapping[str, float] = field(default_factory=dict)
 
 
 def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = None) -> Endpoint:
@@ -67,45 +69,40 @@ def bring_up(deployment: Deployment, plan: Plan, runtime: Runtime, *, patience: 
 
     Raises PreflightRefused before anything is started, EngineNotReady after; then the engine is stopped, its log kept.
     """
-    if not answers_requests(plan.values):
-        raise PreflightRefused(
-            f"this machine is rank {plan.values['NODE_RANK']}, which answers nobody",
-            hint="`dflash-deploy up` starts it",
-        )
     preflight(deployment, plan, runtime)
-    times = Timekeeper(show, usual_seconds(deployment), first=plan.profile.first_start)
+    first = plan.profile.first_start
+    times = Timekeeper(show, usual_seconds(deployment), first.seconds if first else None)
     question = plan.pair.text.ask
     with endpoint_of(deployment, plan) as endpoint:
-        changed, waiting = _started(plan, runtime, endpoint, patience=patience, show=times.show)
+        changed, waiting = _started(plan, runtime, endpoint, times, patience=patience)
         with _stopped_if(changed, runtime):
             answer = waiting.until_ready(question)
-        if changed:
-            remember_seconds(deployment, times.ended())
-        seconds = times.elapsed
+        seconds, phases = times.elapsed, times.ended()
         speed, length = _measured(endpoint, question)
-        return Ready(endpoint.url, endpoint.model, runtime.name, changed, seconds, answer, speed, length)
+        return Ready(endpoint.url, endpoint.model, runtime.name, changed, seconds, answer, speed, length, phases)
 
 
 def join(deployment: Deployment, plan: Plan, runtime: Runtime, *, show: Show) -> bool:
     """Start an engine that computes for rank 0 and answers nobody itself; tells whether anything had to be done.
 
-    It waits for rank 0, however long that takes. So it is watched for SETTLES seconds: what is wrong with its settings,
-    its weights or its GPUs ends it sooner. Raises what `bring_up` raises.
+    It loads nothing before rank 0 is there, however long that takes. So it is watched for SETTLES seconds, within which
+    settings that it does not take end it. Raises what `bring_up` raises.
     """
     preflight(deployment, plan, runtime, joining=True)
-    times = Timekeeper(show, {})
     with endpoint_of(deployment, plan) as endpoint:
-        changed, waiting = _started(plan, runtime, endpoint, patience=SETTLES, show=times.show)
+        changed, waiting = _started(plan, runtime, endpoint, Timekeeper(show), patience=SETTLES)
         with _stopped_if(changed, runtime):
             waiting.until_settled(SETTLES)
     return changed
 
 
-def _started(plan: Plan, runtime: Runtime, endpoint: Endpoint, *, patience: float, show: Show) -> tuple[bool, Waiting]:
+def _started(
+    plan: Plan, runtime: Runtime, endpoint: Endpoint, times: Timekeeper, *, patience: float
+) -> tuple[bool, Waiting]:
     """Whether the engine had to be started, and the wait for it. What Docker and Compose say has fingerprints too."""
     reader, cursor = reader_of(plan), runtime.next_line()
     try:
-        changed = runtime.start(_told(runtime.name, show))
+        changed = runtime.start(_told(runtime.name, times))
     except EngineNotReady as problem:
         findings = reader.read([problem.message, *problem.detail.splitlines()])
         if findings.diagnosis is None:
@@ -114,7 +111,7 @@ def _started(plan: Plan, runtime: Runtime, endpoint: Endpoint, *, patience: floa
     # what an earlier engine died of is no news; of one that runs all that it has written counts
     since = cursor if changed else ""
     phases = Phases(plan.engine.engine)
-    return changed, Waiting(runtime, endpoint, reader, phases, patience=patience, show=show, cursor=since)
+    return changed, Waiting(runtime, endpoint, reader, phases, patience=patience, times=times, cursor=since)
 
 
 @contextmanager
@@ -130,14 +127,14 @@ def _stopped_if(changed: bool, runtime: Runtime) -> Iterator[None]:
         raise
 
 
-def _told(runtime: str, show: Show) -> Narrate:
-    """Takes what a runtime says while it makes an engine's process, and shows the phase that it is in."""
+def _told(runtime: str, times: Timekeeper) -> Narrate:
+    """Takes what a runtime says while it makes an engine's process, and tells the phase that it is in."""
     phases, step = Phases(runtime), Step("creating")
 
     def narrate(line: str) -> None:
         nonlocal step
         step = phases.after([line], step)
-        show(Progress(step.phase, 0.0, line, step.done, step.total))
+        times.tell(step, line)
 
     return narrate
 

@@ -9,7 +9,8 @@ from functools import partial
 from types import FrameType
 
 from dflash_deploy.boot.bring_up import bring_up
-from dflash_deploy.boot.timekeeper import Progress, Show
+from dflash_deploy.boot.phases import Step
+from dflash_deploy.boot.timekeeper import Show, Timekeeper
 from dflash_deploy.plan import Plan
 from dflash_deploy.project import Deployment
 from dflash_deploy.runtime import runtime_for
@@ -49,12 +50,9 @@ def trying(
             become(plan)
         except BaseException:
             with _undisturbed(), display() as show:
-                runtime_for(deployment, plan).start(partial(_tell, show))
+                tell = partial(Timekeeper(show).tell, Step("bringing back what .env says"))
+                runtime_for(deployment, plan).start(tell)
             raise
-
-
-def _tell(show: Show, line: str) -> None:
-    show(Progress("bringing back what .env says", 0.0, line))
 
 
 @contextmanager

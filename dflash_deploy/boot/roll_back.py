@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dflash_deploy.boot.bring_up import Ready, bring_up
-from dflash_deploy.boot.timekeeper import Progress, Show
+from dflash_deploy.boot.bring_up import bring_up
+from dflash_deploy.boot.phases import Step
+from dflash_deploy.boot.timekeeper import Show, Timekeeper
 from dflash_deploy.errors import DeployError, EngineNotReady, RolledBack
 from dflash_deploy.plan import Plan
 from dflash_deploy.project import Deployment
-from dflash_deploy.project.last_good import changes, last_good, remember_good, runs_instead
+from dflash_deploy.project.last_good import changes, last_good, runs_instead
 from dflash_deploy.runtime import Runtime
 
 PlanOf = Callable[[Deployment], Plan]
 RuntimeOf = Callable[[Deployment, Plan], Runtime]
-
-
-def start(deployment: Deployment, plan: Plan, runtime_of: RuntimeOf, *, patience: float, show: Show) -> Ready:
-    """Bring the deployment up and remember its settings as good ones. Raises what `bring_up` raises."""
-    ready = bring_up(deployment, plan, runtime_of(deployment, plan), patience=patience, show=show)
-    remember_good(deployment)
-    return ready
 
 
 def go_back(
@@ -39,7 +33,7 @@ def go_back(
     good = last_good(deployment)
     if good is None or not changes(deployment):
         return problem
-    show(Progress("rolling back", 0.0, f"the new settings did not answer: {problem.message}"))
+    Timekeeper(show).tell(Step("rolling back"), f"the new settings did not answer: {problem.message}")
     try:
         plan = plan_of(good)
         bring_up(good, plan, runtime_of(good, plan), patience=patience, show=show)

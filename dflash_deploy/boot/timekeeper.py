@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
-from dflash_deploy.catalog.hardware import FirstStart
+from dflash_deploy.boot.phases import Step
 from dflash_deploy.project import Deployment
-from dflash_deploy.project.files import PRIVATE, write_if_changed
+from dflash_deploy.project.files import PRIVATE, write_atomically
 
 NAME = "last-start.json"
 """Stands in `.dflash/`: seconds of the last start that ended with an answer, by phase."""
+
+
+COMPOSE_PHASES = frozenset({"pulling the image", "building the image"})
+"""What a first start does and later ones do not: no measure of them."""
 
 
 @dataclass(frozen=True)
@@ -39,44 +45,50 @@ Show = Callable[[Progress], None]
 
 
 class Timekeeper:
-    """Stands between who tells progress and who shows it, and adds the times."""
+    """Stands between what tells progress and who shows it, and knows the time: the one clock of a start."""
 
-    def __init__(self, show: Show, usual: Mapping[str, float], first: FirstStart | None = None) -> None:
+    def __init__(
+        self, show: Show, usual: Mapping[str, float] = MappingProxyType({}), first: float | None = None
+    ) -> None:
+        """`usual` are the seconds of the last start by phase, `first` those of a first one as a whole."""
         self._show = show
         self._usual = usual
-        self._whole = sum(usual.values()) or (first.seconds if first else None)
+        self._whole = sum(usual.values()) or first
         self._began = self._phase_began = time.monotonic()
         self._phase = ""
-        self.seconds: dict[str, float] = {}
+        self._seconds: dict[str, float] = {}
 
     @property
     def elapsed(self) -> float:
         """Seconds since the beginning."""
         return time.monotonic() - self._began
 
-    def show(self, progress: Progress) -> None:
-        """Hand it on with the times that belong to it."""
-        if progress.phase != self._phase:
+    def tell(self, step: Step, line: str) -> None:
+        """Show where it is, with the times that belong to it."""
+        if step.phase != self._phase:
             self._end_phase()
-            self._phase = progress.phase
-        timed = replace(
-            progress,
-            elapsed=self.elapsed,
+            self._phase = step.phase
+        progress = Progress(
+            step.phase,
+            self.elapsed,
+            line,
+            step.done,
+            step.total,
             in_phase=time.monotonic() - self._phase_began,
             usual=self._whole,
-            usual_in_phase=self._usual.get(progress.phase),
+            usual_in_phase=self._usual.get(step.phase),
         )
-        self._show(timed)
+        self._show(progress)
 
     def ended(self) -> dict[str, float]:
         """Seconds by phase, the last one ended now."""
         self._end_phase()
-        return self.seconds
+        return self._seconds
 
     def _end_phase(self) -> None:
         now = time.monotonic()
         if self._phase:
-            self.seconds[self._phase] = self.seconds.get(self._phase, 0.0) + now - self._phase_began
+            self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + now - self._phase_began
         self._phase_began = now
 
 
@@ -91,10 +103,11 @@ def usual_seconds(deployment: Deployment) -> dict[str, float]:
 
 
 def remember_seconds(deployment: Deployment, seconds: Mapping[str, float]) -> None:
-    """Write down how long this start took."""
-    rounded = {phase: round(took, 1) for phase, took in seconds.items()}
-    deployment.make_state()
-    write_if_changed(_file(deployment), json.dumps(rounded, indent=2) + "\n", mode=PRIVATE)
+    """Write down how long this start took, without what later ones leave out. A full disk costs no more than that."""
+    rounded = {phase: round(took, 1) for phase, took in seconds.items() if phase not in COMPOSE_PHASES}
+    with contextlib.suppress(OSError):
+        deployment.make_state()
+        write_atomically(_file(deployment), json.dumps(rounded, indent=2) + "\n", mode=PRIVATE)
 
 
 def _file(deployment: Deployment) -> Path:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from dataclasses import replace
 
 from dflash_deploy.boot.diagnosis import Ending, Findings, Reader
 from dflash_deploy.boot.phases import Phases, Step, message_of
-from dflash_deploy.boot.timekeeper import Progress, Show
+from dflash_deploy.boot.timekeeper import Timekeeper
 from dflash_deploy.client import Answer, Endpoint, EndpointError
 from dflash_deploy.errors import EngineDied, EngineNotReady, EngineStalled
 from dflash_deploy.host import kernel_lines
@@ -48,7 +47,7 @@ class Waiting:
         phases: Phases,
         *,
         patience: float,
-        show: Show,
+        times: Timekeeper,
         cursor: str = "",
     ) -> None:
         self._runtime = runtime
@@ -56,19 +55,14 @@ class Waiting:
         self._reader = reader
         self._phases = phases
         self._patience = patience
-        self._show = show
+        self._times = times
         self._log: deque[str] = deque(maxlen=KEPT_LINES)
         self._cursor = cursor
         self._started = self._last_sign = time.monotonic()
-        self._progress = Progress("starting", 0.0, "")
+        self._step, self._line = Step("starting"), ""
         # an engine that came back by itself last week is no failure of this start
         self._restarts_before = runtime.state().restarts
         self._failed_answers = 0
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the wait began."""
-        return time.monotonic() - self._started
 
     def until_ready(self, question: str) -> Answer:
         """The first answer. Raises EngineDied or EngineStalled (after `patience` silent seconds), and says why."""
@@ -82,7 +76,7 @@ class Waiting:
 
     def until_settled(self, seconds: float) -> None:
         """Watch it for so long. Raises EngineDied, and says why."""
-        while self.elapsed < seconds:
+        while time.monotonic() - self._started < seconds:
             self._look()
             time.sleep(POLL)
 
@@ -101,15 +95,13 @@ class Waiting:
         self._log.extend(lines)
         if any(not _STATISTICS.search(line) for line in lines):
             self._last_sign = time.monotonic()
-        was = self._progress
-        step = self._phases.after(lines, Step(was.phase, was.done, was.total))
-        last_line = message_of(lines[-1]) if lines else was.last_line
-        self._progress = Progress(step.phase, self.elapsed, last_line, step.done, step.total)
-        self._show(self._progress)
+        self._step = self._phases.after(lines, self._step)
+        self._line = message_of(lines[-1]) if lines else self._line
+        self._times.tell(self._step, self._line)
 
     def _first_answer(self, question: str) -> Answer | None:
         """One real generation. `None` where it may still come, or the engine died over it, which is seen next."""
-        self._show(replace(self._progress, phase="first generation", done=0, total=0))
+        self._times.tell(Step("first generation"), self._line)
         try:
             return self._endpoint.chat(question, max_tokens=16)
         except EndpointError as problem:
@@ -139,11 +131,11 @@ class Waiting:
             how = "was killed for want of memory"
         elif state.restarts:
             how = f"ended{code} and was restarted {state.restarts} times"
-        seen = f"the engine {how} after {self._progress.elapsed:.0f} s, while {self._progress.phase}"
+        seen = f"the engine {how} after {self._times.elapsed:.0f} s, while {self._step.phase}"
         return explained(EngineDied, seen, self._findings(state))
 
     def _stalled(self) -> EngineNotReady:
-        seen = f"the engine has written nothing for {self._patience:.0f} s, while {self._progress.phase}"
+        seen = f"the engine has written nothing for {self._patience:.0f} s, while {self._step.phase}"
         patient = "look at `dflash-deploy logs`; wait longer with --patience SECONDS"
         return explained(EngineStalled, seen, self._findings(), patient)
 

@@ -14,11 +14,12 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
+from dflash_deploy.assets import read_yaml
 from dflash_deploy.catalog.failures import Failure, Failures
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.models import Family, ModelPair
 from dflash_deploy.catalog.phases import PhaseMark
-from dflash_deploy.catalog.read import parsed, read_entry, read_folder
+from dflash_deploy.catalog.read import read_entry, read_folder
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.catalog.settings import all_setting_names, passed_on
 from dflash_deploy.catalog.speeds import PublishedSpeed
@@ -108,7 +109,7 @@ def _load(own: str) -> Catalog:
 
 def _rows(root: Traversable, file: str, kind: type[T]) -> tuple[T, ...]:
     """A packaged file that is a list of entries."""
-    return tuple(map(kind.model_validate, parsed((root / file).read_text(encoding="utf-8"))))
+    return tuple(map(kind.model_validate, read_yaml((root / file).read_text(encoding="utf-8"))))
 
 
 def _own_root(own: str) -> Path:

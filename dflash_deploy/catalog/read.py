@@ -5,24 +5,16 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from importlib.resources.abc import Traversable
-from typing import Any, TypeVar, get_args
+from typing import TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from dflash_deploy.assets import read_yaml
 from dflash_deploy.errors import CatalogRefused
 
 T = TypeVar("T", bound=BaseModel)
-
-
-_LOADER: type[yaml.SafeLoader] | type[yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Half a second of every command is YAML where PyYAML was built without libyaml, which its wheels have."""
-
-
-def parsed(text: str) -> Any:
-    """What a YAML text says. Raises yaml.YAMLError."""
-    return yaml.load(text, Loader=_LOADER)  # noqa: S506 - both are safe loaders
 
 
 def read_folder(folder: Traversable, kind: type[T]) -> Iterator[T]:
@@ -36,7 +28,7 @@ def read_folder(folder: Traversable, kind: type[T]) -> Iterator[T]:
 def read_entry(file: Traversable, kind: type[T]) -> T:
     """One entry. Raises CatalogRefused, naming the key, and the nearest one that exists where it is unknown."""
     try:
-        return kind.model_validate(parsed(file.read_text(encoding="utf-8")))
+        return kind.model_validate(read_yaml(file.read_text(encoding="utf-8")))
     except ValidationError as problem:
         error = _telling(problem)
         raise CatalogRefused(f"{file}: {_said(error)}", hint=_hint(error, kind)) from None

@@ -8,8 +8,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from rich.console import Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from dflash_deploy.cli.report import Redact
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dflash_deploy.boot.watch import Line
 
 BARS = "▁▂▃▄▅▆▇█"
-LABEL, FIGURE = 12, 10
+LABEL, FIGURE = 11, 15
 """Columns of a row's name and of its figure; the curve has the rest."""
 
 CURVES: tuple[tuple[str, str, str, float | None], ...] = (
@@ -42,7 +42,7 @@ class View:
     def __init__(self, title: str, screen: Console, redact: Redact) -> None:
         self._title = title
         self._redact = redact
-        self._width = screen.width
+        self._screen = screen
         self._lines: deque[Line] = deque(maxlen=MOST_LOOKS)
         self._remarks: deque[str] = deque(maxlen=REMARKS)
         self._live = Live(console=screen, auto_refresh=False)
@@ -63,20 +63,21 @@ class View:
             self._remarks.append(f"{datetime.now():%H:%M:%S}  {line.remark}")
         self._live.update(self._drawn(line), refresh=True)
 
-    def _drawn(self, now: Line) -> Table:
-        rows = Table.grid(padding=(0, 1))
-        room = max(self._width - LABEL - FIGURE - 4, 8)
-        rows.add_row(Text("state", "bold"), Text(now.state), Text(self._redact(self._title), "dim"))
+    def _drawn(self, now: Line) -> Group:
+        # a terminal may have become another size since
+        room = max(self._screen.width - LABEL - FIGURE - 2, 8)
+        rows = [f"{'state':{LABEL}} {now.state:>{FIGURE}}"]
         for name, field, form, most in CURVES:
             values = [getattr(line, field) for line in self._lines][-room:]
             figure = "-" if values[-1] is None else format(values[-1], form)
-            rows.add_row(Text(name, "bold"), Text(f"{figure:>{FIGURE}}"), Text(sparkline(values, most), "cyan"))
+            rows.append(f"{name:{LABEL}} {figure:>{FIGURE}} {sparkline(values, most)}")
         latest = next((line.by_position for line in reversed(self._lines) if line.by_position), ())
-        said = " ".join(f"{share:.0%}" for share in latest)
-        rows.add_row(Text("by position", "bold"), Text(sparkline(latest, most=1.0)), Text(said[:room]))
-        for remark in self._remarks:
-            rows.add_row(Text(""), Text(""), Text(self._redact(remark)[:room], "yellow"))
-        return rows
+        if latest:
+            said = " ".join(f"{share:.0%}" for share in latest)
+            rows.append(f"{'by position':{LABEL}} {sparkline(latest, most=1.0):>{FIGURE}} {said}")
+        title = Text(self._redact(self._title), "bold", no_wrap=True, overflow="ellipsis")
+        curves = Text("\n".join(rows), "cyan", no_wrap=True, overflow="crop")
+        return Group(title, curves, *(Text(self._redact(remark), "yellow") for remark in self._remarks))
 
 
 def sparkline(values: Sequence[float | None], most: float | None = None) -> str:

@@ -135,7 +135,9 @@ def deployed(directory: Path, *, baseline: bool, baseline_url: str | None, patie
         "model": _name(deployment, plan),
         "settings": {name: plan.values[name] for name in TELLING if plan.values.get(name)},
     }
-    second = Endpoint(address_of(baseline_url), deployment.key, str(told["model"])) if baseline_url else None
+    second = None
+    if baseline_url:
+        second = Endpoint(address_of(baseline_url), deployment.key, str(told["model"]), proxies=True)
     if second:
         hint = "name an endpoint that serves the same model without a drafter"
         check_answers(second, hint=hint, redact=deployment.redact)
@@ -156,7 +158,7 @@ def remote(url: str, key_file: Path | None, model: str | None, *, baseline_url: 
 
     key = key_in(key_file)
     places = [address_of(place) for place in (url, baseline_url) if place]
-    endpoints = [Endpoint(place, key, model or "") for place in places]
+    endpoints = [Endpoint(place, key, model or "", proxies=True) for place in places]
     redact = Redactor([key])
     for endpoint in endpoints:
         hint = "is this the address, and --key-file the key? curl -i URL/v1/models"

@@ -12,16 +12,20 @@ from dflash_deploy.errors import BadInput
 if TYPE_CHECKING:
     from dflash_deploy.redact import Secret
 
-KeyFile = Annotated[
-    Path | None, typer.Option("--key-file", help="A file with the key of --url, and nothing else; never on a line.")
-]
+KeyFile = Annotated[Path | None, typer.Option("--key-file", help="A file with the key of --url, and nothing else.")]
 
 
 def address_of(url: str) -> str:
     """An address without the /v1 that clients have at its end. Raises BadInput."""
-    if not url.startswith(("http://", "https://")) or "@" in url:
+    from httpx import URL, InvalidURL
+
+    try:
+        place = URL(url)
+    except InvalidURL:
+        place = URL("")
+    if place.scheme not in {"http", "https"} or not place.host or place.userinfo:
         # not shown: it may hold a password
-        raise BadInput("that is no address of an endpoint", hint="like this: http://box:8000, the key in --key-file")
+        raise BadInput("that is no address of an endpoint", hint="like this: http://box:8000, without a key in it")
     return url.rstrip("/").removesuffix("/v1")
 
 

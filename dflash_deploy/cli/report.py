@@ -66,8 +66,7 @@ def verb(command: Callable[P, Report]) -> Callable[P, None]:
         except KeyboardInterrupt:
             report = Report(failure=Interrupted())
         except BrokenPipeError:
-            # whoever read the output has enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _be_quiet()
             raise typer.Exit(ExitCode.DONE) from None
         # a verb may write another key: neither the one before nor the one after is shown
         redactors.append(_redactor(kwargs.get("directory")))
@@ -156,9 +155,22 @@ def _redactor(directory: object) -> Redactor:
 
 
 def print_json(document: Mapping[str, object], redact: Redact, *, in_lines: bool) -> None:
-    """A document on standard output, without secrets; `in_lines`: in one line, which leaves at once."""
-    sys.stdout.write(_as_text(document, redact, indent=None if in_lines else 2) + "\n")
-    sys.stdout.flush()
+    """A document on standard output, without secrets. `in_lines`: in one line, which leaves at once.
+
+    Whoever read the lines may go away; what is under way is not to end for that.
+    """
+    try:
+        sys.stdout.write(_as_text(document, redact, indent=None if in_lines else 2) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not in_lines:
+            raise
+        _be_quiet()
+
+
+def _be_quiet() -> None:
+    """Whoever read the output has enough."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _document(command: str, report: Report) -> dict[str, object]:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from dflash_deploy.cli.planned import Patience, plan_of
 from dflash_deploy.cli.report import HERE, Directory, Json, JsonStream, Report, note, verb
-from dflash_deploy.cli.starting import Start
+from dflash_deploy.cli.starting import Start, Started
 
 if TYPE_CHECKING:
-    from dflash_deploy.boot import Ready
     from dflash_deploy.project import Deployment
 
 
@@ -33,10 +32,11 @@ def rollback(
             deployment.with_values({row.name: row.good for row in rows})
         for row in rows:
             note(f"{row.name}: {row.now or '(empty)'} -> {row.good or '(empty)'}")
-        ready = _started(Deployment.existing(directory), Start(patience, json_stream), anew=False)
+        started = _started(Deployment.existing(directory), Start(patience, json_stream), anew=False)
+    ready = started.ready
     said = f"{len(rows)} settings are as they were; .env.last keeps the others" if rows else "nothing to undo"
     data = {"changed": [row.name for row in rows], "endpoint": f"{ready.endpoint}/v1", "state": "ready"}
-    return Report(data, (said, f"ready     {ready.endpoint}/v1"))
+    return Report(data, (said, f"ready     {ready.endpoint}/v1", f"checked   {started.said}"), failure=started.failure)
 
 
 @verb
@@ -49,12 +49,14 @@ def restart(
     deployment = Deployment.existing(directory)
     with hold(deployment, "restart"):
         note("answers under way get up to 45 s to end")
-        ready = _started(deployment, Start(patience, json_stream), anew=True)
+        started = _started(deployment, Start(patience, json_stream), anew=True)
+    ready = started.ready
     data = {"endpoint": f"{ready.endpoint}/v1", "state": "ready", "seconds": round(ready.seconds, 1)}
-    return Report(data, (f"ready     after {ready.seconds:.0f} s, {ready.endpoint}/v1",))
+    shown = (f"ready     after {ready.seconds:.0f} s, {ready.endpoint}/v1", f"checked   {started.said}")
+    return Report(data, shown, failure=started.failure)
 
 
-def _started(deployment: Deployment, start: Start, *, anew: bool) -> Ready:
+def _started(deployment: Deployment, start: Start, *, anew: bool) -> Started:
     from dflash_deploy.boot import preflight
     from dflash_deploy.runtime import runtime_for
 
@@ -64,4 +66,4 @@ def _started(deployment: Deployment, start: Start, *, anew: bool) -> Ready:
         # what would keep it from starting is found while it still runs
         preflight(deployment, plan, runtime)
         runtime.halt()
-    return start.bring_up_or_go_back(deployment, plan)
+    return start.or_go_back(deployment, plan)

@@ -1,4 +1,4 @@
-"""How the verbs start an engine: for how long they wait, who sees it, and what runs where it fails."""
+"""How the verbs start an engine: how long they wait, who sees it, what is checked, and what runs where it fails."""
 
 from __future__ import annotations
 
@@ -10,9 +10,34 @@ from dflash_deploy.cli.planned import plan_of
 
 if TYPE_CHECKING:
     from dflash_deploy.boot import Ready, Show
-    from dflash_deploy.errors import EngineNotReady
+    from dflash_deploy.errors import EngineNotReady, SmokeTestFailed
     from dflash_deploy.plan import Plan
     from dflash_deploy.project import Deployment
+    from dflash_deploy.smoke import SmokeReport
+
+
+@dataclass(frozen=True)
+class Started:
+    """An engine that answers, and what the quick checks of `test` say of it."""
+
+    ready: Ready
+    checks: SmokeReport
+
+    @property
+    def failure(self) -> SmokeTestFailed | None:
+        """What is wrong with it. It goes on running: a person decides what becomes of it."""
+        from dflash_deploy.errors import SmokeTestFailed
+
+        if not self.checks.failed:
+            return None
+        first = self.checks.failed[0]
+        said = f"the engine answers, and is not right: {first.name}: {' '.join(first.got.split())}"
+        return SmokeTestFailed(said, hint=f"{first.hint or first.asked}; `dflash-deploy test` looks at the rest")
+
+    @property
+    def said(self) -> str:
+        """The checks that passed, for people."""
+        return ", ".join(check.name for check in self.checks.checks if check.status == "passed")
 
 
 @dataclass(frozen=True)
@@ -22,20 +47,39 @@ class Start:
     patience: float
     json_stream: bool = False
 
-    def bring_up(self, deployment: Deployment, plan: Plan) -> Ready:
-        """Start it and remember its settings as good ones. Raises EngineNotReady."""
-        from dflash_deploy.boot import start
+    def and_check(self, deployment: Deployment, plan: Plan) -> Started:
+        """Start it and check it, one that ran already too; if all is right it is remembered. Raises EngineNotReady."""
+        from dflash_deploy.boot import bring_up, endpoint_of
+        from dflash_deploy.boot.timekeeper import remember_seconds
+        from dflash_deploy.project.last_good import remember_good
         from dflash_deploy.runtime import runtime_for
+        from dflash_deploy.smoke import QUICK, of_plan, run_checks
 
-        with self._display(deployment) as show:
-            return start(deployment, plan, runtime_for, patience=self.patience, show=show)
+        with self.display(deployment) as show:
+            ready = bring_up(deployment, plan, runtime_for(deployment, plan), patience=self.patience, show=show)
+        if ready.changed:
+            remember_seconds(deployment, ready.phases)
+        with endpoint_of(deployment, plan) as endpoint:
+            started = Started(ready, run_checks(of_plan(endpoint, plan), QUICK))
+        if started.failure is None:
+            remember_good(deployment)
+        return started
+
+    def or_go_back(self, deployment: Deployment, plan: Plan) -> Started:
+        """Start it and check it. Raises EngineNotReady, or RolledBack where the settings before run again."""
+        from dflash_deploy.errors import EngineNotReady
+
+        try:
+            return self.and_check(deployment, plan)
+        except EngineNotReady as problem:
+            raise self.gone_back(deployment, problem) from None
 
     def join(self, deployment: Deployment, plan: Plan) -> bool:
         """Start an engine that computes for rank 0; tells whether anything had to be done. Raises EngineNotReady."""
         from dflash_deploy.boot import join
         from dflash_deploy.runtime import runtime_for
 
-        with self._display(deployment) as show:
+        with self.display(deployment) as show:
             return join(deployment, plan, runtime_for(deployment, plan), show=show)
 
     def gone_back(self, deployment: Deployment, problem: EngineNotReady) -> EngineNotReady:
@@ -43,19 +87,11 @@ class Start:
         from dflash_deploy.boot import go_back
         from dflash_deploy.runtime import runtime_for
 
-        with self._display(deployment) as show:
+        with self.display(deployment) as show:
             return go_back(deployment, problem, plan_of, runtime_for, patience=self.patience, show=show)
 
-    def bring_up_or_go_back(self, deployment: Deployment, plan: Plan) -> Ready:
-        """The one, and the other where it fails. Raises EngineNotReady, or RolledBack where those settings run."""
-        from dflash_deploy.errors import EngineNotReady
-
-        try:
-            return self.bring_up(deployment, plan)
-        except EngineNotReady as problem:
-            raise self.gone_back(deployment, problem) from None
-
-    def _display(self, deployment: Deployment) -> AbstractContextManager[Show]:
+    def display(self, deployment: Deployment) -> AbstractContextManager[Show]:
+        """What shows the progress for as long as the block runs."""
         from dflash_deploy.cli.display import boot_display
 
         return boot_display(deployment.redact, json_stream=self.json_stream)

@@ -28,9 +28,9 @@ STOPPED = frozenset({0, 143, -15})
 def status(
     directory: Directory = HERE,
     every: Annotated[
-        float | None, typer.Option("--watch", min=1, help="A line every so many seconds instead, until Ctrl-C.")
+        float | None, typer.Option("--watch", min=1, help="Look every so many seconds instead, until Ctrl-C.")
     ] = None,
-    looks: Annotated[int | None, typer.Option(min=1, help="End --watch after so many lines.")] = None,
+    looks: Annotated[int | None, typer.Option(min=1, help="End --watch after so many looks.")] = None,
     as_json: Json = False,
 ) -> Report:
     """Say whether the engine really answers: its process, one generation, and the drafts since it started."""
@@ -44,7 +44,7 @@ def status(
     plan = plan_of(deployment)
     if every is not None:
         if as_json:
-            raise BadInput("--watch writes lines and no document", hint="leave one out: `status --json` in a loop")
+            raise BadInput("--watch has no document", hint="leave one out: `status --json` in a loop")
         watch(deployment, plan, every, looks)
         return Report()
     runtime = runtime_for(deployment, plan)
@@ -82,7 +82,7 @@ def _out_of_reach(plan: Plan, engine: EngineState) -> dict[str, object]:
     if not engine.connected:
         return {"state": "cut off", "cause": "its container was taken off its network", "do": _STARTS}
     if not answers_requests(plan.values):
-        return {"rank": plan.values["NODE_RANK"], "do": "ask rank 0: this one answers nobody"}
+        return {"rank": int(plan.values["NODE_RANK"]), "do": "ask rank 0: this one answers nobody"}
     return {}
 
 

@@ -8,16 +8,15 @@ import typer
 
 from dflash_deploy.cli.planned import Patience, make_plan, plan_of
 from dflash_deploy.cli.report import HERE, Directory, Json, JsonStream, Report, note, verb
-from dflash_deploy.cli.starting import Start
+from dflash_deploy.cli.starting import Start, Started
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from dflash_deploy.boot import Ready
-    from dflash_deploy.errors import DeployError, EngineNotReady
+    from dflash_deploy.errors import EngineNotReady
     from dflash_deploy.plan import Plan
     from dflash_deploy.project import Deployment
-    from dflash_deploy.smoke import SmokeReport
 
 
 @verb
@@ -42,10 +41,10 @@ def up(
         plan = _with_weights(deployment)
         for change in changes(deployment):
             note(f"changed since it answered last: {change}")
-        if not answers_requests(plan.values):
-            return _joined(plan, changed=start.join(deployment, plan))
         try:
-            return _report(deployment, plan, start.bring_up(deployment, plan), fixed={})
+            if not answers_requests(plan.values):
+                return _joined(plan, changed=start.join(deployment, plan))
+            return _report(deployment, plan, start.and_check(deployment, plan), fixed={})
         except EngineNotReady as problem:
             cures = _safe_changes(deployment, plan, problem)
             if not fix or not cures:
@@ -123,7 +122,7 @@ def _once_more(deployment: Deployment, problem: EngineNotReady, changes: Mapping
     plan = plan_of(deployment)
     fixed = {"failure": problem.failure, "changes": dict(changes), "before": str(deployment.last_env_file)}
     try:
-        return _report(deployment, plan, start.bring_up(deployment, plan), fixed)
+        return _report(deployment, plan, start.and_check(deployment, plan), fixed)
     except EngineNotReady as again:
         again = start.gone_back(deployment, again)
         again.hint = f"{again.hint}; --fix has changed {', '.join(changes)}: .env.last is the file before"
@@ -134,18 +133,8 @@ def _diagnosis(problem: EngineNotReady) -> dict[str, object]:
     return {"failure": problem.failure or None, "fix": problem.fix, "evidence": problem.detail.splitlines()}
 
 
-def _checked(deployment: Deployment, plan: Plan) -> SmokeReport:
-    """The quick checks of `test`: an engine that answers one question may still be open, or blind."""
-    from dflash_deploy.boot import endpoint_of
-    from dflash_deploy.smoke import QUICK, of_plan, run_checks
-
-    with endpoint_of(deployment, plan) as endpoint:
-        return run_checks(of_plan(endpoint, plan), QUICK)
-
-
-def _report(deployment: Deployment, plan: Plan, ready: Ready, fixed: Mapping[str, object]) -> Report:
-    # one that ran already was checked when it was started
-    checks = _checked(deployment, plan) if ready.changed else None
+def _report(deployment: Deployment, plan: Plan, started: Started, fixed: Mapping[str, object]) -> Report:
+    ready = started.ready
     data = {
         "endpoint": f"{ready.endpoint}/v1",
         "model": ready.model,
@@ -156,7 +145,7 @@ def _report(deployment: Deployment, plan: Plan, ready: Ready, fixed: Mapping[str
         "fixed": fixed or None,
         "tokens_per_second": ready.tokens_per_second and round(ready.tokens_per_second, 1),
         "acceptance_length": ready.acceptance_length and round(ready.acceptance_length, 2),
-        "checks": checks and checks.rows(deployment.redact),
+        "checks": started.checks.rows(deployment.redact),
     }
     said = f"ready after {ready.seconds:.0f} s" if ready.changed else "was ready already; nothing changed"
     shown = (
@@ -168,29 +157,13 @@ def _report(deployment: Deployment, plan: Plan, ready: Ready, fixed: Mapping[str
         f"asked     {plan.pair.text.ask}",
         f"answered  {ready.first_answer.text.strip()}",
         *_speed(ready),
-        *(_said(checks) if checks else ()),
+        f"checked   {started.said}",
         "next      dflash-deploy test     prove it: streams, limits, load, drafts",
         "          dflash-deploy status   what is true now",
         "          dflash-deploy down     stop it; weights and settings stay",
     )
     findings = tuple(finding for finding in plan.findings if finding.severity != "note")
-    return Report(data, shown, findings, _failed_check(checks) if checks else None)
-
-
-def _said(checks: SmokeReport) -> Iterator[str]:
-    passed = ", ".join(check.name for check in checks.checks if check.status == "passed")
-    yield f"checked   {passed}"
-
-
-def _failed_check(checks: SmokeReport) -> DeployError | None:
-    """What is wrong with an engine that is ready. It goes on running: a person decides what becomes of it."""
-    from dflash_deploy.errors import SmokeTestFailed
-
-    if not checks.failed:
-        return None
-    first = checks.failed[0]
-    said = f"the engine answers, and is not right: {first.name}: {' '.join(first.got.split())}"
-    return SmokeTestFailed(said, hint=f"{first.hint or first.asked}; `dflash-deploy test` looks at the rest")
+    return Report(data, shown, findings, started.failure)
 
 
 def _speed(ready: Ready) -> tuple[str, ...]:

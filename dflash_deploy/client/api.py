@@ -35,6 +35,7 @@ class Endpoint:
         self.url = url.rstrip("/")
         self.model = model
         self._key = key
+        self._proxies = proxies
         headers = {"Authorization": f"Bearer {key.reveal()}"} if key else {}
         limits = httpx.Timeout(timeout, connect=CONNECT_TIMEOUT)
         # a burst is held back by the engine, not by the client's own limit of 100 connections
@@ -62,7 +63,7 @@ class Endpoint:
             headers={**self._client.headers, "Content-Type": "application/json", "Accept-Encoding": "identity"},
             timeout=httpx.Timeout(QUEUE_TIMEOUT, connect=CONNECT_TIMEOUT),
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
-            trust_env=False,
+            trust_env=self._proxies,
         )
 
     def alive(self) -> bool:
@@ -164,7 +165,8 @@ class Endpoint:
         try:
             bare = self._keyless.request(method, path, json={} if method == "POST" else None, headers=headers)
         except httpx.HTTPError as problem:
-            raise _unanswered(f"{method} {path} brought no answer", problem) from problem
+            # waited for a moment alone: that is no silence
+            raise EndpointError(f"{method} {path} brought no answer: {_said(problem)}") from problem
         return bare.status_code
 
     def counters(self) -> SpecCounters:
@@ -251,5 +253,8 @@ def _refusal(response: httpx.Response) -> EndpointError:
 
 
 def _unanswered(what: str, problem: httpx.HTTPError) -> EndpointError:
-    said = str(problem) or type(problem).__name__
-    return EndpointError(f"{what}: {said}", silent=isinstance(problem, httpx.TimeoutException))
+    return EndpointError(f"{what}: {_said(problem)}", silent=isinstance(problem, httpx.ReadTimeout))
+
+
+def _said(problem: httpx.HTTPError) -> str:
+    return str(problem) or type(problem).__name__

@@ -7,10 +7,9 @@ import shlex
 from dataclasses import dataclass
 from functools import cache
 
-import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from dflash_deploy.assets import asset
+from dflash_deploy.assets import asset, read_yaml
 
 KEY_VARIABLE = "DFLASH_API_KEY"
 """The environment variable from which every client takes the key."""
@@ -65,7 +64,7 @@ class Place:
 @cache
 def clients() -> dict[str, Client]:
     """Every client that is known, by its name."""
-    written = yaml.safe_load(asset("connect", "clients.yaml").read_text(encoding="utf-8"))
+    written = read_yaml(asset("connect", "clients.yaml").read_text(encoding="utf-8"))
     return TypeAdapter(dict[str, Client]).validate_python(written)
 
 

@@ -24,7 +24,7 @@ _GENERATED = {
 }
 _RUNNING = {"vllm": "num_requests_running", "sglang": "num_running_reqs", "llamacpp": "requests_processing"}
 _WAITING = {"vllm": "num_requests_waiting", "sglang": "num_queue_reqs", "llamacpp": "requests_deferred"}
-_CACHE = {"vllm": "kv_cache_usage_perc", "sglang": "token_usage", "llamacpp": "kv_cache_usage_ratio"}
+_CACHE = {"vllm": "kv_cache_usage_perc", "sglang": "token_usage"}
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ class SpecCounters:
 class Metrics:
     """One reading: whose it is (`None`: of no engine that is known here), drafts, tokens made, requests at work.
 
-    `waiting` are requests that wait for a slot; `cache` is the used share of the KV cache, `None` where it is not told.
+    `waiting` are requests that wait for a slot; `cache` is the used share of the KV cache: llama.cpp
+    does not tell it (`None`).
     """
 
     engine: MetricsOf | None
@@ -105,7 +106,7 @@ def read_metrics(exposition: str) -> Metrics:
         int(totals.get(f"{engine}:{_RUNNING[engine]}", 0)),
         int(totals.get(f"{engine}:{_WAITING[engine]}", 0)),
         # of several engines, the fullest
-        max((sample.value for sample in samples if sample.name == f"{engine}:{_CACHE[engine]}"), default=None),
+        max((sample.value for sample in samples if sample.name == f"{engine}:{_CACHE.get(engine)}"), default=None),
     )
 
 

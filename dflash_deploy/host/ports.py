@@ -21,11 +21,12 @@ def is_address_here(host: str) -> bool:
 def _refusal(host: str, port: int) -> int | None:
     """The system's error number where nothing can listen there; `None` where something can, or it is no address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # as servers do: connections of an earlier listener in TIME_WAIT do not count
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # as servers do: connections of an earlier listener in TIME_WAIT do not count
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
-        except OSError as problem:
-            return problem.errno
+    except OSError as problem:
+        # a kernel without IPv6 has none of its addresses either
+        return errno.EADDRNOTAVAIL if problem.errno == errno.EAFNOSUPPORT else problem.errno
     return None

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from dflash_deploy import __version__
-from dflash_deploy.assets import asset, build_context
+from dflash_deploy.assets import asset, build_context, read_yaml
 from dflash_deploy.catalog.settings import passed_on, template_of
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.command import answers_requests, several_machines
@@ -59,7 +59,7 @@ def render(deployment: Deployment, plan: Plan) -> bool:
 
 def compose_text(deployment: Deployment, plan: Plan) -> str:
     """The merged Compose file. Settings stay variables; no secret is in it."""
-    document = merge(yaml.safe_load(asset("compose", name).read_text("utf-8")) for name in _fragments(plan))
+    document = merge(read_yaml(asset("compose", name).read_text("utf-8")) for name in _fragments(plan))
     document["name"] = deployment.project_name
     service = document["services"][SERVICE]
     service["build"]["context"] = BUILD_CONTEXT

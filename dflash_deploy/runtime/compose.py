@@ -131,7 +131,7 @@ class ComposeRuntime:
             restarts=container.attrs["RestartCount"],
             out_of_memory=state["OOMKilled"],
             identity=f"{container.short_id} {state['StartedAt']}",
-            address=_published(container.attrs["HostConfig"]["PortBindings"]),
+            address=_address(container.attrs),
             connected=phase != "running" or bool(container.attrs["NetworkSettings"]["Networks"]),
         )
 
@@ -140,14 +140,15 @@ class ComposeRuntime:
         container = self._container()
         if container is None or container.status != "running":
             return None
-        told = cast("dict[str, Any]", container.stats(stream=False, one_shot=True))
-        used, files = (told.get("memory_stats", {}).get(name) for name in ("usage", "stats"))
+        try:
+            told = cast("dict[str, Any]", container.stats(stream=False, one_shot=True))
+        except (DockerException, OSError):
+            # it went away just now, or its engine is too old to say
+            return None
+        held = told.get("memory_stats") or {}
+        used, files = held.get("usage"), held.get("stats") or {}
         # cgroup v2, and v1
-        return (
-            None
-            if used is None
-            else int(used) - (files or {}).get("inactive_file", files.get("total_inactive_file", 0))
-        )
+        return None if used is None else int(used) - files.get("inactive_file", files.get("total_inactive_file", 0))
 
     def next_line(self) -> str:
         """Behind the last line of the container: started anew it goes on with the same log."""
@@ -221,9 +222,13 @@ def _answering() -> Iterator[None]:
         ) from None
 
 
-def _published(bindings: Mapping[str, list[Mapping[str, str]]] | None) -> str:
-    """HOST:PORT of the first published port."""
-    for ports in (bindings or {}).values():
+def _address(attributes: Mapping[str, Any]) -> str:
+    """HOST:PORT of the first published port; in the host's own network, as the engine was told to listen."""
+    host = attributes["HostConfig"]
+    if host["NetworkMode"] == "host":
+        told = dict(line.partition("=")[::2] for line in attributes["Config"]["Env"] or ())
+        return f"{told.get('DFLASH_BIND', '')}:{told.get('DFLASH_PORT', '')}"
+    for ports in (host["PortBindings"] or {}).values():
         for port in ports:
             return f"{port['HostIp']}:{port['HostPort']}"
     return ""

@@ -21,12 +21,10 @@ class ProcessId:
     def of(cls, pid: int) -> ProcessId | None:
         """The process with this number, or `None` where there is none or it has ended and waits to be reaped."""
         try:
-            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+            fields = _fields(Path(f"/proc/{pid}/stat"))
         except OSError:
             return None
-        # the name in parentheses may hold anything; the fields after it are fixed (proc(5))
-        fields = stat.rpartition(")")[2].split()
-        return None if fields[0] == "Z" else cls(pid, int(fields[19]))
+        return None if fields[0] == b"Z" else cls(pid, int(fields[19]))
 
     def alive(self) -> bool:
         """Whether this very process still runs."""
@@ -61,10 +59,15 @@ class ProcessId:
         return True
 
 
+def _fields(stat: Path) -> list[bytes]:
+    """The fields behind the name, which stands in parentheses and may hold anything (proc(5)): state, parent, …"""
+    return stat.read_bytes().rpartition(b")")[2].split()
+
+
 def _held(stat: Path, session: int) -> int | None:
     """Bytes of the proportional set size of a process, where it belongs to the session (proc(5), smaps_rollup)."""
     try:
-        if int(stat.read_text(encoding="utf-8").rpartition(")")[2].split()[3]) != session:
+        if int(_fields(stat)[3]) != session:
             return None
         rollup = stat.with_name("smaps_rollup").read_text(encoding="ascii")
     except OSError:

@@ -39,6 +39,11 @@ def check_weights(
         raise WeightsMissing(
             f"the {role} cannot be read by this user: {denied.filename}", hint=f"chmod -R a+rX {directory}"
         ) from None
+    except OSError as problem:
+        raise WeightsMissing(
+            f"the {role} cannot be read: {problem.filename or directory}: {problem.strerror}",
+            hint="see to the disk or the network share that it lies on (`dmesg | tail`)",
+        ) from None
     if problem is not None:
         raise WeightsMissing(
             f"the {role} in {directory} is not whole: {problem}",
@@ -107,7 +112,7 @@ def _safetensors_problem(path: Path) -> str:
             return "is no safetensors file, or cut off in its header"
         try:
             header = json.loads(content.read(length))
-            ends = [tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__"]
+            ends = [int(tensor["data_offsets"][1]) for name, tensor in header.items() if name != "__metadata__"]
         except (ValueError, KeyError, TypeError, IndexError, AttributeError):
             return "has a damaged header"
     needed = 8 + length + max(ends, default=0)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.boot import Ready, go_back, start
+from dflash_deploy.boot import Ready, bring_up, go_back
 from dflash_deploy.cli.planned import plan_of
 from dflash_deploy.errors import EngineDied, EngineNotReady, RolledBack
 from dflash_deploy.plan import Plan
 from dflash_deploy.project import Deployment
-from dflash_deploy.project.last_good import changes, instead_since, last_good
+from dflash_deploy.project.last_good import changes, instead_since, last_good, remember_good
 from dflash_deploy.runtime import EngineState
 from tests.support.cli import dflash, edit_env
 from tests.support.scripted import ScriptedRuntime, listening
@@ -48,9 +48,11 @@ class Box:
         deployment = Deployment.existing(self.directory)
         plan = plan_of(deployment)
         try:
-            return start(deployment, plan, runtime_of, patience=10, show=lambda _: None)
+            ready = bring_up(deployment, plan, runtime_of(deployment, plan), patience=10, show=lambda _: None)
         except EngineNotReady as problem:
             raise go_back(deployment, problem, plan_of, runtime_of, patience=10, show=lambda _: None) from None
+        remember_good(deployment)
+        return ready
 
 
 def test_settings_that_answered_are_remembered_without_the_key(directory: Path, port: str) -> None:

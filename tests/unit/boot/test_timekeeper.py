@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.boot import Progress
+from dflash_deploy.boot.phases import Step
 from dflash_deploy.boot.timekeeper import Timekeeper, remember_seconds, usual_seconds
-from dflash_deploy.catalog.hardware import FirstStart
 from dflash_deploy.project import Deployment
 
 
@@ -20,7 +20,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def told(times: Timekeeper, clock: list[float], *phases: tuple[str, float]) -> None:
     for phase, seconds in phases:
-        times.show(Progress(phase, 0.0, ""))
+        times.tell(Step(phase), "")
         clock[0] += seconds
 
 
@@ -52,14 +52,27 @@ def test_the_last_start_is_what_to_expect(clock: list[float], tmp_path: Path) ->
 
 def test_before_the_first_start_it_is_what_others_told(clock: list[float]) -> None:
     seen: list[Progress] = []
-    times = Timekeeper(seen.append, {}, FirstStart(seconds=660, source="somebody"))
+    times = Timekeeper(seen.append, first=660)
     told(times, clock, ("compiling", 1))
     assert seen[0].usual == 660
 
 
-@pytest.mark.parametrize("content", ["", "{", "[1]", '{"creating": "long"}', json.dumps({"creating": None})])
+@pytest.mark.parametrize("content", ["", "{", "[1]", '{"creating": "long"}', json.dumps({"creating": None}), "\udcff"])
 def test_a_spoiled_file_costs_the_comparison_alone(content: str, tmp_path: Path) -> None:
     deployment = Deployment(tmp_path)
     deployment.make_state()
-    (deployment.state / "last-start.json").write_text(content)
+    (deployment.state / "last-start.json").write_bytes(content.encode(errors="surrogateescape"))
     assert usual_seconds(deployment) == {}
+    # and it is the first thing that is written over
+    remember_seconds(deployment, {"compiling": 1.0})
+    assert usual_seconds(deployment) == {"compiling": 1.0}
+
+
+def test_what_a_later_start_leaves_out_is_not_expected_of_it(tmp_path: Path) -> None:
+    remember_seconds(Deployment(tmp_path), {"pulling the image": 300.0, "building the image": 90.0, "compiling": 60.0})
+    assert usual_seconds(Deployment(tmp_path)) == {"compiling": 60.0}
+
+
+def test_a_place_that_cannot_be_written_costs_the_comparison_alone(tmp_path: Path) -> None:
+    (tmp_path / ".dflash").write_text("no directory")
+    remember_seconds(Deployment(tmp_path), {"compiling": 60.0})

@@ -6,6 +6,7 @@ import pytest
 
 from dflash_deploy.boot import Progress, Reader
 from dflash_deploy.boot.phases import Phases
+from dflash_deploy.boot.timekeeper import Timekeeper
 from dflash_deploy.boot.wait import Waiting
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.client import Endpoint
@@ -28,7 +29,9 @@ def wait(
     seen: list[Progress] = []
     with Endpoint(url, Secret("key-of-the-test"), "m") as endpoint:
         runtime = ScriptedRuntime(states, pages)
-        Waiting(runtime, endpoint, READER, Phases("vllm"), patience=patience, show=seen.append).until_ready("?")
+        Waiting(
+            runtime, endpoint, READER, Phases("vllm"), patience=patience, times=Timekeeper(seen.append)
+        ).until_ready("?")
     return seen
 
 

@@ -1,6 +1,9 @@
 """What is shown of a start: to people in a pipe, and to programs."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +59,26 @@ def test_a_program_gets_each_step_as_a_document(capsys: pytest.CaptureFixture[st
         ("warming up", 0, 0),
     ]
     assert (events[2]["elapsed"], events[2]["usual"], events[2]["usual_in_phase"]) == (3, 62.0, 40.0)
+
+
+def test_a_reader_that_goes_away_does_not_end_what_is_under_way(tmp_path: Path) -> None:
+    program = (
+        "import sys, time\n"
+        "from dflash_deploy.boot import Progress\n"
+        "from dflash_deploy.cli.display import boot_display\n"
+        "with boot_display(str, json_stream=True) as show:\n"
+        "    for number in range(50):\n"
+        "        show(Progress(f'phase {number}', 0.0, 'x' * 5000))\n"
+        "        time.sleep(0.01)\n"
+        "open(sys.argv[1], 'w').write('went on')\n"
+    )
+    place = tmp_path / "done"
+    command = [sys.executable, "-c", program, str(place)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["phase"] == "phase 0"
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (0, "")
+    assert place.read_text() == "went on"

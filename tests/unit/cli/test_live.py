@@ -48,6 +48,21 @@ def test_the_figures_of_now_and_the_remarks_of_before_are_on_the_screen() -> Non
     assert SECRET not in shown
 
 
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_the_newest_look_and_the_whole_remark_are_never_cut_off(width: int) -> None:
+    screen = Console(file=io.StringIO(), force_terminal=True, width=width, height=30)
+    remark = "STARTED ANEW, 12 times since this watch began: `dflash-deploy logs` says why"
+    with View("a-model-with-a-long-name at http://models.example.com:8000/v1", screen, str) as view:
+        for _ in range(150):
+            view.show(Line("running", 1, 0, 1.0))
+        view.show(Line("does not answer", 1, 0, 100.0, remark=remark))
+    shown = COLOUR.sub("", screen.file.getvalue())  # type: ignore[attr-defined]
+    last = shown[shown.rindex("state") :]
+    assert max(map(len, last.split("\n"))) <= width
+    assert "▁▁▁█" in last
+    assert remark in " ".join(last.split())
+
+
 def test_it_is_drawn_over_on_a_terminal(tmp_path: Path) -> None:
     dflash("init", "--profile", "cpu", "--runtime", "native", at=tmp_path).succeeded()
     output, code = on_terminal("status", "--watch", "1", "--looks", "2", at=tmp_path)

@@ -12,6 +12,7 @@ import dflash_deploy.runtime
 from dflash_deploy.cli.app import app
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.project import Deployment
+from dflash_deploy.project.last_good import last_good
 from dflash_deploy.runtime import EngineState, LogPage
 from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
@@ -103,6 +104,10 @@ def test_an_engine_that_answers_everybody_is_not_taken_for_a_good_one(stage: Sta
     assert "auth" in failed
     assert "the engine answers, and is not right" in shown
     assert "dflash-deploy test" in document["error"]["hint"]
+    # it is nothing to come back to, and asking again does not make it right
+    assert last_good(Deployment(stage.directory)) is None
+    again, _, _ = stage.run()
+    assert again is ExitCode.SMOKE_TEST
 
 
 def test_fix_is_applied_once(stage: Stage) -> None:

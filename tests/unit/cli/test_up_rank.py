@@ -43,7 +43,7 @@ def test_it_is_started_and_not_waited_for(directory: Path, monkeypatch: pytest.M
     assert (data["rank"], data["master"], data["state"]) == (1, "10.0.0.1", "running")
     # nothing is asked of it either
     _, document, _ = run("status", directory)
-    assert (document["data"]["state"], document["data"]["rank"]) == ("running", "1")
+    assert (document["data"]["state"], document["data"]["rank"]) == ("running", 1)
 
 
 def test_an_engine_that_ends_meanwhile_is_explained(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

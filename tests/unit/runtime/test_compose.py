@@ -1,9 +1,15 @@
 """Compose calls are data, and all of them name the same files."""
 
 from pathlib import Path
+from typing import Any
 
+import pytest
+from docker.errors import APIError, NotFound
+
+from dflash_deploy.cli.planned import plan_of
 from dflash_deploy.project import Deployment
-from dflash_deploy.runtime.compose import compose_command, compose_environment, parse_stamped
+from dflash_deploy.runtime.compose import ComposeRuntime, compose_command, compose_environment, parse_stamped
+from tests.support.cli import dflash
 
 
 def test_every_call_names_project_files_and_env(tmp_path: Path) -> None:
@@ -41,3 +47,67 @@ def test_a_progress_bar_is_one_line() -> None:
         ("2026-11-21T11:45:50.123456789Z", "Loading safetensors: 100% 1/1"),
         ("2026-11-21T11:45:51.000000001Z", "plain"),
     ]
+
+
+class Told:
+    """A container as the engine's API tells of it, for what only other machines' engines say."""
+
+    status = "running"
+    short_id = "0123456789ab"
+
+    def __init__(self, *, host: dict[str, Any] | None = None, stats: object = None) -> None:
+        self._stats = stats
+        self.attrs = {
+            "State": {"Status": "running", "ExitCode": 0, "OOMKilled": False, "StartedAt": "now"},
+            "RestartCount": 0,
+            "HostConfig": {"NetworkMode": "bridge", "PortBindings": None, **(host or {})},
+            "Config": {"Env": ["PATH=/bin", "DFLASH_BIND=10.0.0.1", "DFLASH_PORT=8123"]},
+            "NetworkSettings": {"Networks": {"net": {}}},
+        }
+
+    def stats(self, **_: object) -> object:
+        if isinstance(self._stats, Exception):
+            raise self._stats
+        return self._stats
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ComposeRuntime:
+    dflash("init", "--profile", "cpu", "--runtime", "compose", at=tmp_path).succeeded()
+    deployment = Deployment.existing(tmp_path)
+    return ComposeRuntime(deployment, plan_of(deployment))
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ({"PortBindings": {"8000/tcp": [{"HostIp": "127.0.0.1", "HostPort": "8001"}]}}, "127.0.0.1:8001"),
+        # one of several machines publishes nothing: it listens itself
+        ({"NetworkMode": "host"}, "10.0.0.1:8123"),
+        ({}, ""),
+    ],
+)
+def test_where_a_container_listens(
+    runtime: ComposeRuntime, monkeypatch: pytest.MonkeyPatch, host: dict[str, Any], address: str
+) -> None:
+    monkeypatch.setattr(runtime, "_container", lambda: Told(host=host))
+    assert runtime.state().address == address
+
+
+@pytest.mark.parametrize(
+    ("stats", "memory"),
+    [
+        ({"memory_stats": {"usage": 100, "stats": {"inactive_file": 30}}}, 70),
+        ({"memory_stats": {"usage": 100, "stats": {"total_inactive_file": 20}}}, 80),
+        # cgroups without memory, an old engine, a container that went away
+        ({"memory_stats": {"usage": 100}}, 100),
+        ({"memory_stats": {}}, None),
+        (APIError("client version 1.40 is too old"), None),
+        (NotFound("no such container"), None),
+    ],
+)
+def test_memory_is_told_where_it_can_be(
+    runtime: ComposeRuntime, monkeypatch: pytest.MonkeyPatch, stats: object, memory: int | None
+) -> None:
+    monkeypatch.setattr(runtime, "_container", lambda: Told(stats=stats))
+    assert runtime.memory() == memory

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from dflash_deploy.runtime.process import ProcessId
 
@@ -40,3 +41,20 @@ def test_memory_is_that_of_all_processes_of_the_session() -> None:
     one = ProcessId.of(os.getpid())
     assert one is not None
     assert (one.memory() is None) is (os.getsid(0) != os.getpid())
+
+
+def test_a_process_may_have_any_name(tmp_path: Path) -> None:
+    # a name is cut after 15 bytes, which may be inside a character, and may hold brackets
+    program = tmp_path / (") é" * 5)[:-1]
+    program.write_text(f"#!{sys.executable}\nprint('runs', flush=True)\ninput()\n")
+    program.chmod(0o755)
+    with subprocess.Popen(
+        [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == "runs"
+        one = ProcessId.of(process.pid)
+        assert one is not None
+        assert one.alive()
+        assert one.memory()
+        process.communicate("\n")

@@ -64,6 +64,9 @@ def test_a_wrong_key_is_a_failed_test(tmp_path: Path) -> None:
         (["--only", "txt"], "there is no check 'txt'"),
         (["--key-file", "key"], "belong to --url"),
         (["--url", "https://me:secret-word@host"], "no address"),
+        (["--url", "http://host:abc"], "no address"),
+        (["--url", "http://[::1"], "no address"),
+        (["--url", "http://"], "no address"),
         (["--url", "http://127.0.0.1:9", "--key-file", "absent"], "absent cannot be read"),
     ],
 )
