@@ -271,12 +271,10 @@ def usual_streams(plan: Plan) -> tuple[int, ...]:
 
 
 def knows_schedules(plan: Plan) -> bool:
-    """Whether the engine makes fewer draft tokens where more sequences share a step; on the CPU it dies of it."""
+    """Whether the engine makes fewer draft tokens where more sequences share a step."""
     from dflash_deploy.serve.vllm import FIRST_WITH_SCHEDULE, minor_version
 
-    if plan.engine.engine != "vllm" or plan.engine.cpu:
-        return False
-    return minor_version(plan.engine_version) >= FIRST_WITH_SCHEDULE
+    return plan.engine.engine == "vllm" and minor_version(plan.engine_version) >= FIRST_WITH_SCHEDULE
 
 
 def pooled(workloads: Sequence[Workload]) -> Workload:
