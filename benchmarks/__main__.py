@@ -12,7 +12,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import downloads, drafter, load, lock, speed_model, start
+from benchmarks import downloads, drafter, load, lock, speed_model, start, tune
 from benchmarks.rows import table
 
 
@@ -25,6 +25,8 @@ def main() -> None:
         "load": lambda: table("load", load.rows(), ("other", "bench")),
         "lock": lambda: table("lock", lock.rows()),
         "start": lambda: table("start", start.rows()),
+        "tune": lambda: tune.table(eager=True),
+        "tune-compiled": lambda: tune.table(eager=False),
     }
     screen = Console()
     for name in sys.argv[1:] or groups:

@@ -111,22 +111,35 @@ def is_nowhere_slower(rates: Iterable[float], than: Iterable[float]) -> bool:
 class Verdict:
     """Measured rates of a proposal over those of the settings that are there.
 
-    `gain` is the geometric mean of the ratios, `least` the smallest.
+    `gain` is the geometric mean of the ratios, `least` the smallest; `noise` is how far two runs of one setting differ.
     """
 
     gain: float
     least: float
+    noise: float = NOISE
 
     @property
     def wins(self) -> bool:
         """Whether it is faster by more than noise."""
-        return self.gain > 1 + NOISE
+        return self.gain > 1 + self.noise
 
 
 def compared(rates: Sequence[float], current: Sequence[float]) -> Verdict:
     """The verdict on a proposal, both measured under the same numbers of streams."""
     ratios = [rate / before for rate, before in zip(rates, current, strict=True)]
     return Verdict(statistics.geometric_mean(ratios), min(ratios))
+
+
+def between(before: Sequence[float], rates: Sequence[float], after: Sequence[float]) -> Verdict:
+    """The verdict where the settings that are there were measured before and after the proposal.
+
+    Their mean counts. Where they differ by more than noise, a gain that is no greater may be the machine's and not the
+    proposal's.
+    """
+    means = [statistics.fmean(both) for both in zip(before, after, strict=True)]
+    moved = compared(after, before).gain
+    found = compared(rates, means)
+    return Verdict(found.gain, found.least, max(NOISE, abs(moved - 1), abs(1 / moved - 1)))
 
 
 def _best(model: Model, streams: int) -> int:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dflash_deploy.plan import Plan
     from dflash_deploy.project import Deployment
     from dflash_deploy.redact import Redactor
+    from dflash_deploy.serve.settings import EngineName
 
 Show = Callable[["Row"], None]
 Halves = tuple[list["Row"], list["Row"]]
@@ -86,26 +87,33 @@ class Deployed:
             stack.enter_context(hold(self.deployment, "bench"))
             endpoint = stack.enter_context(endpoint_of(self.deployment, self.plan))
             check_answers(endpoint, hint="start it first: dflash-deploy up", redact=self.redact)
-            rows = self._counted(run_sweep(endpoint, sweep, drafter=self.plan.drafting, show=show))
+            rows = self._told(run_sweep(endpoint, sweep, drafter=self.plan.drafting, show=show))
             if self.plain is None:
                 return (rows, _second(self.second, sweep, show)) if self.plan.drafting else ([], rows)
             note("restarting the engine without its drafter")
             display = partial(boot_display, self.deployment.redact)
             with decoding_plainly(self.deployment, self.plan, self.plain, patience=self.patience, display=display):
-                plain = self._counted(run_sweep(endpoint, sweep, drafter=False, show=show))
+                plain = self._told(run_sweep(endpoint, sweep, drafter=False, show=show))
                 note("restarting it with its drafter")
             return rows, plain
 
-    def _counted(self, rows: list[Row]) -> list[Row]:
-        """The rows, without the noughts that stand where an engine counts its drafts in another way."""
-        if self.plan.engine.engine == "vllm":
-            return rows
-        return [replace(row, counted=None, draft_tokens=None) for row in rows]
+    def _told(self, rows: Sequence[Row]) -> list[Row]:
+        return [as_counted(row, self.plan.engine.engine) for row in rows]
 
     def _tell_of_waiting(self, sweep: Sweep) -> None:
         slots = self.plan.values.get("MAX_NUM_SEQS", "")
         if slots.isdigit() and max(sweep.concurrency) > int(slots):
             note(f"the engine answers {slots} requests at the same time (MAX_NUM_SEQS); of more streams some wait")
+
+
+def as_counted(row: Row, engine: EngineName) -> Row:
+    """The row, without the noughts that stand where an engine drafts and does not count it, as a fork may not.
+
+    vLLM counts: where it made no draft, its nought says so.
+    """
+    if engine == "vllm" or not row.drafter or (row.counted is not None and row.counted.drafts):
+        return row
+    return replace(row, counted=None, draft_tokens=None)
 
 
 def deployed(directory: Path, *, baseline: bool, baseline_url: str | None, patience: float) -> Deployed:

@@ -62,7 +62,7 @@ def tune(
     from dflash_deploy.bench.workload import Limits, choose
     from dflash_deploy.cli.bench import numbers_of
     from dflash_deploy.cli.measured import deployed
-    from dflash_deploy.cli.tuning import check_tunable, knows_schedules, pooled, tuning_of, usual_streams
+    from dflash_deploy.cli.tunable import check_tunable, knows_schedules, pooled, tuning_of, usual_streams
     from dflash_deploy.project import hold
 
     streams = numbers_of(concurrency) if concurrency else None
@@ -87,7 +87,7 @@ def tune(
     _keep(subject.deployment, data)
     if written:
         with hold(subject.deployment, "tune"):
-            subject.deployment.with_values(changes)
+            subject.deployment.with_values(changes, why=evidence_of(tuning.sweep.workloads[0].name, outcome))
     return Report(data, tuple(shown_of(subject.deployment, outcome, changes, written=written)))
 
 
@@ -177,9 +177,21 @@ def _document(tuning: Tuning, outcome: Outcome) -> dict[str, object]:
         "options": [option.document() for option in outcome.options],
         "best": outcome.best.document(),
         "tried": [one.document() for one in outcome.tried],
-        "verdict": None if verdict is None else {"gain": verdict.gain, "least": verdict.least, "wins": verdict.wins},
+        "verdict": None if verdict is None else asdict(verdict) | {"wins": verdict.wins},
         "proposal": None if outcome.proposal is None else outcome.proposal.document(),
     }
+
+
+def evidence_of(workload: str, outcome: Outcome) -> list[str]:
+    """The figures that speak for a proposal, as they go into `.env` beside it: a line for each setting."""
+    streams = ", ".join(map(str, outcome.model.streams))
+    titles = [one.title for one in outcome.tried]
+    width = max(map(len, titles))
+    return [
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, prompts: {workload}",
+        f"{'tokens/s at streams':{width}}  {streams}",
+        *(f"{one.title:{width}}  {', '.join(f'{rate:.1f}' for rate in one.rates)}" for one in outcome.tried),
+    ]
 
 
 def _keep(deployment: Deployment, data: Mapping[str, object]) -> None:
@@ -226,7 +238,7 @@ def _said(outcome: Outcome) -> Iterator[str]:
     elif outcome.proposal is None:
         yield (
             f"keep      what .env has: {outcome.best.title} was {outcome.verdict.gain:.2f} times as fast, "
-            f"which is no more than two runs differ ({NOISE:.0%})"
+            f"which is no more than two runs differ ({outcome.verdict.noise:.0%})"
         )
     else:
         yield (

@@ -7,24 +7,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
 from dflash_deploy.cli.report import note
-from dflash_deploy.errors import NotPossible
 
 if TYPE_CHECKING:
     from dflash_deploy.bench.figures import Row
     from dflash_deploy.bench.sweep import Sweep
     from dflash_deploy.bench.tune_choose import Option, Verdict
     from dflash_deploy.bench.tune_model import Model, Point
-    from dflash_deploy.bench.workload import Workload
     from dflash_deploy.cli.measured import Deployed
     from dflash_deploy.client import Endpoint
     from dflash_deploy.plan import Plan
-
-MOST_STREAMS = 16
-"""Up to here each power of two is measured where nobody says which numbers of streams count."""
 
 ASSUMED_START_S = 120.0
 ASSUMED_TOKENS_PER_S = 30.0
@@ -101,12 +95,13 @@ class Tuning:
     def estimate(self, last: Pace | None) -> tuple[float, Pace]:
         """About how many seconds it takes, and what of start and stream that rests on: `last`, where there is one.
 
-        A start for each setting, the proposal and the way back; the answers as fast as those of one plain stream.
+        A start and a run for each setting, the proposal and the way back; the answers as fast as those of one plain
+        stream.
         """
         predicted = [speed.plain[0] for speed in self.subject.plan.speed if speed.plain and speed.concurrency == 1]
         pace = last or Pace(ASSUMED_START_S, min(predicted, default=ASSUMED_TOKENS_PER_S))
         answering = sum(self._tokens(streams) for streams in self.sweep.concurrency) / pace.tokens_per_s
-        return (len(self.steps) + 1) * (pace.start_s + self.sweep.repeats * answering), pace
+        return (len(self.steps) + 2) * (pace.start_s + self.sweep.repeats * answering) - pace.start_s, pace
 
     def run(self) -> Outcome:
         """Measure, decide, measure the proposal. The engine then runs as `.env` has it, which is not written to."""
@@ -132,23 +127,27 @@ class Tuning:
             note(f"predicted best: {best.title}")
             confirmed, verdict = self._confirmed(best, tried, endpoint, become)
             note("bringing back what .env says")
-        if confirmed not in tried:
-            tried.append(confirmed)
         starts = tuple(self.starts)
         return Outcome(model, tuple(found), best, tuple(tried), current, plain, confirmed, verdict, starts)
 
     def _confirmed(
-        self, best: Option, tried: Sequence[Tried], endpoint: Endpoint, become: Callable[[Plan], None]
+        self, best: Option, tried: list[Tried], endpoint: Endpoint, become: Callable[[Plan], None]
     ) -> tuple[Tried, Verdict | None]:
-        """The proposal as measured, and against the settings that are there; those themselves where it is no better."""
-        from dflash_deploy.bench.tune_choose import compared
+        """The proposal as measured, and against the settings that are there; those themselves where it is no better.
+
+        Those are measured once more at the end, where they come back anyway: a machine that became slower or faster
+        meanwhile shows in them.
+        """
+        from dflash_deploy.bench.tune_choose import between, compared
 
         current = tried[0]
         if not compared(best.rates, current.rates).wins:
             return current, None
         known = [one for one in tried if one.settings and dict(one.settings) == best.settings]
         confirmed = known[0] if known else self._try(endpoint, become, best.title, best.settings)
-        return confirmed, compared(confirmed.rates, current.rates)
+        again = self._try(endpoint, become, f"{current.title}, again", {})
+        tried += [again] if known else [confirmed, again]
+        return confirmed, between(current.rates, confirmed.rates, again.rates)
 
     def _try(self, endpoint: Endpoint, become: Callable[[Plan], None], title: str, changes: Mapping[str, str]) -> Tried:
         from dflash_deploy.bench.sweep import run_sweep
@@ -158,7 +157,7 @@ class Tuning:
         plan = self.plan_with(changes)
         began = time.monotonic()
         become(plan)
-        if changes:
+        if changes or self.starts:
             self.starts.append(time.monotonic() - began)
         rows = run_sweep(endpoint, self.sweep, drafter=plan.drafting, show=partial(_progress, title))
         failure = missed(rows, None, ours=True)
@@ -211,81 +210,6 @@ def title_of(count: int) -> str:
 def fixed(count: int) -> dict[str, str]:
     """The settings of a fixed number of draft tokens."""
     return {"DFLASH_NUM_SPEC_TOKENS": str(count), "DFLASH_SPEC_SCHEDULE": ""}
-
-
-def tuning_of(subject: Deployed, sweep: Sweep, counts: Sequence[int], *, scheduling: bool) -> Tuning:
-    """What is to be measured; without `counts` one draft token and as many as the drafter's block holds.
-
-    Raises NotPossible where there is no drafter to tune, the engine does not count its drafts, or more is asked for
-    than it has slots or the drafter tokens.
-    """
-    plan = subject.plan
-    check_tunable(plan)
-    most = plan.pair.drafter.block_size - 1
-    if any(not 1 <= count <= most for count in counts):
-        raise NotPossible(
-            f"the drafter {plan.pair.drafter.repo or plan.pair.name} makes 1 to {most} draft tokens a step",
-            hint=f"like this: --draft-tokens 1,{most}",
-        )
-    slots = slots_of(plan)
-    if max(sweep.concurrency) > slots:
-        raise NotPossible(
-            f"the engine answers {slots} requests at the same time, not {max(sweep.concurrency)}",
-            hint=f"leave out the streams above {slots}, or raise MAX_NUM_SEQS in .env",
-        )
-    tuning = Tuning(subject, sweep, tuple(sorted(set(counts) or {1, most})), slots, scheduling)
-    if len({*tuning.counts, tuning.current_count or tuning.counts[0]}) < 2 <= most:
-        raise NotPossible(
-            "one number of draft tokens says nothing about others", hint=f"measure two: --draft-tokens 1,{most}"
-        )
-    # what the rules refuse is better said before the engine is stopped for it
-    for _, changes in tuning.steps:
-        for finding in tuning.plan_with(changes).errors:
-            raise NotPossible(finding.message, hint=finding.fix)
-    return tuning
-
-
-def check_tunable(plan: Plan) -> None:
-    """Raises NotPossible where there is no drafter, or nobody counts its drafts."""
-    if not plan.drafting:
-        raise NotPossible(
-            "this deployment decodes plainly: there is no drafter to tune",
-            hint="name the drafter in DFLASH_DRAFTER of .env, then `dflash-deploy up`",
-        )
-    if plan.engine.engine != "vllm":
-        raise NotPossible(
-            f"{plan.engine.title} does not count accepted drafts in a way that is read here",
-            hint="compare by hand: another DFLASH_NUM_SPEC_TOKENS in .env, `up`, `bench --baseline`",
-        )
-
-
-def slots_of(plan: Plan) -> int:
-    """MAX_NUM_SEQS, or what is measured at the most where it is left to the engine, which then has more."""
-    written = plan.values.get("MAX_NUM_SEQS", "")
-    return int(written) if written.isdigit() else MOST_STREAMS
-
-
-def usual_streams(plan: Plan) -> tuple[int, ...]:
-    """The powers of two that the engine has slots for."""
-    return tuple(2**power for power in range(5) if 2**power <= min(slots_of(plan), MOST_STREAMS))
-
-
-def knows_schedules(plan: Plan) -> bool:
-    """Whether the engine makes fewer draft tokens where more sequences share a step; on the CPU it dies of it."""
-    from dflash_deploy.serve.vllm import FIRST_WITH_SCHEDULE, minor_version
-
-    if plan.engine.engine != "vllm" or plan.engine.cpu:
-        return False
-    return minor_version(plan.engine_version) >= FIRST_WITH_SCHEDULE
-
-
-def pooled(workloads: Sequence[Workload]) -> Workload:
-    """Several workloads as one, a prompt of each in turn: one setting is to suit them all."""
-    from dflash_deploy.bench.workload import Workload
-
-    turns = chain.from_iterable(zip_longest(*(one.questions for one in workloads)))
-    name, source = (" + ".join(parts) for parts in zip(*((one.name, one.source) for one in workloads), strict=True))
-    return Workload(name, source, tuple(question for question in turns if question is not None))
 
 
 def _progress(title: str, row: Row) -> None:

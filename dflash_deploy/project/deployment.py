@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -114,14 +114,17 @@ class Deployment:
         """
         return self._with(dotenv.replace_value(self._read(), "VLLM_API_KEY", generate_key().reveal()))
 
-    def with_values(self, changes: Mapping[str, str]) -> Deployment:
+    def with_values(self, changes: Mapping[str, str], why: Sequence[str] = ()) -> Deployment:
         """Write other values of some settings into `.env`, keep the file before as `.env.last`, and read it anew.
 
-        Raises SettingsRefused as `with_new_key` does, and where a value cannot be written.
+        `why` goes before the first of them, as comments that take the place of the last ones of this kind. Raises
+        SettingsRefused as `with_new_key` does, and where a value cannot be written.
         """
         before = changed = self._read()
         for name, value in changes.items():
             changed = dotenv.replace_value(changed, name, value)
+        if why:
+            changed = dotenv.explained(changed, next(iter(changes)), [self.redact(line) for line in why])
         self._owned()
         write_atomically(self.last_env_file, before, mode=PRIVATE)
         return self._with(changed)

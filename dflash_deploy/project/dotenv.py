@@ -24,6 +24,9 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,=~-]*\Z")
 _SOUND_VALUE = re.compile(r"[ \t]*(?P<quote>['\"]?)[A-Za-z0-9_-]*(?P=quote)(?P<rest>(?:[ \t]+#[^\r\n]*)?\s*)\Z")
 """A value that ends where it seems to end, and the comment behind it."""
 
+WHY = "#= "
+"""How a comment begins that says what a value was chosen for."""
+
 _LIKE_A_SECRET = re.compile(r"_(TOKEN|KEY|SECRET|PASSWORD)\Z")
 
 NEARLY = 0.85
@@ -64,7 +67,7 @@ def replace_value(text: str, name: str, value: str) -> str:
     Every line that sets it is changed, so that none is left with the old value; without one, a line is added. Raises
     SettingsRefused where such a line cannot be read, which would keep the old value in the file.
     """
-    mark, body = ("\ufeff", text[1:]) if text.startswith("\ufeff") else ("", text)
+    mark, body = _marked(text)
     bindings = list(parse_stream(io.StringIO(body)))
     if any(binding.error and name in binding.original.string for binding in bindings):
         raise SettingsRefused(f".env: the line of {name} cannot be read", hint="close the quote that is opened there")
@@ -76,6 +79,22 @@ def replace_value(text: str, name: str, value: str) -> str:
         ended = not body or body.endswith(("\n", "\r"))
         pieces.append(f"{'' if ended else chr(10)}{name}={quote(value)}\n")
     return mark + "".join(pieces)
+
+
+def explained(text: str, name: str, why: Iterable[str]) -> str:
+    """The text of a `.env` with comments before the first line that sets `name`; earlier ones of this kind are gone."""
+    mark, body = _marked(text)
+    end = "\r\n" if "\r\n" in body else "\n"
+    kept = [line for line in body.splitlines(keepends=True) if not line.startswith(WHY)]
+    setting = re.compile(rf"\s*(?:export\s+)?{re.escape(name)}\s*(?:=|$)")
+    place = next(number for number, line in enumerate(kept) if setting.match(line))
+    comments = [WHY + " ".join(line.splitlines()) + end for line in why]
+    return mark + "".join([*kept[:place], *comments, *kept[place:]])
+
+
+def _marked(text: str) -> tuple[str, str]:
+    """The byte order mark that some editors leave at the start of a file, and the rest."""
+    return ("\ufeff", text[1:]) if text.startswith("\ufeff") else ("", text)
 
 
 def _rewritten(line: str, name: str, value: str) -> str:

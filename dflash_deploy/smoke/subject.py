@@ -29,7 +29,7 @@ class Subject:
     `engine` is the one that should be there, `locked` whether `dflash_deploy.serve.auth` stands in front of it,
     `weights` the path that it was told to load. `drafter_thinks`: the drafter was trained on answers with thinking,
     which can be switched on. Lengths are in tokens. `acceptance` is what was
-    measured for the pair. `baseline` answers without a drafter. `grammar_kills`: a request with a schema may end it.
+    measured for the pair. `baseline` answers without a drafter.
     """
 
     endpoint: Endpoint
@@ -49,7 +49,6 @@ class Subject:
     trained_context: int | None = None
     acceptance: tuple[Acceptance, ...] = ()
     baseline: Endpoint | None = None
-    grammar_kills: bool = False
 
     @property
     def room(self) -> int:
@@ -89,7 +88,6 @@ def of_plan(endpoint: Endpoint, plan: Plan, baseline: Endpoint | None = None) ->
         trained_context=plan.pair.drafter.trained_context,
         acceptance=tuple(family.acceptance),
         baseline=baseline,
-        grammar_kills=plan.engine.cpu and plan.drafting and plan.pair.shape.linear_attention is not None,
     )
 
 
@@ -109,8 +107,6 @@ def of_stranger(endpoint: Endpoint, catalog: Catalog, baseline: Endpoint | None 
         trained_context=trained.pop() if len(trained) == 1 else None,
         acceptance=tuple(named[0].family.acceptance) if named else (),
         baseline=baseline,
-        # the pair that has limits is the tiny one, which vLLM serves on processors
-        grammar_kills=bool(questions.limits) and engine == "vllm",
     )
 
 

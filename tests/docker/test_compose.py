@@ -42,7 +42,6 @@ def test_all_checks_pass(deployment: Deployment) -> None:
         "shape",
         "tools",
         "reasoning",
-        "json",
     }
     assert set(statuses.values()) == {"passed", "skipped"}
     assert data["acceptance_length"] > 3

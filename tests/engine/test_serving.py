@@ -16,7 +16,7 @@ from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
 from tests.support.server import Server
 
-NOT_FOR_THE_TINY_PAIR = {"digit", "shape", "tools", "reasoning", "json"}
+NOT_FOR_THE_TINY_PAIR = {"digit", "shape", "tools", "reasoning"}
 
 
 def test_all_checks_pass(drafting: Server, tmp_path: Path) -> None:

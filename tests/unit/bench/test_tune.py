@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.bench.tune_choose import NOISE, Option, choose, compared, is_nowhere_slower, options, passed_over
+from dflash_deploy.bench.tune_choose import (
+    NOISE,
+    Option,
+    between,
+    choose,
+    compared,
+    is_nowhere_slower,
+    options,
+    passed_over,
+)
 from dflash_deploy.bench.tune_model import Model, Point, fitted, point_of
 from dflash_deploy.serve.settings import read_settings
 from tests.unit.bench.measured import rows
@@ -126,6 +135,15 @@ def test_a_gain_within_the_noise_does_not_win() -> None:
     verdict = compared((150.0, 195.0), (100.0, 200.0))
     assert verdict.wins
     assert verdict.least == pytest.approx(0.975)
+
+
+def test_a_gain_counts_only_beyond_what_the_machine_itself_moved() -> None:
+    assert between((100.0, 200.0), (110.0, 220.0), (101.0, 201.0)).wins
+    # it became faster meanwhile, whatever was set
+    moved = between((100.0, 200.0), (112.0, 224.0), (110.0, 220.0))
+    assert moved.gain == pytest.approx(112 / 105)
+    assert not moved.wins
+    assert not between((110.0, 220.0), (112.0, 224.0), (100.0, 200.0)).wins
 
 
 shares = st.lists(st.floats(0, 1), min_size=7, max_size=7).map(lambda drawn: tuple(sorted(drawn, reverse=True)))

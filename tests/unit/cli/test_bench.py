@@ -1,14 +1,19 @@
 """`bench` as a command: against an endpoint without a deployment, and what it refuses."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dflash_deploy.cli.measured import as_counted
+from dflash_deploy.client import SpecCounters
 from dflash_deploy.errors import ExitCode
+from dflash_deploy.serve.settings import EngineName
 from tests.support.answering import KEY, MODEL, answer, answering
 from tests.support.cli import Ran, dflash
 from tests.support.ports import free_port
+from tests.unit.bench.measured import rows
 
 
 @pytest.fixture
@@ -23,6 +28,16 @@ def refused(ran: Ran, code: ExitCode, *says: str) -> None:
     assert ran.err.strip().splitlines()[-1].startswith("  hint: ")
     for text in says:
         assert text in ran.err
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp", "llamacpp-buun"])
+def test_what_an_engine_counts_is_told_and_a_nought_that_means_nothing_is_not(engine: EngineName) -> None:
+    drafted, plain = (next(row for row in rows() if row.drafter is drafter) for drafter in (True, False))
+    assert as_counted(drafted, engine).acceptance_length == drafted.acceptance_length
+    assert as_counted(drafted, engine).draft_tokens == 7
+    assert as_counted(plain, engine).draft_tokens == 0
+    silent = as_counted(replace(drafted, counted=SpecCounters(), draft_tokens=0), engine)
+    assert silent.draft_tokens == (0 if engine == "vllm" else None)
 
 
 def test_an_endpoint_without_a_deployment_is_measured(tmp_path: Path, key_file: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from dflash_deploy.bench.tune_choose import Option, compared
 from dflash_deploy.bench.tune_model import fitted, point_of
-from dflash_deploy.cli.tune import changes_of, shown_of
+from dflash_deploy.cli.tune import changes_of, evidence_of, shown_of
 from dflash_deploy.cli.tuning import OFF, Outcome, Tried, fixed
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.project import Deployment
@@ -47,8 +47,7 @@ def test_a_dry_run_says_what_would_be_measured_and_starts_nothing(deployment: Pa
     ]
     assert data["concurrency"] == [1, 4]
     assert data["workload"]["name"] == "own + prose"
-    # the CPU engine dies of them
-    assert data["schedules"] is False
+    assert data["schedules"] is True
     assert data["estimate_s"] > 0
     assert "restarts  3 to 4" in dflash("tune", "--dry-run", *options, at=deployment).succeeded().out
     assert files_in(deployment) == before
@@ -123,8 +122,15 @@ def test_a_proposal_that_won_is_written_and_the_old_file_kept(deployment: Path) 
     assert any("1.20 times as fast" in line for line in lines)
     assert "          DFLASH_SPEC_SCHEDULE=1-2:7,3-8:2" in lines
     before = (deployment / ".env").read_bytes()
-    assert here.with_values(changes).values["DFLASH_SPEC_SCHEDULE"] == "1-2:7,3-8:2"
+    why = evidence_of("own", found)
+    assert here.with_values(changes, why).values["DFLASH_SPEC_SCHEDULE"] == "1-2:7,3-8:2"
     assert (deployment / ".env.last").read_bytes() == before
+    # the figures stand beside what they speak for
+    written = (deployment / ".env").read_text().splitlines()
+    place = written.index("DFLASH_SPEC_SCHEDULE=1-2:7,3-8:2")
+    shown = ", ".join(f"{rate * 1.2:.1f}" for rate in current)
+    assert written[place - 1] == f"#= schedule 1-2:7,3-8:2  {shown}"
+    assert written[place - len(why)].endswith("UTC, prompts: own")
 
 
 def test_what_did_not_win_when_measured_is_not_proposed(deployment: Path) -> None:

@@ -92,6 +92,22 @@ def test_a_replaced_value_leaves_all_else_as_it_was(
         assert kept[len(before) + len(keyed) : -1] == after
 
 
+@given(st.lists(KEYED, min_size=1, max_size=2), LINES, LINES, st.sampled_from(["\n", "\r\n"]), st.booleans())
+def test_the_reason_of_a_value_stands_before_it_once(
+    keyed: list[str], before: list[str], after: list[str], end: str, marked: bool
+) -> None:
+    text = end.join([*before, *(line.format(NEW) for line in keyed), *after]) + end
+    text = f"\ufeff{text}" if marked else text
+    first = dotenv.explained(text, "VLLM_API_KEY", ["measured", "with\nthree lines"])
+    again = dotenv.explained(first, "VLLM_API_KEY", ["measured later"])
+    for changed, why in ((first, ["#= measured", "#= with three lines"]), (again, ["#= measured later"])):
+        assert dotenv.parse(changed) == dotenv.parse(text)
+        lines = changed.removeprefix("\ufeff").split(end)
+        assert lines[len(before) : len(before) + len(why)] == why
+        assert [line for line in lines if line not in why] == text.removeprefix("\ufeff").split(end)
+    assert again.startswith("\ufeff") is marked
+
+
 def test_a_line_that_cannot_be_read_is_not_left_beside_the_new_one() -> None:
     with pytest.raises(SettingsRefused, match="VLLM_API_KEY cannot be read"):
         dotenv.replace_value(f"VLLM_API_KEY='{OLD}\nMODEL_PATH=/m\n", "VLLM_API_KEY", NEW)

@@ -150,8 +150,6 @@ def test_a_schedule_is_refused_where_the_release_has_none() -> None:
     with pytest.raises(Refused, match="per_batch_size") as refusal:
         engine_arguments(settings, version="0.23.0")
     assert "DFLASH_SPEC_SCHEDULE" in refusal.value.hint
-    with pytest.raises(Refused, match="on the CPU dies"):
-        engine_arguments(settings, version="0.32.0", cpu=True)
 
 
 def test_versions_as_people_have_them() -> None:
