@@ -113,7 +113,7 @@ def _safetensors_problem(path: Path) -> str:
         try:
             header = json.loads(content.read(length))
             ends = [int(tensor["data_offsets"][1]) for name, tensor in header.items() if name != "__metadata__"]
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError):
             return "has a damaged header"
     needed = 8 + length + max(ends, default=0)
     return f"is cut off: its header asks for {needed} bytes, and there are {size}" if size < needed else ""

@@ -1,6 +1,8 @@
 """Directories as interrupted downloads leave them."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -79,6 +81,23 @@ def test_a_shard_that_is_cut_off(model: Path) -> None:
     header = json.dumps({"a": {"dtype": "BF16", "shape": [50], "data_offsets": [0, 100]}}).encode()
     (model / "model-1.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"x" * 99)
     with pytest.raises(WeightsMissing, match="is cut off: its header asks for"):
+        look(model)
+
+
+@pytest.mark.parametrize("offsets", ['["a", "b"]', "[0]", "[0, Infinity]", "[0, [1]]", "7", "null"])
+def test_a_shard_whose_header_means_nothing(model: Path, offsets: str) -> None:
+    header = f'{{"a": {{"dtype": "BF16", "shape": [50], "data_offsets": {offsets}}}}}'.encode()
+    (model / "model-1.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"x" * 99)
+    with pytest.raises(WeightsMissing, match="has a damaged header"):
+        look(model)
+
+
+def test_weights_on_a_share_that_went_away(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stale(path: Path) -> bool:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+
+    monkeypatch.setattr(Path, "is_dir", stale)
+    with pytest.raises(WeightsMissing, match=r"cannot be read: .*Stale file handle"):
         look(model)
 
 
