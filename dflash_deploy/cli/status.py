@@ -50,7 +50,7 @@ def status(
     engine = runtime.state()
     data = _probe(deployment, plan, engine)
     data |= {"runtime": plan.runtime, "exit_code": engine.exit_code, "restarts": engine.restarts}
-    data |= _why(plan, runtime, engine)
+    data |= _why(plan, runtime, engine, loading=data["state"] == "starting")
     if engine.alive and (instead := instead_since(deployment)):
         data["instead"] = f"the settings that worked last, not those of .env, since {instead}"
     if data["state"] == "ready":
@@ -87,11 +87,15 @@ def _probe(deployment: Deployment, plan: Plan, engine: EngineState) -> dict[str,
         }
 
 
-def _why(plan: Plan, runtime: Runtime, engine: EngineState) -> dict[str, object]:
-    """Cause and cure, where the engine has ended or keeps ending and its log says why. A wanted end has none."""
+def _why(plan: Plan, runtime: Runtime, engine: EngineState, *, loading: bool) -> dict[str, object]:
+    """Cause and cure, where the engine has ended or keeps ending and its log says why. A wanted end has none.
+
+    One that is `loading` after its runtime brought it back has ended, too, and its log goes on behind that.
+    """
     from dflash_deploy.boot import Ending, reader_of
 
-    if engine.phase not in {"exited", "restarting"} or engine.exit_code in STOPPED:
+    ended = engine.phase in {"exited", "restarting"} and engine.exit_code not in STOPPED
+    if not ended and not (loading and engine.restarts):
         return {}
     # an engine that came back by itself last week is in no loop
     restarts = engine.restarts if engine.phase == "restarting" else 0
