@@ -121,6 +121,9 @@ class Waiting:
     def _findings(self, state: EngineState | None = None) -> Findings:
         """What log, ending and kernel say."""
         restarts = 0 if state is None else state.restarts - self._restarts_before
+        if state is not None and state.phase == "restarting":
+            # one that ends at once has been started anew before it was looked at for the first time
+            restarts = max(restarts, 1)
         ending = Ending() if state is None else Ending(state.exit_code, state.out_of_memory, restarts)
         return self._reader.read(self._log, ending, kernel_lines(self._started - CLOCKS_DIFFER))
 
@@ -130,7 +133,7 @@ class Waiting:
         if state.out_of_memory:
             how = "was killed for want of memory"
         elif state.restarts:
-            how = f"ended{code} and was restarted {state.restarts} times"
+            how = f"ended{code} and was restarted {'once' if state.restarts == 1 else f'{state.restarts} times'}"
         seen = f"the engine {how} after {self._times.elapsed:.0f} s, while {self._step.phase}"
         return explained(EngineDied, seen, self._findings(state))
 

@@ -52,7 +52,7 @@ def status(
     data = _probe(deployment, plan, engine)
     data |= {"runtime": plan.runtime, "engine": engine.identity or None, "exit_code": engine.exit_code}
     data |= {"restarts": engine.restarts, "memory_gib": _gib(runtime.memory()), "gpu_memory_gib": _gpu_memory()}
-    data |= _why(plan, runtime, engine)
+    data |= _why(plan, runtime, engine, loading=data["state"] == "starting")
     if engine.alive and (instead := instead_since(deployment)):
         data["instead"] = f"the settings that worked last, not those of .env, since {instead}"
     if data["state"] == "ready":
@@ -116,11 +116,15 @@ def _gib(size: int | None) -> float | None:
     return None if size is None else round(size / 2**30, 1)
 
 
-def _why(plan: Plan, runtime: Runtime, engine: EngineState) -> dict[str, object]:
-    """Cause and cure, where the engine has ended or keeps ending and its log says why. A wanted end has none."""
+def _why(plan: Plan, runtime: Runtime, engine: EngineState, *, loading: bool) -> dict[str, object]:
+    """Cause and cure, where the engine has ended or keeps ending and its log says why. A wanted end has none.
+
+    One that is `loading` after its runtime brought it back has ended, too, and its log goes on behind that.
+    """
     from dflash_deploy.boot import Ending, reader_of
 
-    if engine.phase not in {"exited", "restarting"} or engine.exit_code in STOPPED:
+    ended = engine.phase in {"exited", "restarting"} and engine.exit_code not in STOPPED
+    if not ended and not (loading and engine.restarts):
         return {}
     # an engine that came back by itself last week is in no loop
     restarts = engine.restarts if engine.phase == "restarting" else 0

@@ -96,7 +96,7 @@ class ComposeRuntime:
         before = self.state()
         if before.phase == "paused":
             self._compose("unpause", narrate=narrate)
-        # Compose takes a container that was cut off from its network for one that is as it should be
+        # Compose looks at the networks of a container itself, but not in its older releases
         anew = () if before.connected else ("--force-recreate",)
         self._compose("up", "--detach", "--remove-orphans", *anew, narrate=narrate)
         after = self.state()

@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.support.cli import dflash, edit_env
 from tests.support.commands import wait_until
 from tests.support.composed import composed, docker
 from tests.support.container_engine import Engine
+from tests.support.faults import Fault, Patient, shows
 from tests.support.ports import free_port
 
 
@@ -98,18 +100,33 @@ for entry in pathlib.Path("/proc").glob("[0-9]*"):
 """
 
 
+CORE_HANGS = Fault(
+    "an engine whose core hangs: /health says 200, and no answer comes",
+    "a real container",
+    "status",
+    60,
+    ("unresponsive", "brought no answer"),
+    ExitCode.DONE,
+    "none is needed: its health check ends it, and Docker starts it anew",
+)
+
+
+@shows(CORE_HANGS)
 def test_an_engine_that_hangs_and_listens_is_started_anew(deployment: Deployment, container: dict[str, Any]) -> None:
     """The core is stopped; the server before it goes on answering /health with 200."""
     check = ["docker", "exec", container["Id"], "python3", "-m", "dflash_deploy.serve.health"]
     assert docker("exec", container["Id"], "python3", "-c", STOP_THE_CORE).strip()
     # an idle engine is asked every five minutes, and Docker's own check may just have done that
     docker("exec", container["Id"], "rm", "--force", str(MEMORY))
-    said = []
-    for _ in range(HUNG_AFTER + 2):
-        done = subprocess.run(check, capture_output=True, text=True, check=False)
-        said.append(done.stdout.strip())
-        if "started anew" in said[-1] or done.returncode == 137:
-            break
+    said, patient = [], Patient(deployment.directory)
+    with ThreadPoolExecutor() as meanwhile:
+        looked = meanwhile.submit(patient.notices, CORE_HANGS)
+        for _ in range(HUNG_AFTER + 2):
+            done = subprocess.run(check, capture_output=True, text=True, check=False)
+            said.append(done.stdout.strip())
+            if "started anew" in said[-1] or done.returncode == 137:
+                break
+        looked.result()
     # Docker's own check may come in between and count too
     assert any(line.startswith("dflash: no sign of work in") for line in said), said
     before = container["State"]["StartedAt"]
@@ -122,6 +139,7 @@ def test_an_engine_that_hangs_and_listens_is_started_anew(deployment: Deployment
     # it is the same container, and it answers again
     dflash("up", at=deployment.directory).succeeded()
     assert docker("inspect", "--format", "{{.RestartCount}}", container["Id"]).strip() == "1"
+    patient.recovers(CORE_HANGS)
 
 
 def test_logs_are_the_engines(deployment: Deployment) -> None:
@@ -135,14 +153,27 @@ def test_settings_of_the_shell_do_not_reach_the_container(deployment: Deployment
     assert ran.succeeded().document["data"]["changed"] is False
 
 
+UNKNOWN_FLAG = Fault(
+    "an argument that the engine does not know, after a good start",
+    "a real container",
+    "up",
+    180,
+    (
+        "unrecognized arguments: --no-such-flag",
+        "the settings that worked last run again",
+        "EXTRA_ARGS: (empty) -> --no-such-flag",
+    ),
+    ExitCode.NOT_READY,
+    "take it out",
+)
+
+
+@shows(UNKNOWN_FLAG)
 def test_settings_that_do_not_start_are_explained_and_give_way_to_the_last_good_ones(deployment: Deployment) -> None:
     edit_env(deployment.directory, EXTRA_ARGS="--no-such-flag")
+    patient = Patient(deployment.directory)
     try:
-        ran = dflash("up", at=deployment.directory)
-        assert ran.code is ExitCode.NOT_READY
-        assert "unrecognized arguments: --no-such-flag" in ran.err
-        assert "the settings that worked last run again" in ran.err
-        assert "EXTRA_ARGS: (empty) -> --no-such-flag" in ran.err
+        patient.notices(UNKNOWN_FLAG)
         data = dflash("status", "--json", at=deployment.directory).succeeded().document["data"]
         assert data["state"] == "ready"
         assert "not those of .env" in data["instead"]
@@ -153,6 +184,7 @@ def test_settings_that_do_not_start_are_explained_and_give_way_to_the_last_good_
         assert "instead" not in dflash("status", "--json", at=deployment.directory).succeeded().document["data"]
     finally:
         edit_env(deployment.directory, EXTRA_ARGS="")
+    patient.recovers(UNKNOWN_FLAG)
 
 
 def test_down_removes_the_container_and_leaves_weights_and_settings(deployment: Deployment) -> None:

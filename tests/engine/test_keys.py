@@ -21,6 +21,7 @@ from tests.support.cli import dflash, edit_env
 from tests.support.commands import wait_until
 from tests.support.onlooker import seen_by_another_user
 from tests.support.server import Server
+from tests.support.streams import WHOLE, answers
 
 ROTATE = [sys.executable, "-m", "dflash_deploy", "keys", "rotate"]
 
@@ -54,26 +55,6 @@ class Client:
                 self.statuses.append(None)
 
 
-def streams(endpoint: Endpoint, key: str) -> Iterator[str]:
-    """Long answers one behind the other, until one is not whole: why each of them ended."""
-    body = {"model": endpoint.model, "prompt": "Once", "max_tokens": 1900, "ignore_eos": True, "stream": True}
-    headers, end = {"Authorization": f"Bearer {key}"}, "length"
-    while end == "length":
-        try:
-            with httpx.stream("POST", f"{endpoint.url}/v1/completions", json=body, headers=headers, timeout=60) as got:
-                events = [line.removeprefix("data: ") for line in got.iter_lines() if line.startswith("data: {")]
-            end = ended_with(events)
-        except httpx.HTTPError as problem:
-            end = type(problem).__name__
-        yield end
-
-
-def ended_with(events: list[str]) -> str:
-    """The reason in the last event; an engine told to stop may end with an event of its own, which has no choices."""
-    last = json.loads(events[-1]) if events else {}
-    return last["choices"][0]["finish_reason"] if "choices" in last else f"no finish: {last}"
-
-
 def status_with(server: Server, key: str) -> int | None:
     with server.connect() as endpoint:
         url, model = endpoint.url, endpoint.model
@@ -94,8 +75,8 @@ def test_the_old_key_is_dead_and_the_new_one_opens(drafting: Server) -> None:
     old = drafting.key
     endpoint = drafting.connect()
     client = Client(drafting.directory, endpoint.url, old)
-    answers: list[str] = []
-    stream = threading.Thread(target=lambda: answers.extend(streams(endpoint, old)))
+    ends: list[str] = []
+    stream = threading.Thread(target=lambda: ends.extend(answers(endpoint, old)))
     with client.asking():
         assert wait_until(lambda: 200 in client.statuses, 10)
         stream.start()
@@ -103,10 +84,10 @@ def test_the_old_key_is_dead_and_the_new_one_opens(drafting: Server) -> None:
         assert wait_until(lambda: client.statuses[-1] == 401, 10)
     stream.join(timeout=10)
     assert not stream.is_alive(), "a client was left hanging"
-    print(f"answers under way ended with {answers}; ready after {ran.document['data']['seconds']} s")
+    print(f"answers under way ended with {ends}; ready after {ran.document['data']['seconds']} s")
     # those before the restart are whole, and the one that it met is not taken for a whole one
-    assert set(answers[:-1]) <= {"length"}
-    assert answers[-1] != "length"
+    assert set(ends[:-1]) <= {WHOLE}
+    assert ends[-1] != WHOLE
 
     data = ran.document["data"]
     assert data["proof"] == {"old_key": {"before": 200, "after": 401}, "new_key": {"after": 200}}

@@ -11,7 +11,8 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,6 +41,22 @@ class Engine:
         if self.docker_config is not None:
             variables["DOCKER_CONFIG"] = str(self.docker_config)
         return variables
+
+    @property
+    def ours(self) -> bool:
+        """Whether it was started here, and may be ended."""
+        return self._daemon is not None
+
+    @contextmanager
+    def interrupted(self) -> Iterator[None]:
+        """No daemon while the block runs, and the same one again after it. RuntimeError where it is somebody else's."""
+        if self._daemon is None:
+            raise RuntimeError("the container engine belongs to somebody else, who would miss it")
+        self._daemon.stop()
+        try:
+            yield
+        finally:
+            self._daemon.start()
 
     def stop(self) -> None:
         """End the engine if this object owns it; a second call, or a call on somebody else's engine, does nothing."""

@@ -101,6 +101,12 @@ def test_a_crash_loop_is_a_death() -> None:
     assert died.value.failure == "crash-loop"
 
 
+def test_a_crash_loop_that_was_quicker_than_the_first_look_is_one() -> None:
+    with pytest.raises(EngineDied) as died:
+        wait([EngineState("restarting", exit_code=9, restarts=2)])
+    assert died.value.failure == "crash-loop"
+
+
 def test_restarts_before_this_start_do_not_count() -> None:
     with listening(200) as url:
         wait([EngineState("running", restarts=3)], url=url)

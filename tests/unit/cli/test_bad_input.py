@@ -1,6 +1,5 @@
 """Bad input: one line, a hint, the right exit code, and nothing half-written. What `up` refuses: test_faults.py."""
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -114,23 +113,9 @@ def test_a_slip_keeps_nobody_from_stopping_or_reading(deployment: Path, verb: st
     dflash(verb, at=deployment).succeeded()
 
 
-def test_a_port_that_is_taken(deployment: Path) -> None:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        edit_env(deployment, DFLASH_PORT=str(server.getsockname()[1]))
-        refused(dflash("up", at=deployment), ExitCode.PREFLIGHT, "already listens", "DFLASH_PORT")
-
-
 def test_settings_that_would_end_badly(deployment: Path) -> None:
     edit_env(deployment, DFLASH_NUM_SPEC_TOKENS="8")
     refused(dflash("up", at=deployment), ExitCode.PREFLIGHT, "DFLASH_NUM_SPEC_TOKENS=7 or less")
-
-
-def test_no_container_engine(deployment: Path) -> None:
-    edit_env(deployment, DFLASH_RUNTIME="compose")
-    nowhere = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
-    refused(dflash("up", at=deployment, environment=nowhere), ExitCode.PREFLIGHT, "no container engine answers")
 
 
 def test_as_json_an_error_is_a_document(tmp_path: Path) -> None:

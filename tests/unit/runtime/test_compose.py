@@ -3,13 +3,16 @@
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
 from docker.errors import APIError, NotFound
 
 from dflash_deploy.cli.planned import plan_of
+from dflash_deploy.errors import EngineNotReady
 from dflash_deploy.project import Deployment
 from dflash_deploy.runtime.compose import ComposeRuntime, compose_command, compose_environment, parse_stamped
 from tests.support.cli import dflash
+from tests.unit.doctor.examined import a_plan
 
 
 def test_every_call_names_project_files_and_env(tmp_path: Path) -> None:
@@ -35,6 +38,16 @@ def test_exported_settings_do_not_reach_compose() -> None:
     environment = {"PATH": "/bin", "MAX_MODEL_LEN": "1", "VLLM_API_KEY": "exported", "NCCL_DEBUG": "INFO"}
     assert compose_environment(environment, {"NCCL_DEBUG"}) == {"PATH": "/bin"}
     assert compose_environment(environment, ()) == {"PATH": "/bin", "NCCL_DEBUG": "INFO"}
+
+
+def test_docker_that_goes_away_meanwhile_is_no_defect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # a client that was made while a daemon answered; nothing listens at this port any more
+    client = docker.DockerClient(base_url="tcp://127.0.0.1:9", version="1.44")
+    monkeypatch.setattr("dflash_deploy.runtime.compose.docker_client", lambda: client)
+    with pytest.raises(EngineNotReady, match="Docker does not answer any more") as gone:
+        ComposeRuntime(Deployment(tmp_path), a_plan()).state()
+    assert "`dflash-deploy up` goes on from here" in gone.value.hint
+    client.close()
 
 
 def test_a_progress_bar_is_one_line() -> None:

@@ -1,0 +1,285 @@
+"""What befalls containers: real ones, with the real engine inside where the fault needs one.
+
+The faults stand in an order. Before the engine runs, the cure of one is the state of the next, and one `up` at the end
+is the proof for all; the same holds for those that end the running engine.
+"""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dflash_deploy.boot import endpoint_of
+from dflash_deploy.cli.planned import plan_of
+from dflash_deploy.errors import ExitCode
+from dflash_deploy.project import Deployment
+from tests.support.cli import Ran, dflash, edit_env
+from tests.support.commands import wait_until
+from tests.support.composed import IMAGE, docker
+from tests.support.container_engine import Engine
+from tests.support.faults import Fault, Means, Patient, holds, recovered, shows
+from tests.support.ports import free_port
+from tests.support.streams import WHOLE, Crowd
+
+REAL: Means = "a real container"
+
+
+@pytest.fixture(scope="module")
+def deployment(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A deployment with an image of these very sources, not started yet."""
+    directory = tmp_path_factory.mktemp("faults")
+    dflash("init", "--profile", "cpu", "--runtime", "compose", "--port", str(free_port()), at=directory).succeeded()
+    edit_env(directory, DFLASH_BASE_IMAGE=base_image, DFLASH_IMAGE=IMAGE)
+    dflash("image", "build", at=directory).succeeded()
+    yield directory
+    dflash("down", at=directory).succeeded()
+
+
+def container(directory: Path) -> dict[str, Any]:
+    """What `docker inspect` says of the engine's container."""
+    project = f"label=com.docker.compose.project={Deployment(directory).project_name}"
+    inspected: dict[str, Any] = json.loads(docker("inspect", docker("ps", "-aq", "--filter", project).strip()))[0]
+    return inspected
+
+
+def override(directory: Path, **settings: object) -> None:
+    """The user's own additions to the service; JSON is YAML."""
+    (directory / "compose.override.yaml").write_text(json.dumps({"services": {"engine": settings}}))
+
+
+UP = "up --patience 4"
+
+NO_DOCKER = Fault(
+    "Docker does not answer",
+    REAL,
+    "up",
+    20,
+    ("no container engine answers", "systemctl start docker"),
+    ExitCode.PREFLIGHT,
+    "start it",
+    "to the port",
+)
+
+
+@shows(NO_DOCKER)
+def test_docker_that_does_not_answer(deployment: Path) -> None:
+    port = int(Deployment(deployment).values["DFLASH_PORT"])
+    Patient(deployment, {"DOCKER_HOST": "unix:///nowhere/docker.sock"}).notices(NO_DOCKER)
+    with listener(port):
+        Patient(deployment).recovers(NO_DOCKER)
+
+
+@contextmanager
+def listener(port: int) -> Iterator[None]:
+    """Something else at the port."""
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("127.0.0.1", port))
+        server.listen()
+        yield
+
+
+BROKEN_OVERRIDE = Fault(
+    "a compose.override.yaml that Compose does not read",
+    REAL,
+    UP,
+    30,
+    ("docker compose up failed", "compose.override.yaml"),
+    ExitCode.NOT_READY,
+    "correct it",
+)
+ENDS_AT_ONCE = Fault(
+    "a container that ends at each start (crash loop)",
+    REAL,
+    UP,
+    30,
+    ("it ends soon after each start", "dflash-deploy down"),
+    ExitCode.NOT_READY,
+    "what it ended of",
+)
+SAYS_NOTHING = Fault(
+    "an engine that hangs while it loads",
+    REAL,
+    UP,
+    30,
+    ("has written nothing for 4 s", "--patience"),
+    ExitCode.NOT_READY,
+    "what it hung at",
+)
+TOO_LITTLE_MEMORY = Fault(
+    "a memory limit that is too small: the kernel kills the engine",
+    REAL,
+    "up",
+    90,
+    ("the engine was killed for want of memory", "raise the container's memory limit"),
+    ExitCode.NOT_READY,
+    "raise it",
+)
+KILLED_MEANWHILE = Fault(
+    "a container that dies while `up` waits, in seconds from its death",
+    REAL,
+    "up",
+    2,
+    ("the engine ended with code 137",),
+    ExitCode.NOT_READY,
+    "what killed it",
+)
+
+
+@shows(BROKEN_OVERRIDE, ENDS_AT_ONCE, SAYS_NOTHING, TOO_LITTLE_MEMORY, KILLED_MEANWHILE)
+def test_what_keeps_an_engine_from_starting(deployment: Path) -> None:
+    patient, additions = Patient(deployment), deployment / "compose.override.yaml"
+    additions.write_text("services: [engine")
+    patient.notices(BROKEN_OVERRIDE)
+    override(deployment, entrypoint=["python3", "-c", "raise SystemExit(9)"])
+    patient.notices(ENDS_AT_ONCE)
+    override(deployment, entrypoint=["sleep", "300"])
+    patient.notices(SAYS_NOTHING)
+    holds(KILLED_MEANWHILE, up_until_killed(deployment))
+    override(deployment, mem_limit="300m", memswap_limit="300m")
+    patient.notices(TOO_LITTLE_MEMORY)
+    additions.unlink()
+    ran = dflash("up", at=deployment)
+    for fault in (BROKEN_OVERRIDE, ENDS_AT_ONCE, SAYS_NOTHING, TOO_LITTLE_MEMORY, KILLED_MEANWHILE):
+        recovered(fault, ran)
+
+
+def up_until_killed(deployment: Path) -> Ran:
+    """`up`, whose container is killed while it waits; the seconds count from the kill."""
+    before = container(deployment)["State"]["StartedAt"]
+    command = [sys.executable, "-m", "dflash_deploy", "up"]
+    with subprocess.Popen(
+        command, cwd=deployment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as waiting:
+        assert wait_until(lambda: is_new(container(deployment)["State"], before), 60)
+        # the wait has begun
+        time.sleep(2)
+        docker("kill", container(deployment)["Id"])
+        killed = time.monotonic()
+        out, err = waiting.communicate(timeout=60)
+    return Ran(("up",), ExitCode(waiting.returncode), out, err, time.monotonic() - killed)
+
+
+def is_new(state: dict[str, Any], before: str) -> bool:
+    """Whether the container runs, and was started since."""
+    return bool(state["Running"] and state["StartedAt"] != before)
+
+
+@pytest.fixture(scope="module")
+def running(deployment: Path) -> Path:
+    """The same one, answering."""
+    dflash("up", at=deployment).succeeded()
+    return deployment
+
+
+def seen_by_status(name: str, cure: str, *says: str, within: float = 20) -> Fault:
+    """What `status` says, whose exit code is 0 whatever it finds."""
+    return Fault(name, REAL, "status", within, says, ExitCode.DONE, cure)
+
+
+PAUSED = seen_by_status("a container that is paused", "`up`", "paused", "its container is paused", "dflash-deploy up")
+HANGS = Fault(
+    "an endpoint that says nothing",
+    REAL,
+    "test --only live,text,burst",
+    30,
+    ("brought no answer: timed out", "not asked", "3 of 3 checks failed"),
+    ExitCode.SMOKE_TEST,
+    "what it hangs of",
+)
+
+
+@shows(PAUSED, HANGS)
+def test_a_paused_container(running: Path) -> None:
+    patient = Patient(running)
+    before = container(running)
+    docker("pause", before["Id"])
+    patient.notices(PAUSED)
+    patient.notices(HANGS)
+    dflash("up", at=running).succeeded()
+    # it goes on where it stood, and loads nothing anew
+    assert container(running)["State"]["StartedAt"] == before["State"]["StartedAt"]
+    patient.recovers(PAUSED)
+    patient.recovers(HANGS)
+
+
+ANOTHER_KEY = seen_by_status(
+    "a key in .env that is not the running engine's", "`up`, or the old key", "unresponsive", "answered 401"
+)
+
+
+@shows(ANOTHER_KEY)
+def test_a_key_that_was_written_and_not_put_into_force(running: Path) -> None:
+    key = Deployment(running).key.reveal()
+    edit_env(running, VLLM_API_KEY="written-by-hand-and-not-in-force")
+    try:
+        Patient(running).notices(ANOTHER_KEY)
+    finally:
+        edit_env(running, VLLM_API_KEY=key)
+    Patient(running).recovers(ANOTHER_KEY)
+
+
+KILL_THE_CORE = """
+import os, pathlib, signal
+for entry in pathlib.Path("/proc").glob("[0-9]*"):
+    if (entry / "cmdline").read_bytes().startswith(b"VLLM::EngineCore"):
+        os.kill(int(entry.name), signal.SIGKILL)
+        print(entry.name)
+"""
+
+KILLED = seen_by_status(
+    "the engine's core is killed while it answers 8 clients",
+    "none is needed: Docker starts it anew",
+    "starting",
+    "the engine's core ended without a word while it served",
+    within=15,
+)
+RESTARTED = Fault(
+    "the Docker daemon is restarted: meanwhile",
+    REAL,
+    "status",
+    30,
+    ("no container engine answers",),
+    ExitCode.PREFLIGHT,
+    "none is needed: the container comes back with it",
+)
+CUT_OFF = seen_by_status(
+    "a container that was cut off from its network", "`up`", "cut off", "its container was taken off its network"
+)
+
+
+@shows(KILLED, RESTARTED, CUT_OFF)
+def test_what_ends_a_running_engine(running: Path, engine: Engine) -> None:
+    if not engine.ours:
+        pytest.skip("NOBODY RESTARTED DOCKER, AND NOTHING ENDED AN ENGINE: the daemon is somebody else's")
+    patient, before = Patient(running), container(running)
+    deployment = Deployment.existing(running)
+    with (
+        endpoint_of(deployment, plan_of(deployment)) as endpoint,
+        Crowd(endpoint, deployment.key.reveal(), 8) as clients,
+    ):
+        assert docker("exec", before["Id"], "python3", "-c", KILL_THE_CORE).strip()
+        ended = clients.ended(within=30)
+    print(f"{clients.whole} whole answers, then: {dict(ended)}")
+    assert WHOLE not in ended
+    assert wait_until(lambda: is_new(container(running)["State"], before["State"]["StartedAt"]), 30)
+    patient.notices(KILLED)
+
+    started = container(running)["State"]["StartedAt"]
+    with engine.interrupted():
+        patient.notices(RESTARTED)
+    assert wait_until(lambda: is_new(container(running)["State"], started), 60)
+
+    docker("network", "disconnect", f"{deployment.project_name}_default", before["Id"])
+    patient.notices(CUT_OFF)
+    dflash("up", at=running).succeeded()
+    ran = patient.recovers(CUT_OFF)
+    for fault in (KILLED, RESTARTED):
+        recovered(fault, ran)
