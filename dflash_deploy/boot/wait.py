@@ -86,7 +86,10 @@ class Waiting:
         state = self._runtime.state()
         if not state.alive or state.restarts > self._restarts_before:
             self._follow_log()
-            raise self._died(state)
+            problem = self._died(state)
+            # what comes of it takes a while
+            self._times.tell(Step("stopping"), "the engine has ended")
+            raise problem
 
     def _follow_log(self) -> None:
         page = self._runtime.read_log(self._cursor)

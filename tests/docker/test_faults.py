@@ -24,7 +24,7 @@ from tests.support.cli import Ran, dflash, edit_env
 from tests.support.commands import wait_until
 from tests.support.composed import IMAGE, docker
 from tests.support.container_engine import Engine
-from tests.support.faults import Fault, Means, Patient, holds, recovered, shows
+from tests.support.faults import Fault, Means, Patient, holds, recovered, shows, untouched
 from tests.support.ports import free_port
 from tests.support.streams import WHOLE, Crowd
 
@@ -123,7 +123,7 @@ TOO_LITTLE_MEMORY = Fault(
     "raise it",
 )
 KILLED_MEANWHILE = Fault(
-    "a container that dies while `up` waits, in seconds from its death",
+    "a container that dies while `up` waits: seconds from its death to the line that says so",
     REAL,
     "up",
     2,
@@ -142,7 +142,9 @@ def test_what_keeps_an_engine_from_starting(deployment: Path) -> None:
     patient.notices(ENDS_AT_ONCE)
     override(deployment, entrypoint=["sleep", "300"])
     patient.notices(SAYS_NOTHING)
-    holds(KILLED_MEANWHILE, up_until_killed(deployment))
+    with untouched(deployment):
+        ran = up_until_killed(deployment)
+    holds(KILLED_MEANWHILE, ran)
     override(deployment, mem_limit="300m", memswap_limit="300m")
     patient.notices(TOO_LITTLE_MEMORY)
     additions.unlink()
@@ -152,19 +154,24 @@ def test_what_keeps_an_engine_from_starting(deployment: Path) -> None:
 
 
 def up_until_killed(deployment: Path) -> Ran:
-    """`up`, whose container is killed while it waits; the seconds count from the kill."""
+    """`up`, whose container is killed while it waits; the seconds count from the kill to the line that says so."""
     before = container(deployment)["State"]["StartedAt"]
-    command = [sys.executable, "-m", "dflash_deploy", "up"]
+    command = [sys.executable, "-m", "dflash_deploy", "up", "--json-stream"]
     with subprocess.Popen(
         command, cwd=deployment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as waiting:
+        assert waiting.stdout is not None
         assert wait_until(lambda: is_new(container(deployment)["State"], before), 60)
         # the wait has begun
         time.sleep(2)
         docker("kill", container(deployment)["Id"])
         killed = time.monotonic()
+        for line in waiting.stdout:
+            if json.loads(line).get("phase") == "stopping":
+                break
+        noticed = time.monotonic() - killed
         out, err = waiting.communicate(timeout=60)
-    return Ran(("up",), ExitCode(waiting.returncode), out, err, time.monotonic() - killed)
+    return Ran(("up",), ExitCode(waiting.returncode), out, err, noticed)
 
 
 def is_new(state: dict[str, Any], before: str) -> bool:

@@ -16,8 +16,8 @@ _HEAD = """# Faults
 
 What goes wrong with a deployment, and what its commands make of it. Each row is a test: the state is made, the command
 of the row is run and has to end within the seconds that stand there, with that exit code ([exit codes](exit-codes.md))
-and those words. `.env` and dflash.lock have the same bytes afterwards, the weights are the same files. Then the cause
-is removed and the same command is run again.
+and those words. `.env`, and whatever else people keep beside it, has the same bytes afterwards, and the weights are the
+same files. Then the cause is removed and the same command is run again.
 
 The seconds are limits, counted from the start of the command to its end, on two cores that are busy with other tests.
 "Then: done" means that the same command ended with 0 after the cure, which for `up` takes an answer of the real engine.

@@ -22,7 +22,7 @@ from dflash_deploy.assets import asset
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.project import Deployment, hold
 from tests.support.cli import Ran, dflash, edit_env
-from tests.support.faults import Fault, Patient, holds, shows
+from tests.support.faults import Fault, Patient, holds, shows, untouched
 from tests.support.openai_server import KEY, MODEL, Engine, serving
 from tests.support.ports import free_port
 from tests.support.proxies import AnswersEverything, CutsStreams, Garbles, NotAStream, Proxy, before
@@ -233,14 +233,15 @@ def test_without_an_engine_it_is_said_what_to_install(deployment: Path, tmp_path
         if not entry.name.startswith("vllm"):
             (tmp_path / entry.name).symlink_to(entry)
     started = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-S", "-m", "dflash_deploy", "up"],
-        cwd=deployment,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with untouched(deployment):
+        done = subprocess.run(
+            [sys.executable, "-S", "-m", "dflash_deploy", "up"],
+            cwd=deployment,
+            env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     holds(NO_VLLM, Ran(("up",), ExitCode(done.returncode), done.stdout, done.stderr, time.monotonic() - started))
     Patient(deployment).recovers(NO_VLLM)
 
