@@ -165,8 +165,10 @@ class Endpoint:
         try:
             bare = self._keyless.request(method, path, json={} if method == "POST" else None, headers=headers)
         except httpx.HTTPError as problem:
-            # waited for a moment alone: that is no silence
-            raise EndpointError(f"{method} {path} brought no answer: {_said(problem)}") from problem
+            unanswered = _unanswered(f"{method} {path} brought no answer", problem)
+            # this was waited for a moment alone, which is silence only where nothing else is answered either
+            unanswered.silent = unanswered.silent and not self.alive()
+            raise unanswered from problem
         return bare.status_code
 
     def counters(self) -> SpecCounters:

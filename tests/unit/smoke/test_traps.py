@@ -178,6 +178,22 @@ def test_after_an_answer_that_does_not_come_nothing_more_is_asked(opened: ExitSt
     assert "timed out" in checks["stream"].got
 
 
+class SlowToStrangers(Proxy):
+    """Takes its time to turn somebody away."""
+
+    def itself(self, body: bytes) -> bool:
+        if "Authorization" not in self.headers and self.path != "/health":
+            time.sleep(2)
+        return False
+
+
+def test_one_slow_refusal_is_no_silence(opened: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dflash_deploy.client.api.CONNECT_TIMEOUT", 0.5)
+    url = opened.enter_context(before(opened.enter_context(serving(Engine())), SlowToStrangers))
+    checks = run(subject(url), "auth", "text")
+    assert {name: check.status for name, check in checks.items()} == {"auth": "failed", "text": "passed"}
+
+
 def test_without_anything_listening_every_check_fails() -> None:
     checks = run(subject("http://127.0.0.1:9"))
     # those that need a second endpoint are not run at all
