@@ -41,12 +41,14 @@ def up(
         plan = _with_weights(deployment)
         for change in changes(deployment):
             note(f"changed since it answered last: {change}")
+        answers = answers_requests(plan.values)
         try:
-            if not answers_requests(plan.values):
+            if not answers:
                 return _joined(plan, changed=start.join(deployment, plan))
             return _report(deployment, plan, start.and_check(deployment, plan), fixed={})
         except EngineNotReady as problem:
-            cures = _safe_changes(deployment, plan, problem)
+            # what is changed on one of several machines has to be changed on all
+            cures = _safe_changes(deployment, plan, problem) if answers else {}
             if not fix or not cures:
                 return _failed(start.gone_back(deployment, problem), cures, asked=fix)
             return _once_more(deployment, problem, cures, start)
