@@ -27,7 +27,7 @@ from tests.support.server import Server
 
 ROUNDS = 3
 FIXED = (1, 3, 7)
-REQUESTS = {1: 4, 2: 6, 4: 12, 8: 20, 16: 32}
+REQUESTS = {1: 3, 2: 4, 4: 8, 8: 16, 16: 32}
 """Requests of a cell by number of streams: seconds each, and the end, where streams stand idle, a small part of it."""
 
 LIMITS = Limits(max_tokens=64, temperature=0.0, thinking=False)
