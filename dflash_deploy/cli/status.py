@@ -123,7 +123,8 @@ def _why(plan: Plan, runtime: Runtime, engine: EngineState, *, loading: bool) ->
     """
     from dflash_deploy.boot import Ending, reader_of
 
-    ended = engine.phase in {"exited", "restarting"} and engine.exit_code not in STOPPED
+    wanted = engine.exit_code in STOPPED and not engine.unasked
+    ended = engine.phase in {"exited", "restarting"} and not wanted
     if not ended and not (loading and engine.restarts):
         return {}
     # an engine that came back by itself last week is in no loop

@@ -113,11 +113,13 @@ class NativeRuntime:
         if run.process.alive():
             return EngineState("running", identity=identity, address=run.address)
         try:
-            exit_code = int(json.loads(self._exit_file.read_text(encoding="utf-8"))["exit_code"])
+            end = json.loads(self._exit_file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             # killed together with its supervisor, or the machine went down
             return EngineState("exited", identity=identity)
-        return EngineState("exited", exit_code=exit_code, identity=identity)
+        # a file of an older release does not say whether somebody asked
+        unasked = not end.get("asked", True)
+        return EngineState("exited", exit_code=int(end["exit_code"]), identity=identity, unasked=unasked)
 
     def memory(self) -> int | None:
         """What the supervisor and the engine's processes hold."""

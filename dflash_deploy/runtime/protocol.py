@@ -17,7 +17,8 @@ class EngineState:
     """What is true of the engine's process now.
 
     `restarts` counts those that the runtime made by itself; `address` is HOST:PORT as it was started with; `connected`
-    is false where the engine's container was taken off its network, so that nobody reaches it.
+    is false where the engine's container was taken off its network, so that nobody reaches it; `unasked` is true where
+    it is known that nobody asked the engine to end.
     """
 
     phase: Phase
@@ -27,6 +28,7 @@ class EngineState:
     identity: str = ""
     address: str = ""
     connected: bool = True
+    unasked: bool = False
 
     @property
     def alive(self) -> bool:

@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -26,8 +27,19 @@ _PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets when its parent dies."""
 
 
-def supervise(state: Path, command: list[str]) -> int:
-    """Run `command` until it ends and return its exit code; a negative one is the signal that ended it."""
+@dataclass(frozen=True)
+class End:
+    """How the engine ended, and whether it was asked to. A negative exit code is the signal that ended it.
+
+    An engine whose core has died may end with 0, as one does that was asked to.
+    """
+
+    exit_code: int
+    asked: bool
+
+
+def supervise(state: Path, command: list[str]) -> End:
+    """Run `command` until it ends."""
     redact = Redactor(map(Secret, read_secrets(os.environ).values()))
     log = os.open(state / "engine.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)
     # without a buffer: what a full disk refuses would be tried again with the next line
@@ -42,7 +54,11 @@ def supervise(state: Path, command: list[str]) -> int:
             preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has one thread
         )
 
+        asked = False
+
         def pass_on(number: int, frame: FrameType | None) -> None:
+            nonlocal asked
+            asked = True
             engine.send_signal(number)
 
         signal.signal(signal.SIGTERM, pass_on)
@@ -51,7 +67,7 @@ def supervise(state: Path, command: list[str]) -> int:
             # a disk that is full takes no log, and is no reason to end an engine that answers
             with contextlib.suppress(OSError):
                 file.write(redact(line).encode())
-        return engine.wait()
+        return End(engine.wait(), asked)
 
 
 def _die_with_parent() -> None:
@@ -65,8 +81,8 @@ def main() -> None:
     assert me is not None  # noqa: S101 - this process runs
     run = {"pid": me.pid, "started": me.started, "config": config, "address": address}
     write_atomically(state / "run.json", json.dumps(run), mode=PRIVATE)
-    exit_code = supervise(state, [sys.executable, "-u", "-m", "dflash_deploy.serve"])
-    write_atomically(state / "exit.json", json.dumps({"exit_code": exit_code}), mode=PRIVATE)
+    end = supervise(state, [sys.executable, "-u", "-m", "dflash_deploy.serve"])
+    write_atomically(state / "exit.json", json.dumps(asdict(end)), mode=PRIVATE)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from dflash_deploy.runtime.supervisor import supervise
-print(supervise(Path(sys.argv[1]), [sys.executable, "-uc", sys.argv[2]]))
+end = supervise(Path(sys.argv[1]), [sys.executable, "-uc", sys.argv[2]])
+print(end.exit_code, end.asked)
 """
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -57,7 +58,7 @@ def eventually(true: Callable[[], bool], seconds: float = 10.0) -> None:
 
 def test_the_log_is_private_and_without_the_key(start: Start, tmp_path: Path) -> None:
     process = start("print('api_key: a-very-secret-key'); raise SystemExit(7)")
-    assert process.communicate()[0].strip() == "7"
+    assert process.communicate()[0].strip() == "7 False"
     log = tmp_path / "engine.log"
     assert log.read_text() == "api_key: [redacted]\n"
     assert log.stat().st_mode & 0o077 == 0
@@ -67,7 +68,7 @@ def test_a_log_that_cannot_be_written_does_not_end_the_engine(start: Start, tmp_
     # as on a full disk: no file of this process may grow beyond 100 bytes
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))"
     process = start("for n in range(50): print('a line of the log', n)\nraise SystemExit(7)", limit)
-    assert process.communicate()[0].strip() == "7"
+    assert process.communicate()[0].strip() == "7 False"
     assert (tmp_path / "engine.log").stat().st_size == 100
 
 
@@ -75,7 +76,7 @@ def test_a_request_to_end_reaches_the_engine(start: Start, tmp_path: Path) -> No
     process = start("import time; print('up'); time.sleep(60)")
     eventually(lambda: "up" in (tmp_path / "engine.log").read_text() if (tmp_path / "engine.log").exists() else False)
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=10)[0].strip() == str(-signal.SIGTERM)
+    assert process.communicate(timeout=10)[0].strip() == f"{-signal.SIGTERM} True"
 
 
 def test_an_engine_does_not_outlive_its_supervisor(start: Start, tmp_path: Path) -> None:
@@ -106,4 +107,4 @@ def test_the_way_an_engine_ended_is_written_down(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert json.loads((tmp_path / "run.json").read_text())["address"] == "127.0.0.1:8000"
     # without MODEL_PATH, serve refuses with 3
-    assert json.loads((tmp_path / "exit.json").read_text()) == {"exit_code": 3}
+    assert json.loads((tmp_path / "exit.json").read_text()) == {"exit_code": 3, "asked": False}
