@@ -132,16 +132,14 @@ def test_under_a_schema_the_tokens_are_those_of_plain_decoding(drafted: Answers,
     assert all(text.lstrip().startswith("{") for text in texts)
 
 
-def test_a_schedule_of_draft_tokens_changes_no_token(
-    scheduled: dict[int, Answers], drafted: Answers, plain: Answers
-) -> None:
+def test_a_schedule_of_draft_tokens_changes_no_token(scheduled: dict[int, Answers], plain: Answers) -> None:
     for streams, answers in scheduled.items():
         print(f"{streams} streams: {answers.drafts}")
         assert not differing(answers.free, plain.free), streams
         assert not differing(answers.formed, plain.formed), streams
     alone, shared = (scheduled[streams].drafts.draft_tokens / scheduled[streams].drafts.drafts for streams in (1, 4))
     # what the grammar cuts off was never verified
-    assert 6 < alone <= 7
+    assert 5 < alone <= 7
     assert 1 <= shared < 3
 
 
