@@ -25,7 +25,7 @@ def deployment(tmp_path: Path) -> Iterator[Path]:
     dflash("down", at=tmp_path).succeeded()
 
 
-def dies(name: str, cure: str, *says: str, within: float = 90) -> Fault:
+def dies(name: str, cure: str, *says: str, within: float = 120) -> Fault:
     """What ends the real engine while it loads."""
     return Fault(name, "the real engine", "up --fix --json", within, says, ExitCode.NOT_READY, cure)
 
