@@ -48,13 +48,8 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         dflash("init", "--profile", "cpu", "--runtime", "native", "--port", port, at=directory).succeeded()
         for role in ("target", "drafter"):
             shutil.copytree(asset(f"models/tiny/{role}"), directory / role)
-        drafter = str(directory / "drafter")
-        edit_env(
-            directory,
-            MODEL_HOST_PATH=str(directory / "target"),
-            DFLASH_DRAFTER=drafter,
-            DRAFTER_HOST_PATH=drafter,
-        )
+        target, drafter = str(directory / "target"), str(directory / "drafter")
+        edit_env(directory, MODEL_HOST_PATH=target, DFLASH_DRAFTER=drafter, DRAFTER_HOST_PATH=drafter)
         yield directory
 
 
