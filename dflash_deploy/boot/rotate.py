@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from dflash_deploy.boot.bring_up import Ready, bring_up, endpoint_of, preflight
+from dflash_deploy.boot.bring_up import Ready, bring_up, endpoint_of
+from dflash_deploy.boot.preflight import preflight
 from dflash_deploy.boot.timekeeper import Show
 from dflash_deploy.client import EndpointError
 from dflash_deploy.errors import DeployError, EngineMissing, Interrupted, KeyNotReplaced
