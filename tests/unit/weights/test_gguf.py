@@ -82,8 +82,9 @@ def test_a_gguf_is_looked_for_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(WeightsMissing, match=r"drafter\.gguf is missing") as missing:
         check_weights(tmp_path, role="drafter", setting="DRAFTER_HOST_PATH", file="drafter.gguf", fetch="hf download x")
     assert "hf download x" in missing.value.hint
-    write(tmp_path, b"<!DOCTYPE html>")
-    with pytest.raises(WeightsMissing, match="does not start with GGUF"):
-        check_weights(tmp_path, role="drafter", setting="DRAFTER_HOST_PATH", file="drafter.gguf")
+    for content, said in ((b"<!DOCTYPE html>", "is a web page"), (b"PK\x03\x04", "does not start with GGUF")):
+        write(tmp_path, content)
+        with pytest.raises(WeightsMissing, match=said):
+            check_weights(tmp_path, role="drafter", setting="DRAFTER_HOST_PATH", file="drafter.gguf")
     write(tmp_path, header(BLOCK))
     check_weights(tmp_path, role="drafter", setting="DRAFTER_HOST_PATH", file="drafter.gguf")
