@@ -50,21 +50,25 @@ class Answers:
     drafts: SpecCounters
 
 
-def answered(endpoint: Endpoint, prompts: list[Prompt], *, streams: int = 1) -> Answers:
-    """All prompts, over so many streams."""
+def formed(prompts: list[Prompt]) -> list[Prompt]:
+    """Those that are answered in a form."""
+    return [prompt for prompt in prompts if prompt.kind == "chat"][:FORMED]
+
+
+def answered(endpoint: Endpoint, prompts: list[Prompt], chats: list[Prompt], *, streams: int = 1) -> Answers:
+    """All prompts, and the chats in a form, over so many streams."""
 
     def steps(prompt: Prompt, **more: object) -> list[Step]:
         answer = endpoint.complete(prompt.body(endpoint.model) | {"logprobs": True} | more)
         return [Step(entry["token"], entry["logprob"]) for entry in answer.logprobs["content"]]
 
-    chats = [prompt for prompt in prompts if prompt.kind == "chat"][:FORMED]
     before = endpoint.counters()
     with ThreadPoolExecutor(streams) as pool:
         free = pool.map(steps, prompts)
-        formed = pool.map(partial(steps, response_format=FORM, max_tokens=100), chats)
+        in_form = pool.map(partial(steps, response_format=FORM, max_tokens=100), chats)
         return Answers(
             dict(zip((prompt.id for prompt in prompts), free, strict=True)),
-            dict(zip((prompt.id for prompt in chats), formed, strict=True)),
+            dict(zip((prompt.id for prompt in chats), in_form, strict=True)),
             endpoint.counters() - before,
         )
 
@@ -72,8 +76,8 @@ def answered(endpoint: Endpoint, prompts: list[Prompt], *, streams: int = 1) -> 
 def differing(drafted: dict[str, list[Step]], plain: dict[str, list[Step]]) -> list[str]:
     """The prompts whose answers differ where it was no near tie."""
     found = []
-    for name, expected in plain.items():
-        got = drafted[name]
+    for name, got in drafted.items():
+        expected = plain[name]
         if [step.token for step in got] == [step.token for step in expected]:
             continue
         pairs = ((ours, theirs) for ours, theirs in zip(got, expected, strict=False) if ours.token != theirs.token)
@@ -93,29 +97,22 @@ def chosen(prompts: list[Prompt]) -> list[Prompt]:
 
 @pytest.fixture(scope="module")
 def scheduled(server: Server, chosen: list[Prompt]) -> dict[int, Answers]:
-    """Answers of one stream and of four, while the number of draft tokens follows their number."""
-    edit_env(server.directory, DFLASH_SPEC_SCHEDULE=SCHEDULE)
-    try:
-        server.serve(drafting=True).close()
-        # where it had its drafter before, that was not enough
-        dflash("up", at=server.directory).succeeded()
-        with server.connect() as endpoint:
-            return {streams: answered(endpoint, chosen, streams=streams) for streams in (1, 4)}
-    finally:
-        edit_env(server.directory, DFLASH_SPEC_SCHEDULE="")
-        dflash("up", at=server.directory).succeeded()
+    """Answers to some of them, of one stream and of four, while the number of draft tokens follows their number."""
+    with server.changed(DFLASH_SPEC_SCHEDULE=SCHEDULE) as endpoint:
+        asked = {1: chosen[::4], 4: chosen[::2]}
+        return {streams: answered(endpoint, free, formed(chosen), streams=streams) for streams, free in asked.items()}
 
 
 @pytest.fixture(scope="module")
 def drafted(server: Server, chosen: list[Prompt]) -> Answers:
     with server.serve(drafting=True) as endpoint:
-        return answered(endpoint, chosen)
+        return answered(endpoint, chosen, formed(chosen))
 
 
 @pytest.fixture(scope="module")
 def plain(server: Server, chosen: list[Prompt]) -> Answers:
     with server.serve(drafting=False) as endpoint:
-        return answered(endpoint, chosen)
+        return answered(endpoint, chosen, formed(chosen))
 
 
 def test_greedy_output_is_the_same_with_and_without_the_drafter(drafted: Answers, plain: Answers) -> None:

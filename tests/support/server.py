@@ -1,5 +1,7 @@
 """One native deployment that tests and benchmarks share."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from dflash_deploy.assets import asset
@@ -27,6 +29,18 @@ class Server:
             dflash("up", at=self.directory).succeeded()
             self._drafting = drafting
         return self.connect()
+
+    @contextmanager
+    def changed(self, **settings: str) -> Iterator[Endpoint]:
+        """The endpoint with its drafter and other settings, which are empty again for whoever asks next."""
+        self._drafting = None
+        edit_env(self.directory, **settings)
+        try:
+            with self.serve(drafting=True) as endpoint:
+                yield endpoint
+        finally:
+            edit_env(self.directory, **dict.fromkeys(settings, ""))
+            self._drafting = None
 
     def connect(self) -> Endpoint:
         """A client of the endpoint as it is."""
