@@ -13,6 +13,7 @@ import pytest
 
 from dflash_deploy.serve.vllm import MIDDLEWARE, MIDDLEWARE_WITH_CORS
 from tests.engine.conftest import FURTHER_KEY
+from tests.support.commands import wait_until
 from tests.support.parsers.fetch import REPOSITORY
 from tests.support.routes import ELSEWHERE, Answered, Asked, answers
 from tests.support.server import Server
