@@ -135,8 +135,8 @@ def test_a_schedule_of_draft_tokens_changes_no_token(scheduled: dict[int, Answer
         assert not differing(answers.free, plain.free), streams
         assert not differing(answers.formed, plain.formed), streams
     alone, shared = (scheduled[streams].drafts.draft_tokens / scheduled[streams].drafts.drafts for streams in (1, 4))
-    # what the grammar cuts off was never verified
-    assert 5 < alone <= 7
+    # what the grammar cuts off was never verified, so that alone it is less than 7; more than two streams would have
+    assert 3 < alone <= 7
     assert 1 <= shared < 3
 
 
