@@ -46,7 +46,8 @@ def _live(status: Status, screen: Console, progress: Progress, redact: Redact) -
 
 def _line(progress: Progress) -> str:
     last_time = f" ({progress.usual_in_phase:.0f} s last time)" if progress.usual_in_phase else ""
-    return f"{progress.elapsed:5.0f} s  {_where(progress)}{last_time}: {progress.last_line}"
+    said = f": {progress.last_line}" if progress.last_line else ""
+    return f"{progress.elapsed:5.0f} s  {_where(progress)}{last_time}{said}"
 
 
 def _event(progress: Progress, redact: Redact) -> None:

@@ -38,9 +38,9 @@ def test_a_pipe_gets_a_line_for_each_phase(capsys: pytest.CaptureFixture[str]) -
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [
-        "    0 s  creating (40 s last time): ",
+        "    0 s  creating (40 s last time)",
         "    2 s  loading the target (40 s last time): --api-key ***",
-        "    5 s  warming up (40 s last time): ",
+        "    5 s  warming up (40 s last time)",
     ]
 
 
