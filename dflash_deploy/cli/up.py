@@ -59,13 +59,13 @@ def _with_weights(deployment: Deployment) -> Plan:
     from dflash_deploy.boot import preflight
     from dflash_deploy.cli.pull import bring
     from dflash_deploy.errors import WeightsMissing
-    from dflash_deploy.plan.command import answers_requests
     from dflash_deploy.runtime import runtime_for
     from dflash_deploy.weights.pull import orders
 
     plan = plan_of(deployment)
     try:
-        preflight(deployment, plan, runtime_for(deployment, plan), joining=not answers_requests(plan.values))
+        # whether this machine is to answer is asked where it is started
+        preflight(deployment, plan, runtime_for(deployment, plan), joining=True)
     except WeightsMissing:
         if not orders(deployment, plan):
             raise

@@ -96,11 +96,10 @@ def of_stranger(endpoint: Endpoint, catalog: Catalog, baseline: Endpoint | None 
     named = [pair for pair in catalog.pairs.values() if pair.target.served_name == endpoint.model]
     questions: Questions = named[0].family if named else Questions()
     trained = {pair.drafter.trained_context for pair in named}
-    engine = _engine_of(endpoint)
     return Subject(
         endpoint,
         questions,
-        engine=engine,
+        engine=_engine_of(endpoint),
         must_think=bool(named) and named[0].family.thinking == "always",
         drafter_thinks=bool(named) and _drafter_thinks(named[0].family),
         # two forms of a model may go with two drafters
