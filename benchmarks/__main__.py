@@ -1,7 +1,7 @@
 """`python -m benchmarks`: the rows that README.md shows.
 
-Everything is measured in one run on one machine, five times, and three times where each setting needs an engine of its
-own (`tune`); a ratio of medians is what counts, since absolute times of a shared machine are not stable.
+Everything is measured in one run on one machine, five times at the least; a ratio of medians is what counts, since
+absolute times of a shared machine are not stable.
 """
 
 from __future__ import annotations

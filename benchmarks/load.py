@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -17,10 +18,12 @@ from tests.support.answering import KEY, MODEL, answer, answering
 from tests.support.cli import dflash
 from tests.support.ports import free_port
 from tests.support.server import Server
-from tests.support.vllm_bench import vllm_bench_serve
+from tests.support.vllm_bench import VllmBench, vllm_bench
 
 CONCURRENCIES = (1, 4)
 REPEATS = 5
+PAIRS, PROMPTS = 60, 8
+"""Many short rounds: three seconds of one client against three of the same differ by 8 % on a shared machine."""
 
 PIECES, TOKENS_PER_PIECE = 20, 7
 """An answer of the tiny pair's long prompts, as its drafter brings it; and one token a piece, as without."""
@@ -49,7 +52,7 @@ def rows() -> Iterator[Row]:
                 for name, (unit, aim) in FIGURES.items():
                     theirs, ours = (median(pair[half][name] for pair in both) for half in (0, 1))
                     what = f"{name} of {streams(concurrency)}, against vllm bench serve"
-                    yield Row(what, theirs, ours, unit, aim, REPEATS)
+                    yield Row(what, theirs, ours, unit, aim, PAIRS)
         finally:
             dflash("down", at=directory)
     for concurrency, engine in delivered.items():
@@ -59,23 +62,19 @@ def rows() -> Iterator[Row]:
 
 
 def _both(server: Server, concurrency: int) -> list[tuple[dict[str, float], dict[str, float]]]:
-    """Theirs and ours of every repeat, the one first and then the other, after a round to warm up."""
-    prompts = load_prompts(asset("models/tiny/prompts.jsonl"), "long")
-    with server.serve(drafting=True) as endpoint:
-        _ours(endpoint, prompts, concurrency)
+    """Theirs and ours of every repeat, the one first and then the other, after a round of each to warm up."""
+    prompts = load_prompts(asset("models/tiny/prompts.jsonl"), "long")[:PROMPTS]
+    with server.serve(drafting=True) as endpoint, vllm_bench(server.key) as bench:
+        turns = (partial(_theirs, bench), _ours)
         pairs = []
-        for repeat in range(REPEATS):
-            if repeat % 2:
-                ours = _ours(endpoint, prompts, concurrency)
-                pairs.append((_theirs(endpoint, server.key, prompts, concurrency), ours))
-            else:
-                theirs = _theirs(endpoint, server.key, prompts, concurrency)
-                pairs.append((theirs, _ours(endpoint, prompts, concurrency)))
-        return pairs
+        for repeat in range(PAIRS + 1):
+            done = {half: turns[half](endpoint, prompts, concurrency) for half in ((0, 1), (1, 0))[repeat % 2]}
+            pairs.append((done[0], done[1]))
+        return pairs[1:]
 
 
-def _theirs(endpoint: Endpoint, key: str, prompts: list[Prompt], concurrency: int) -> dict[str, float]:
-    said = vllm_bench_serve(endpoint, key, prompts, concurrency=concurrency)
+def _theirs(bench: VllmBench, endpoint: Endpoint, prompts: list[Prompt], concurrency: int) -> dict[str, float]:
+    said = bench.serve(endpoint, prompts, concurrency=concurrency)
     return {
         "tokens/s": said.result["output_throughput"],
         "median TTFT": said.result["median_ttft_ms"],

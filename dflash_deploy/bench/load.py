@@ -8,10 +8,12 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-
-import httpx
+from typing import TYPE_CHECKING
 
 from dflash_deploy.client import Endpoint, EndpointError, SpecCounters, Timed, streamed, time_completion
+
+if TYPE_CHECKING:
+    import aiohttp
 
 
 @dataclass(frozen=True)
@@ -81,27 +83,27 @@ async def _measure(
 ) -> Load:
     # written down before any clock runs
     written = [streamed(body) for body in bodies]
-    async with endpoint.many(concurrency) as client:
+    async with endpoint.many(concurrency) as session:
         before_all = concurrency if warmup is None else warmup
         if before_all:
-            await _round(client, written, concurrency, before_all)
+            await _round(session, written, concurrency, before_all)
         before = _counters(endpoint)
-        rounds = [await _round(client, written, concurrency, requests) for _ in range(repeats)]
+        rounds = [await _round(session, written, concurrency, requests) for _ in range(repeats)]
         after = _counters(endpoint)
     gained = after - before if after is not None and before is not None else None
     return Load(concurrency, tuple(rounds), gained)
 
 
-async def _round(client: httpx.AsyncClient, written: Sequence[bytes], concurrency: int, requests: int) -> Round:
+async def _round(session: aiohttp.ClientSession, written: Sequence[bytes], concurrency: int, requests: int) -> Round:
     queue = itertools.islice(itertools.cycle(written), requests)
     started = time.perf_counter()
-    streams = [asyncio.create_task(_stream(client, queue)) for _ in range(min(concurrency, requests))]
+    streams = [asyncio.create_task(_stream(session, queue)) for _ in range(min(concurrency, requests))]
     answers = await asyncio.gather(*streams)
     return Round(tuple(itertools.chain.from_iterable(answers)), time.perf_counter() - started)
 
 
-async def _stream(client: httpx.AsyncClient, queue: Iterator[bytes]) -> list[Timed]:
-    return [await time_completion(client, body) for body in queue]
+async def _stream(session: aiohttp.ClientSession, queue: Iterator[bytes]) -> list[Timed]:
+    return [await time_completion(session, body) for body in queue]
 
 
 def _counters(endpoint: Endpoint) -> SpecCounters | None:

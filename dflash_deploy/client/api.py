@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
@@ -16,6 +16,9 @@ from dflash_deploy.client.answer import Answer, EndpointError, Served, answer_of
 from dflash_deploy.client.images import data_uri
 from dflash_deploy.client.metrics import Metrics, SpecCounters, read_metrics
 from dflash_deploy.redact import Secret
+
+if TYPE_CHECKING:
+    import aiohttp
 
 CONNECT_TIMEOUT = 5.0
 ANSWER_TIMEOUT = 180.0
@@ -36,11 +39,12 @@ class Endpoint:
         self.model = model
         self._key = key
         self._proxies = proxies
-        headers = {"Authorization": f"Bearer {key.reveal()}"} if key else {}
         limits = httpx.Timeout(timeout, connect=CONNECT_TIMEOUT)
         # a burst is held back by the engine, not by the client's own limit of 100 connections
         pool = httpx.Limits(max_connections=None, max_keepalive_connections=20)
-        self._client = httpx.Client(base_url=self.url, headers=headers, timeout=limits, limits=pool, trust_env=proxies)
+        self._client = httpx.Client(
+            base_url=self.url, headers=self._authorization, timeout=limits, limits=pool, trust_env=proxies
+        )
         self._keyless = httpx.Client(base_url=self.url, timeout=CONNECT_TIMEOUT, trust_env=proxies)
 
     def __enter__(self) -> Self:
@@ -51,18 +55,31 @@ class Endpoint:
     ) -> None:
         self.close()
 
+    @property
+    def _authorization(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._key.reveal()}"} if self._key else {}
+
     def close(self) -> None:
         """Let go of the connections."""
         self._client.close()
         self._keyless.close()
 
-    def many(self, connections: int) -> httpx.AsyncClient:
-        """A client of the same endpoint, with the same key, for so many requests at the same time."""
-        return httpx.AsyncClient(
-            base_url=self.url,
-            headers={**self._client.headers, "Content-Type": "application/json", "Accept-Encoding": "identity"},
-            timeout=httpx.Timeout(QUEUE_TIMEOUT, connect=CONNECT_TIMEOUT),
-            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+    def many(self, connections: int) -> aiohttp.ClientSession:
+        """A client of the same endpoint, with the same key, for so many requests at the same time.
+
+        To be called where an event loop runs. It is not httpx: what measures an engine on the same cores has to take
+        little of them.
+        """
+        import aiohttp
+
+        ssl = httpx.create_ssl_context(trust_env=self._proxies) if self.url.startswith("https:") else True
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=QUEUE_TIMEOUT)
+        return aiohttp.ClientSession(
+            # relative to it: an endpoint may lie under a path
+            f"{self.url}/",
+            headers={**self._authorization, "Content-Type": "application/json", "Accept-Encoding": "identity"},
+            connector=aiohttp.TCPConnector(limit=connections, ssl=ssl),
+            timeout=timeout,
             trust_env=self._proxies,
         )
 

@@ -10,11 +10,13 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
-import httpx
+if TYPE_CHECKING:
+    import aiohttp
 
-PATH = "/v1/chat/completions"
+PATH = "v1/chat/completions"
 
 _TEXTS = ("content", "reasoning_content", "reasoning", "tool_calls")
 """Fields of a delta that hold something the model generated."""
@@ -45,22 +47,25 @@ def streamed(body: Mapping[str, object]) -> bytes:
     return json.dumps({**body, "stream": True, "stream_options": {"include_usage": True}}).encode()
 
 
-async def time_completion(client: httpx.AsyncClient, body: bytes) -> Timed:
+async def time_completion(session: aiohttp.ClientSession, body: bytes) -> Timed:
     """Send a request (of `streamed`) and note when its pieces come. Whatever goes wrong stands in `problem`."""
+    import aiohttp
+
     clock = _Clock(time.perf_counter())
     try:
-        async with client.stream("POST", PATH, content=body) as response:
-            if response.is_error:
-                said = " ".join((await response.aread()).decode("utf-8", "replace").split())[:300]
-                return Timed(problem=f"POST {PATH} answered {response.status_code}: {said}")
+        # another address would be another endpoint
+        async with session.post(PATH, data=body, allow_redirects=False) as response:
+            if response.status != HTTPStatus.OK:
+                said = " ".join((await response.read()).decode("utf-8", "replace").split())[:300]
+                return Timed(problem=f"POST /{PATH} answered {response.status}: {said}")
             rest = b""
-            async for received in response.aiter_bytes():
+            async for received in response.content.iter_any():
                 *lines, rest = (rest + received).split(b"\n")
                 now = time.perf_counter()
                 for line in lines:
                     clock.read(line, now)
             clock.read(rest, time.perf_counter())
-    except httpx.HTTPError as problem:
+    except (aiohttp.ClientError, OSError) as problem:
         return Timed(problem=f"the stream broke off: {str(problem) or type(problem).__name__}")
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as problem:
         return Timed(problem=f"the stream brought something unexpected: {type(problem).__name__}: {problem}")

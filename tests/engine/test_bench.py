@@ -17,7 +17,7 @@ from dflash_deploy.errors import ExitCode
 from dflash_deploy.project import Deployment
 from tests.support.cli import dflash, edit_env
 from tests.support.server import Server
-from tests.support.vllm_bench import vllm_bench_serve
+from tests.support.vllm_bench import vllm_bench
 
 
 def test_the_running_engine_is_measured(drafting: Server, tmp_path: Path) -> None:
@@ -45,10 +45,10 @@ def test_the_running_engine_is_measured(drafting: Server, tmp_path: Path) -> Non
 
 def test_vllms_own_benchmark_counts_and_calls_things_the_same(drafting: Server, prompts: list[Prompt]) -> None:
     asked = [prompt for prompt in prompts if prompt.kind == "long"][:12]
-    with drafting.connect() as endpoint:
+    with drafting.connect() as endpoint, vllm_bench(drafting.key) as bench:
         bodies = [prompt.body(endpoint.model) for prompt in asked]
         row = row_of("own", measure(endpoint, bodies, concurrency=2, requests=12, warmup=0), drafter=True)
-        theirs = vllm_bench_serve(endpoint, drafting.key, asked, concurrency=2)
+        theirs = bench.serve(endpoint, asked, concurrency=2)
     assert theirs.result["completed"] == row.requests == 12
     assert theirs.result["total_input_tokens"] == row.input_tokens
     assert theirs.result["total_output_tokens"] == pytest.approx(row.output_tokens, rel=0.01)
