@@ -36,8 +36,9 @@ class Row:
 
     `rounds` has the completion tokens per second of every repeat and `tokens_per_s` their median; all else counts the
     repeats together. `drafter` is `None` where nobody knows whether there is one. `draft_tokens` are those of one step,
-    0 where none was made, and `None` with the acceptance where the engine does not tell. `speedup` is `tokens_per_s`
-    over that of plain decoding, where both were measured.
+    0 where none was made, and `None` with the acceptance where the engine does not tell. `mtp` says that the target's
+    own head made them, in place of a drafter of its own weights. `speedup` is `tokens_per_s` over that of plain
+    decoding, where both were measured.
     """
 
     workload: str
@@ -60,6 +61,7 @@ class Row:
     acceptance_length: float | None
     acceptance_by_position: tuple[float, ...]
     counted: SpecCounters | None
+    mtp: bool = False
 
     def document(self) -> dict[str, object]:
         """The row for `--json`."""
@@ -71,12 +73,14 @@ def streams(count: int) -> str:
     return "1 stream" if count == 1 else f"{count} streams"
 
 
-def half(drafter: bool | None) -> str:
-    """Which half of a comparison a row belongs to, in words."""
+def part(drafter: bool | None, *, mtp: bool) -> str:
+    """Which part of a comparison a row belongs to, in words."""
+    if mtp:
+        return "with the MTP head"
     return "as served" if drafter is None else "with the drafter" if drafter else "without the drafter"
 
 
-def row_of(workload: str, load: Load, *, drafter: bool | None) -> Row:
+def row_of(workload: str, load: Load, *, drafter: bool | None, mtp: bool = False) -> Row:
     """The figures of one measurement; `drafter` is `None` where only the engine's counters can tell."""
     answered = [request for one in load.rounds for request in one.answered]
     asked = [request for one in load.rounds for request in one.requests]
@@ -103,6 +107,7 @@ def row_of(workload: str, load: Load, *, drafter: bool | None) -> Row:
         acceptance_length=counted.acceptance_length if counted else None,
         acceptance_by_position=counted.acceptance_by_position if counted else (),
         counted=counted,
+        mtp=mtp,
     )
 
 

@@ -7,13 +7,18 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from dflash_deploy.bench.figures import half, streams
+from dflash_deploy.bench.figures import part, streams
 from dflash_deploy.bench.plots import Range, Series, lines, number, ranges
 
 Rows = Sequence[Mapping[str, Any]]
 
-HALVES = (("with the drafter", 0, True), ("without", 1, False), ("as served", 0, None))
-"""What the plots call the halves of a comparison, and the styles they have."""
+PARTS = (
+    ("with the drafter", 0, (True, False)),
+    ("without", 1, (False, False)),
+    ("with the MTP head", 2, (True, True)),
+    ("as served", 0, (None, False)),
+)
+"""What the plots call the parts of a comparison, the styles they have, and `drafter` and `mtp` of their rows."""
 
 
 def page(data: Mapping[str, Any]) -> str:
@@ -47,7 +52,8 @@ def headlines(rows: Rows) -> Iterator[str]:
     """For each workload what fewest and most streams gain, or reach where only one half was measured."""
     for workload in _names(rows):
         mine = [row for row in rows if row["workload"] == workload]
-        shown = [row for row in mine if row["drafter"]] or mine
+        drafted = [row for row in mine if row["drafter"]]
+        shown = [row for row in drafted if not row["mtp"]] or drafted or mine
         first, last = shown[0], shown[-1]
         said = "; ".join(_headline(row) for row in ((first, last) if last is not first else (first,)))
         yield f"{workload}: {said}."
@@ -55,7 +61,8 @@ def headlines(rows: Rows) -> Iterator[str]:
 
 def _headline(row: Mapping[str, Any]) -> str:
     gain = f", {row['speedup']:.2f} times plain decoding" if row["speedup"] else ""
-    return f"{streams(row['concurrency'])} at {number(row['tokens_per_s'])} tokens/s {half(row['drafter'])}{gain}"
+    made = part(row["drafter"], mtp=row["mtp"])
+    return f"{streams(row['concurrency'])} at {number(row['tokens_per_s'])} tokens/s {made}{gain}"
 
 
 def _of(measured: Mapping[str, Any]) -> str:
@@ -72,7 +79,7 @@ def _together(rows: Rows) -> Iterator[str]:
         drawn.append(lines("Speed-up over plain decoding", "streams", "times", sped, reference=1.0))
     accepted = [
         Series(
-            f"{row['workload']}, length {row['acceptance_length']:.2f}",
+            f"{_named(row)}, length {row['acceptance_length']:.2f}",
             style,
             tuple((place, 100 * share) for place, share in enumerate(row["acceptance_by_position"], 1)),
         )
@@ -86,16 +93,20 @@ def _together(rows: Rows) -> Iterator[str]:
 
 
 def _fewest_streams(rows: Rows) -> list[Mapping[str, Any]]:
-    """The first drafted row of each workload."""
+    """The first drafted row of each workload, by drafter and by MTP head."""
     drafted = [row for row in rows if row["acceptance_by_position"]]
-    return [next(row for row in drafted if row["workload"] == name) for name in _names(drafted)]
+    return list({_named(row): row for row in reversed(drafted)}.values())[::-1]
 
 
 def _by_workload(rows: Rows, field: str) -> list[Series]:
     return [
-        Series(name, style, tuple((row["concurrency"], row[field]) for row in rows if row["workload"] == name))
-        for style, name in enumerate(_names(rows))
+        Series(name, style, tuple((row["concurrency"], row[field]) for row in rows if _named(row) == name))
+        for style, name in enumerate(dict.fromkeys(map(_named, rows)))
     ]
+
+
+def _named(row: Mapping[str, Any]) -> str:
+    return f"{row['workload']}, MTP" if row["mtp"] else str(row["workload"])
 
 
 def _each_workload(data: Mapping[str, Any]) -> Iterator[str]:
@@ -104,13 +115,11 @@ def _each_workload(data: Mapping[str, Any]) -> Iterator[str]:
         mine = [row for row in data["rows"] if row["workload"] == workload and row["requests"]]
         if not mine:
             continue
-        halves = [
-            Series(
-                name, style, tuple((row["concurrency"], row["tokens_per_s"]) for row in mine if row["drafter"] is one)
-            )
-            for name, style, one in HALVES
+        parts = [
+            Series(name, style, tuple((row["concurrency"], row["tokens_per_s"]) for row in mine if _kind(row) == kind))
+            for name, style, kind in PARTS
         ]
-        drawn = [lines("Throughput of all streams", "streams", "tokens/s", [one for one in halves if one.points])]
+        drawn = [lines("Throughput of all streams", "streams", "tokens/s", [one for one in parts if one.points])]
         for title, field in (
             ("Time to the first token", "ttft_ms"),
             ("Time for each further token", "tpot_ms"),
@@ -126,9 +135,13 @@ def _each_workload(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _range(row: Mapping[str, Any], times: Mapping[str, float]) -> Range:
-    name, style = next((name, style) for name, style, drafter in HALVES if row["drafter"] is drafter)
+    name, style = next((name, style) for name, style, kind in PARTS if _kind(row) == kind)
     low, p25, p50, p75, high = (times[name] for name in ("min", "p25", "p50", "p75", "p99"))
     return Range(str(row["concurrency"]), name, style, low, p25, p50, p75, high)
+
+
+def _kind(row: Mapping[str, Any]) -> tuple[bool | None, bool]:
+    return row["drafter"], row["mtp"]
 
 
 COLUMNS = (
@@ -167,7 +180,8 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 def _drafter(row: Mapping[str, Any]) -> str:
     if row["drafter"] is None:
         return "unknown"
-    return str(row["draft_tokens"] or "on") if row["drafter"] else "off"
+    made = str(row["draft_tokens"] or "on") if row["drafter"] else "off"
+    return f"{made} of MTP" if row["mtp"] else made
 
 
 def _published(rows: Rows) -> Iterator[str]:

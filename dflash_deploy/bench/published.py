@@ -49,7 +49,7 @@ class Beside:
 
 def beside(published: Iterable[PublishedSpeed], rows: Sequence[Row]) -> list[Beside]:
     """Those published rows that something was measured for."""
-    ours = {(row.workload, row.concurrency, row.drafter): row for row in rows}
+    ours = {(row.workload, row.concurrency, row.drafter): row for row in rows if not row.mtp}
     measured = {(row.workload, row.concurrency) for row in rows}
     pairs = [
         (speed, next((name for name in LIKE.get(speed.workload, ()) if (name, speed.concurrency) in measured), None))

@@ -30,10 +30,12 @@ class Sweep:
         return self.requests or max(len(workload.questions), ROUNDS_OF_STREAMS * concurrency)
 
 
-def run_sweep(endpoint: Endpoint, sweep: Sweep, *, drafter: bool | None, show: Callable[[Row], None]) -> list[Row]:
+def run_sweep(
+    endpoint: Endpoint, sweep: Sweep, *, drafter: bool | None, mtp: bool = False, show: Callable[[Row], None]
+) -> list[Row]:
     """Measure an endpoint as it is, and show each row as it is there.
 
-    `drafter` says which half the rows belong to; `None` where only the engine's counters can tell.
+    `drafter` and `mtp` say which part the rows belong to; `None` where only the engine's counters can tell.
     """
     rows = []
     for workload in sweep.workloads:
@@ -47,13 +49,13 @@ def run_sweep(endpoint: Endpoint, sweep: Sweep, *, drafter: bool | None, show: C
                 repeats=sweep.repeats,
                 warmup=sweep.warmup,
             )
-            rows.append(row_of(workload.name, load, drafter=drafter))
+            rows.append(row_of(workload.name, load, drafter=drafter, mtp=mtp))
             show(rows[-1])
     return rows
 
 
 def with_speedups(drafted: Sequence[Row], plain: Sequence[Row]) -> list[Row]:
-    """Both halves, each drafted row with its speed-up and before the plain row of the same workload and streams."""
+    """All rows, each drafted one with its speed-up and before the plain one of the same workload and streams."""
     bases = {(row.workload, row.concurrency): row.tokens_per_s for row in plain}
     sped = [
         replace(row, speedup=_ratio(row.tokens_per_s, bases.get((row.workload, row.concurrency)))) for row in drafted

@@ -2,7 +2,7 @@
 
 from dflash_deploy.boot.bring_up import Ready, bring_up, endpoint_of, join, reader_of
 from dflash_deploy.boot.diagnosis import Diagnosis, Ending, Findings, Reader
-from dflash_deploy.boot.plainly import decoding_plainly, trying
+from dflash_deploy.boot.meanwhile import trying
 from dflash_deploy.boot.preflight import preflight
 from dflash_deploy.boot.remedy import changes_of, remedied
 from dflash_deploy.boot.roll_back import go_back
@@ -20,7 +20,6 @@ __all__ = [
     "Show",
     "bring_up",
     "changes_of",
-    "decoding_plainly",
     "endpoint_of",
     "go_back",
     "is_up",

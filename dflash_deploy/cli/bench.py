@@ -54,6 +54,10 @@ def bench(
     baseline_url: Annotated[
         str | None, typer.Option(help="Also plain decoding, of a second endpoint with the same key and model.")
     ] = None,
+    mtp: Annotated[
+        int | None,
+        typer.Option(min=1, help="Also the target's own MTP head, with so many draft tokens: one more restart."),
+    ] = None,
     url: Annotated[str | None, typer.Option(help="An endpoint without a deployment, such as http://box:8000.")] = None,
     key_file: KeyFile = None,
     model: Annotated[str | None, typer.Option(help="Name of the model at --url; else the first it serves.")] = None,
@@ -65,7 +69,9 @@ def bench(
         Path | None, typer.Option(help="Write a report with plots, one HTML file.", dir_okay=False)
     ] = None,
     blocks: Annotated[bool, typer.Option(help="Print each measurement as `vllm bench serve` does.")] = True,
-    patience: Annotated[float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline.")] = 900,
+    patience: Annotated[
+        float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline and --mtp.")
+    ] = 900,
     as_json: Json = False,
 ) -> Report:
     """Measure tokens/s, TTFT, TPOT, ITL and acceptance over a number of streams."""
@@ -82,9 +88,9 @@ def bench(
     if url is None:
         if key_file or model:
             raise BadInput("--key-file and --model belong to --url", hint="add --url, or leave them out")
-        subject = deployed(directory, baseline=baseline, baseline_url=baseline_url, patience=patience)
+        subject = deployed(directory, baseline=baseline, baseline_url=baseline_url, mtp=mtp, patience=patience)
     else:
-        if baseline:
+        if baseline or mtp:
             raise BadInput(
                 "an endpoint without a deployment cannot be restarted",
                 hint="name a second one that decodes plainly: --baseline-url",
@@ -130,19 +136,20 @@ def check_place(file: Path | None) -> None:
 
 def _progress(row: Row) -> None:
     """A line on standard error for each measurement."""
-    from dflash_deploy.bench.figures import half, streams
+    from dflash_deploy.bench.figures import part, streams
 
     failed = f", {row.failed} failed" if row.failed else ""
-    note(f"{row.workload}, {streams(row.concurrency)}, {half(row.drafter)}: {row.tokens_per_s:.1f} tokens/s{failed}")
+    made = part(row.drafter, mtp=row.mtp)
+    note(f"{row.workload}, {streams(row.concurrency)}, {made}: {row.tokens_per_s:.1f} tokens/s{failed}")
 
 
 def _shown(rows: Sequence[Row], besides: Sequence[Beside], *, blocks: bool) -> Iterator[RenderableType]:
     from dflash_deploy.bench.block import block
-    from dflash_deploy.bench.figures import half, streams
+    from dflash_deploy.bench.figures import part, streams
 
     if blocks:
         for row in rows:
-            yield f"{row.workload}, {streams(row.concurrency)}, {half(row.drafter)}"
+            yield f"{row.workload}, {streams(row.concurrency)}, {part(row.drafter, mtp=row.mtp)}"
             yield block(row)
             yield ""
     yield _table(rows)
@@ -164,7 +171,7 @@ def _table(rows: Sequence[Row]) -> RenderableType:
         drawn.add_row(
             row.workload,
             str(row.concurrency),
-            "?" if row.drafter is None else str(row.draft_tokens or "on") if row.drafter else "off",
+            _made(row),
             f"{row.tokens_per_s:.1f}",
             f"{row.speedup:.2f}" if row.speedup else "-",
             f"{row.requests_per_s:.2f}",
@@ -177,14 +184,23 @@ def _table(rows: Sequence[Row]) -> RenderableType:
     return drawn
 
 
+def _made(row: Row) -> str:
+    """Draft tokens of a step, and by what they were made."""
+    if row.drafter is None:
+        return "?"
+    made = str(row.draft_tokens or "on") if row.drafter else "off"
+    return f"MTP {made}" if row.mtp else made
+
+
 def _positions(rows: Sequence[Row]) -> Iterator[str]:
     """Acceptance by position, of each workload under the fewest streams: it hardly depends on their number."""
     seen = set()
     for row in rows:
-        if row.acceptance_by_position and row.workload not in seen:
-            seen.add(row.workload)
+        if row.acceptance_by_position and (row.workload, row.mtp) not in seen:
+            seen.add((row.workload, row.mtp))
             shares = " ".join(f"{100 * share:.0f}" for share in row.acceptance_by_position)
-            yield f"{row.workload}: of 100 drafts, accepted up to position 1, 2, …: {shares}"
+            named = f"{row.workload}, MTP" if row.mtp else row.workload
+            yield f"{named}: of 100 drafts, accepted up to position 1, 2, …: {shares}"
 
 
 def _beside(besides: Sequence[Beside]) -> RenderableType:
@@ -232,7 +248,8 @@ def missed(rows: Sequence[Row], min_speedup: float | None, *, ours: bool) -> Dep
         )
     if (contradicted := _contradicted(rows, ours=ours)) is not None:
         return contradicted
-    slow = [row for row in rows if min_speedup is not None and row.speedup is not None and row.speedup < min_speedup]
+    sped = [row for row in rows if row.speedup is not None and not row.mtp]
+    slow = [row for row in sped if min_speedup is not None and (row.speedup or 0.0) < min_speedup]
     if slow:
         worst = min(slow, key=lambda row: row.speedup or 0.0)
         return BenchmarkMissed(

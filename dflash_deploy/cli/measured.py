@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -60,11 +60,11 @@ class Remote:
 
 @dataclass
 class Deployed:
-    """The deployment of a directory. `plain` is the plan without its drafter, where it is to be restarted so."""
+    """The deployment of a directory. `others` are the plans that it is to be restarted with, one after the other."""
 
     deployment: Deployment
     plan: Plan
-    plain: Plan | None
+    others: tuple[Plan, ...]
     second: Endpoint | None
     patience: float
     redact: Redactor
@@ -76,9 +76,8 @@ class Deployed:
         return self.plan.pair
 
     def measure(self, sweep: Sweep, show: Show) -> Halves:
-        """The engine as it is, then restarted without its drafter, and back."""
-        from dflash_deploy.bench.sweep import run_sweep
-        from dflash_deploy.boot import decoding_plainly, endpoint_of
+        """The engine as it is, then restarted with its MTP head and without any drafts, and back."""
+        from dflash_deploy.boot import endpoint_of, trying
         from dflash_deploy.cli.display import boot_display
         from dflash_deploy.project import hold
 
@@ -87,23 +86,32 @@ class Deployed:
             stack.enter_context(hold(self.deployment, "bench"))
             endpoint = stack.enter_context(endpoint_of(self.deployment, self.plan))
             check_answers(endpoint, hint="start it first: dflash-deploy up", redact=self.redact)
-            rows = self._told(run_sweep(endpoint, sweep, drafter=self.plan.drafting, show=show))
-            if self.plain is None:
-                return (rows, _second(self.second, sweep, show)) if self.plan.drafting else ([], rows)
-            note("restarting the engine without its drafter")
-            display = partial(boot_display, self.deployment.redact)
-            with decoding_plainly(self.deployment, self.plan, self.plain, patience=self.patience, display=display):
-                plain = self._told(run_sweep(endpoint, sweep, drafter=False, show=show))
-                note("restarting it with its drafter")
-            return rows, plain
+            rows = self._rows(endpoint, self.plan, sweep, show)
+            if self.others:
+                display = partial(boot_display, self.deployment.redact)
+                with trying(self.deployment, self.plan, patience=self.patience, display=display) as become:
+                    for other in self.others:
+                        note(f"restarting the engine {_with_what(other)}")
+                        become(other)
+                        rows += self._rows(endpoint, other, sweep, show)
+                    note(f"restarting it {_with_what(self.plan)}")
+            rows += _second(self.second, sweep, show)
+        return [row for row in rows if row.drafter], [row for row in rows if not row.drafter]
 
-    def _told(self, rows: Sequence[Row]) -> list[Row]:
-        return [as_counted(row, self.plan.engine.engine) for row in rows]
+    def _rows(self, endpoint: Endpoint, plan: Plan, sweep: Sweep, show: Show) -> list[Row]:
+        from dflash_deploy.bench.sweep import run_sweep
+
+        rows = run_sweep(endpoint, sweep, drafter=plan.speculating, mtp=plan.own_head, show=show)
+        return [as_counted(row, plan.engine.engine) for row in rows]
 
     def _tell_of_waiting(self, sweep: Sweep) -> None:
         slots = self.plan.values.get("MAX_NUM_SEQS", "")
         if slots.isdigit() and max(sweep.concurrency) > int(slots):
             note(f"the engine answers {slots} requests at the same time (MAX_NUM_SEQS); of more streams some wait")
+
+
+def _with_what(plan: Plan) -> str:
+    return "with its drafter" if plan.drafting else "with its MTP head" if plan.own_head else "without drafts"
 
 
 def as_counted(row: Row, engine: EngineName) -> Row:
@@ -116,25 +124,26 @@ def as_counted(row: Row, engine: EngineName) -> Row:
     return replace(row, counted=None, draft_tokens=None)
 
 
-def deployed(directory: Path, *, baseline: bool, baseline_url: str | None, patience: float) -> Deployed:
-    """The deployment of a directory. Raises NotPossible for a baseline where there is no drafter to leave out."""
-    from dflash_deploy.cli.planned import make_plan, plan_of
+def deployed(
+    directory: Path, *, baseline: bool = False, baseline_url: str | None = None, mtp: int | None = None, patience: float
+) -> Deployed:
+    """The deployment of a directory. `mtp` are the draft tokens of the target's own head, which is to be measured too.
+
+    Raises NotPossible for a baseline where there are no drafts to leave out, and for a head that is not there.
+    """
+    from dflash_deploy.cli.planned import plan_of
     from dflash_deploy.client import Endpoint
-    from dflash_deploy.plan import Choice
     from dflash_deploy.project import Deployment
 
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
     if baseline and baseline_url:
         raise BadInput("--baseline and --baseline-url are two ways to the same", hint="take one of them")
-    if (baseline or baseline_url) and not plan.drafting:
+    if (baseline or baseline_url) and not plan.speculating:
         raise NotPossible(
             "this deployment decodes plainly: there is no drafter to compare with",
             hint="name the drafter in DFLASH_DRAFTER of .env, then `dflash-deploy up`",
         )
-    plain = None
-    if baseline:
-        plain = make_plan(Choice(edited={**deployment.values, "DFLASH_DRAFTER": "off"}), deployment)
     told: dict[str, object] = {
         "profile": plan.profile.name,
         "pair": plan.pair.name,
@@ -149,7 +158,27 @@ def deployed(directory: Path, *, baseline: bool, baseline_url: str | None, patie
     if second:
         hint = "name an endpoint that serves the same model without a drafter"
         check_answers(second, hint=hint, redact=deployment.redact)
-    return Deployed(deployment, plan, plain, second, patience, deployment.redact, told)
+    others = tuple(_others(deployment, plan, baseline=baseline, mtp=mtp))
+    return Deployed(deployment, plan, others, second, patience, deployment.redact, told)
+
+
+def _others(deployment: Deployment, plan: Plan, *, baseline: bool, mtp: int | None) -> Iterator[Plan]:
+    from dflash_deploy.cli.planned import make_plan
+    from dflash_deploy.plan import Choice
+    from dflash_deploy.plan.command import engine_command
+
+    if mtp is not None:
+        if plan.own_head:
+            raise NotPossible("this deployment has the target's own MTP head already", hint="leave --mtp out")
+        head = {"DFLASH_DRAFTER": "mtp", "DFLASH_NUM_SPEC_TOKENS": str(mtp), "DFLASH_SPEC_SCHEDULE": ""}
+        other = make_plan(Choice(edited={**deployment.values, **head}), deployment)
+        # what cannot be is better said before the engine is stopped for it
+        engine_command(other)
+        for finding in other.errors:
+            raise NotPossible(finding.message, hint="leave --mtp out, or take a form of the target that kept its head")
+        yield other
+    if baseline:
+        yield make_plan(Choice(edited={**deployment.values, "DFLASH_DRAFTER": "off"}), deployment)
 
 
 def _name(deployment: Deployment, plan: Plan) -> str:

@@ -19,7 +19,9 @@ MOST_STREAMS = 16
 """Up to here each power of two is measured where nobody says which numbers of streams count."""
 
 
-def tuning_of(subject: Deployed, sweep: Sweep, counts: Sequence[int], *, scheduling: bool) -> Tuning:
+def tuning_of(
+    subject: Deployed, sweep: Sweep, counts: Sequence[int], *, scheduling: bool, sequences: bool = False
+) -> Tuning:
     """What is to be measured; without `counts` one draft token and as many as the drafter's block holds.
 
     Raises NotPossible where there is no drafter to tune, the engine does not count its drafts, or more is asked for
@@ -39,7 +41,7 @@ def tuning_of(subject: Deployed, sweep: Sweep, counts: Sequence[int], *, schedul
             f"the engine answers {slots} requests at the same time, not {max(sweep.concurrency)}",
             hint=f"leave out the streams above {slots}, or raise MAX_NUM_SEQS in .env",
         )
-    tuning = Tuning(subject, sweep, tuple(sorted(set(counts) or {1, most})), slots, scheduling)
+    tuning = Tuning(subject, sweep, tuple(sorted(set(counts) or {1, most})), slots, scheduling, sequences)
     if len({*tuning.counts, tuning.current_count or tuning.counts[0]}) < 2 <= most:
         raise NotPossible(
             "one number of draft tokens says nothing about others", hint=f"measure two: --draft-tokens 1,{most}"
@@ -53,6 +55,11 @@ def tuning_of(subject: Deployed, sweep: Sweep, counts: Sequence[int], *, schedul
 
 def check_tunable(plan: Plan) -> None:
     """Raises NotPossible where there is no drafter, or nobody counts its drafts."""
+    if plan.own_head:
+        raise NotPossible(
+            "tune is for a drafter; .env has the target's own MTP head",
+            hint="compare by hand: another DFLASH_NUM_SPEC_TOKENS in .env, `up`, `bench --baseline`",
+        )
     if not plan.drafting:
         raise NotPossible(
             "this deployment decodes plainly: there is no drafter to tune",

@@ -19,7 +19,7 @@ from dflash_deploy.errors import BadInput
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from dflash_deploy.bench.tune_choose import Option
+    from dflash_deploy.cli.tune_sequences import Sequences
     from dflash_deploy.cli.tuning import Outcome, Pace, Tuning
     from dflash_deploy.project import Deployment
 
@@ -45,6 +45,9 @@ def tune(
     schedule: Annotated[
         bool, typer.Option(help="Propose fewer draft tokens for more streams, where the engine can.")
     ] = True,
+    sequences: Annotated[
+        bool, typer.Option("--sequences", help="Also MAX_NUM_SEQS: fewer, or twice as many where memory has room.")
+    ] = False,
     requests: Annotated[
         int | None, typer.Option(min=1, help="Requests of one repeat; else each prompt once, and two for each stream.")
     ] = None,
@@ -67,7 +70,7 @@ def tune(
 
     streams = numbers_of(concurrency) if concurrency else None
     counts = _counts(draft_tokens)
-    subject = deployed(directory, baseline=False, baseline_url=None, patience=patience)
+    subject = deployed(directory, patience=patience)
     check_tunable(subject.plan)
     names = [name.strip() for name in workload.split(",") if name.strip()]
     sweep = Sweep(
@@ -77,11 +80,13 @@ def tune(
         repeats=repeats,
         requests=requests,
     )
-    tuning = tuning_of(subject, sweep, counts, scheduling=schedule and knows_schedules(subject.plan))
+    tuning = tuning_of(
+        subject, sweep, counts, scheduling=schedule and knows_schedules(subject.plan), sequences=sequences
+    )
     if dry_run:
         return _planned(tuning)
     outcome = tuning.run()
-    changes = changes_of(subject.deployment, outcome.proposal)
+    changes = changes_of(subject.deployment, outcome.settings)
     written = bool(changes) and (yes or (not as_json and _agreed(changes, outcome)))
     data = _document(tuning, outcome) | {"changes": changes, "written": written}
     _keep(subject.deployment, data)
@@ -107,6 +112,7 @@ def _planned(tuning: Tuning) -> Report:
     seconds, pace = tuning.estimate(_last_pace(deployment))
     streams = ",".join(map(str, tuning.sweep.concurrency))
     steps = [title for title, _ in tuning.steps]
+    restarts = len(steps) + (3 if tuning.sequences else 1)
     data = {
         "workload": {"name": workload.name, "source": workload.source, "prompts": len(workload.questions)},
         "concurrency": tuning.sweep.concurrency,
@@ -120,7 +126,8 @@ def _planned(tuning: Tuning) -> Report:
         f"streams   {streams}, {tuning.sweep.repeats} times each",
         *(f"measure   {title}{'' if number else '  (runs now)'}" for number, title in enumerate(steps)),
         "measure   the best of what these predict, where it is none of them",
-        f"restarts  {len(steps)} to {len(steps) + 1}; requests of others are not answered meanwhile",
+        *(["measure   another MAX_NUM_SEQS, where the figures speak for one"] if tuning.sequences else []),
+        f"restarts  {len(steps)} to {restarts}; requests of others are not answered meanwhile",
         f"takes     at most about {max(seconds / 60, 1):.0f} min, at {pace.start_s:.0f} s for a start and "
         f"{pace.tokens_per_s:.0f} tokens/s of a stream",
     )
@@ -139,20 +146,18 @@ def _last_pace(deployment: Deployment) -> Pace | None:
         return None
 
 
-def changes_of(deployment: Deployment, proposal: Option | None) -> dict[str, str]:
-    """The lines of `.env` that differ from the proposal."""
-    if proposal is None:
-        return {}
-    return {name: value for name, value in proposal.settings.items() if deployment.values.get(name, "") != value}
+def changes_of(deployment: Deployment, settings: Mapping[str, str]) -> dict[str, str]:
+    """Those of the settings that `.env` has otherwise."""
+    return {name: value for name, value in settings.items() if deployment.values.get(name, "") != value}
 
 
 def _agreed(changes: Mapping[str, str], outcome: Outcome) -> bool:
     """Whether a person at a terminal wants it written; nobody is asked elsewhere."""
-    if outcome.verdict is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
+    typer.echo("\n".join(line for line in _said(outcome) if line.startswith("proposed")), err=True)
     lines = " ".join(f"{name}={value}" for name, value in changes.items())
-    asked = f"{lines} was {outcome.verdict.gain:.2f} times as fast as what .env has. Write it there?"
-    return typer.confirm(asked, err=True)
+    return typer.confirm(f"Write {lines} into .env?", err=True)
 
 
 def _document(tuning: Tuning, outcome: Outcome) -> dict[str, object]:
@@ -179,7 +184,14 @@ def _document(tuning: Tuning, outcome: Outcome) -> dict[str, object]:
         "tried": [one.document() for one in outcome.tried],
         "verdict": None if verdict is None else asdict(verdict) | {"wins": verdict.wins},
         "proposal": None if outcome.proposal is None else outcome.proposal.document(),
+        "sequences": None if outcome.sequences is None else _of_sequences(outcome.sequences),
     }
+
+
+def _of_sequences(found: Sequences) -> dict[str, object]:
+    verdict = asdict(found.verdict) | {"wins": found.verdict.wins}
+    tried = [found.before.document(), found.after.document()]
+    return {"count": found.count, "streams": found.streams, "tried": tried, "verdict": verdict}
 
 
 def evidence_of(workload: str, outcome: Outcome) -> list[str]:
@@ -191,7 +203,14 @@ def evidence_of(workload: str, outcome: Outcome) -> list[str]:
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, prompts: {workload}",
         f"{'tokens/s at streams':{width}}  {streams}",
         *(f"{one.title:{width}}  {', '.join(f'{rate:.1f}' for rate in one.rates)}" for one in outcome.tried),
+        *_evidence_of_sequences(outcome.sequences),
     ]
+
+
+def _evidence_of_sequences(found: Sequences | None) -> Iterator[str]:
+    if found is not None and found.settings:
+        rates = ", ".join(f"{one.title} {one.rates[0]:.1f}" for one in (found.before, found.after))
+        yield f"tokens/s at {found.streams} streams: {rates}"
 
 
 def _keep(deployment: Deployment, data: Mapping[str, object]) -> None:
@@ -245,6 +264,9 @@ def _said(outcome: Outcome) -> Iterator[str]:
             f"proposed  {outcome.best.title}: {outcome.verdict.gain:.2f} times as fast as what .env has, "
             f"{outcome.verdict.least:.2f} at the least"
         )
+    if (more := outcome.sequences) is not None:
+        gain = f"{more.title}: {more.verdict.gain:.2f} times as fast for {more.streams} streams"
+        yield f"proposed  {gain}" if more.settings else f"keep      MAX_NUM_SEQS; {gain}"
     slower = [
         f"{streams} ({ours / plain:.2f})"
         for streams, ours, plain in zip(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dflash_deploy.bench.tune_choose import Option, Verdict
     from dflash_deploy.bench.tune_model import Model, Point
     from dflash_deploy.cli.measured import Deployed
+    from dflash_deploy.cli.tune_sequences import Sequences
     from dflash_deploy.client import Endpoint
     from dflash_deploy.plan import Plan
 
@@ -67,22 +68,33 @@ class Outcome:
     confirmed: Tried
     verdict: Verdict | None
     starts: tuple[float, ...]
+    sequences: Sequences | None = None
 
     @property
     def proposal(self) -> Option | None:
-        """What is to be written into `.env`."""
+        """The drafts that won."""
         return self.best if self.verdict is not None and self.verdict.wins else None
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """What is to be written into `.env`."""
+        drafts = self.proposal.settings if self.proposal else {}
+        return {**drafts, **(self.sequences.settings if self.sequences else {})}
 
 
 @dataclass
 class Tuning:
-    """One deployment and what is measured of it. `counts` are the numbers of draft tokens, `slots` is MAX_NUM_SEQS."""
+    """One deployment and what is measured of it.
+
+    `counts` are the numbers of draft tokens, `slots` is MAX_NUM_SEQS; `sequences` asks for another number of them too.
+    """
 
     subject: Deployed
     sweep: Sweep
     counts: tuple[int, ...]
     slots: int
     scheduling: bool
+    sequences: bool = False
     starts: list[float] = field(default_factory=list)
 
     @property
@@ -101,7 +113,8 @@ class Tuning:
         predicted = [speed.plain[0] for speed in self.subject.plan.speed if speed.plain and speed.concurrency == 1]
         pace = last or Pace(ASSUMED_START_S, min(predicted, default=ASSUMED_TOKENS_PER_S))
         answering = sum(self._tokens(streams) for streams in self.sweep.concurrency) / pace.tokens_per_s
-        return (len(self.steps) + 2) * (pace.start_s + self.sweep.repeats * answering) - pace.start_s, pace
+        runs = len(self.steps) + (4 if self.sequences else 2)
+        return runs * (pace.start_s + self.sweep.repeats * answering) - pace.start_s, pace
 
     def run(self) -> Outcome:
         """Measure, decide, measure the proposal. The engine then runs as `.env` has it, which is not written to."""
@@ -110,6 +123,7 @@ class Tuning:
         from dflash_deploy.boot import endpoint_of, trying
         from dflash_deploy.cli.display import boot_display
         from dflash_deploy.cli.measured import check_answers
+        from dflash_deploy.cli.tune_sequences import try_sequences
         from dflash_deploy.project import hold
 
         deployment, plan = self.subject.deployment, self.subject.plan
@@ -119,16 +133,18 @@ class Tuning:
             endpoint = stack.enter_context(endpoint_of(deployment, plan))
             check_answers(endpoint, hint="start it first: dflash-deploy up", redact=deployment.redact)
             become = stack.enter_context(trying(deployment, plan, patience=self.subject.patience, display=display))
-            tried = [self._try(endpoint, become, title, changes) for title, changes in self.steps]
+            tried = [self.measure(endpoint, become, title, changes) for title, changes in self.steps]
             current, plain = tried[0], tried[-1]
             model = fitted(self._points(tried))
             found = options(model, slots=self.slots, scheduling=self.scheduling)
             best = choose(found, current.rates)
             note(f"predicted best: {best.title}")
             confirmed, verdict = self._confirmed(best, tried, endpoint, become)
+            base = confirmed if verdict is not None and verdict.wins else current
+            sequences = try_sequences(self, base, endpoint, become) if self.sequences else None
             note("bringing back what .env says")
         starts = tuple(self.starts)
-        return Outcome(model, tuple(found), best, tuple(tried), current, plain, confirmed, verdict, starts)
+        return Outcome(model, tuple(found), best, tuple(tried), current, plain, confirmed, verdict, starts, sequences)
 
     def _confirmed(
         self, best: Option, tried: list[Tried], endpoint: Endpoint, become: Callable[[Plan], None]
@@ -144,12 +160,20 @@ class Tuning:
         if not compared(best.rates, current.rates).wins:
             return current, None
         known = [one for one in tried if one.settings and dict(one.settings) == best.settings]
-        confirmed = known[0] if known else self._try(endpoint, become, best.title, best.settings)
-        again = self._try(endpoint, become, f"{current.title}, again", {})
+        confirmed = known[0] if known else self.measure(endpoint, become, best.title, best.settings)
+        again = self.measure(endpoint, become, f"{current.title}, again", {})
         tried += [again] if known else [confirmed, again]
         return confirmed, between(current.rates, confirmed.rates, again.rates)
 
-    def _try(self, endpoint: Endpoint, become: Callable[[Plan], None], title: str, changes: Mapping[str, str]) -> Tried:
+    def measure(
+        self,
+        endpoint: Endpoint,
+        become: Callable[[Plan], None],
+        title: str,
+        changes: Mapping[str, str],
+        sweep: Sweep | None = None,
+    ) -> Tried:
+        """Let the engine become so, and measure it. Raises BenchmarkMissed where an answer does not come."""
         from dflash_deploy.bench.sweep import run_sweep
         from dflash_deploy.cli.bench import missed
 
@@ -159,11 +183,16 @@ class Tuning:
         become(plan)
         if changes or self.starts:
             self.starts.append(time.monotonic() - began)
-        rows = run_sweep(endpoint, self.sweep, drafter=plan.drafting, show=partial(_progress, title))
+        rows = run_sweep(endpoint, sweep or self.sweep, drafter=plan.drafting, show=partial(_progress, title))
         failure = missed(rows, None, ours=True)
         if failure is not None:
             raise failure
         return Tried(title, changes, tuple(rows))
+
+    @property
+    def slots_written(self) -> bool:
+        """Whether MAX_NUM_SEQS is known, and not left to the engine."""
+        return self.subject.plan.values.get("MAX_NUM_SEQS", "").isdigit()
 
     def plan_with(self, changes: Mapping[str, str]) -> Plan:
         """The plan of the deployment with some settings changed."""

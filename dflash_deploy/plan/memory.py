@@ -61,6 +61,8 @@ class Sizing:
     """Whether the share counts activations and graphs too; SGLang's does not."""
     cache_bytes: int | None = None
     """Where the cache's size is given outright, as to the CPU engine."""
+    own_head: bool = False
+    """Whether the drafts are of the target's own head: no more weights, and one more layer of full attention."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ class _Kind:
 
 def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
     """Share out one GPU's memory."""
-    drafting = sizing.draft_tokens > 0
+    drafting = sizing.draft_tokens > 0 and not sizing.own_head
     budget = int(sizing.memory * sizing.utilisation)
     target = pair.target.bytes // sizing.gpus
     drafter = pair.drafter.bytes // sizing.gpus if drafting else 0
@@ -185,7 +187,8 @@ def _kinds(pair: ModelPair, sizing: Sizing) -> list[_Kind]:
     block = sizing.block_tokens * max(1, math.ceil(state / (sizing.block_tokens * per_token))) if per_token else 0
     page = max(block * per_token, state)
     if shape.full_attention is not None and shape.full_attention.layers:
-        kinds.append(_Kind(shape.full_attention.layers, page, block, math.ceil(sizing.max_model_len / block)))
+        layers = shape.full_attention.layers + int(sizing.own_head)
+        kinds.append(_Kind(layers, page, block, math.ceil(sizing.max_model_len / block)))
     if shape.linear_attention is not None:
         held = sizing.states or sizing.draft_tokens + (2 if sizing.prefix_caching else 1)
         kinds.append(_Kind(shape.linear_attention.layers, page, 0, held))
@@ -195,7 +198,7 @@ def _kinds(pair: ModelPair, sizing: Sizing) -> list[_Kind]:
         width = int(shape.latent_attention.width * bytes_per_element(sizing.kv_cache_dtype))
         blocks = math.ceil(sizing.max_model_len / sizing.block_tokens)
         kinds.append(_Kind(shape.latent_attention.layers, width * sizing.block_tokens, sizing.block_tokens, blocks))
-    if sizing.draft_tokens:
+    if sizing.draft_tokens and not sizing.own_head:
         kinds.append(_drafter_kind(pair.drafter, sizing, page))
     return kinds
 

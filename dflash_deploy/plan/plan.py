@@ -27,7 +27,7 @@ from dflash_deploy.plan.sizes import sizing_of
 from dflash_deploy.plan.speed import Speed, predict
 from dflash_deploy.plan.wishes import Checkpoints, Choice, RuntimeName
 from dflash_deploy.serve.secrets import SECRET_NAMES
-from dflash_deploy.serve.settings import DRAFT_TOKENS, OFF
+from dflash_deploy.serve.settings import DRAFT_TOKENS, MTP, OFF
 
 NEVER_EMPTY = frozenset(
     {
@@ -158,7 +158,7 @@ def _memory_of_one_gpu(profile: Profile, facts: HostFacts) -> int:
 def _with_drafter_path(edited: Mapping[str, str], pair: ModelPair, models_dir: Path) -> Mapping[str, str]:
     """`.env` with the directory of the drafter it names, where it names one without saying where its weights lie."""
     drafter = edited.get("DFLASH_DRAFTER", "")
-    if edited.get("DRAFTER_HOST_PATH") or drafter.lower() in OFF:
+    if edited.get("DRAFTER_HOST_PATH") or drafter.lower() in {*OFF, MTP}:
         return edited
     if is_directory(drafter):
         path = drafter
@@ -189,14 +189,17 @@ def _settled(proposed: Mapping[str, Setting], edited: Mapping[str, str], engine:
 def _memory(plan: Plan, memory: int) -> MemoryFit:
     draft_tokens = _draft_tokens(plan)
     sizing = sizing_of(plan.values, plan.profile, plan.pair, plan.engine, memory=memory, draft_tokens=draft_tokens)
-    return fit(plan.pair, sizing)
+    return fit(plan.pair, replace(sizing, own_head=plan.own_head))
 
 
 def _draft_tokens(plan: Plan) -> int:
-    return int(plan.values.get("DFLASH_NUM_SPEC_TOKENS") or DRAFT_TOKENS) if plan.drafting else 0
+    return int(plan.values.get("DFLASH_NUM_SPEC_TOKENS") or DRAFT_TOKENS) if plan.speculating else 0
 
 
 def _speeds(plan: Plan) -> Iterator[Speed]:
+    if plan.own_head:
+        # the model is one of DFlash
+        return
     draft_tokens = _draft_tokens(plan)
     streams = int(plan.values.get("MAX_NUM_SEQS") or 4)
     for concurrency in sorted({1, streams}):

@@ -10,7 +10,7 @@ from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
 from dflash_deploy.plan.memory import MemoryFit
 from dflash_deploy.plan.speed import Speed
 from dflash_deploy.plan.wishes import Checkpoints, RuntimeName
-from dflash_deploy.serve.settings import OFF
+from dflash_deploy.serve.settings import MTP, OFF
 
 Severity = Literal["error", "warning", "note"]
 
@@ -68,8 +68,18 @@ class Plan:
 
     @property
     def drafting(self) -> bool:
-        """Whether a drafter is used."""
-        return self.values["DFLASH_DRAFTER"].lower() not in OFF
+        """Whether a drafter is used, which has weights of its own."""
+        return self.values["DFLASH_DRAFTER"].lower() not in {*OFF, MTP}
+
+    @property
+    def own_head(self) -> bool:
+        """Whether the target's own head for multi-token prediction makes the drafts."""
+        return self.values["DFLASH_DRAFTER"].lower() == MTP
+
+    @property
+    def speculating(self) -> bool:
+        """Whether drafts are made, by whichever of the two."""
+        return self.drafting or self.own_head
 
     @property
     def errors(self) -> tuple[Finding, ...]:

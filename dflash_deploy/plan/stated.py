@@ -17,7 +17,8 @@ class Stated:
     """Numbers that target and drafter have to agree on. `None`, or empty: it does not say.
 
     `deepest` is the deepest target layer that a drafter reads, counted from 0; `tokens` is a digest of the vocabulary's
-    texts; `stretched` says that positions are scaled beyond those of the training (YaRN and its kin).
+    texts; `stretched` says that positions are scaled beyond those of the training (YaRN and its kin); `head_layers` are
+    those of a head for multi-token prediction.
     """
 
     architecture: str | None = None
@@ -30,6 +31,7 @@ class Stated:
     rope_theta: float | None = None
     stretched: bool | None = None
     tokens: str | None = None
+    head_layers: int | None = None
 
 
 def stated(node: Node) -> Stated:
@@ -80,7 +82,8 @@ def _of_config(node: Mapping[str, object]) -> Stated:
         block_size=_number(nested(node, "dflash_config", "block_size"), nested(node, "block_size")),
         rope_theta=_figure(theta),
         stretched=kind not in {None, "default", "mrope"},
-        tokens=None,
+        # Qwen3.5's name for them, and that of DeepSeek, GLM and others (vLLM config/speculative.py, 0.32)
+        head_layers=_number(nested(node, "mtp_num_hidden_layers"), nested(node, "num_nextn_predict_layers")),
     )
 
 

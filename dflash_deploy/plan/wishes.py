@@ -39,10 +39,12 @@ class Choice:
 class Checkpoints:
     """What is known of weights: their config.json, or a GGUF's header. `None`: nothing.
 
-    `tokenizer` and `template` say whether the target brings a tokenizer and a chat template.
+    `tokenizer` and `template` say whether the target brings a tokenizer and a chat template, `head` whether its files
+    hold weights of a head for multi-token prediction.
     """
 
     target: Mapping[str, object] | None = None
     drafter: Mapping[str, object] | None = None
     tokenizer: bool | None = None
     template: bool | None = None
+    head: bool | None = None

@@ -106,9 +106,10 @@ def _prompting(settings: Settings) -> Iterator[str]:
 def _speculation(drafter: Drafter | None, *, fork: bool) -> Iterator[str]:
     if drafter is None:
         return
+    weights = drafter.weights("llama.cpp")
     if fork:
-        yield from ("--model-draft", drafter.path, "--spec-type", "dflash", "--draft-max", str(drafter.draft_tokens))
+        yield from ("--model-draft", weights, "--spec-type", "dflash", "--draft-max", str(drafter.draft_tokens))
         yield from ("--n-gpu-layers-draft", "99", "--ctx-size-draft", str(FORK_DRAFT_CONTEXT))
         return
-    yield from ("--spec-draft-model", drafter.path, "--spec-type", "draft-dflash")
+    yield from ("--spec-draft-model", weights, "--spec-type", "draft-dflash")
     yield from ("--spec-draft-n-max", str(drafter.draft_tokens), "--spec-draft-ngl", "99")

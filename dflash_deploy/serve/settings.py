@@ -19,6 +19,9 @@ EngineName = Literal["vllm", "sglang", "llamacpp", "llamacpp-buun"]
 OFF = frozenset({"", "off", "none", "false", "no", "0"})
 """Values of DFLASH_DRAFTER that mean plain decoding."""
 
+MTP = "mtp"
+"""Value of DFLASH_DRAFTER that means the target's own head for multi-token prediction, which comes with its weights."""
+
 
 _HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
 """A host name or an IPv4 address, without scheme, port and path."""
@@ -36,15 +39,25 @@ DRAFT_TOKENS = 15
 class Drafter:
     """How draft tokens are made. `draft_tokens` is per step, the token that the target adds left out.
 
-    `schedule` makes fewer of them where many sequences share a step; empty: always as many.
+    `path` is the directory or file of its weights, `None` for the target's own head. `schedule` makes fewer draft
+    tokens where many sequences share a step; empty: always as many.
     """
 
-    path: str
+    path: str | None
     draft_tokens: int
     attention_backend: str | None
     kv_cache_dtype: str | None
     window: int | None
     schedule: Schedule
+
+    def weights(self, engine: str) -> str:
+        """`path`, for an engine that is started here with weights of their own only. Raises Refused without one."""
+        if self.path is None:
+            raise Refused(
+                f"DFLASH_DRAFTER={MTP}: the target's own head is known here for vLLM, not for {engine}",
+                hint="name a drafter, or write DFLASH_DRAFTER=off",
+            )
+        return self.path
 
 
 @dataclass(frozen=True)
@@ -139,6 +152,9 @@ def _read_drafter(env: Reader) -> Drafter | None:
     if name.lower() in OFF:
         return None
     draft_tokens = env.positive("DFLASH_NUM_SPEC_TOKENS") or DRAFT_TOKENS
+    if name.lower() == MTP:
+        # what is set for a drafter's attention and cache is not said of the head, which has the target's
+        return Drafter(None, draft_tokens, None, None, None, _read_schedule(env, draft_tokens))
     return Drafter(
         path=_file(env, env.text("DRAFTER_PATH") or name, "DRAFTER_FILE"),
         draft_tokens=draft_tokens,

@@ -103,7 +103,7 @@ def _prompting(settings: Settings) -> Iterator[str]:
 def _speculation(drafter: Drafter | None) -> Iterator[str]:
     if drafter is None:
         return
-    yield from ("--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", drafter.path)
+    yield from ("--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", drafter.weights("SGLang"))
     # SGLang counts the whole block, the anchor included; vLLM and DFLASH_NUM_SPEC_TOKENS leave it out
     yield from ("--speculative-num-draft-tokens", str(drafter.draft_tokens + 1))
     yield from valued("--speculative-draft-attention-backend", drafter.attention_backend)

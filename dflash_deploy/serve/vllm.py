@@ -181,11 +181,8 @@ def _speculation(drafter: Drafter | None, built: str, *, cpu: bool) -> Iterator[
             hint="use a newer engine, or set DFLASH_DRAFTER=off",
         )
     # the method is named even though vLLM guesses it: its guess goes by the directory's name
-    config: dict[str, object] = {
-        "method": "dflash",
-        "model": drafter.path,
-        "num_speculative_tokens": drafter.draft_tokens,
-    }
+    method = {"method": "mtp"} if drafter.path is None else {"method": "dflash", "model": drafter.path}
+    config: dict[str, object] = {**method, "num_speculative_tokens": drafter.draft_tokens}
     for key, value, setting, since in (
         ("attention_backend", drafter.attention_backend, "DFLASH_ATTENTION_BACKEND", FIRST_WITH_DRAFTER_BACKEND),
         ("kv_cache_dtype", drafter.kv_cache_dtype, "DFLASH_KV_CACHE_DTYPE", FIRST_WITH_DRAFTER_KV_DTYPE),

@@ -74,11 +74,11 @@ def of_plan(endpoint: Endpoint, plan: Plan, baseline: Endpoint | None = None) ->
         family,
         engine=plan.engine.engine,
         locked=vllm,
-        drafting=plan.drafting,
+        drafting=plan.speculating,
         sees=plan.pair.sees,
         thinks=bool(values.get("REASONING_PARSER")),
         must_think=family.thinking == "always",
-        drafter_thinks=_drafter_thinks(family),
+        drafter_thinks=plan.drafting and _drafter_thinks(family),
         calls_tools=bool(values.get("TOOL_CALL_PARSER")),
         # SGLang and llama.cpp give the served name instead
         weights=engine_environment(values, plan.runtime)["MODEL_PATH"] if vllm else None,
@@ -86,7 +86,7 @@ def of_plan(endpoint: Endpoint, plan: Plan, baseline: Endpoint | None = None) ->
         max_num_seqs=_number(values.get("MAX_NUM_SEQS")),
         max_body_mib=(_number(values.get("MAX_BODY_MIB")) or MAX_BODY_MIB) if vllm else None,
         trained_context=plan.pair.drafter.trained_context,
-        acceptance=tuple(family.acceptance),
+        acceptance=tuple(family.acceptance) if plan.drafting else (),
         baseline=baseline,
     )
 

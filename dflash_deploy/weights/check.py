@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from dflash_deploy.errors import WeightsMissing
 from dflash_deploy.weights.gguf import MAGIC
@@ -101,6 +102,26 @@ def _foreign(path: Path) -> str:
     if start.lstrip().lower().startswith((b"<!doctype html", b"<html")) and path.suffix != ".html":
         return "is a web page that was saved in its place"
     return ""
+
+
+def tensor_names(directory: Path) -> set[str]:
+    """The tensors of a directory, as its index or the headers of its safetensors files name them.
+
+    Raises OSError, ValueError, KeyError or AttributeError where these cannot be read.
+    """
+    index = directory / INDEX
+    if index.is_file():
+        return set(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
+    return {name for file in directory.glob("*.safetensors") for name in _header(file) if name != "__metadata__"}
+
+
+def _header(path: Path) -> dict[str, Any]:
+    with path.open("rb") as content:
+        length = int.from_bytes(content.read(8), "little")
+        if length > MOST_HEADER:
+            raise ValueError(f"{path.name} is no safetensors file")
+        header: dict[str, Any] = json.loads(content.read(length))
+    return header
 
 
 def _safetensors_problem(path: Path) -> str:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from dflash_deploy.plan import Checkpoints
 from dflash_deploy.plan.command import drafter_host_path
+from dflash_deploy.plan.stated import stated
+from dflash_deploy.serve.settings import MTP
+from dflash_deploy.weights.check import tensor_names
 from dflash_deploy.weights.gguf import Header, NotGguf, read_header
 from dflash_deploy.weights.lockfile import Role
 
@@ -46,7 +49,9 @@ def read_checkpoints(
     if file:
         return Checkpoints(target, drafter, "tokenizer.ggml.model" in target, "tokenizer.chat_template" in target)
     names = _names(directory) | ahead.names.get("target", frozenset())
-    return Checkpoints(target, drafter, bool(names & TOKENIZERS), _has_template(directory, names))
+    # the headers of all shards are only read where the answer counts
+    head = _has_head(directory, target) if values.get("DFLASH_DRAFTER", "").lower() == MTP else None
+    return Checkpoints(target, drafter, bool(names & TOKENIZERS), _has_template(directory, names), head)
 
 
 def _names(directory: Path) -> frozenset[str]:
@@ -54,6 +59,15 @@ def _names(directory: Path) -> frozenset[str]:
         return frozenset(entry.name for entry in directory.iterdir())
     except OSError:
         return frozenset()
+
+
+def _has_head(directory: Path, config: Mapping[str, object]) -> bool | None:
+    """A tensor below `mtp.`, or of a layer behind the last one; `None` where the weights cannot be read."""
+    beyond = f".layers.{stated(config).layers}."
+    try:
+        return any(name.startswith("mtp.") or ".mtp." in name or beyond in name for name in tensor_names(directory))
+    except (OSError, ValueError, KeyError, AttributeError):
+        return None
 
 
 def _has_template(directory: Path, names: frozenset[str]) -> bool | None:

@@ -16,6 +16,8 @@ from dflash_deploy.bench.load import measure
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.project import Deployment
 from tests.support.cli import dflash, edit_env
+from tests.support.mtp_target import target_with_head
+from tests.support.ports import free_port
 from tests.support.server import Server
 from tests.support.vllm_bench import vllm_bench
 
@@ -74,6 +76,30 @@ def test_plain_decoding_beside_it_leaves_everything_as_it_was(drafting: Server) 
     assert (drafting.directory / ".env").read_bytes() == env
     assert dflash("up", "--json", at=drafting.directory).succeeded().document["data"]["changed"] is False
     assert dflash("status", "--json", at=drafting.directory).document["data"]["acceptance_length"] > 1
+
+
+def test_the_target_s_own_head_is_measured_beside_the_drafter(tmp_path: Path) -> None:
+    dflash("init", "--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=tmp_path).succeeded()
+    edit_env(tmp_path, MODEL_HOST_PATH=str(target_with_head(tmp_path / "target")))
+    env = (tmp_path / ".env").read_bytes()
+    try:
+        dflash("up", at=tmp_path).succeeded()
+        options = ("--mtp", "2", "--concurrency", "2", "--requests", "12", "--warmup", "0")
+        data = dflash("bench", "--json", *options, at=tmp_path).succeeded().document["data"]
+        after = dflash("up", "--json", at=tmp_path).succeeded().document["data"]
+    finally:
+        dflash("down", at=tmp_path)
+    drafter, head = data["rows"]
+    assert [(row["drafter"], row["mtp"], row["draft_tokens"]) for row in (drafter, head)] == [
+        (True, False, 7),
+        (True, True, 2),
+    ]
+    assert head["counted"]["draft_tokens"] == 2 * head["counted"]["drafts"] > 0
+    assert 1 <= head["acceptance_length"] < drafter["acceptance_length"]
+    # each answer ends by itself: whoever drafts, the target says the same
+    assert head["output_tokens"] == drafter["output_tokens"]
+    assert (tmp_path / ".env").read_bytes() == env
+    assert after["changed"] is False
 
 
 def test_figures_of_an_engine_that_does_otherwise_than_env_says_are_a_failure(drafting: Server) -> None:

@@ -69,9 +69,9 @@ def budget_leaves_little(plan: Plan, facts: HostFacts) -> Finding | None:
 
 
 def _draft_positions(plan: Plan) -> int | None:
-    """Positions of a step that all sequences' drafts take; `None` without a drafter or with sizes left open."""
+    """Positions of a step that all sequences' drafts take; `None` without drafts or with sizes left open."""
     sequences, draft_tokens = number(plan, "MAX_NUM_SEQS"), number(plan, "DFLASH_NUM_SPEC_TOKENS")
-    if not plan.drafting or sequences is None or draft_tokens is None:
+    if not plan.speculating or sequences is None or draft_tokens is None:
         return None
     return sequences * (draft_tokens + 1)
 

@@ -68,6 +68,23 @@ def target_without_template(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+def target_without_head(plan: Plan, facts: HostFacts) -> Finding | None:
+    """Drafts of the target's own head, where its files have none: quantised forms often leave it out."""
+    checkpoints = plan.checkpoints
+    named = bool(stated(checkpoints.target).head_layers)
+    if not plan.own_head or checkpoints.target is None or (named and checkpoints.head is not False):
+        return None
+    lack = "its files hold no weights of one" if named else "its config.json has no mtp_num_hidden_layers"
+    return Finding(
+        "target-without-head",
+        "error",
+        f"DFLASH_DRAFTER=mtp, and the target has no head for multi-token prediction: {lack}",
+        "name a drafter in DFLASH_DRAFTER, or take a form of the target that kept its head",
+        "vLLM config/speculative.py, model_executor/models/qwen3_5_mtp.py (0.32)",
+        why="the engine does not start, or drafts with weights that nothing was loaded into",
+    )
+
+
 def drafter_named_twice(plan: Plan, facts: HostFacts) -> Finding | None:
     """Two directories for one drafter: the second is used, and the first is what was probably meant."""
     drafter, path = plan.values["DFLASH_DRAFTER"], plan.values.get("DRAFTER_HOST_PATH", "")
@@ -160,6 +177,7 @@ RULES: tuple[Rule, ...] = (
     target_of_another_model,
     target_without_tokenizer,
     target_without_template,
+    target_without_head,
     drafter_named_twice,
     drafter_of_another_target,
     positions_differ,

@@ -83,6 +83,22 @@ def test_a_run_without_plain_decoding_has_no_speed_up() -> None:
     assert "8 streams at 656 tokens/s with the drafter." in " ".join(Elements(text).text)
 
 
+def test_drafts_of_the_target_s_own_head_are_drawn_beside_those_of_the_drafter() -> None:
+    data = document()
+    drafted = [row for row in data["rows"] if row["drafter"]]
+    data["rows"] += [row | {"mtp": True, "speedup": row["speedup"] / 2, "tokens_per_s": 11.0} for row in drafted]
+    drawn = Elements(page(data))
+    dots = {(dot["data-series"], int(dot["data-x"]), float(dot["data-y"])) for dot in drawn.all("circle")}
+    for row in drafted:
+        assert ("with the MTP head", row["concurrency"], 11.0) in dots
+        assert ("with the drafter", row["concurrency"], row["tokens_per_s"]) in dots
+        assert (row["workload"], row["concurrency"], row["speedup"]) in dots
+        assert (f"{row['workload']}, MTP", row["concurrency"], row["speedup"] / 2) in dots
+    assert "7 of MTP" in drawn.text
+    # what is told first is the drafter
+    assert "11.0 tokens/s with the MTP head" not in " ".join(drawn.text)
+
+
 def test_an_endpoint_of_which_nothing_is_known_is_said_to_be_as_served() -> None:
     data = document()
     data["rows"] = [row | {"speedup": None, "drafter": None} for row in data["rows"] if row["drafter"]]

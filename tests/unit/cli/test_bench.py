@@ -11,7 +11,7 @@ from dflash_deploy.client import SpecCounters
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.serve.settings import EngineName
 from tests.support.answering import KEY, MODEL, answer, answering
-from tests.support.cli import Ran, dflash
+from tests.support.cli import Ran, dflash, edit_env
 from tests.support.ports import free_port
 from tests.unit.bench.measured import rows
 
@@ -127,6 +127,7 @@ def test_who_does_not_answer_is_told_early(tmp_path: Path, key_file: Path) -> No
         (("--save", "nowhere/x.json"), "nowhere"),
         (("--url", "box:8000"), "box:8000"),
         (("--url", "http://box", "--baseline"), "cannot be restarted"),
+        (("--url", "http://box", "--mtp", "2"), "cannot be restarted"),
         (("--url", "http://box", "--key-file", "nothing"), "nothing cannot be read"),
         (("--key-file", "k"), "--url"),
         ((), "no deployment"),
@@ -148,3 +149,12 @@ def test_a_deployment_without_a_drafter_has_no_baseline(tmp_path: Path) -> None:
     refused(dflash("bench", "--baseline", at=tmp_path), ExitCode.USAGE, "decodes plainly")
     refused(dflash("bench", "-w", "coed", at=tmp_path), ExitCode.USAGE, "coed")
     refused(dflash("bench", at=tmp_path), ExitCode.NOT_READY, "dflash-deploy up")
+
+
+def test_a_head_that_is_not_there_is_told_before_anything_is_stopped(tmp_path: Path) -> None:
+    dflash("init", "--profile", "cpu", "--port", str(free_port()), at=tmp_path).succeeded()
+    refused(dflash("bench", "--mtp", "2", at=tmp_path), ExitCode.USAGE, "no head for multi-token prediction")
+    edit_env(tmp_path, DFLASH_DRAFTER="mtp")
+    refused(dflash("bench", "--mtp", "2", at=tmp_path), ExitCode.USAGE, "has the target's own MTP head already")
+    refused(dflash("tune", at=tmp_path), ExitCode.USAGE, "tune is for a drafter")
+    refused(dflash("up", at=tmp_path), ExitCode.PREFLIGHT, "no head for multi-token prediction")

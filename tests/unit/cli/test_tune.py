@@ -1,15 +1,21 @@
 """`tune` as a command: what it would do, what it refuses, and what it makes of figures."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dflash_deploy.bench.sweep import Sweep
 from dflash_deploy.bench.tune_choose import Option, compared
 from dflash_deploy.bench.tune_model import fitted, point_of
+from dflash_deploy.bench.workload import Limits, packaged
+from dflash_deploy.cli.measured import deployed
+from dflash_deploy.cli.tunable import tuning_of
 from dflash_deploy.cli.tune import changes_of, evidence_of, shown_of
-from dflash_deploy.cli.tuning import OFF, Outcome, Tried, fixed
+from dflash_deploy.cli.tune_sequences import Sequences, try_sequences
+from dflash_deploy.cli.tuning import OFF, Outcome, Tried, Tuning, fixed
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.project import Deployment
 from tests.support.cli import Ran, dflash, edit_env
@@ -50,6 +56,9 @@ def test_a_dry_run_says_what_would_be_measured_and_starts_nothing(deployment: Pa
     assert data["schedules"] is True
     assert data["estimate_s"] > 0
     assert "restarts  3 to 4" in dflash("tune", "--dry-run", *options, at=deployment).succeeded().out
+    wider = dflash("tune", "--dry-run", "--sequences", *options, at=deployment).succeeded().out
+    assert "restarts  3 to 6" in wider
+    assert "another MAX_NUM_SEQS" in wider
     assert files_in(deployment) == before
 
 
@@ -96,6 +105,65 @@ def test_there_must_be_a_deployment(tmp_path: Path) -> None:
     refused(dflash("tune", at=tmp_path), ExitCode.USAGE, "no deployment")
 
 
+def tuning(deployment: Path) -> Tuning:
+    subject = deployed(deployment, patience=1)
+    limits = Limits(max_tokens=8, temperature=0.0, thinking=False)
+    sweep = Sweep((packaged("code"),), (1, 2, 4), limits, repeats=1)
+    return tuning_of(subject, sweep, (), scheduling=True, sequences=True)
+
+
+def sequences(rates: Sequence[float], asked: Tuning, answers: Sequence[float]) -> Sequences | None:
+    """What is found where the settings of `.env` had these rates, and the next measurements those."""
+    made = [row for row in rows() if row.drafter][: len(rates)]
+    base = Tried("now", {}, tuple(replace(row, tokens_per_s=rate) for row, rate in zip(made, rates, strict=True)))
+    coming = iter(answers)
+
+    class Answering(Tuning):
+        def measure(self, *told: Any, **_: Any) -> Tried:
+            _, _, title, changes, sweep = told
+            (streams,) = sweep.concurrency
+            return Tried(title, changes, (replace(made[0], concurrency=streams, tokens_per_s=next(coming)),))
+
+    answering = Answering(**{field.name: getattr(asked, field.name) for field in fields(asked)})
+    endpoint: Any = None
+    return try_sequences(answering, base, endpoint, lambda plan: None)
+
+
+def test_twice_as_many_sequences_are_measured_where_the_rate_still_rises(deployment: Path) -> None:
+    edit_env(deployment, MAX_NUM_BATCHED_TOKENS="32")
+    asked = tuning(deployment)
+    found = sequences((100, 190, 350), asked, (360, 500))
+    assert found is not None
+    assert (found.count, found.streams, found.before.settings) == (8, 8, {})
+    # 8 sequences of 7 draft tokens and one more position each did not fit into 32
+    assert found.settings == {"MAX_NUM_SEQS": "8", "MAX_NUM_BATCHED_TOKENS": "1024"}
+    assert not asked.plan_with(found.settings).errors
+    lost = sequences((100, 190, 350), asked, (360, 361))
+    assert lost is not None
+    assert lost.settings == {}
+
+
+def test_fewer_sequences_are_measured_where_all_slots_were_slower(deployment: Path) -> None:
+    found = sequences((100, 190, 150), tuning(deployment), (150, 185))
+    assert found is not None
+    assert (found.count, found.streams, found.settings) == (2, 4, {"MAX_NUM_SEQS": "2"})
+    best = Option("fixed", 7, (1.0,) * 3)
+    told = replace(outcome(best, (1.0,) * 3), sequences=found)
+    here = Deployment.existing(deployment)
+    assert told.proposal is None
+    assert changes_of(here, told.settings) == {"MAX_NUM_SEQS": "2"}
+    lines = [line for line in shown_of(here, told, {}, written=False) if isinstance(line, str)]
+    assert "proposed  2 sequences at the same time: 1.23 times as fast for 4 streams" in lines
+    assert evidence_of("own", told)[-1] == "tokens/s at 4 streams: 4 sequences 150.0, 2 sequences 185.0"
+
+
+@pytest.mark.parametrize("limit", [{"VLLM_CPU_KVCACHE_SPACE": "0.01"}, {"MAX_NUM_SEQS": ""}])
+def test_no_more_sequences_are_measured_than_memory_holds(deployment: Path, limit: dict[str, str]) -> None:
+    asked = tuning(deployment)
+    edit_env(deployment, **limit)
+    assert sequences((100, 190, 350), replace(asked, subject=deployed(deployment, patience=1)), ()) is None
+
+
 def outcome(best: Option, rates: Sequence[float]) -> Outcome:
     """What `tune` found where the proposal then answered with these rates."""
     made = [row for row in rows() if row.workload == "code"]
@@ -115,7 +183,7 @@ def test_a_proposal_that_won_is_written_and_the_old_file_kept(deployment: Path) 
     best = Option("schedule", 7, (1.0,) * 3, ((1, 2, 7), (3, 8, 2)))
     found = outcome(best, [rate * 1.2 for rate in current])
     here = Deployment.existing(deployment)
-    changes = changes_of(here, found.proposal)
+    changes = changes_of(here, found.settings)
     # 7 is what .env has already
     assert changes == {"DFLASH_SPEC_SCHEDULE": "1-2:7,3-8:2"}
     lines = [line for line in shown_of(here, found, changes, written=False) if isinstance(line, str)]
@@ -138,7 +206,7 @@ def test_what_did_not_win_when_measured_is_not_proposed(deployment: Path) -> Non
     current = outcome(best, (1.0,) * 3).current.rates
     found = outcome(best, [rate * 1.01 for rate in current])
     here = Deployment.existing(deployment)
-    assert changes_of(here, found.proposal) == {}
+    assert changes_of(here, found.settings) == {}
     lines = [line for line in shown_of(here, found, {}, written=False) if isinstance(line, str)]
     assert any(line.startswith("keep ") and "1.01 times" in line for line in lines)
     slower = outcome(best, [row.tokens_per_s * 0.9 for row in found.plain.rows])

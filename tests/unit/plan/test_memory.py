@@ -51,6 +51,16 @@ def test_a_hybrid_target_keeps_states_for_every_draft_position() -> None:
     assert drafting > 16 * plain
 
 
+def test_a_head_of_the_target_s_own_brings_no_weights_and_one_layer() -> None:
+    drafter, head = fit(QWEN, H100), fit(QWEN, replace(H100, own_head=True))
+    plain = fit(QWEN, replace(H100, draft_tokens=0))
+    assert (head.drafter, plain.drafter) == (0, 0)
+    assert head.cache > drafter.cache
+    assert plain.kv_per_token < head.kv_per_token < drafter.kv_per_token
+    # the target keeps a state for each position that it may have to go back to, whoever drafts
+    assert head.state_per_sequence == drafter.state_per_sequence > plain.state_per_sequence
+
+
 def test_an_fp8_cache_holds_nearly_twice_as_many_tokens() -> None:
     long = replace(H100, max_model_len=200_000, draft_tokens=0)
     ratio = fit(QWEN, replace(long, kv_cache_dtype="fp8_e4m3")).tokens / fit(QWEN, long).tokens

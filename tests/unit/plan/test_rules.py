@@ -25,6 +25,7 @@ class Case:
     drafter: Mapping[str, object] | None = None
     tokenizer: bool | None = None
     template: bool | None = None
+    head: bool | None = None
     choice: Mapping[str, Any] = field(default_factory=dict)
     facts: HostFacts | None = None
 
@@ -37,7 +38,8 @@ def findings(case: Case, *, broken: bool = True) -> dict[str, Finding]:
     choice = Choice(profile=case.profile, **{**master, **kept})
     if broken:
         choice = replace(choice, edited=case.edited)
-    checkpoints = Checkpoints(case.target, case.drafter, case.tokenizer, case.template) if broken else Checkpoints()
+    read = Checkpoints(case.target, case.drafter, case.tokenizer, case.template, case.head)
+    checkpoints = read if broken else Checkpoints()
     made = plan_deployment(facts, choice, load_catalog(), checkpoints)
     return {finding.id: finding for finding in made.findings}
 
@@ -54,6 +56,7 @@ GGUF = {
     "tokenizer.ggml.tokens.length": 248320,
     "tokenizer.ggml.tokens.sha256": "a",
 }
+WITH_HEAD = {"text_config": {"mtp_num_hidden_layers": 1}}
 CASES = [
     Case("hardware-differs", "warning", "h100", facts=SPARK),
     Case("gpu-has-another-name", "note", "h100", facts=machine(replace(H100, name="NVIDIA Generic"))),
@@ -100,6 +103,8 @@ CASES = [
         "quantization_config": {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}
     }),
     Case("quantization-contradicts", "error", "b200", {"QUANTIZATION": "modelopt"}),
+    Case("target-without-head", "error", "h100", {"DFLASH_DRAFTER": "mtp"}, target={}),
+    Case("target-without-head", "error", "h100", {"DFLASH_DRAFTER": "MTP"}, target=WITH_HEAD, head=False),
     Case("drafter-named-twice", "error", "cpu", {"DFLASH_DRAFTER": "/data/mine", "DRAFTER_HOST_PATH": "/data/theirs"}),
     Case("drafter-of-another-target", "error", "h100", target={"text_config": {"hidden_size": 5120}},
          drafter={"hidden_size": 2560}),
@@ -191,6 +196,16 @@ def test_the_bounds_themselves_are_allowed(edited: Mapping[str, str]) -> None:
 def test_without_a_drafter_its_rules_say_nothing() -> None:
     edited = {"DFLASH_DRAFTER": "off", "DFLASH_NUM_SPEC_TOKENS": "99", "MAX_NUM_BATCHED_TOKENS": "31"}
     assert not {"draft-tokens-exceed-block", "budget-too-small"} & set(findings(Case("", "note", "cpu", edited)))
+
+
+@pytest.mark.parametrize("target", [WITH_HEAD, {"num_nextn_predict_layers": 1}, None])
+def test_a_head_of_the_target_s_own_is_no_drafter_and_needs_none(target: Mapping[str, object] | None) -> None:
+    edited = {"DFLASH_DRAFTER": "mtp", "DFLASH_NUM_SPEC_TOKENS": "2"}
+    found = findings(Case("", "note", "h100", edited, target=target, drafter={"hidden_size": 1}, head=True))
+    assert not [finding for finding in found.values() if finding.severity == "error"]
+    # its drafts take positions like those of a drafter
+    edited["MAX_NUM_BATCHED_TOKENS"] = "10"
+    assert "budget-too-small" in findings(Case("", "note", "h100", edited, target=target))
 
 
 @pytest.mark.parametrize("host", ["localhost", "::1", "300.1.1.1"])

@@ -152,6 +152,24 @@ def test_a_schedule_is_refused_where_the_release_has_none() -> None:
     assert "DFLASH_SPEC_SCHEDULE" in refusal.value.hint
 
 
+def test_the_target_s_own_head_drafts_without_other_weights() -> None:
+    environment = FULL | {"DFLASH_DRAFTER": "MTP", "DRAFTER_PATH": "/models/drafter", "DFLASH_NUM_SPEC_TOKENS": "2"}
+    settings = read_settings(environment | {"DFLASH_SPEC_SCHEDULE": "1-4:2,5-16:1"})
+    arguments = engine_arguments(settings, version="0.24.0")
+    assert json.loads(arguments[arguments.index("--speculative-config") + 1]) == {
+        "method": "mtp",
+        "num_speculative_tokens": 2,
+        "num_speculative_tokens_per_batch_size": [[1, 4, 2], [5, 16, 1]],
+    }
+
+
+@pytest.mark.parametrize("engine", ["sglang", "llamacpp", "llamacpp-buun"])
+def test_the_target_s_own_head_is_refused_where_nothing_is_known_of_it(engine: EngineName) -> None:
+    settings = read_settings({"MODEL_PATH": "/m", "MODEL_FILE": "t.gguf", "DFLASH_DRAFTER": "mtp"})
+    with pytest.raises(Refused, match="known here for vLLM"):
+        engine_arguments(settings, engine=engine, version="0.5.23")
+
+
 def test_versions_as_people_have_them() -> None:
     assert has_dflash("0.19.1rc1.dev110+gb55d830ec", cpu=False)
     assert minor_version("0.19.1rc1.dev110+gb55d830ec") == (0, 19)

@@ -1,10 +1,15 @@
 """What weights on disk say of themselves, as rules read it."""
 
 import json
+import shutil
 from pathlib import Path
 
+import pytest
+
+from dflash_deploy.assets import asset
 from dflash_deploy.plan import Checkpoints
 from dflash_deploy.weights import read_checkpoints
+from tests.support.mtp_target import target_with_head
 
 
 def values(directory: Path) -> dict[str, str]:
@@ -22,6 +27,23 @@ def test_config_json_of_target_and_drafter(tmp_path: Path) -> None:
     found = read_checkpoints(values(tmp_path), Path)
     assert found.target == {"hidden_size": 5120, "role": "target"}
     assert found.drafter == {"hidden_size": 5120, "role": "drafter"}
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_whether_a_target_has_a_head_is_read_where_it_counts(tmp_path: Path, indexed: bool) -> None:
+    target = target_with_head(tmp_path / "target")
+    asked = values(tmp_path) | {"DFLASH_DRAFTER": "mtp"}
+    if indexed:
+        names = ("model.layers.0.mlp.up_proj.weight", "mtp.fc.weight")
+        index = {"weight_map": dict.fromkeys(names, "model.safetensors")}
+        (target / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert read_checkpoints(asked, Path).head is True
+    assert read_checkpoints(values(tmp_path), Path).head is None
+    (target / "model.safetensors.index.json").unlink(missing_ok=True)
+    shutil.copy(asset("models/tiny/target") / "model.safetensors", target)
+    assert read_checkpoints(asked, Path).head is False
+    (target / "model.safetensors").write_bytes(b"\xff" * 64)
+    assert read_checkpoints(asked, Path).head is None
 
 
 def test_modelopt_writes_its_quantisation_beside_it(tmp_path: Path) -> None:

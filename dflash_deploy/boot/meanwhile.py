@@ -20,16 +20,6 @@ Display = Callable[[], AbstractContextManager[Show]]
 
 
 @contextmanager
-def decoding_plainly(
-    deployment: Deployment, plan: Plan, plain: Plan, *, patience: float, display: Display
-) -> Iterator[None]:
-    """Run the block against the engine as `plain` has it; `plan` is what `.env` says. As `trying` else."""
-    with trying(deployment, plan, patience=patience, display=display) as become:
-        become(plain)
-        yield
-
-
-@contextmanager
 def trying(
     deployment: Deployment, plan: Plan, *, patience: float, display: Display
 ) -> Iterator[Callable[[Plan], None]]:
