@@ -28,7 +28,10 @@ from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
 from tests.support.server import Server
 
-ROUNDS = 7
+ROUNDS = 5
+WARMUP = 2
+"""Requests before each cell: memory that was not touched for a while comes back slowly."""
+
 FIXED = (1, 3, 7)
 REQUESTS = {1: 2, 2: 4, 4: 8, 8: 16, 16: 32}
 """Requests of a cell by number of streams: seconds each, and the end, where streams stand idle, a small part of it."""
@@ -117,7 +120,7 @@ def _measured(engines: Sequence[Engine], workloads: Mapping[str, Workload]) -> C
 
 def _rate(endpoint: Endpoint, workload: Workload, streams: int) -> float:
     bodies = workload.bodies(endpoint.model, LIMITS)
-    return measure(endpoint, bodies, concurrency=streams, requests=REQUESTS[streams], warmup=0).median
+    return measure(endpoint, bodies, concurrency=streams, requests=REQUESTS[streams], warmup=WARMUP).median
 
 
 def _drawn(cells: Cells, proposed: Mapping[str, Settings], title: str) -> Table:

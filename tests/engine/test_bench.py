@@ -84,7 +84,7 @@ def test_the_target_s_own_head_is_measured_beside_the_drafter(tmp_path: Path) ->
     env = (tmp_path / ".env").read_bytes()
     try:
         dflash("up", at=tmp_path).succeeded()
-        options = ("--mtp", "2", "--concurrency", "2", "--requests", "12", "--warmup", "0")
+        options = ("--mtp", "2", "--concurrency", "2", "--requests", "4", "--warmup", "0")
         data = dflash("bench", "--json", *options, at=tmp_path).succeeded().document["data"]
         after = dflash("up", "--json", at=tmp_path).succeeded().document["data"]
     finally:
