@@ -64,42 +64,32 @@ def test_vllms_own_benchmark_counts_and_calls_things_the_same(drafting: Server, 
     assert places == sorted(places)
 
 
-def test_plain_decoding_beside_it_leaves_everything_as_it_was(drafting: Server) -> None:
-    env = (drafting.directory / ".env").read_bytes()
-    options = ("--baseline", "--concurrency", "1", "--requests", "6")
-    rows = dflash("bench", "--json", *options, at=drafting.directory).succeeded().document["data"]["rows"]
-    drafted, plain = rows
-    assert (drafted["drafter"], plain["drafter"]) == (True, False)
-    assert (plain["draft_tokens"], plain["acceptance_length"]) == (0, None)
-    assert drafted["speedup"] == pytest.approx(drafted["tokens_per_s"] / plain["tokens_per_s"])
-    assert drafted["speedup"] > 1.2
-    assert (drafting.directory / ".env").read_bytes() == env
-    assert dflash("up", "--json", at=drafting.directory).succeeded().document["data"]["changed"] is False
-    assert dflash("status", "--json", at=drafting.directory).document["data"]["acceptance_length"] > 1
-
-
-def test_the_target_s_own_head_is_measured_beside_the_drafter(tmp_path: Path) -> None:
+def test_its_own_head_and_plain_decoding_beside_it_leave_everything_as_it_was(tmp_path: Path) -> None:
     dflash("init", "--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=tmp_path).succeeded()
     edit_env(tmp_path, MODEL_HOST_PATH=str(target_with_head(tmp_path / "target")))
     env = (tmp_path / ".env").read_bytes()
     try:
         dflash("up", at=tmp_path).succeeded()
-        options = ("--mtp", "2", "--concurrency", "2", "--requests", "4", "--warmup", "0")
-        data = dflash("bench", "--json", *options, at=tmp_path).succeeded().document["data"]
-        after = dflash("up", "--json", at=tmp_path).succeeded().document["data"]
+        options = ("--baseline", "--mtp", "2", "--concurrency", "1", "--requests", "6")
+        drafter, head, plain = dflash("bench", "--json", *options, at=tmp_path).succeeded().document["data"]["rows"]
+        assert (tmp_path / ".env").read_bytes() == env
+        assert dflash("up", "--json", at=tmp_path).succeeded().document["data"]["changed"] is False
+        assert dflash("status", "--json", at=tmp_path).document["data"]["acceptance_length"] > 1
     finally:
         dflash("down", at=tmp_path)
-    drafter, head = data["rows"]
-    assert [(row["drafter"], row["mtp"], row["draft_tokens"]) for row in (drafter, head)] == [
+    assert [(row["drafter"], row["mtp"], row["draft_tokens"]) for row in (drafter, head, plain)] == [
         (True, False, 7),
         (True, True, 2),
+        (False, False, 0),
     ]
     assert head["counted"]["draft_tokens"] == 2 * head["counted"]["drafts"] > 0
     assert 1 <= head["acceptance_length"] < drafter["acceptance_length"]
-    # each answer ends by itself: whoever drafts, the target says the same
-    assert head["output_tokens"] == drafter["output_tokens"]
-    assert (tmp_path / ".env").read_bytes() == env
-    assert after["changed"] is False
+    assert plain["acceptance_length"] is None
+    for drafted in (drafter, head):
+        assert drafted["speedup"] == pytest.approx(drafted["tokens_per_s"] / plain["tokens_per_s"])
+        # each answer ends by itself: whoever drafts, the target says the same
+        assert drafted["output_tokens"] == plain["output_tokens"]
+    assert drafter["speedup"] > 1.2
 
 
 def test_figures_of_an_engine_that_does_otherwise_than_env_says_are_a_failure(drafting: Server) -> None:

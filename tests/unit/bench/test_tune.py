@@ -17,6 +17,7 @@ from dflash_deploy.bench.tune_choose import (
     passed_over,
 )
 from dflash_deploy.bench.tune_model import Model, Point, fitted, point_of
+from dflash_deploy.bench.tune_slots import budget_for, worth_trying
 from dflash_deploy.serve.settings import read_settings
 from tests.unit.bench.measured import rows
 
@@ -190,3 +191,29 @@ def test_a_schedule_is_nowhere_slower_than_any_fixed_number(model: Model, slots:
         for streams, rate in zip(model.streams, schedule.rates, strict=True):
             tokens = next(number for first, last, number in schedule.ranges if first <= streams <= last)
             assert model.rate(tokens, streams) == rate
+
+
+@pytest.mark.parametrize(
+    ("rates", "slots", "found"),
+    [
+        ((100, 190, 350), 4, 8),
+        ((100, 190, 200), 4, None),  # flat: more sequences would share what there is
+        ((100, 190, 150), 4, 2),
+        ((100, 190, 189), 4, None),  # no further below than two runs differ
+        ((100, 190, 350), 8, None),  # what all slots do together was not measured
+        ((100, 190, 350), 300, None),
+    ],
+)
+def test_another_number_of_sequences_is_tried_where_the_figures_speak_for_it(
+    rates: tuple[float, ...], slots: int, found: int | None
+) -> None:
+    assert worth_trying((1, 2, 4), rates, slots, lambda count: True) == found
+    if found is not None and found > slots:
+        assert worth_trying((1, 2, 4), rates, slots, lambda count: False) is None
+
+
+@given(st.integers(1, 512), st.integers(0, 31), st.integers(1, 65536), st.integers(0, 8192))
+def test_a_budget_is_only_raised_and_holds_the_drafts(sequences: int, drafts: int, budget: int, prompts: int) -> None:
+    found = budget_for(sequences, drafts, budget, prompts)
+    assert found >= sequences * (drafts + 1) + prompts
+    assert found == budget or (found > budget and found % 1024 == 0)
