@@ -107,35 +107,34 @@ def _foreign(path: Path) -> str:
 def tensor_names(directory: Path) -> set[str]:
     """The tensors of a directory, as its index or the headers of its safetensors files name them.
 
-    Raises OSError, ValueError, KeyError or AttributeError where these cannot be read.
+    Raises OSError, EOFError, ValueError, KeyError or TypeError where these cannot be read.
     """
     index = directory / INDEX
     if index.is_file():
         return set(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
-    return {name for file in directory.glob("*.safetensors") for name in _header(file) if name != "__metadata__"}
+    headers = (_header(file)[1] for file in directory.glob("*.safetensors"))
+    return {name for header in headers for name in header if name != "__metadata__"}
 
 
-def _header(path: Path) -> dict[str, Any]:
+def _header(path: Path) -> tuple[int, dict[str, Any]]:
+    """How many bytes a safetensors file's header has, and the header. Raises EOFError where the file cannot hold it."""
     with path.open("rb") as content:
         length = int.from_bytes(content.read(8), "little")
-        if length > MOST_HEADER:
-            raise ValueError(f"{path.name} is no safetensors file")
-        header: dict[str, Any] = json.loads(content.read(length))
-    return header
+        if length > min(path.stat().st_size, MOST_HEADER):
+            raise EOFError(path.name)
+        return length, json.loads(content.read(length))
 
 
 def _safetensors_problem(path: Path) -> str:
     """A safetensors file says at its start how long it must be."""
     size = path.stat().st_size
-    with path.open("rb") as content:
-        length = int.from_bytes(content.read(8), "little")
-        if length > min(size, MOST_HEADER):
-            return "is no safetensors file, or cut off in its header"
-        try:
-            header = json.loads(content.read(length))
-            ends = [int(tensor["data_offsets"][1]) for name, tensor in header.items() if name != "__metadata__"]
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError):
-            return "has a damaged header"
+    try:
+        length, header = _header(path)
+        ends = [int(tensor["data_offsets"][1]) for name, tensor in header.items() if name != "__metadata__"]
+    except EOFError:
+        return "is no safetensors file, or cut off in its header"
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError):
+        return "has a damaged header"
     needed = 8 + length + max(ends, default=0)
     return f"is cut off: its header asks for {needed} bytes, and there are {size}" if size < needed else ""
 

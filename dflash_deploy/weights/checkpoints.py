@@ -62,12 +62,13 @@ def _names(directory: Path) -> frozenset[str]:
 
 
 def _has_head(directory: Path, config: Mapping[str, object]) -> bool | None:
-    """A tensor below `mtp.`, or of a layer behind the last one; `None` where the weights cannot be read."""
+    """A tensor below `mtp.`, or of a layer behind the last; `None` where no weights are here, or none can be read."""
     beyond = f".layers.{stated(config).layers}."
     try:
-        return any(name.startswith("mtp.") or ".mtp." in name or beyond in name for name in tensor_names(directory))
-    except (OSError, ValueError, KeyError, AttributeError):
+        names = tensor_names(directory)
+    except (OSError, EOFError, ValueError, KeyError, TypeError):
         return None
+    return any(name.startswith("mtp.") or ".mtp." in name or beyond in name for name in names) if names else None
 
 
 def _has_template(directory: Path, names: frozenset[str]) -> bool | None:

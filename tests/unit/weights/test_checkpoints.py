@@ -44,6 +44,9 @@ def test_whether_a_target_has_a_head_is_read_where_it_counts(tmp_path: Path, ind
     assert read_checkpoints(asked, Path).head is False
     (target / "model.safetensors").write_bytes(b"\xff" * 64)
     assert read_checkpoints(asked, Path).head is None
+    # config.json comes before the weights
+    (target / "model.safetensors").unlink()
+    assert read_checkpoints(asked, Path).head is None
 
 
 def test_modelopt_writes_its_quantisation_beside_it(tmp_path: Path) -> None:
