@@ -31,12 +31,3 @@ def worth_trying(
     before = [count for count in streams if count < slots]
     rising = bool(before) and measured[slots] > STILL_RISING * measured[before[-1]]
     return 2 * slots if rising and has_room(2 * slots) else None
-
-
-def budget_for(sequences: int, draft_tokens: int, budget: int, prompts: int) -> int:
-    """MAX_NUM_BATCHED_TOKENS for so many sequences: as it is, or enough for their drafts and `prompts` tokens beside.
-
-    A multiple of 1024 where it is raised.
-    """
-    needed = sequences * (draft_tokens + 1) + prompts
-    return budget if budget >= needed else -(-needed // 1024) * 1024

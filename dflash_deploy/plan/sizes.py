@@ -74,6 +74,15 @@ def sizing_of(
     )
 
 
+def budget_for(sequences: int, draft_tokens: int, budget: int, prompts: int = PROMPT_TOKENS) -> int:
+    """MAX_NUM_BATCHED_TOKENS for so many sequences: as it is, or enough for their drafts and `prompts` tokens beside.
+
+    A multiple of 1024 where it is raised.
+    """
+    needed = sequences * (draft_tokens + 1) + prompts
+    return budget if budget >= needed else -(-needed // 1024) * 1024
+
+
 def _figure(name: str, value: str) -> float:
     try:
         figure = float(value)
@@ -208,11 +217,11 @@ class Sizer:
         """vLLM and SGLang take prompts and draft positions from one budget."""
         if self._engine.engine not in {"vllm", "sglang"} or self._engine.cpu:
             return
-        needed = self.sizing.max_num_seqs * (self.sizing.draft_tokens + 1) + PROMPT_TOKENS
-        if self._engine.engine == "vllm" and self.sizing.max_num_batched_tokens < needed:
-            rounded = -(-needed // 1024) * 1024
+        sizing = self.sizing
+        budget = budget_for(sizing.max_num_seqs, sizing.draft_tokens, sizing.max_num_batched_tokens)
+        if self._engine.engine == "vllm" and sizing.max_num_batched_tokens < budget:
             reason = f"{PROMPT_TOKENS} for prompts beside {self.sizing.draft_tokens + 1} positions of each sequence"
-            self._set("MAX_NUM_BATCHED_TOKENS", rounded, "budget formula", reason)
+            self._set("MAX_NUM_BATCHED_TOKENS", budget, "budget formula", reason)
 
     def _set(self, name: str, value: int, origin: str, reason: str) -> None:
         fields = {

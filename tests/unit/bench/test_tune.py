@@ -17,7 +17,8 @@ from dflash_deploy.bench.tune_choose import (
     passed_over,
 )
 from dflash_deploy.bench.tune_model import Model, Point, fitted, point_of
-from dflash_deploy.bench.tune_slots import budget_for, worth_trying
+from dflash_deploy.bench.tune_slots import worth_trying
+from dflash_deploy.plan.sizes import budget_for
 from dflash_deploy.serve.settings import read_settings
 from tests.unit.bench.measured import rows
 
