@@ -16,11 +16,11 @@ from dflash_deploy.assets import asset
 from dflash_deploy.bench import Prompt, load_prompts
 from dflash_deploy.cli.planned import plan_of
 from dflash_deploy.client import Answer, Endpoint
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.plan import engine_command
-from dflash_deploy.project import Deployment
-from dflash_deploy.serve.asgi import App, Receive, Scope, Send
-from dflash_deploy.serve.auth import DenyByDefault
-from dflash_deploy.serve.vllm import MIDDLEWARE
+from dflash_deploy.serve.engines.vllm import MIDDLEWARE
+from dflash_deploy.serve.gateway.asgi import App, Receive, Scope, Send
+from dflash_deploy.serve.gateway.auth import DenyByDefault
 from tests.support.cli import dflash
 from tests.support.parsers.fetch import REPOSITORY
 from tests.support.ports import free_port

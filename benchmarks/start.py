@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.rows import Row
-from dflash_deploy.boot import endpoint_of
 from dflash_deploy.cli.planned import plan_of
 from dflash_deploy.client import Endpoint, EndpointError
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.plan import engine_command
-from dflash_deploy.project import Deployment
 from dflash_deploy.serve.engine import installed_engine
+from dflash_deploy.startup import endpoint_of
 from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
 

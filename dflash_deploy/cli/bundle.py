@@ -16,8 +16,8 @@ from dflash_deploy.errors import DeployError
 
 if TYPE_CHECKING:
     from dflash_deploy.cli.report import Redact
+    from dflash_deploy.deployment import Deployment
     from dflash_deploy.plan import Plan
-    from dflash_deploy.project import Deployment
     from dflash_deploy.runtime import Runtime
 
 DISTRIBUTIONS = (
@@ -48,8 +48,8 @@ def collect(deployment: Deployment, plan: Plan, runtime: Runtime) -> dict[str, s
     from dflash_deploy.cli.doctor import doctor
     from dflash_deploy.cli.plan import plan as plan_verb
     from dflash_deploy.cli.report import document_of
-    from dflash_deploy.project import dotenv
-    from dflash_deploy.project.last_good import NAME as LAST_GOOD
+    from dflash_deploy.deployment import dotenv
+    from dflash_deploy.deployment.last_good import NAME as LAST_GOOD
 
     sources: Mapping[str, Callable[[], str]] = {
         "engine.log": lambda: "\n".join(runtime.read_log().lines),
@@ -71,7 +71,7 @@ def collect(deployment: Deployment, plan: Plan, runtime: Runtime) -> dict[str, s
 
 def redactor_of(deployment: Deployment) -> Redact:
     """Takes out the secrets of `.env`, of the file before, of this process's environment, and what looks like one."""
-    from dflash_deploy.project import dotenv
+    from dflash_deploy.deployment import dotenv
     from dflash_deploy.redact import Redactor, Secret, redact_by_shape
     from dflash_deploy.serve.secrets import SECRET_NAMES
 
@@ -101,7 +101,7 @@ def _json(data: object) -> str:
 
 def _diagnosed(plan: Plan, runtime: Runtime) -> dict[str, object]:
     """What the tool itself makes of the log."""
-    from dflash_deploy.boot import Ending, reader_of
+    from dflash_deploy.startup import Ending, reader_of
 
     log, state, reader = runtime.read_log().lines, runtime.state(), reader_of(plan)
     findings = reader.read(log, Ending(state.exit_code, state.out_of_memory, state.restarts))

@@ -26,9 +26,9 @@ def connect(
     as_json: Json = False,
 ) -> Report:
     """Print a client's configuration for this endpoint; it takes the key from the variable DFLASH_API_KEY."""
-    from dflash_deploy.boot import endpoint_of
     from dflash_deploy.client.connect import KEY_VARIABLE, Place, clients, configuration
-    from dflash_deploy.project import Deployment
+    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.startup import endpoint_of
 
     known = clients()
     if client and client not in known:

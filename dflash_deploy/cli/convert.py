@@ -25,7 +25,7 @@ def gguf(
     """Convert a drafter for llama.cpp, with the tokenizer of its target, and quantise it."""
     from dflash_deploy.catalog import load_catalog
     from dflash_deploy.errors import ConversionFailed, NotPossible
-    from dflash_deploy.runtime.tool import Tool, run_tool
+    from dflash_deploy.runtime.container_job import Tool, run_tool
     from dflash_deploy.weights.convert import DRAFTER, OUT, TARGET, Conversion
 
     releases = load_catalog().engines.values()

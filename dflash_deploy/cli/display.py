@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-    from dflash_deploy.boot import Progress
+    from dflash_deploy.startup import Progress
 
 HEARTBEAT = 15.0
 """Seconds after which a pipe gets a line even though nothing has changed."""

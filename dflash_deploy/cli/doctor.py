@@ -48,12 +48,12 @@ def doctor(
 
 def _subject(directory: Path, *, probe: bool) -> Subject:
     """The machine is read once; a plan that cannot be made is a finding, not the end."""
+    from dflash_deploy.deployment import Deployment
     from dflash_deploy.doctor import Subject
     from dflash_deploy.doctor.hub import HUB
     from dflash_deploy.errors import DeployError
     from dflash_deploy.host import read_facts
     from dflash_deploy.plan import Choice
-    from dflash_deploy.project import Deployment
     from dflash_deploy.redact import Secret
     from dflash_deploy.runtime import runtime_for
 

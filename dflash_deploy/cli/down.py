@@ -9,7 +9,7 @@ from dflash_deploy.cli.report import HERE, Directory, Json, Report, note, verb
 @verb
 def down(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Stop and remove the engine. Weights, settings and caches stay."""
-    from dflash_deploy.project import Deployment, hold
+    from dflash_deploy.deployment import Deployment, hold
     from dflash_deploy.runtime import runtime_for
 
     deployment = Deployment.existing(directory, check=False)

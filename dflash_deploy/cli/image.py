@@ -11,8 +11,8 @@ from dflash_deploy.cli.planned import plan_of
 from dflash_deploy.cli.report import HERE, Directory, Json, Report, note, table, verb
 
 if TYPE_CHECKING:
+    from dflash_deploy.deployment import Deployment
     from dflash_deploy.plan import Plan
-    from dflash_deploy.project import Deployment
 
 image = typer.Typer(help="The engine's image: build, verify, digest, sbom.", no_args_is_help=True)
 
@@ -20,7 +20,7 @@ image = typer.Typer(help="The engine's image: build, verify, digest, sbom.", no_
 @verb
 def image_build(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Build the image of this deployment, on the base image that .env names."""
-    from dflash_deploy.project import hold
+    from dflash_deploy.deployment import hold
     from dflash_deploy.runtime.compose import ComposeRuntime
 
     deployment, plan = _of(directory)
@@ -59,7 +59,7 @@ def image_digest(
     as_json: Json = False,
 ) -> Report:
     """Say which digest the base image's tag means now; --pin keeps to it, whatever the tag becomes."""
-    from dflash_deploy.project import hold
+    from dflash_deploy.deployment import hold
     from dflash_deploy.runtime.image import pinned
 
     deployment, plan = _of(directory)
@@ -78,7 +78,7 @@ def image_sbom(
     out: Annotated[Path | None, typer.Option(help="Write it there, instead of to standard output.")] = None,
 ) -> Report:
     """The image's bill of materials: CycloneDX 1.6, JSON."""
-    from dflash_deploy.project.files import PUBLIC, write_atomically
+    from dflash_deploy.deployment.files import PUBLIC, write_atomically
     from dflash_deploy.runtime.image import bill_of
 
     _, plan = _of(directory)
@@ -91,8 +91,8 @@ def image_sbom(
 
 
 def _of(directory: Path) -> tuple[Deployment, Plan]:
+    from dflash_deploy.deployment import Deployment
     from dflash_deploy.errors import NotPossible
-    from dflash_deploy.project import Deployment
 
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)

@@ -48,10 +48,10 @@ def init(
     as_json: Json = False,
 ) -> Report:
     """Write .env (with a fresh key) and compose.yaml for this machine."""
+    from dflash_deploy.deployment import Deployment, hold
+    from dflash_deploy.deployment.dotenv import fill_template
+    from dflash_deploy.deployment.render import create
     from dflash_deploy.plan import Choice
-    from dflash_deploy.project import Deployment, hold
-    from dflash_deploy.project.dotenv import fill_template
-    from dflash_deploy.project.render import create
 
     deployment = Deployment(directory)
     if deployment.exists() and not force:

@@ -11,8 +11,8 @@ from dflash_deploy.cli.planned import Patience, plan_of, plan_to_stop
 from dflash_deploy.cli.report import HERE, Directory, Json, JsonStream, Report, note, verb
 
 if TYPE_CHECKING:
-    from dflash_deploy.boot import Rotation
-    from dflash_deploy.project import Deployment
+    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.startup import Rotation
 
 CLIENTS = (
     "clients      each that sends the key: api_key or OPENAI_API_KEY of applications, a proxy that adds it,",
@@ -32,8 +32,8 @@ def keys_show(
     as_json: Json = False,
 ) -> Report:
     """Say where the key stands and what its fingerprint is; the key itself only with --reveal."""
+    from dflash_deploy.deployment import Deployment
     from dflash_deploy.errors import BadInput, SettingsRefused
-    from dflash_deploy.project import Deployment
 
     deployment = Deployment.existing(directory, check=False)
     if not deployment.key_is_sound:
@@ -67,9 +67,9 @@ def keys_rotate(
     json_stream: JsonStream = False,
 ) -> Report:
     """Write a new key into .env, restart an engine that runs, and prove that the old key is dead."""
-    from dflash_deploy.boot import is_up
-    from dflash_deploy.project import Deployment, hold
+    from dflash_deploy.deployment import Deployment, hold
     from dflash_deploy.runtime import runtime_for
+    from dflash_deploy.startup import is_up
 
     with hold(Deployment.existing(directory, check=False), "keys rotate"):
         # read under the lock: a rotation that ended just now has changed it
@@ -87,12 +87,12 @@ def keys_rotate(
 
 def _restarted(old: Deployment, patience: float, *, json_stream: bool) -> Report:
     """The key of a deployment that runs is replaced, and its engine started anew."""
-    from dflash_deploy.boot import rotate_running
     from dflash_deploy.cli.display import boot_display
+    from dflash_deploy.deployment import Deployment
     from dflash_deploy.plan.command import several_machines
-    from dflash_deploy.project import Deployment
     from dflash_deploy.redact import Redactor
     from dflash_deploy.runtime import runtime_for
+    from dflash_deploy.startup import rotate_running
 
     old = Deployment.existing(old.directory)
     plan = plan_of(old)

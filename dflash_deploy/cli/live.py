@@ -17,7 +17,7 @@ from dflash_deploy.cli.report import Redact
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dflash_deploy.boot.watch import Line
+    from dflash_deploy.startup.watch import Line
 
 BARS = "▁▂▃▄▅▆▇█"
 LABEL, FIGURE = 11, 15

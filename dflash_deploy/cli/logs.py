@@ -13,8 +13,8 @@ from dflash_deploy.cli.planned import plan_of, plan_to_stop
 from dflash_deploy.cli.report import HERE, Directory, Report, verb
 
 if TYPE_CHECKING:
+    from dflash_deploy.deployment import Deployment
     from dflash_deploy.plan import Plan
-    from dflash_deploy.project import Deployment
     from dflash_deploy.runtime import Runtime
 
 POLL = 0.5
@@ -34,8 +34,8 @@ def logs(
     ] = False,
 ) -> Report:
     """Print the engine's log, or pack it with all that a report of a failure needs."""
+    from dflash_deploy.deployment import Deployment
     from dflash_deploy.errors import BadInput
-    from dflash_deploy.project import Deployment
     from dflash_deploy.runtime import runtime_for
 
     deployment = Deployment.existing(directory, check=False)
@@ -69,7 +69,7 @@ def _follow(runtime: Runtime, cursor: str) -> None:
 
 def _bundle(deployment: Deployment, file: Path | None) -> Report:
     from dflash_deploy.cli.bundle import collect, default_name
-    from dflash_deploy.project.archive import write_archive
+    from dflash_deploy.deployment.archive import write_archive
     from dflash_deploy.runtime import runtime_for
 
     place = file or default_name(deployment)

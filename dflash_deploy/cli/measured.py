@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from dflash_deploy.bench.sweep import Sweep
     from dflash_deploy.catalog import ModelPair
     from dflash_deploy.client import Endpoint
+    from dflash_deploy.deployment import Deployment
     from dflash_deploy.plan import Plan
-    from dflash_deploy.project import Deployment
     from dflash_deploy.redact import Redactor
     from dflash_deploy.serve.settings import EngineName
 
@@ -77,9 +77,9 @@ class Deployed:
 
     def measure(self, sweep: Sweep, show: Show) -> Halves:
         """The engine as it is, then restarted with its MTP head and without any drafts, and back."""
-        from dflash_deploy.boot import endpoint_of, trying
         from dflash_deploy.cli.display import boot_display
-        from dflash_deploy.project import hold
+        from dflash_deploy.deployment import hold
+        from dflash_deploy.startup import endpoint_of, trying
 
         self._tell_of_waiting(sweep)
         with ExitStack() as stack:
@@ -133,7 +133,7 @@ def deployed(
     """
     from dflash_deploy.cli.planned import plan_of
     from dflash_deploy.client import Endpoint
-    from dflash_deploy.project import Deployment
+    from dflash_deploy.deployment import Deployment
 
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
@@ -182,7 +182,7 @@ def _others(deployment: Deployment, plan: Plan, *, baseline: bool, mtp: int | No
 
 
 def _name(deployment: Deployment, plan: Plan) -> str:
-    from dflash_deploy.boot import endpoint_of
+    from dflash_deploy.startup import endpoint_of
 
     with endpoint_of(deployment, plan) as endpoint:
         return endpoint.model
@@ -242,7 +242,7 @@ def finished(
     from dflash_deploy.bench.published import beside
     from dflash_deploy.bench.workload import described
     from dflash_deploy.catalog import load_catalog
-    from dflash_deploy.project.files import PUBLIC, write_atomically
+    from dflash_deploy.deployment.files import PUBLIC, write_atomically
 
     besides: list[Beside] = []
     if subject.plan is not None:

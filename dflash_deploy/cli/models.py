@@ -14,7 +14,7 @@ from dflash_deploy.cli.report import Json, Report, table, verb
 if TYPE_CHECKING:
     from dflash_deploy.catalog import ModelPair
     from dflash_deploy.catalog.models import Weights
-    from dflash_deploy.plan.survey import Verdict
+    from dflash_deploy.rules.survey import Verdict
 
 GB = 1e9
 
@@ -35,7 +35,7 @@ def models_list(profile: Profile = None, as_json: Json = False) -> Report:
     from dflash_deploy.catalog import load_catalog
     from dflash_deploy.host import read_facts
     from dflash_deploy.plan.choose import choose_profile
-    from dflash_deploy.plan.survey import survey
+    from dflash_deploy.rules.survey import survey
 
     catalog, facts = load_catalog(), read_facts()
     chosen = catalog.profile(profile) if profile else choose_profile(facts, catalog)
@@ -80,7 +80,7 @@ def models_show(
     """Show one pair: weights, licence, drafter, acceptance that was measured, and the hardware it goes on."""
     from dflash_deploy.catalog import load_catalog
     from dflash_deploy.host import HostFacts
-    from dflash_deploy.plan.survey import survey
+    from dflash_deploy.rules.survey import survey
 
     catalog = load_catalog()
     pair = catalog.pair(name)

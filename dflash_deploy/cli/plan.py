@@ -103,8 +103,8 @@ def plan(
 
 def _planned(choice: Choice, directory: Path) -> Plan:
     """The deployment's plan where there is one, with wishes on top; another profile is another deployment."""
+    from dflash_deploy.deployment import Deployment
     from dflash_deploy.plan import Choice
-    from dflash_deploy.project import Deployment
 
     if choice.profile is not None or not Deployment(directory).exists():
         return make_plan(choice)

@@ -10,9 +10,9 @@ import typer
 from dflash_deploy.errors import DeployError
 
 if TYPE_CHECKING:
+    from dflash_deploy.deployment import Deployment
     from dflash_deploy.host import HostFacts
     from dflash_deploy.plan import Choice, Plan
-    from dflash_deploy.project import Deployment
     from dflash_deploy.weights.checkpoints import Ahead
 
 Profile = Annotated[str | None, typer.Option(help="Hardware profile; recognised where left out.")]
@@ -52,7 +52,8 @@ def plan_to_stop(deployment: Deployment) -> Plan:
     """
     from dflash_deploy.catalog import load_catalog
     from dflash_deploy.host import HostFacts
-    from dflash_deploy.plan import Choice, plan_deployment
+    from dflash_deploy.plan import Choice
+    from dflash_deploy.rules import plan_deployment
 
     names = ("DFLASH_RUNTIME", "DFLASH_PROFILE", "DFLASH_PAIR", "DFLASH_ENGINE")
     identity = {name: deployment.values.get(name, "") for name in names}
@@ -84,8 +85,9 @@ def make_plan(
     """
     from dflash_deploy.catalog import load_catalog
     from dflash_deploy.host import read_facts
-    from dflash_deploy.plan import Checkpoints, plan_deployment
+    from dflash_deploy.plan import Checkpoints
     from dflash_deploy.plan.command import in_home
+    from dflash_deploy.rules import plan_deployment
     from dflash_deploy.weights import read_checkpoints
     from dflash_deploy.weights.checkpoints import NOTHING_AHEAD
 

@@ -31,7 +31,7 @@ def profiles_list(as_json: Json = False) -> Report:
     """List hardware profiles, and which one fits this machine."""
     from dflash_deploy.catalog import load_catalog
     from dflash_deploy.host import read_facts
-    from dflash_deploy.plan.survey import why_profile_does_not_fit
+    from dflash_deploy.rules.survey import why_profile_does_not_fit
 
     catalog, facts = load_catalog(), read_facts()
     rows = []

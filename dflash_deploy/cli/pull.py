@@ -12,7 +12,7 @@ from dflash_deploy.cli.planned import plan_of
 from dflash_deploy.cli.report import HERE, Directory, Json, Report, verb
 
 if TYPE_CHECKING:
-    from dflash_deploy.project import Deployment
+    from dflash_deploy.deployment import Deployment
     from dflash_deploy.weights.checkpoints import Ahead
     from dflash_deploy.weights.hub import Source
     from dflash_deploy.weights.lockfile import Lock
@@ -49,7 +49,7 @@ def pull(
     as_json: Json = False,
 ) -> Report:
     """Bring target and drafter: resumed where they broke off, verified, at commits that dflash.lock keeps."""
-    from dflash_deploy.project import Deployment, hold
+    from dflash_deploy.deployment import Deployment, hold
     from dflash_deploy.weights.hub import Source
     from dflash_deploy.weights.lockfile import LOCK_FILE, read_lock
     from dflash_deploy.weights.pull import orders

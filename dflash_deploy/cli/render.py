@@ -9,8 +9,8 @@ from dflash_deploy.cli.report import HERE, Directory, Json, Report, verb
 @verb
 def render(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Write compose.yaml and the image's build context from .env. `up` does the same by itself."""
-    from dflash_deploy.project import Deployment, hold
-    from dflash_deploy.project import render as write
+    from dflash_deploy.deployment import Deployment, hold
+    from dflash_deploy.deployment import render as write
 
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)

@@ -144,7 +144,7 @@ def _one_after_the_other(redactors: Iterable[Redactor]) -> Redact:
 
 def _redactor(directory: object) -> Redactor:
     """Whatever a verb shows passes through this, so that no path to the terminal can be forgotten."""
-    from dflash_deploy.project import Deployment
+    from dflash_deploy.deployment import Deployment
     from dflash_deploy.redact import Redactor
 
     deployment = Deployment(directory if isinstance(directory, Path) else HERE)

@@ -9,7 +9,7 @@ from dflash_deploy.cli.report import HERE, Directory, Json, JsonStream, Report, 
 from dflash_deploy.cli.starting import Start, Started
 
 if TYPE_CHECKING:
-    from dflash_deploy.project import Deployment
+    from dflash_deploy.deployment import Deployment
 
 
 @verb
@@ -17,9 +17,9 @@ def rollback(
     directory: Directory = HERE, patience: Patience = 900, as_json: Json = False, json_stream: JsonStream = False
 ) -> Report:
     """Write the settings of the last good start back into .env, and start them."""
+    from dflash_deploy.deployment import Deployment, hold
+    from dflash_deploy.deployment.last_good import changes, last_good
     from dflash_deploy.errors import NotPossible
-    from dflash_deploy.project import Deployment, hold
-    from dflash_deploy.project.last_good import changes, last_good
 
     with hold(Deployment.existing(directory, check=False), "rollback"):
         deployment = Deployment.existing(directory, check=False)
@@ -44,7 +44,7 @@ def restart(
     directory: Directory = HERE, patience: Patience = 900, as_json: Json = False, json_stream: JsonStream = False
 ) -> Report:
     """Stop the engine and start it with the settings of .env, whether they changed or not."""
-    from dflash_deploy.project import Deployment, hold
+    from dflash_deploy.deployment import Deployment, hold
 
     deployment = Deployment.existing(directory)
     with hold(deployment, "restart"):
@@ -57,8 +57,8 @@ def restart(
 
 
 def _started(deployment: Deployment, start: Start, *, anew: bool) -> Started:
-    from dflash_deploy.boot import preflight
     from dflash_deploy.runtime import runtime_for
+    from dflash_deploy.startup import preflight
 
     plan = plan_of(deployment)
     if anew:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from dflash_deploy.cli.planned import plan_of
 
 if TYPE_CHECKING:
-    from dflash_deploy.boot import Ready, Show
+    from dflash_deploy.checks import SmokeReport
+    from dflash_deploy.deployment import Deployment
     from dflash_deploy.errors import EngineNotReady, SmokeTestFailed
     from dflash_deploy.plan import Plan
-    from dflash_deploy.project import Deployment
-    from dflash_deploy.smoke import SmokeReport
+    from dflash_deploy.startup import Ready, Show
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class Start:
 
     def and_check(self, deployment: Deployment, plan: Plan) -> Started:
         """Start it and check it, one that ran already too; if all is right it is remembered. Raises EngineNotReady."""
-        from dflash_deploy.boot import bring_up, endpoint_of
-        from dflash_deploy.boot.timekeeper import remember_seconds
-        from dflash_deploy.project.last_good import remember_good
+        from dflash_deploy.checks import QUICK, of_plan, run_checks
+        from dflash_deploy.deployment.last_good import remember_good
         from dflash_deploy.runtime import runtime_for
-        from dflash_deploy.smoke import QUICK, of_plan, run_checks
+        from dflash_deploy.startup import bring_up, endpoint_of
+        from dflash_deploy.startup.timekeeper import remember_seconds
 
         with self.display(deployment) as show:
             ready = bring_up(deployment, plan, runtime_for(deployment, plan), patience=self.patience, show=show)
@@ -76,16 +76,16 @@ class Start:
 
     def join(self, deployment: Deployment, plan: Plan) -> bool:
         """Start an engine that computes for rank 0; tells whether anything had to be done. Raises EngineNotReady."""
-        from dflash_deploy.boot import join
         from dflash_deploy.runtime import runtime_for
+        from dflash_deploy.startup import join
 
         with self.display(deployment) as show:
             return join(deployment, plan, runtime_for(deployment, plan), show=show)
 
     def gone_back(self, deployment: Deployment, problem: EngineNotReady) -> EngineNotReady:
         """The failure, after the settings that answered last were started again where there are some."""
-        from dflash_deploy.boot import go_back
         from dflash_deploy.runtime import runtime_for
+        from dflash_deploy.startup import go_back
 
         with self.display(deployment) as show:
             return go_back(deployment, problem, plan_of, runtime_for, patience=self.patience, show=show)

@@ -11,8 +11,8 @@ from dflash_deploy.cli.report import HERE, Directory, Json, Report, verb
 
 if TYPE_CHECKING:
     from dflash_deploy.client import Endpoint
+    from dflash_deploy.deployment import Deployment
     from dflash_deploy.plan import Plan
-    from dflash_deploy.project import Deployment
     from dflash_deploy.runtime import EngineState, Runtime
 
 PROBE_TIMEOUT = 30.0
@@ -35,9 +35,9 @@ def status(
 ) -> Report:
     """Say whether the engine really answers: its process, one generation, and the drafts since it started."""
     from dflash_deploy.cli.watch import watch
+    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.deployment.last_good import instead_since
     from dflash_deploy.errors import BadInput
-    from dflash_deploy.project import Deployment
-    from dflash_deploy.project.last_good import instead_since
     from dflash_deploy.runtime import runtime_for
 
     deployment = Deployment.existing(directory)
@@ -64,7 +64,7 @@ def status(
 
 def _probe(deployment: Deployment, plan: Plan, engine: EngineState) -> dict[str, object]:
     """State in one word: absent, exited, restarting, paused, cut off, running, starting, ready or unresponsive."""
-    from dflash_deploy.boot import endpoint_of
+    from dflash_deploy.startup import endpoint_of
 
     with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
         data: dict[str, object] = {"endpoint": f"{endpoint.url}/v1", "model": endpoint.model, "state": engine.phase}
@@ -121,7 +121,7 @@ def _why(plan: Plan, runtime: Runtime, engine: EngineState, *, loading: bool) ->
 
     One that is `loading` after its runtime brought it back has ended, too, and its log goes on behind that.
     """
-    from dflash_deploy.boot import Ending, reader_of
+    from dflash_deploy.startup import Ending, reader_of
 
     wanted = engine.exit_code in STOPPED and not engine.unasked
     ended = engine.phase in {"exited", "restarting"} and not wanted
@@ -137,6 +137,6 @@ def _why(plan: Plan, runtime: Runtime, engine: EngineState, *, loading: bool) ->
 
 def _costs(plan: Plan, runtime: Runtime) -> str | None:
     """The fingerprints that the log of an engine that answers fits, and that cost it something."""
-    from dflash_deploy.boot import reader_of
+    from dflash_deploy.startup import reader_of
 
     return ", ".join(known.id for known in reader_of(plan).costs(runtime.read_log().lines)) or None

@@ -15,8 +15,8 @@ from dflash_deploy.cli.report import HERE, Directory, Json, Redact, Report, cons
 from dflash_deploy.errors import BadInput, SmokeTestFailed
 
 if TYPE_CHECKING:
+    from dflash_deploy.checks import Check, SmokeReport, Subject
     from dflash_deploy.redact import Secret
-    from dflash_deploy.smoke import Check, SmokeReport, Subject
 
 Only = Annotated[str, typer.Option("--only", help="Checks to run, by name, with commas between.")]
 
@@ -35,7 +35,7 @@ def test(
     as_json: Json = False,
 ) -> Report:
     """Check answers, streams, vision, the key, limits, and that drafts are made and accepted."""
-    from dflash_deploy.smoke import CHECKS, run_checks
+    from dflash_deploy.checks import CHECKS, run_checks
 
     names = {name for name in only.replace(",", " ").split() if name}
     if unknown := sorted(names - CHECKS.keys()):
@@ -94,10 +94,10 @@ Chosen = tuple["Subject", Redact, tuple[str, ...]]
 @contextmanager
 def _own(directory: Path, baseline_url: str) -> Iterator[Chosen]:
     """The endpoint of a deployment."""
-    from dflash_deploy.boot import endpoint_of
+    from dflash_deploy.checks import of_plan
     from dflash_deploy.client import Endpoint
-    from dflash_deploy.project import Deployment
-    from dflash_deploy.smoke import of_plan
+    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.startup import endpoint_of
 
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
@@ -120,9 +120,9 @@ def _own(directory: Path, baseline_url: str) -> Iterator[Chosen]:
 def _stranger(url: str, key: Secret, model: str, baseline_url: str) -> Iterator[Chosen]:
     """An endpoint that is known by its address alone."""
     from dflash_deploy.catalog import load_catalog
+    from dflash_deploy.checks import of_stranger
     from dflash_deploy.client import Endpoint, EndpointError
     from dflash_deploy.redact import Redactor
-    from dflash_deploy.smoke import of_stranger
 
     redact = Redactor([key])
     with ExitStack() as open_ones:
@@ -144,7 +144,7 @@ def _stranger(url: str, key: Secret, model: str, baseline_url: str) -> Iterator[
 
 
 def _save(file: Path, report: SmokeReport, redact: Redact) -> None:
-    from dflash_deploy.smoke import junit as written
+    from dflash_deploy.checks import junit as written
 
     try:
         file.write_text(written(report, redact), encoding="utf-8")

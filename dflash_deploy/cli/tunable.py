@@ -85,7 +85,7 @@ def usual_streams(plan: Plan) -> tuple[int, ...]:
 
 def knows_schedules(plan: Plan) -> bool:
     """Whether the engine makes fewer draft tokens where more sequences share a step."""
-    from dflash_deploy.serve.vllm import FIRST_WITH_SCHEDULE, minor_version
+    from dflash_deploy.serve.engines.vllm import FIRST_WITH_SCHEDULE, minor_version
 
     return plan.engine.engine == "vllm" and minor_version(plan.engine_version) >= FIRST_WITH_SCHEDULE
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dflash_deploy.cli.tune_sequences import Sequences
     from dflash_deploy.cli.tuning import Outcome, Pace, Tuning
-    from dflash_deploy.project import Deployment
+    from dflash_deploy.deployment import Deployment
 
 EVIDENCE = "tune.json"
 """In `.dflash/`: the figures that the last run decided on."""
@@ -66,7 +66,7 @@ def tune(
     from dflash_deploy.cli.bench import numbers_of
     from dflash_deploy.cli.measured import deployed
     from dflash_deploy.cli.tunable import check_tunable, knows_schedules, pooled, tuning_of, usual_streams
-    from dflash_deploy.project import hold
+    from dflash_deploy.deployment import hold
 
     streams = numbers_of(concurrency) if concurrency else None
     counts = _counts(draft_tokens)
@@ -214,7 +214,7 @@ def _evidence_of_sequences(found: Sequences | None) -> Iterator[str]:
 
 
 def _keep(deployment: Deployment, data: Mapping[str, object]) -> None:
-    from dflash_deploy.project.files import PRIVATE, write_atomically
+    from dflash_deploy.deployment.files import PRIVATE, write_atomically
 
     text = json.dumps({"schema": SCHEMA, "command": "tune", "data": data}, indent=2, ensure_ascii=False)
     write_atomically(deployment.make_state() / EVIDENCE, deployment.redact(text) + "\n", mode=PRIVATE)

@@ -120,11 +120,11 @@ class Tuning:
         """Measure, decide, measure the proposal. The engine then runs as `.env` has it, which is not written to."""
         from dflash_deploy.bench.tune_choose import choose, options
         from dflash_deploy.bench.tune_model import fitted
-        from dflash_deploy.boot import endpoint_of, trying
         from dflash_deploy.cli.display import boot_display
         from dflash_deploy.cli.measured import check_answers
         from dflash_deploy.cli.tune_sequences import try_sequences
-        from dflash_deploy.project import hold
+        from dflash_deploy.deployment import hold
+        from dflash_deploy.startup import endpoint_of, trying
 
         deployment, plan = self.subject.deployment, self.subject.plan
         display = partial(boot_display, deployment.redact)

@@ -13,10 +13,10 @@ from dflash_deploy.cli.starting import Start, Started
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dflash_deploy.boot import Ready
+    from dflash_deploy.deployment import Deployment
     from dflash_deploy.errors import EngineNotReady
     from dflash_deploy.plan import Plan
-    from dflash_deploy.project import Deployment
+    from dflash_deploy.startup import Ready
 
 
 @verb
@@ -31,10 +31,10 @@ def up(
     json_stream: JsonStream = False,
 ) -> Report:
     """Start the engine, follow it while it loads, and end with a real answer."""
+    from dflash_deploy.deployment import Deployment, hold
+    from dflash_deploy.deployment.last_good import changes
     from dflash_deploy.errors import EngineNotReady
     from dflash_deploy.plan.command import answers_requests
-    from dflash_deploy.project import Deployment, hold
-    from dflash_deploy.project.last_good import changes
 
     deployment, start = Deployment.existing(directory), Start(patience, json_stream)
     with hold(deployment, "up"):
@@ -56,10 +56,10 @@ def up(
 
 def _with_weights(deployment: Deployment) -> Plan:
     """The plan, after missing weights were fetched: what they say of themselves may change it."""
-    from dflash_deploy.boot import preflight
     from dflash_deploy.cli.pull import bring
     from dflash_deploy.errors import WeightsMissing
     from dflash_deploy.runtime import runtime_for
+    from dflash_deploy.startup import preflight
     from dflash_deploy.weights.pull import orders
 
     plan = plan_of(deployment)
@@ -88,9 +88,9 @@ def _joined(plan: Plan, *, changed: bool) -> Report:
 
 def _safe_changes(deployment: Deployment, plan: Plan, problem: EngineNotReady) -> dict[str, str]:
     """What may be written to mend it; nothing where the plan that comes of it would be refused."""
-    from dflash_deploy.boot import changes_of
     from dflash_deploy.errors import DeployError
     from dflash_deploy.plan import Choice
+    from dflash_deploy.startup import changes_of
 
     changes = changes_of(problem.fix, plan)
     if not changes:
@@ -114,8 +114,8 @@ def _failed(problem: EngineNotReady, changes: Mapping[str, str], *, asked: bool)
 
 def _once_more(deployment: Deployment, problem: EngineNotReady, changes: Mapping[str, str], start: Start) -> Report:
     """Write the changes, show them, and try once more; what fails then is reported and not mended again."""
-    from dflash_deploy.boot import remedied
     from dflash_deploy.errors import EngineNotReady
+    from dflash_deploy.startup import remedied
 
     note(deployment.redact(f"failed: {problem.message}"))
     deployment, lines = remedied(deployment, changes)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from dflash_deploy.cli.report import console
 
 if TYPE_CHECKING:
-    from dflash_deploy.boot.watch import Line, Watch
     from dflash_deploy.client import Endpoint
+    from dflash_deploy.deployment import Deployment
     from dflash_deploy.plan import Plan
-    from dflash_deploy.project import Deployment
     from dflash_deploy.runtime import Runtime
+    from dflash_deploy.startup.watch import Line, Watch
 
 HEADER = f"{'time':8}  {'state':15}  {'running':>7}  {'waiting':>7}  {'tokens/s':>8}  {'length':>6}  {'cache':>5}"
 PATIENCE = 5.0
@@ -24,9 +24,9 @@ PATIENCE = 5.0
 
 def watch(deployment: Deployment, plan: Plan, every: float, looks: int | None) -> None:
     """Look every so many seconds and show what is seen; for ever, or so many times."""
-    from dflash_deploy.boot import endpoint_of
-    from dflash_deploy.boot.watch import Watch
     from dflash_deploy.runtime import runtime_for
+    from dflash_deploy.startup import endpoint_of
+    from dflash_deploy.startup.watch import Watch
 
     runtime, seen = runtime_for(deployment, plan), Watch()
     with endpoint_of(deployment, plan, timeout=PATIENCE) as endpoint, _shown(deployment, endpoint) as show:
@@ -39,8 +39,8 @@ def watch(deployment: Deployment, plan: Plan, every: float, looks: int | None) -
 
 
 def _look(runtime: Runtime, endpoint: Endpoint, seen: Watch) -> Line:
-    from dflash_deploy.boot.watch import Look
     from dflash_deploy.client import EndpointError
+    from dflash_deploy.startup.watch import Look
 
     state = runtime.state()
     try:

@@ -8,12 +8,12 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.files import PRIVATE
 from dflash_deploy.doctor.check import Check, Status
 from dflash_deploy.doctor.subject import Subject
 from dflash_deploy.host.containers import Container, project_containers
 from dflash_deploy.plan import Plan
-from dflash_deploy.project import Deployment
-from dflash_deploy.project.files import PRIVATE
 
 _HALF_WRITTEN = re.compile(r"\..+\.[0-9a-f]{8}|.+\.tmp|build\.\d+")
 """Names of files before they are renamed into place, and of a build context before it is swapped."""

@@ -7,11 +7,11 @@ from functools import cached_property
 from pathlib import Path
 
 from dflash_deploy.catalog.models import Weights as Published
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.doctor.hub import HUB
 from dflash_deploy.errors import DeployError, EngineMissing, WeightsMissing
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan import Plan
-from dflash_deploy.project import Deployment
 from dflash_deploy.redact import Secret
 from dflash_deploy.runtime import EngineState, Runtime
 from dflash_deploy.weights import check_weights

@@ -2,7 +2,7 @@
 
 from dflash_deploy.plan.choose import choose_profile, choose_runtime
 from dflash_deploy.plan.command import engine_command, engine_environment
-from dflash_deploy.plan.plan import plan_deployment
+from dflash_deploy.plan.plan import decide
 from dflash_deploy.plan.result import Finding, Plan, Setting, Severity
 from dflash_deploy.plan.wishes import Checkpoints, Choice, Goal, RuntimeName
 
@@ -19,5 +19,5 @@ __all__ = [
     "choose_runtime",
     "engine_command",
     "engine_environment",
-    "plan_deployment",
+    "decide",
 ]

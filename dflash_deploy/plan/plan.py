@@ -22,7 +22,6 @@ from dflash_deploy.plan.command import check_values, is_directory
 from dflash_deploy.plan.memory import MemoryFit, fit
 from dflash_deploy.plan.propose import directory_below, directory_of, propose
 from dflash_deploy.plan.result import Plan, Setting
-from dflash_deploy.plan.rules import judge
 from dflash_deploy.plan.sizes import sizing_of
 from dflash_deploy.plan.speed import Speed, predict
 from dflash_deploy.plan.wishes import Checkpoints, Choice, RuntimeName
@@ -46,10 +45,8 @@ NEVER_EMPTY = frozenset(
 NO_CHECKPOINTS = Checkpoints()
 
 
-def plan_deployment(
-    facts: HostFacts, choice: Choice, catalog: Catalog, checkpoints: Checkpoints = NO_CHECKPOINTS
-) -> Plan:
-    """Decide everything about one deployment.
+def decide(facts: HostFacts, choice: Choice, catalog: Catalog, checkpoints: Checkpoints = NO_CHECKPOINTS) -> Plan:
+    """Decide everything about one deployment; `rules.plan_deployment` adds the findings.
 
     Raises UnknownProfile where no profile is named and none fits, UnknownPair, UnknownEngine, NotPossible where they do
     not go together, and SettingsRefused for a value of the wrong kind: what is planned can be written down and started.
@@ -67,8 +64,7 @@ def plan_deployment(
     )
     check_values(plan.values, engine.engine)
     plan = replace(plan, memory=_memory(plan, memory), speed=tuple(_speeds(plan)))
-    plan = replace(plan, weights_of=_weights_of(plan, catalog))
-    return replace(plan, findings=tuple(judge(plan, facts)))
+    return replace(plan, weights_of=_weights_of(plan, catalog))
 
 
 def _weights_of(plan: Plan, catalog: Catalog) -> tuple[str, ...]:

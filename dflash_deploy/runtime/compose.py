@@ -17,14 +17,14 @@ from docker.errors import DockerException, NotFound
 from docker.models.containers import Container
 
 from dflash_deploy.catalog.settings import all_setting_names
+from dflash_deploy.deployment import Deployment, render
+from dflash_deploy.deployment.render import SERVICE
 from dflash_deploy.errors import EngineMissing, EngineNotReady
 from dflash_deploy.host import find_container_engine
 from dflash_deploy.plan import Plan
-from dflash_deploy.project import Deployment, render
-from dflash_deploy.project.render import SERVICE
 from dflash_deploy.runtime.client import docker_client
+from dflash_deploy.runtime.container_job import first_line
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, Phase, last_state
-from dflash_deploy.runtime.tool import first_line
 
 STOP_GRACE = 45
 """Seconds a container gets to end by itself; compose/base.yaml says the same."""

@@ -11,7 +11,7 @@ from docker.errors import DockerException, ImageNotFound
 from dflash_deploy.errors import DownloadFailed, EngineMissing
 from dflash_deploy.redact import Secret
 from dflash_deploy.runtime.client import docker_client
-from dflash_deploy.runtime.tool import Tool, first_line, run_tool
+from dflash_deploy.runtime.container_job import Tool, first_line, run_tool
 
 SBOM = "/opt/dflash/sbom.cdx.json"
 ENTRY_POINT = ("python3", "-m", "dflash_deploy.serve")

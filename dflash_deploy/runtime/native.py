@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.catalog.settings import all_setting_names
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.files import PRIVATE
 from dflash_deploy.errors import EngineMissing, EngineNotReady
 from dflash_deploy.plan import Plan, engine_environment
-from dflash_deploy.project import Deployment
-from dflash_deploy.project.files import PRIVATE
 from dflash_deploy.runtime.process import ProcessId
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, last_state
 from dflash_deploy.serve.engine import installed_engine

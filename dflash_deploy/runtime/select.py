@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.plan import Plan
-from dflash_deploy.project import Deployment
 from dflash_deploy.runtime.protocol import Runtime
 
 

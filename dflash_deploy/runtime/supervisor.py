@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 
-from dflash_deploy.project.files import PRIVATE, write_atomically
+from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.redact import Redactor, Secret
 from dflash_deploy.runtime.process import ProcessId
 from dflash_deploy.serve.secrets import read_secrets

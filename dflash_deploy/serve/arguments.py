@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dflash_deploy.serve import llamacpp, sglang, vllm
+from dflash_deploy.serve.engines import llamacpp, sglang, vllm
 from dflash_deploy.serve.flags import refuse_known
 from dflash_deploy.serve.settings import EngineName, Settings
 

@@ -72,7 +72,7 @@ def _sglang(settings: Settings, environment: Mapping[str, str]) -> Launch:
     # SGLang takes the key as an argument alone: a process of ours hands it over where `ps` does not look
     return Launch(
         title=f"SGLang {version}: sglang.launch_server",
-        command=(sys.executable, "-m", "dflash_deploy.serve.sglang_server", *arguments),
+        command=(sys.executable, "-m", "dflash_deploy.serve.engines.sglang_server", *arguments),
         arguments=tuple(arguments),
         environment={**environment, **secrets},
     )

@@ -13,9 +13,9 @@ from importlib import metadata, util
 from pathlib import Path
 
 from dflash_deploy.serve.engine import installed_engine
+from dflash_deploy.serve.engines.vllm import has_dflash
 from dflash_deploy.serve.launch import FAMILY, LLAMA_SERVER
 from dflash_deploy.serve.nvfp4.plugin import NAME
-from dflash_deploy.serve.vllm import has_dflash
 
 MODULES = ("v1/spec_decode/dflash.py", "model_executor/models/qwen3_dflash.py")
 """The proposer (mask tokens in, draft tokens out) and the drafter's model, in every vLLM since 0.20.0."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dflash_deploy.plan import Checkpoints
 from dflash_deploy.plan.command import drafter_host_path
-from dflash_deploy.plan.stated import stated
+from dflash_deploy.plan.model_metadata import stated
 from dflash_deploy.serve.settings import MTP
 from dflash_deploy.weights.check import tensor_names
 from dflash_deploy.weights.gguf import Header, NotGguf, read_header

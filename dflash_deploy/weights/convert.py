@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from dflash_deploy.errors import BadInput, ConversionFailed
-from dflash_deploy.plan.stated import stated
+from dflash_deploy.plan.model_metadata import stated
 from dflash_deploy.weights.gguf import FILE_TYPES, Header, NotGguf, read_header
 from dflash_deploy.weights.staging import link_or_copy, writing
 

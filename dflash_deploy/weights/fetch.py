@@ -17,8 +17,8 @@ from pathlib import Path
 
 import httpx
 
+from dflash_deploy.deployment.files import PUBLIC, write_atomically
 from dflash_deploy.errors import DownloadFailed
-from dflash_deploy.project.files import PUBLIC, write_atomically
 from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import LockedFile, LockedModel
 from dflash_deploy.weights.spans import Progress, open_progress

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from dflash_deploy.deployment.files import PUBLIC, write_if_changed
 from dflash_deploy.errors import LockRefused
-from dflash_deploy.project.files import PUBLIC, write_if_changed
 
 Role = Literal["target", "drafter"]
 ROLES: tuple[Role, ...] = get_args(Role)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.catalog.models import Weights
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import FilesMissing, RepositoryMissing
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.command import drafter_host_path, is_directory
-from dflash_deploy.project import Deployment
 from dflash_deploy.weights.fetch import missing_files
 from dflash_deploy.weights.hub import Source, resolve
 from dflash_deploy.weights.lockfile import Lock, LockedFile, LockedModel, Role

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dflash_deploy.project.files import PUBLIC, write_atomically
+from dflash_deploy.deployment.files import PUBLIC, write_atomically
 from dflash_deploy.weights.lockfile import LockedFile
 
 SPLIT_ABOVE = 64 * 2**20

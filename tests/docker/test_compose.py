@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.project import Deployment
-from dflash_deploy.serve.health import HUNG_AFTER, MEMORY
+from dflash_deploy.serve.gateway.health import HUNG_AFTER, MEMORY
 from tests.support.cli import dflash, edit_env
 from tests.support.commands import wait_until
 from tests.support.composed import composed, docker
@@ -88,7 +88,7 @@ def test_the_container_says_what_it_is(container: dict[str, Any]) -> None:
 
 
 def test_the_health_check_says_yes(container: dict[str, Any]) -> None:
-    docker("exec", container["Id"], "python3", "-m", "dflash_deploy.serve.health")
+    docker("exec", container["Id"], "python3", "-m", "dflash_deploy.serve.gateway.health")
 
 
 STOP_THE_CORE = """
@@ -114,7 +114,7 @@ CORE_HANGS = Fault(
 @shows(CORE_HANGS)
 def test_an_engine_that_hangs_and_listens_is_started_anew(deployment: Deployment, container: dict[str, Any]) -> None:
     """The core is stopped; the server before it goes on answering /health with 200."""
-    check = ["docker", "exec", container["Id"], "python3", "-m", "dflash_deploy.serve.health"]
+    check = ["docker", "exec", container["Id"], "python3", "-m", "dflash_deploy.serve.gateway.health"]
     assert docker("exec", container["Id"], "python3", "-c", STOP_THE_CORE).strip()
     # an idle engine is asked every five minutes, and Docker's own check may just have done that
     docker("exec", container["Id"], "rm", "--force", str(MEMORY))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.catalog import load_catalog
-from dflash_deploy.project import Deployment
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.runtime.compose import compose_command
 from tests.support.cli import dflash, edit_env
 from tests.support.container_engine import Engine

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.boot import endpoint_of
 from dflash_deploy.cli.planned import plan_of
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.project import Deployment
+from dflash_deploy.startup import endpoint_of
 from tests.support.cli import Ran, dflash, edit_env
 from tests.support.commands import wait_until
 from tests.support.composed import IMAGE, docker

@@ -9,8 +9,8 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.project import Deployment
 from tests.support.cli import dflash, edit_env
 from tests.support.commands import checked
 from tests.support.container_engine import Engine

@@ -8,8 +8,8 @@ from typing import IO
 import httpx
 import pytest
 
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.project import Deployment
 from dflash_deploy.runtime.compose import compose_command
 from tests.support.cli import dflash, edit_env
 from tests.support.composed import IMAGE, composed, docker

@@ -13,8 +13,8 @@ from dflash_deploy.bench import Prompt
 from dflash_deploy.bench.block import block
 from dflash_deploy.bench.figures import row_of
 from dflash_deploy.bench.load import measure
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.project import Deployment
 from tests.support.cli import dflash, edit_env
 from tests.support.mtp_target import target_with_head
 from tests.support.ports import free_port

@@ -11,7 +11,8 @@ from threading import Timer
 import pytest
 
 from dflash_deploy.catalog import load_catalog
-from dflash_deploy.plan import Choice, engine_environment, plan_deployment
+from dflash_deploy.plan import Choice, engine_environment
+from dflash_deploy.rules import plan_deployment
 from dflash_deploy.serve.secrets import SECRETS_FILE
 from tests.support.machines import LAPTOP
 from tests.support.ports import free_port

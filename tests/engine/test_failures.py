@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.assets import asset
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.project import Deployment
 from tests.support.cli import Ran, dflash, edit_env
 from tests.support.faults import Fault, Patient, recovered, shows
 from tests.support.ports import free_port

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pexpect
 
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.project import Deployment
 from tests.support.cli import dflash
 from tests.support.commands import wait_until
 from tests.support.faults import Fault, Patient, shows

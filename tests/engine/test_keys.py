@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx
 
 from dflash_deploy.client import Endpoint, EndpointError
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.project import Deployment
 from dflash_deploy.redact import Secret
 from tests.support.cli import dflash, edit_env
 from tests.support.commands import wait_until

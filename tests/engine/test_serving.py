@@ -7,11 +7,11 @@ import httpx
 import pytest
 
 from dflash_deploy.bench import Prompt
+from dflash_deploy.checks.run import CHECKS, ON_REQUEST
 from dflash_deploy.client import Endpoint, EndpointError
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.project import Deployment
 from dflash_deploy.redact import Secret
-from dflash_deploy.smoke.run import CHECKS, ON_REQUEST
 from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
 from tests.support.server import Server

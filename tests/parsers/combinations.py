@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from functools import cache
 
 from dflash_deploy.catalog import load_catalog
-from dflash_deploy.plan import Choice, Plan, plan_deployment
-from dflash_deploy.plan.survey import combinations
+from dflash_deploy.plan import Choice, Plan
+from dflash_deploy.rules import plan_deployment
+from dflash_deploy.rules.survey import combinations
 from tests.support.machines import MACHINES
 from tests.support.parsers import Engine
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.render import create
 from dflash_deploy.plan import Plan, engine_command
-from dflash_deploy.project import Deployment
-from dflash_deploy.project.render import create
 from dflash_deploy.serve.arguments import engine_program
 from tests.parsers.combinations import PARSERS, planned
 from tests.support.parsers import Engine, rejections

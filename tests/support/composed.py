@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dflash_deploy.project import Deployment
+from dflash_deploy.deployment import Deployment
 from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
 

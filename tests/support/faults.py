@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, ParamSpec
 
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.project import Deployment
 from tests.support.cli import Ran, dflash
 
 P = ParamSpec("P")

@@ -11,7 +11,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from dflash_deploy.serve.llamacpp import arguments
+from dflash_deploy.serve.engines.llamacpp import arguments
 from dflash_deploy.serve.settings import read_settings
 from tests.support.parsers.fetch import REPOSITORY, fetched
 from tests.support.parsers.llamacpp_parser import Parser

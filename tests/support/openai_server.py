@@ -18,8 +18,8 @@ from typing import Any
 
 from PIL import Image
 
+from dflash_deploy.checks.pictures import COLOURS
 from dflash_deploy.client.images import DIGITS
-from dflash_deploy.smoke.pictures import COLOURS
 from tests.support.serving import Quiet, listening
 
 KEY = "the-key-of-a-scripted-server-0123456789"

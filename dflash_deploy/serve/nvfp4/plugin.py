@@ -11,9 +11,9 @@ import logging
 from typing import Any
 
 from dflash_deploy.serve.engine import installed_engine
+from dflash_deploy.serve.engines.vllm import Version, minor_version
 from dflash_deploy.serve.nvfp4.metadata import ALGORITHM, states_awq
 from dflash_deploy.serve.refusal import Refused
-from dflash_deploy.serve.vllm import Version, minor_version
 
 NAME = "dflash_nvfp4_awq"
 """The name for VLLM_PLUGINS, which lists what vLLM may load; unset, it loads all."""

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.archive import write_archive
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.project import Deployment
-from dflash_deploy.project.archive import write_archive
 from tests.support.cli import dflash, edit_env
 
 NOWHERE = {"DOCKER_HOST": "unix:///nowhere/docker.sock", "HF_ENDPOINT": "http://127.0.0.1:9"}

@@ -12,8 +12,8 @@ import yaml
 
 from dflash_deploy.assets import asset
 from dflash_deploy.client.connect import KEY_VARIABLE, Client, Place, clients, configuration
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.project import Deployment
 from tests.support.cli import dflash, edit_env
 
 NASTY = Place("http://127.0.0.1:8000", 'it\'s "a" $model\\', 4096, "/home/you/my box's $dir")

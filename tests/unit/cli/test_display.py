@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.boot import Progress
 from dflash_deploy.cli.display import boot_display
+from dflash_deploy.startup import Progress
 
 SECRET = "key-of-the-test-0123456789"
 
@@ -64,7 +64,7 @@ def test_a_program_gets_each_step_as_a_document(capsys: pytest.CaptureFixture[st
 def test_a_reader_that_goes_away_does_not_end_what_is_under_way(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"
-        "from dflash_deploy.boot import Progress\n"
+        "from dflash_deploy.startup import Progress\n"
         "from dflash_deploy.cli.display import boot_display\n"
         "with boot_display(str, json_stream=True) as show:\n"
         "    for number in range(50):\n"

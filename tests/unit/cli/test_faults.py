@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.assets import asset
+from dflash_deploy.deployment import Deployment, hold
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.project import Deployment, hold
 from tests.support.cli import Ran, dflash, edit_env
 from tests.support.faults import Fault, Patient, holds, shows, untouched
 from tests.support.openai_server import KEY, MODEL, Engine, serving
@@ -254,7 +254,7 @@ KILLED = Fault(
 HOLDER = """
 import sys, time
 from pathlib import Path
-from dflash_deploy.project import Deployment, hold
+from dflash_deploy.deployment import Deployment, hold
 with hold(Deployment(Path(sys.argv[1])), "up"):
     print("held", flush=True)
     time.sleep(60)

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from dflash_deploy.cli.app import app
-from dflash_deploy.project import Deployment
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.redact import REDACTED
 from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
@@ -55,14 +55,14 @@ def fall(*_, **__):
     raise RuntimeError(f"it fell, holding {KEY}") from ValueError(KEY)
 
 KEY = sys.stdin.read()
-import dflash_deploy.catalog, dflash_deploy.plan, dflash_deploy.project.dotenv, dflash_deploy.runtime
-import dflash_deploy.project.last_good
-dflash_deploy.project.last_good.last_good = fall
-dflash_deploy.project.dotenv.check_keys = fall
+import dflash_deploy.catalog, dflash_deploy.rules, dflash_deploy.deployment.dotenv, dflash_deploy.runtime
+import dflash_deploy.deployment.last_good
+dflash_deploy.deployment.last_good.last_good = fall
+dflash_deploy.deployment.dotenv.check_keys = fall
 dflash_deploy.runtime.runtime_for = fall
 dflash_deploy.catalog.load_catalog = fall
-dflash_deploy.project.Deployment.is_private = fall
-dflash_deploy.plan.plan_deployment = fall
+dflash_deploy.deployment.Deployment.is_private = fall
+dflash_deploy.rules.plan_deployment = fall
 app.main()
 """
 """The command with parts that fail for a reason nobody foresaw, whose words hold the key; the key comes on stdin."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dflash_deploy.deployment import Deployment, hold
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.project import Deployment, hold
 from dflash_deploy.redact import Secret
 from tests.support.cli import dflash, edit_env
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from dflash_deploy.boot.watch import Line
 from dflash_deploy.cli.live import BARS, View, sparkline
+from dflash_deploy.startup.watch import Line
 from tests.support.cli import dflash
 from tests.unit.cli.test_terminal import COLOUR, on_terminal
 

@@ -16,8 +16,8 @@ from dflash_deploy.cli.tunable import tuning_of
 from dflash_deploy.cli.tune import changes_of, evidence_of, shown_of
 from dflash_deploy.cli.tune_sequences import Sequences, try_sequences
 from dflash_deploy.cli.tuning import OFF, Outcome, Tried, Tuning, fixed
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.project import Deployment
 from tests.support.cli import Ran, dflash, edit_env
 from tests.support.ports import free_port
 from tests.unit.bench.measured import rows

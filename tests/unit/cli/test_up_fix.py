@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 import dflash_deploy.runtime
 from dflash_deploy.cli.app import app
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.last_good import last_good
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.project import Deployment
-from dflash_deploy.project.last_good import last_good
 from dflash_deploy.runtime import EngineState, LogPage
 from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port

@@ -22,7 +22,7 @@ RUNNING = EngineState("running", identity="process 1")
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     dflash("init", "--profile", "cpu", "--runtime", "native", at=tmp_path).succeeded()
     edit_env(tmp_path, NODES="2", NODE_RANK="1", MASTER_ADDR="10.0.0.1")
-    monkeypatch.setattr(import_module("dflash_deploy.boot.bring_up"), "SETTLES", 1.0)
+    monkeypatch.setattr(import_module("dflash_deploy.startup.bring_up"), "SETTLES", 1.0)
     return tmp_path
 
 

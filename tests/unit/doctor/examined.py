@@ -8,10 +8,10 @@ from typing import Any, cast
 
 from dflash_deploy.catalog.hardware import Match
 from dflash_deploy.catalog.models import Weights
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.doctor import Check, Subject
 from dflash_deploy.host import ContainerEngine, Gpu, HostFacts
 from dflash_deploy.plan import Plan
-from dflash_deploy.project import Deployment
 from tests.support.machines import DOCKER, GIB, machine
 
 H100 = Gpu("NVIDIA H100 80GB HBM3", "9.0", 81559 * 2**20, "580.65.06", free=81000 * 2**20)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from dflash_deploy.deployment import hold
 from dflash_deploy.doctor import Check, Subject, deployment
 from dflash_deploy.host.containers import Container
 from dflash_deploy.plan import Finding, Plan
-from dflash_deploy.project import hold
 from tests.unit.doctor.examined import a_deployment, a_plan, a_subject, by_name, only
 
 

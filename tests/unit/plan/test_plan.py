@@ -8,9 +8,10 @@ import pytest
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.errors import NotPossible, SettingsRefused, UnknownEngine, UnknownPair, UnknownProfile
 from dflash_deploy.host import Gpu, HostFacts
-from dflash_deploy.plan import Checkpoints, Choice, Plan, engine_command, engine_environment, plan_deployment
+from dflash_deploy.plan import Checkpoints, Choice, Plan, engine_command, engine_environment
 from dflash_deploy.plan.propose import OF_THE_DRAFTER
 from dflash_deploy.plan.wishes import GOALS, Goal
+from dflash_deploy.rules import plan_deployment
 from dflash_deploy.serve.engine import InstalledEngine
 from tests.support.machines import CPU_ENGINE, DOCKER, H100, LAPTOP, MACHINES, MIB, RTX_3090, SPARK, machine
 

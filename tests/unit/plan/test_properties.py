@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.settings import all_setting_names
+from dflash_deploy.deployment.dotenv import fill_template
 from dflash_deploy.errors import DeployError, UnknownProfile
 from dflash_deploy.host import ContainerEngine, Gpu, HostFacts
-from dflash_deploy.plan import Checkpoints, Choice, engine_command, plan_deployment
+from dflash_deploy.plan import Checkpoints, Choice, engine_command
 from dflash_deploy.plan.wishes import GOALS
-from dflash_deploy.project.dotenv import fill_template
+from dflash_deploy.rules import plan_deployment
 from dflash_deploy.serve.engine import InstalledEngine
 from tests.support.machines import MACHINES
 

@@ -8,8 +8,8 @@ import pytest
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.host import HostFacts
-from dflash_deploy.plan import Checkpoints, Choice, Finding, Severity, plan_deployment
-from dflash_deploy.plan.rules import RULES
+from dflash_deploy.plan import Checkpoints, Choice, Finding, Severity
+from dflash_deploy.rules import RULES, plan_deployment
 from tests.support.machines import H100, MACHINES, SPARK, machine
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.plan.stated import Stated, stated
+from dflash_deploy.plan.model_metadata import Stated, stated
 
 CONFIG = {
     "architectures": ["DFlashDraftModel"],

@@ -8,8 +8,8 @@ import pytest
 from docker.errors import APIError, NotFound
 
 from dflash_deploy.cli.planned import plan_of
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import EngineNotReady
-from dflash_deploy.project import Deployment
 from dflash_deploy.runtime.compose import ComposeRuntime, compose_command, compose_environment, parse_stamped
 from tests.support.cli import dflash
 from tests.unit.doctor.examined import a_plan

@@ -11,11 +11,12 @@ import pytest
 import yaml
 
 from dflash_deploy.catalog import load_catalog
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.render import create
 from dflash_deploy.errors import UnknownPair
 from dflash_deploy.host import HostFacts
-from dflash_deploy.plan import Choice, Plan, engine_command, plan_deployment
-from dflash_deploy.project import Deployment
-from dflash_deploy.project.render import create
+from dflash_deploy.plan import Choice, Plan, engine_command
+from dflash_deploy.rules import plan_deployment
 from dflash_deploy.serve.arguments import engine_program
 from tests.support.machines import MACHINES
 from tests.unit.seeds.command import DRAFTERS, WEIGHTS, Command, Value, normal, parse, parse_words, same_weights

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from dflash_deploy.serve.arguments import engine_arguments
+from dflash_deploy.serve.engines.vllm import has_dflash, minor_version
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.settings import EngineName, read_settings
-from dflash_deploy.serve.vllm import has_dflash, minor_version
 
 FULL = {
     "MODEL_PATH": "/models/target",
@@ -64,7 +64,7 @@ def test_all_settings() -> None:
             '"num_speculative_tokens_per_batch_size": [[1, 4, 15], [5, 16, 3]]}',
         ),
         *("--seed", "1"),
-        *("--middleware", "dflash_deploy.serve.auth.DenyByDefault"),
+        *("--middleware", "dflash_deploy.serve.gateway.auth.DenyByDefault"),
     ]
 
 
@@ -96,21 +96,21 @@ def test_the_least() -> None:
         *("serve", "/m", "--host", "127.0.0.1", "--port", "8000"),
         *("--disable-access-log-for-endpoints", "/health"),
         *("--allowed-media-domains", "no-remote-media.invalid"),
-        *("--middleware", "dflash_deploy.serve.auth.DenyByDefault"),
+        *("--middleware", "dflash_deploy.serve.gateway.auth.DenyByDefault"),
     ]
 
 
 def test_no_layer_of_the_users_stands_in_front_of_the_lock() -> None:
     extra = "--middleware mine.First --middleware=mine.Second"
     arguments = engine_arguments(read_settings({"MODEL_PATH": "/m", "EXTRA_ARGS": extra}), version="0.33.0")
-    assert arguments[-5:] == [*extra.split(), "--middleware", "dflash_deploy.serve.auth.DenyByDefault"]
+    assert arguments[-5:] == [*extra.split(), "--middleware", "dflash_deploy.serve.gateway.auth.DenyByDefault"]
 
 
 @pytest.mark.parametrize("flag", ["--allowed-origins", "--allowed_origins"])
 def test_browsers_may_ask_first_where_origins_are_named(flag: str) -> None:
     extra = f"{flag} '[\"https://app.example.com\"]'"
     arguments = engine_arguments(read_settings({"MODEL_PATH": "/m", "EXTRA_ARGS": extra}), version="0.33.0")
-    assert arguments[-1] == "dflash_deploy.serve.auth.DenyButPreflights"
+    assert arguments[-1] == "dflash_deploy.serve.gateway.auth.DenyButPreflights"
 
 
 def test_images_come_from_anywhere_where_that_is_asked_for() -> None:

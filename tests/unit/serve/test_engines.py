@@ -4,10 +4,10 @@ import pytest
 
 from dflash_deploy.serve.arguments import engine_arguments, engine_program
 from dflash_deploy.serve.engine import InstalledEngine
+from dflash_deploy.serve.engines.sglang_server import UnprintedKey
 from dflash_deploy.serve.launch import LLAMA_SERVER, prepare
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.settings import EngineName, read_settings
-from dflash_deploy.serve.sglang_server import UnprintedKey
 
 SETTINGS = {
     "MODEL_PATH": "/models/target",

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.serve import health
-from dflash_deploy.serve.health import HUNG_AFTER, RESTARTS, WITHIN, Memory, after, check
+from dflash_deploy.serve.gateway import health
+from dflash_deploy.serve.gateway.health import HUNG_AFTER, RESTARTS, WITHIN, Memory, after, check
 from tests.support.serving import Quiet, listening
 
 

@@ -8,7 +8,7 @@ from dotenv import dotenv_values
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.project.dotenv import fill_template
+from dflash_deploy.deployment.dotenv import fill_template
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import SECRETS_FILE, api_keys, read_secrets
 

@@ -72,7 +72,7 @@ def test_the_engines_are_imported_where_they_are_met_and_not_before() -> None:
 
 def test_the_health_check_says_no_where_nothing_listens() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "dflash_deploy.serve.health"],
+        [sys.executable, "-m", "dflash_deploy.serve.gateway.health"],
         env={"PATH": os.environ["PATH"], "DFLASH_PORT": "9"},
         check=False,
     )

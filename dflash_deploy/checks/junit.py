@@ -1,0 +1,42 @@
+"""The report in the form that CI systems read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from xml.etree import ElementTree
+
+from dflash_deploy.checks.run import SmokeReport
+
+_NOT_IN_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold, not even escaped."""
+
+
+def junit(report: SmokeReport, redact: Callable[[str], str]) -> str:
+    """One test case for each check, what came as its output; every text goes through `redact`."""
+
+    def clean(text: str) -> str:
+        return _NOT_IN_XML.sub("?", redact(text))
+
+    suite = ElementTree.Element(
+        "testsuite",
+        name="dflash-deploy test",
+        tests=str(len(report.checks)),
+        failures=str(len(report.failed)),
+        skipped=str(len(report.skipped)),
+        errors="0",
+        time=f"{sum(check.seconds for check in report.checks):.3f}",
+    )
+    for check in report.checks:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname="dflash-deploy.test", name=check.name, time=f"{check.seconds:.3f}"
+        )
+        if check.status == "failed":
+            failure = ElementTree.SubElement(case, "failure", message=clean(check.got))
+            failure.text = clean(f"asked: {check.asked}\ngot: {check.got}\nhint: {check.hint}")
+        elif check.status == "skipped":
+            ElementTree.SubElement(case, "skipped", message=clean(check.got))
+        else:
+            ElementTree.SubElement(case, "system-out").text = clean(f"asked: {check.asked}\ngot: {check.got}")
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

@@ -1,0 +1,119 @@
+"""Running the checks, one after the other, against one endpoint."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from dflash_deploy.checks import access, answers, drafts, formats, lengths, pictures, traffic
+from dflash_deploy.checks.outcome import Check, NotJudged, Outcome, Status
+from dflash_deploy.checks.subject import Subject
+from dflash_deploy.client import EndpointError
+
+CHECKS: dict[str, Callable[[Subject], Outcome]] = {
+    "live": access.liveness,
+    "models": access.served,
+    "auth": access.auth,
+    "name": access.wrong_name,
+    "text": answers.text,
+    "turns": answers.turns,
+    "stream": answers.streaming,
+    "whole": answers.whole,
+    "vision": pictures.colour,
+    "digit": pictures.digit,
+    "shape": pictures.shape,
+    "tools": formats.tools,
+    "reasoning": formats.reasoning,
+    "json": formats.schema,
+    "long": lengths.long_prompt,
+    "size": lengths.oversized,
+    "burst": traffic.burst,
+    "cancel": traffic.cancelled,
+    "metrics": drafts.counted,
+    "drafts": drafts.drafts,
+    "lossless": drafts.lossless,
+}
+"""Every check by its name, in the order in which they run: what is cheap and explains the rest comes first."""
+
+ON_REQUEST = frozenset({"lossless"})
+"""Checks that need something more than the endpoint."""
+
+QUICK = frozenset({"models", "auth", "name", "text", "vision"})
+"""Checks that take a moment even where tokens come slowly: what `up` ends with."""
+
+_LEFT_OUT = "not asked: "
+
+
+@dataclass(frozen=True)
+class SmokeReport:
+    """All checks that ran."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """The checks that did not pass."""
+        return tuple(check for check in self.checks if check.status == "failed")
+
+    @property
+    def skipped(self) -> tuple[Check, ...]:
+        """The checks that could not tell right from wrong here."""
+        return tuple(check for check in self.checks if check.status == "skipped")
+
+    def figure(self, name: str) -> float | None:
+        """A number that some check measured, such as `tokens_per_second` of one stream, prefill included."""
+        return next((check.figures[name] for check in self.checks if name in check.figures), None)
+
+    def rows(self, redact: Callable[[str], str]) -> list[dict[str, object]]:
+        """The checks as rows for `--json`, every text gone through `redact`: an endpoint may echo its key."""
+        return [
+            {
+                "name": check.name,
+                "status": check.status,
+                "seconds": check.seconds,
+                "asked": redact(check.asked),
+                "got": redact(check.got),
+                "hint": check.hint,
+            }
+            for check in self.checks
+        ]
+
+
+def run_checks(
+    subject: Subject, names: Collection[str] = (), *, show: Callable[[Check], None] = lambda check: None
+) -> SmokeReport:
+    """Run the checks of these names, or all, and show each as it ends. One that gets no answer has failed.
+
+    What needs more than the endpoint runs where it was named, or where there is a baseline. After one that waited for
+    an answer in vain nothing more is asked, since each would wait as long; those have failed, too.
+    """
+    left_out = ON_REQUEST if subject.baseline is None else frozenset()
+    done: list[Check] = []
+    for name, check in CHECKS.items():
+        if name in names or (not names and name not in left_out):
+            hangs = bool(done) and done[-1].silent
+            done.append(_not_asked(name, done[-1]) if hangs else _timed(name, check, subject))
+            show(done[-1])
+    return SmokeReport(tuple(done))
+
+
+def _timed(name: str, check: Callable[[Subject], Outcome], subject: Subject) -> Check:
+    started, silent = time.monotonic(), False
+    try:
+        outcome = check(subject)
+    except NotJudged as reason:
+        return Check(name, "skipped", round(time.monotonic() - started, 3), reason.asked, reason.reason)
+    except EndpointError as problem:
+        silent = problem.silent
+        outcome = Outcome(False, name, str(problem), "is the engine ready? `dflash-deploy status` looks")
+    seconds = round(time.monotonic() - started, 3)
+    hint = "" if outcome.right else outcome.hint
+    status: Status = "passed" if outcome.right else "failed"
+    return Check(name, status, seconds, outcome.asked, outcome.got, hint, outcome.figures, silent)
+
+
+def _not_asked(name: str, before: Check) -> Check:
+    """What is left out behind a check that nothing answered."""
+    why = before.got.removeprefix(_LEFT_OUT)
+    return Check(name, "failed", 0.0, "nothing", f"{_LEFT_OUT}{why}", before.hint, silent=True)

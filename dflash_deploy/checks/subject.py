@@ -1,0 +1,124 @@
+"""What is tested: an endpoint, and what is known about the engine behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dflash_deploy.catalog import Catalog, Questions
+from dflash_deploy.catalog.models import Acceptance, Family
+from dflash_deploy.checks.outcome import NotJudged
+from dflash_deploy.client import Endpoint, EndpointError
+from dflash_deploy.plan import Plan
+from dflash_deploy.plan.command import engine_environment
+from dflash_deploy.serve.gateway.auth import MAX_BODY_MIB
+
+ROOM = 200
+"""Tokens for a short answer."""
+
+ROOM_TO_THINK = 4000
+"""The same from a model that cannot leave out thinking."""
+
+FEW_STREAMS = 6
+"""Requests of a burst where nobody said how many the engine answers at the same time."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a check may count on; `None` is for what nobody said.
+
+    `engine` is the one that should be there, `locked` whether `dflash_deploy.serve.gateway.auth` stands in front of it,
+    `weights` the path that it was told to load. `drafter_thinks`: the drafter was trained on answers with thinking,
+    which can be switched on. Lengths are in tokens. `acceptance` is what was
+    measured for the pair. `baseline` answers without a drafter.
+    """
+
+    endpoint: Endpoint
+    questions: Questions
+    engine: str | None = None
+    locked: bool = False
+    drafting: bool | None = None
+    sees: bool | None = None
+    thinks: bool | None = None
+    must_think: bool = False
+    drafter_thinks: bool = False
+    calls_tools: bool | None = None
+    weights: str | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_body_mib: int | None = None
+    trained_context: int | None = None
+    acceptance: tuple[Acceptance, ...] = ()
+    baseline: Endpoint | None = None
+
+    @property
+    def room(self) -> int:
+        """Tokens that a short answer may take."""
+        return self.within(ROOM_TO_THINK if self.must_think else ROOM)
+
+    def within(self, tokens: int) -> int:
+        """So many tokens of an answer, or half of the context where that is less."""
+        return tokens if self.max_model_len is None else min(tokens, self.max_model_len // 2)
+
+    def needs_general(self, asked: str) -> None:
+        """Raises NotJudged where the model can be asked nothing but what its family lists."""
+        if self.questions.limits:
+            raise NotJudged(asked, self.questions.limits)
+
+
+def of_plan(endpoint: Endpoint, plan: Plan, baseline: Endpoint | None = None) -> Subject:
+    """The endpoint of a deployment, all that its plan says being known."""
+    values, family = plan.values, plan.pair.family
+    vllm = plan.engine.engine == "vllm"
+    return Subject(
+        endpoint,
+        family,
+        engine=plan.engine.engine,
+        locked=vllm,
+        drafting=plan.speculating,
+        sees=plan.pair.sees,
+        thinks=bool(values.get("REASONING_PARSER")),
+        must_think=family.thinking == "always",
+        drafter_thinks=plan.drafting and _drafter_thinks(family),
+        calls_tools=bool(values.get("TOOL_CALL_PARSER")),
+        # SGLang and llama.cpp give the served name instead
+        weights=engine_environment(values, plan.runtime)["MODEL_PATH"] if vllm else None,
+        max_model_len=_number(values.get("MAX_MODEL_LEN")),
+        max_num_seqs=_number(values.get("MAX_NUM_SEQS")),
+        max_body_mib=(_number(values.get("MAX_BODY_MIB")) or MAX_BODY_MIB) if vllm else None,
+        trained_context=plan.pair.drafter.trained_context,
+        acceptance=tuple(family.acceptance) if plan.drafting else (),
+        baseline=baseline,
+    )
+
+
+def of_stranger(endpoint: Endpoint, catalog: Catalog, baseline: Endpoint | None = None) -> Subject:
+    """An endpoint that no deployment is known of: the engine says what it says, the served name may be a known one."""
+    named = [pair for pair in catalog.pairs.values() if pair.target.served_name == endpoint.model]
+    questions: Questions = named[0].family if named else Questions()
+    trained = {pair.drafter.trained_context for pair in named}
+    return Subject(
+        endpoint,
+        questions,
+        engine=_engine_of(endpoint),
+        must_think=bool(named) and named[0].family.thinking == "always",
+        drafter_thinks=bool(named) and _drafter_thinks(named[0].family),
+        # two forms of a model may go with two drafters
+        trained_context=trained.pop() if len(trained) == 1 else None,
+        acceptance=tuple(named[0].family.acceptance) if named else (),
+        baseline=baseline,
+    )
+
+
+def _drafter_thinks(family: Family) -> bool:
+    return bool(family.drafter_thinking) and family.thinking in {"on", "off"}
+
+
+def _engine_of(endpoint: Endpoint) -> str | None:
+    try:
+        return endpoint.metrics().engine
+    except EndpointError:
+        return None
+
+
+def _number(written: str | None) -> int | None:
+    return int(written) if written else None

@@ -1,0 +1,33 @@
+"""A packed folder for its owner alone."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from dflash_deploy.deployment.files import PRIVATE
+from dflash_deploy.errors import BadInput
+
+
+def write_archive(path: Path, members: Mapping[str, str]) -> None:
+    """Write a tar.gz with one folder of texts, of mode 0600 from its first byte on.
+
+    Raises BadInput where there is something already, or nothing can be written.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+    except FileExistsError:
+        raise BadInput(f"{path} is there already", hint="name another file") from None
+    except OSError as problem:
+        raise BadInput(f"{path} cannot be written: {problem.strerror}", hint="name a file elsewhere") from None
+    folder = path.name.removesuffix(".gz").removesuffix(".tar")
+    with os.fdopen(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for name, text in members.items():
+            content = text.encode("utf-8", "replace")
+            member = tarfile.TarInfo(f"{folder}/{name}")
+            member.size, member.mode, member.mtime = len(content), PRIVATE, int(time.time())
+            archive.addfile(member, io.BytesIO(content))

@@ -1,0 +1,51 @@
+"""Rules about what people copy: arguments and variables that are gone, settings of another engine."""
+
+from __future__ import annotations
+
+import shlex
+
+from dflash_deploy.catalog.settings import all_setting_names, setting_names, template_of
+from dflash_deploy.host import HostFacts
+from dflash_deploy.plan.compatible import below
+from dflash_deploy.plan.result import Finding, Plan
+from dflash_deploy.rules.kinds import Rule
+
+
+def argument_is_gone(plan: Plan, facts: HostFacts) -> Finding | None:
+    """Renamed and removed arguments, by version."""
+    try:
+        words = shlex.split(plan.values.get("EXTRA_ARGS", ""))
+    except ValueError:
+        return None
+    flags = {word.split("=", 1)[0].replace("_", "-") for word in words if word.startswith("-")}
+    written = flags | {name for name, value in plan.values.items() if value}
+    for known in plan.engine.renamed:
+        if known.old in written and not below(plan.engine_version, known.since):
+            effect = "refuses it" if known.effect == "refused" else "does nothing with it"
+            return Finding(
+                "argument-is-gone",
+                "error" if known.effect == "refused" else "warning",
+                f"{known.old}: {plan.engine.title} {effect}",
+                f"write {known.new} instead" if known.new else "leave it out",
+                known.source,
+                why="it was renamed or removed" if known.effect == "refused" else "what it was meant to do is not done",
+            )
+    return None
+
+
+def setting_of_another_engine(plan: Plan, facts: HostFacts) -> Finding | None:
+    """Settings that this engine's arguments have no place for."""
+    known = {*setting_names(template_of(plan.engine.engine))}
+    foreign = [name for name in all_setting_names() if name not in known and plan.values.get(name)]
+    if not foreign:
+        return None
+    return Finding(
+        "setting-of-another-engine",
+        "warning",
+        f"{', '.join(foreign)}: {plan.engine.title} has no such setting",
+        f"empty it; env-templates/{template_of(plan.engine.engine)}.env lists those it has",
+        why="it would have no effect",
+    )
+
+
+RULES: tuple[Rule, ...] = (argument_is_gone, setting_of_another_engine)

@@ -1,0 +1,79 @@
+"""Rules about who can reach the endpoint, and what it says."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from dflash_deploy.host import HostFacts
+from dflash_deploy.plan.command import several_machines
+from dflash_deploy.plan.result import Finding, Plan
+from dflash_deploy.rules.kinds import Rule
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+_BEHIND_A_PROXY = "set DFLASH_BIND=127.0.0.1 and put a reverse proxy in front"
+
+_OPEN = {
+    "sglang": ("/health, /ready and /metrics", "SGLang's list of exempt routes"),
+    "llamacpp": ("/health and /v1/models", "llama.cpp tools/server README"),
+    "llamacpp-buun": ("/health and /v1/models", "llama.cpp tools/server README"),
+}
+"""Routes that answer without the key, by engine, and where that was seen."""
+
+
+def bind_is_no_address(plan: Plan, facts: HostFacts) -> Finding | None:
+    """Docker publishes on addresses, and Compose's short syntax has no place for an IPv6 one."""
+    host = plan.values["DFLASH_BIND"]
+    if plan.runtime == "native" or several_machines(plan.values) or _is_ipv4(host):
+        return None
+    return Finding(
+        "bind-is-no-address",
+        "error",
+        f"DFLASH_BIND={host} is no IPv4 address, and Docker publishes on those",
+        "set DFLASH_BIND=127.0.0.1 for this machine alone",
+        "Compose specification, ports",
+        why="Compose would refuse the file",
+    )
+
+
+def _is_ipv4(host: str) -> bool:
+    try:
+        ipaddress.IPv4Address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def open_to_the_network(plan: Plan, facts: HostFacts) -> Finding | None:
+    """Keys are seen on the way; and engines without our lock guard some routes with the key, and leave others open."""
+    host = plan.values["DFLASH_BIND"]
+    if host in LOOPBACK:
+        return None
+    if plan.engine.engine not in _OPEN:
+        return Finding(
+            "open-to-the-network",
+            "warning",
+            f"the endpoint listens on {host}: keys, questions and answers go over the network unencrypted",
+            f"{_BEHIND_A_PROXY} that speaks TLS",
+            "RFC 6750, section 5.3",
+            why="who sees a key on its way can use it",
+        )
+    routes, source = _OPEN[plan.engine.engine]
+    return Finding(
+        "open-to-the-network",
+        "warning",
+        f"the endpoint listens on {host}: whoever can reach it can use {routes} without the key",
+        f"{_BEHIND_A_PROXY} that lets only /v1 through",
+        source,
+        why="an open route can be used, and filled with work, by everybody",
+    )
+
+
+def target_notice(plan: Plan, facts: HostFacts) -> Finding | None:
+    """What the owner of the box must know about the target."""
+    if not plan.pair.target.notice:
+        return None
+    return Finding("target-notice", "note", plan.pair.target.notice, "choose another model if that does not suit you")
+
+
+RULES: tuple[Rule, ...] = (bind_is_no_address, open_to_the_network, target_notice)

@@ -1,0 +1,71 @@
+"""Which models go on a machine, by trying a plan for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dflash_deploy.catalog import Catalog, EngineRelease, ModelPair, Profile
+from dflash_deploy.errors import DeployError
+from dflash_deploy.host import HostFacts
+from dflash_deploy.plan.choose import fits
+from dflash_deploy.plan.compatible import obstacles
+from dflash_deploy.plan.memory import GIB
+from dflash_deploy.plan.result import Plan
+from dflash_deploy.plan.wishes import Choice
+from dflash_deploy.rules.table import plan_deployment
+
+ABOUT_THIS_MACHINE = frozenset({"no-image-for-processor", "driver-too-old", "master-address-missing"})
+"""Findings that say nothing about the profile, but about where or how it is asked for."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a pair can be served on a profile: with which plan, or why not."""
+
+    profile: Profile
+    pair: ModelPair
+    plan: Plan | None
+    why_not: str = ""
+
+
+def survey(profile: Profile, pair: ModelPair, facts: HostFacts, catalog: Catalog) -> Verdict:
+    """Try to plan the pair on the profile; nothing is raised for a pair that does not go there."""
+    engines = [catalog.engines[choice.release] for choice in profile.engines]
+    blocked = [obstacles(profile, pair, engine) for engine in engines]
+    if all(blocked):
+        # of the engine that comes nearest
+        return Verdict(profile, pair, None, min(blocked, key=len)[0])
+    try:
+        plan = plan_deployment(facts, Choice(profile=profile.name, model=pair.name), catalog)
+    except DeployError as problem:
+        return Verdict(profile, pair, None, problem.message)
+    for finding in plan.errors:
+        if finding.id not in ABOUT_THIS_MACHINE:
+            return Verdict(profile, pair, plan, finding.message)
+    return Verdict(profile, pair, plan)
+
+
+def combinations(catalog: Catalog) -> Iterator[tuple[Profile, ModelPair, EngineRelease]]:
+    """Every profile, pair and engine that the catalog lets go together, memory left aside."""
+    for profile in catalog.profiles.values():
+        for pair in catalog.pairs.values():
+            for choice in profile.engines:
+                engine = catalog.engines[choice.release]
+                if not obstacles(profile, pair, engine):
+                    yield profile, pair, engine
+
+
+def why_profile_does_not_fit(profile: Profile, facts: HostFacts) -> str:
+    """What the machine lacks for a profile, in one phrase; empty where it lacks nothing."""
+    if profile.hardware.machines > 1:
+        return f"takes {profile.hardware.machines} machines: name it with --profile on each of them"
+    if fits(profile, facts):
+        return ""
+    match = profile.match
+    if match.gpus == 0:
+        return "this machine has a GPU"
+    there = ", ".join(f"{gpu.name} ({gpu.memory / GIB:.0f} GiB)" if gpu.memory else gpu.name for gpu in facts.gpus)
+    count = f"{match.gpus} x " if match.gpus > 1 else ""
+    wanted = f"{count}compute capability {match.compute_capability}"
+    return f"needs {wanted}; there is {there or facts.gpu_problem or 'no GPU'}"

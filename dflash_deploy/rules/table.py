@@ -1,0 +1,41 @@
+"""The table of all rules, and a plan checked against it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from dflash_deploy.catalog import Catalog
+from dflash_deploy.host import HostFacts
+from dflash_deploy.plan.plan import NO_CHECKPOINTS, decide
+from dflash_deploy.plan.result import Finding, Plan
+from dflash_deploy.plan.wishes import Checkpoints, Choice
+from dflash_deploy.rules import arguments, drafter, endpoint, machine, numerics, parallel, sizes, weights
+from dflash_deploy.rules.kinds import Rule
+
+RULES: tuple[Rule, ...] = (
+    *machine.RULES,
+    *sizes.RULES,
+    *numerics.RULES,
+    *weights.RULES,
+    *drafter.RULES,
+    *parallel.RULES,
+    *arguments.RULES,
+    *endpoint.RULES,
+)
+
+
+def judge(plan: Plan, facts: HostFacts) -> Iterator[Finding]:
+    """The findings of all rules, in their order."""
+    for rule in RULES:
+        finding = rule(plan, facts)
+        if finding is not None:
+            yield finding
+
+
+def plan_deployment(
+    facts: HostFacts, choice: Choice, catalog: Catalog, checkpoints: Checkpoints = NO_CHECKPOINTS
+) -> Plan:
+    """Decide everything about one deployment, and check it against every rule. Raises what `plan.decide` raises."""
+    plan = decide(facts, choice, catalog, checkpoints)
+    return replace(plan, findings=tuple(judge(plan, facts)))

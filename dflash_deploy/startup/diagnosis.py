@@ -1,0 +1,124 @@
+"""Why an engine did not become ready: known failures by fingerprint, unknown ones by their most telling lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Literal
+
+from dflash_deploy.catalog.failures import Failure
+from dflash_deploy.startup.log_summary import LONGEST_LINE, reports, telling_lines
+
+EVIDENCE_LINES = 3
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How the engine's process ended, as far as it did. A negative exit code is the signal that killed it.
+
+    `restarts` counts those that the runtime made by itself.
+    """
+
+    exit_code: int | None = None
+    out_of_memory: bool = False
+    restarts: int = 0
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """A failure that is known. `fix`: settings that may be written to mend it, as the catalog's row states them."""
+
+    id: str
+    cause: str
+    do: str
+    source: str
+    evidence: tuple[str, ...]
+    fix: Mapping[str, str] = field(default_factory=dict)
+
+    def row(self) -> dict[str, object]:
+        """What `--json` says of it."""
+        return {
+            "id": self.id,
+            "cause": self.cause,
+            "do": self.do,
+            "source": self.source,
+            "evidence": list(self.evidence),
+        }
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What can be said about a failure: what it is where that is known, and the lines that say most where not."""
+
+    diagnosis: Diagnosis | None
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads the logs of one engine. `failures` are the catalog's fingerprints in their order."""
+
+    failures: Sequence[Failure]
+    engine: str
+    version: str
+
+    def read(self, log: Iterable[str], ending: Ending = Ending(), kernel: Iterable[str] = ()) -> Findings:
+        """What a whole log, the ending and the kernel's lines say about an engine that failed."""
+        lines = readable(log)
+        found = next(self._known(lines, ending, readable(kernel), "ends"), None)
+        return Findings(found, found.evidence if found and found.evidence else telling_lines(lines))
+
+    def costs(self, log: Iterable[str]) -> tuple[Diagnosis, ...]:
+        """What a log says that costs speed, memory or a feature and ends nothing."""
+        return tuple(self._known(readable(log), Ending(), (), "costs"))
+
+    def _known(
+        self, log: Sequence[str], ending: Ending, kernel: Sequence[str], effect: Literal["ends", "costs"]
+    ) -> Iterator[Diagnosis]:
+        places = {"log": reports(log), "kernel": kernel}
+        for failure in self.failures:
+            if failure.effect == effect and failure.concerns(self.engine, self.version):
+                found = _held_against(failure, places[failure.where], ending)
+                if found is not None:
+                    yield found
+
+
+def readable(lines: Iterable[str]) -> tuple[str, ...]:
+    """Lines without colours, each cut to a length that keeps every search in it short."""
+    return tuple(_COLOUR.sub("", line)[:LONGEST_LINE] for text in lines for line in text.splitlines())
+
+
+def _held_against(failure: Failure, messages: Sequence[str], ending: Ending) -> Diagnosis | None:
+    """The diagnosis, where all that the fingerprint states holds."""
+    if (failure.out_of_memory and not ending.out_of_memory) or (failure.restarted and not ending.restarts):
+        return None
+    if failure.exit_codes and ending.exit_code not in failure.exit_codes:
+        return None
+    hits = list(_hits(failure, messages)) if failure.pattern else []
+    if failure.pattern and not hits:
+        return None
+    found = {name: value.strip() for name, value in hits[0].groupdict(default="").items()} if hits else {}
+    return Diagnosis(
+        failure.id,
+        _filled(failure.cause, found),
+        _filled(failure.do, found),
+        failure.source,
+        tuple(hit.string for hit in hits),
+        {name: _filled(value, found) for name, value in failure.fix.items()},
+    )
+
+
+def _hits(failure: Failure, messages: Sequence[str]) -> Iterator[re.Match[str]]:
+    """The first few messages that the pattern is found in."""
+    return islice(filter(None, map(failure.compiled.search, messages)), EVIDENCE_LINES)
+
+
+def _filled(text: str, found: Mapping[str, str]) -> str:
+    """`text` with what the pattern's named groups have found."""
+    for name, value in found.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text

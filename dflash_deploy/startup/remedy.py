@@ -1,0 +1,47 @@
+"""`up --fix`: what a diagnosis says may be changed safely, as lines of this deployment's `.env`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.plan import Plan
+from dflash_deploy.plan.sizes import PROMPT_TOKENS
+from dflash_deploy.rules.kinds import number
+from dflash_deploy.serve.settings import DRAFT_TOKENS
+
+HALF = "half"
+ENOUGH = "enough"
+
+
+def changes_of(fix: Mapping[str, str], plan: Plan) -> dict[str, str]:
+    """The settings of a fix that differ from the plan's, by name; empty where it is applied already, or cannot be.
+
+    `half` and `enough` are resolved; a size that is left to the engine cannot be halved.
+    """
+    wanted = {name: _resolved(name, value, plan) for name, value in fix.items()}
+    return {name: value for name, value in wanted.items() if value is not None and value != plan.values.get(name, "")}
+
+
+def remedied(deployment: Deployment, changes: Mapping[str, str]) -> tuple[Deployment, tuple[str, ...]]:
+    """The deployment with these settings in its `.env`, and the lines that differ, secrets redacted."""
+    before = _lines(deployment)
+    changed = deployment.with_values(changes)
+    compared = difflib.unified_diff(before, _lines(changed), ".env.last", ".env", n=0, lineterm="")
+    return changed, tuple(map(deployment.redact, (line for line in compared if not line.startswith("@@"))))
+
+
+def _lines(deployment: Deployment) -> list[str]:
+    return deployment.env_file.read_text(encoding="utf-8").splitlines()
+
+
+def _resolved(name: str, value: str, plan: Plan) -> str | None:
+    if value == HALF:
+        size = number(plan, name)
+        return str(size // 2) if size is not None and size > 1 else None
+    if value == ENOUGH:
+        sequences = number(plan, "MAX_NUM_SEQS")
+        draft_tokens = number(plan, "DFLASH_NUM_SPEC_TOKENS") or DRAFT_TOKENS
+        return None if sequences is None else str(sequences * (draft_tokens + 1) + PROMPT_TOKENS)
+    return value

@@ -1,0 +1,51 @@
+"""A start that does not end with an answer gives way to the settings that did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.last_good import changes, last_good, runs_instead
+from dflash_deploy.errors import DeployError, EngineNotReady, RolledBack
+from dflash_deploy.plan import Plan
+from dflash_deploy.runtime import Runtime
+from dflash_deploy.startup.bring_up import bring_up
+from dflash_deploy.startup.phases import Step
+from dflash_deploy.startup.timekeeper import Show, Timekeeper
+
+PlanOf = Callable[[Deployment], Plan]
+RuntimeOf = Callable[[Deployment, Plan], Runtime]
+
+
+def go_back(
+    deployment: Deployment,
+    problem: EngineNotReady,
+    plan_of: PlanOf,
+    runtime_of: RuntimeOf,
+    *,
+    patience: float,
+    show: Show,
+) -> EngineNotReady:
+    """Start the settings that answered last, after those of `.env` failed with `problem`.
+
+    Returns what is to be told: `problem` itself where nothing else was good before, or that fails too.
+    """
+    good = last_good(deployment)
+    if good is None or not changes(deployment):
+        return problem
+    Timekeeper(show).tell(Step("rolling back"), f"the new settings did not answer: {problem.message}")
+    try:
+        plan = plan_of(good)
+        bring_up(good, plan, runtime_of(good, plan), patience=patience, show=show)
+    except DeployError as second:
+        problem.hint = f"{problem.hint}; the settings that worked last do not start either: {second.message}"
+        return problem
+    runs_instead(deployment, problem.message)
+    what = ", ".join(map(str, changes(deployment)))
+    return RolledBack(
+        f"{problem.message}; the settings that worked last run again",
+        hint=f"{problem.hint}; changed since: {what}. `dflash-deploy rollback` writes the good ones back into .env",
+        detail=problem.detail,
+        failure=problem.failure,
+        fix=problem.fix,
+    )

@@ -1,0 +1,155 @@
+"""Waiting for the first real answer, for as long as the engine makes progress."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+
+from dflash_deploy.client import Answer, Endpoint, EndpointError
+from dflash_deploy.errors import EngineDied, EngineNotReady, EngineStalled
+from dflash_deploy.host import kernel_lines
+from dflash_deploy.runtime import EngineState, Runtime
+from dflash_deploy.startup.diagnosis import Ending, Findings, Reader
+from dflash_deploy.startup.phases import Phases, Step, message_of
+from dflash_deploy.startup.timekeeper import Timekeeper
+
+POLL = 0.5
+"""Seconds between two looks; a container that exits is noticed within 2 s."""
+
+KEPT_LINES = 50_000
+"""Lines of the log that are kept for a diagnosis; a start writes some hundreds."""
+
+CLOCKS_DIFFER = 5.0
+"""Seconds by which the kernel's clock and this process's may lie apart."""
+
+UNKNOWN = (
+    "the most telling lines of its log stand above; `dflash-deploy logs` shows all of it, "
+    "`dflash-deploy logs --bundle` collects what a report needs"
+)
+
+FAILED_ANSWERS = 3
+"""Generations that may end in a server error before the engine counts as broken; the first may come too early."""
+
+
+_STATISTICS = re.compile(r"Engine \d+: Avg prompt throughput")
+"""What vLLM writes every ten seconds, even while a request hangs."""
+
+
+class Waiting:
+    """One wait: follows the log, watches the process, and asks for a generation once the engine listens."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        endpoint: Endpoint,
+        reader: Reader,
+        phases: Phases,
+        *,
+        patience: float,
+        times: Timekeeper,
+        cursor: str = "",
+    ) -> None:
+        self._runtime = runtime
+        self._endpoint = endpoint
+        self._reader = reader
+        self._phases = phases
+        self._patience = patience
+        self._times = times
+        self._log: deque[str] = deque(maxlen=KEPT_LINES)
+        self._cursor = cursor
+        self._started = self._last_sign = time.monotonic()
+        self._step, self._line = Step("starting"), ""
+        # an engine that came back by itself last week is no failure of this start
+        self._restarts_before = runtime.state().restarts
+        self._failed_answers = 0
+
+    def until_ready(self, question: str) -> Answer:
+        """The first answer. Raises EngineDied or EngineStalled (after `patience` silent seconds), and says why."""
+        while True:
+            self._look()
+            if self._endpoint.alive() and (answer := self._first_answer(question)) is not None:
+                return answer
+            if time.monotonic() - self._last_sign > self._patience:
+                raise self._stalled()
+            time.sleep(POLL)
+
+    def until_settled(self, seconds: float) -> None:
+        """Watch it for so long. Raises EngineDied, and says why."""
+        while time.monotonic() - self._started < seconds:
+            self._look()
+            time.sleep(POLL)
+
+    def _look(self) -> None:
+        """Show what it has written, and raise EngineDied where it ended."""
+        self._follow_log()
+        state = self._runtime.state()
+        if not state.alive or state.restarts > self._restarts_before:
+            self._follow_log()
+            problem = self._died(state)
+            # what comes of it takes a while
+            self._times.tell(Step("stopping"), "the engine has ended")
+            raise problem
+
+    def _follow_log(self) -> None:
+        page = self._runtime.read_log(self._cursor)
+        self._cursor = page.cursor
+        lines = [line for line in page.lines if line.strip()]
+        self._log.extend(lines)
+        if any(not _STATISTICS.search(line) for line in lines):
+            self._last_sign = time.monotonic()
+        self._step = self._phases.after(lines, self._step)
+        self._line = message_of(lines[-1]) if lines else self._line
+        self._times.tell(self._step, self._line)
+
+    def _first_answer(self, question: str) -> Answer | None:
+        """One real generation. `None` where it may still come, or the engine died over it, which is seen next."""
+        self._times.tell(Step("first generation"), self._line)
+        try:
+            return self._endpoint.chat(question, max_tokens=16)
+        except EndpointError as problem:
+            refused = problem.status is not None and problem.status < 500
+            self._failed_answers += 1
+            if refused:
+                raise EngineStalled(
+                    f"the engine listens but does not generate: {problem}",
+                    hint="SERVED_MODEL_NAME and VLLM_API_KEY in .env must be those the engine was started with",
+                ) from None
+            if self._failed_answers >= FAILED_ANSWERS:
+                self._follow_log()
+                seen = f"the engine listens but does not generate: {problem}"
+                raise explained(EngineStalled, seen, self._findings()) from None
+            return None
+
+    def _findings(self, state: EngineState | None = None) -> Findings:
+        """What log, ending and kernel say."""
+        restarts = 0 if state is None else state.restarts - self._restarts_before
+        if state is not None and state.phase == "restarting":
+            # one that ends at once has been started anew before it was looked at for the first time
+            restarts = max(restarts, 1)
+        ending = Ending() if state is None else Ending(state.exit_code, state.out_of_memory, restarts)
+        return self._reader.read(self._log, ending, kernel_lines(self._started - CLOCKS_DIFFER))
+
+    def _died(self, state: EngineState) -> EngineNotReady:
+        code = "" if state.exit_code is None else f" with code {state.exit_code}"
+        how = "is gone" if state.phase == "absent" else f"ended{code}"
+        if state.out_of_memory:
+            how = "was killed for want of memory"
+        elif state.restarts:
+            how = f"ended{code} and was restarted {'once' if state.restarts == 1 else f'{state.restarts} times'}"
+        seen = f"the engine {how} after {self._times.elapsed:.0f} s, while {self._step.phase}"
+        return explained(EngineDied, seen, self._findings(state))
+
+    def _stalled(self) -> EngineNotReady:
+        seen = f"the engine has written nothing for {self._patience:.0f} s, while {self._step.phase}"
+        patient = "look at `dflash-deploy logs`; wait longer with --patience SECONDS"
+        return explained(EngineStalled, seen, self._findings(), patient)
+
+
+def explained(kind: type[EngineNotReady], seen: str, findings: Findings, unknown: str = UNKNOWN) -> EngineNotReady:
+    """What was seen, with its cause and what to do about it; where that is not known, with the hint `unknown`."""
+    known = findings.diagnosis
+    if known is None:
+        return kind(seen, hint=unknown, detail="\n".join(findings.lines))
+    detail = "\n".join((*findings.lines, f"known from: {known.source}"))
+    return kind(f"{seen}: {known.cause}", hint=known.do, detail=detail, failure=known.id, fix=known.fix)

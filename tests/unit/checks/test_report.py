@@ -1,0 +1,82 @@
+"""The report as JUnit XML, and the flags of `test` that make no sense."""
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from dflash_deploy.checks import CHECKS, Check, SmokeReport, junit
+from dflash_deploy.errors import ExitCode
+from dflash_deploy.redact import Redactor, Secret
+from tests.support.cli import dflash
+from tests.support.openai_server import KEY, Engine, serving
+from tests.support.parsers.fetch import REPOSITORY
+
+REPORT = SmokeReport(
+    (
+        Check("text", "passed", 0.5, "What?", "<Paris> & \x00 \ud800"),
+        Check("auth", "failed", 1.25, "asked", f"the key {KEY} opens it", "close it"),
+        Check("digit", "skipped", 0.0, "asked", "it knows its corpus"),
+    )
+)
+
+
+def test_junit_has_a_case_for_each_check_and_no_key() -> None:
+    text = junit(REPORT, Redactor([Secret(KEY)]))
+    assert KEY not in text
+    suite = ElementTree.fromstring(text)
+    counts = {name: suite.get(name) for name in ("tests", "failures", "skipped", "errors", "time")}
+    assert counts == {"tests": "3", "failures": "1", "skipped": "1", "errors": "0", "time": "1.750"}
+    passed, failed, skipped = suite.findall("testcase")
+    assert "<Paris> & ? ?" in (passed.findtext("system-out") or "")
+    failure = failed.find("failure")
+    assert failure is not None
+    assert "close it" in (failure.text or "")
+    assert skipped.find("skipped") is not None
+
+
+def test_an_endpoint_known_by_its_address_alone(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(f"{KEY}\n")
+    with serving(Engine()) as url:
+        told = ("test", "--url", f"{url}/v1", "--key-file", "key", "--only", "text,models,size,reasoning", "--json")
+        data = dflash(*told, at=tmp_path).succeeded().document["data"]
+    assert {check["name"]: check["status"] for check in data["checks"]} == {
+        "models": "passed",
+        "text": "passed",
+        "reasoning": "skipped",
+        "size": "passed",
+    }
+
+
+def test_a_wrong_key_is_a_failed_test(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("of-somebody-else-0123456789")
+    with serving(Engine()) as url:
+        ran = dflash("test", "--url", url, "--key-file", "key", at=tmp_path)
+    assert ran.code is ExitCode.SMOKE_TEST
+    assert "401" in ran.err
+    assert "of-somebody-else" not in ran.out + ran.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--only", "txt"], "there is no check 'txt'"),
+        (["--key-file", "key"], "belong to --url"),
+        (["--url", "https://me:secret-word@host"], "no address"),
+        (["--url", "http://host:abc"], "no address"),
+        (["--url", "http://[::1"], "no address"),
+        (["--url", "http://"], "no address"),
+        (["--url", "http://127.0.0.1:9", "--key-file", "absent"], "absent cannot be read"),
+    ],
+)
+def test_flags_that_make_no_sense_are_refused(flags: list[str], named: str, tmp_path: Path) -> None:
+    ran = dflash("test", *flags, at=tmp_path)
+    assert ran.code is ExitCode.USAGE
+    assert named in ran.err
+    assert "secret-word" not in ran.out + ran.err
+
+
+def test_the_manual_has_every_check_in_order() -> None:
+    rows = re.findall(r"^\| ((?:`[a-z]+` ?)+)\|", (REPOSITORY / "docs/test.md").read_text(), re.MULTILINE)
+    assert [name for row in rows for name in re.findall("[a-z]+", row)] == list(CHECKS)

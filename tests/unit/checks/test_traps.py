@@ -1,0 +1,200 @@
+"""Endpoints with one thing wrong, and whether `test` names it: a scripted server, real HTTP and real proxies."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+
+from dflash_deploy.catalog import Questions
+from dflash_deploy.checks import CHECKS, Check, Subject, run_checks
+from dflash_deploy.client import Endpoint
+from dflash_deploy.redact import Secret
+from tests.support import proxies
+from tests.support.openai_server import KEY, MODEL, Engine, serving
+from tests.support.proxies import Proxy, before
+
+
+def subject(url: str) -> Subject:
+    """What a deployment would know of the scripted server."""
+    return Subject(
+        Endpoint(url, Secret(KEY), MODEL, timeout=20),
+        Questions(),
+        engine="vllm",
+        locked=True,
+        drafting=True,
+        sees=True,
+        thinks=True,
+        calls_tools=True,
+        weights="/models/target",
+        max_model_len=2048,
+        max_num_seqs=4,
+        max_body_mib=1,
+        trained_context=1000,
+    )
+
+
+@pytest.fixture
+def opened() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def run(of: Subject, *names: str) -> dict[str, Check]:
+    with of.endpoint:
+        return {check.name: check for check in run_checks(of, names).checks}
+
+
+def test_a_sound_endpoint_passes_every_check(opened: ExitStack) -> None:
+    url = opened.enter_context(serving(Engine()))
+    with Endpoint(opened.enter_context(serving(Engine(accepted=None))), Secret(KEY), MODEL) as plain:
+        checks = run(replace(subject(url), baseline=plain))
+    assert {name: check.got for name, check in checks.items() if check.status != "passed"} == {}
+    assert set(checks) == set(CHECKS)
+
+
+def test_a_proxy_that_changes_nothing_is_no_trap(opened: ExitStack) -> None:
+    url = opened.enter_context(before(opened.enter_context(serving(Engine())), Proxy))
+    checks = run(subject(url))
+    assert {name: check.got for name, check in checks.items() if check.status != "passed"} == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "check", "named"),
+    [
+        (proxies.AnswersEverything, "live", "answers whatever is asked"),
+        (proxies.DropsPictures, "vision", "dropped before the engine"),
+        (proxies.DropsPictures, "digit", "dropped before the engine"),
+        (proxies.DropsPictures, "shape", "dropped before the engine"),
+        (proxies.DropsHistory, "turns", "earlier turns do not reach"),
+        (proxies.DropsSchemas, "json", "response_format is ignored"),
+        (proxies.DropsTools, "tools", "no call, but"),
+        (proxies.DropsUsage, "stream", "no usage"),
+        (proxies.Buffers, "stream", "all at once"),
+        (proxies.Garbles, "stream", "something unexpected"),
+        (proxies.CutsStreams, "stream", "cut off before its end"),
+        (proxies.NotAStream, "stream", "not as text/event-stream"),
+        (proxies.CutsPrompts, "long", "cut"),
+        (proxies.CutsPrompts, "size", "must be refused"),
+        (proxies.CapsAnswers, "whole", "cut short"),
+        (proxies.RewritesNames, "name", "rewrites names"),
+        (proxies.AddsTheKey, "auth", "GET /v1/models 200"),
+        (proxies.AddsTheKey, "auth", "GET /v1/models with a wrong key 200"),
+        (proxies.AddsTheKey, "auth", "HEAD /pause"),
+        (proxies.Caches, "text", "a cache answers"),
+        (proxies.CachesAnew, "metrics", "0 counted"),
+        (proxies.HidesMetrics, "metrics", "answered 404"),
+        (proxies.HidesMetrics, "drafts", "answered 404"),
+        (proxies.OtherMetrics, "metrics", "of another engine"),
+        (proxies.OtherMetrics, "cancel", "of another engine"),
+        (proxies.OtherMetrics, "drafts", "no draft was made"),
+        (proxies.ProxysOwnMetrics, "metrics", "no counters of an engine"),
+        (proxies.ReadsOn, "cancel", "goes on for clients that left"),
+        (proxies.TurnsAwayBursts, "burst", "busy"),
+    ],
+)
+def test_a_proxy_in_between_is_named(kind: type[Proxy], check: str, named: str, opened: ExitStack) -> None:
+    url = opened.enter_context(before(opened.enter_context(serving(Engine())), kind, KEY))
+    # a cache answers what it has seen
+    result = (run(subject(url), check) if kind is not proxies.CachesAnew else _twice(url, check))[check]
+    assert result.status == "failed"
+    assert named in f"{result.got} {result.hint}"
+
+
+def _twice(url: str, check: str) -> dict[str, Check]:
+    run(subject(url), check)
+    return run(subject(url), check)
+
+
+@pytest.mark.parametrize(
+    ("engine", "check", "named"),
+    [
+        (Engine(model="another"), "models", "another"),
+        (Engine(root="/models/another"), "models", "scripted is /models/another"),
+        (Engine(context=1024), "models", "takes 1024 tokens"),
+        (Engine(accepted=None), "drafts", "plainly"),
+        (Engine(accepted=(0.02, 0.01, 0.01)), "drafts", "broken"),
+        (Engine(accepted=(0.02, 0.01, 0.01)), "drafts", "not those of this target"),
+        (Engine(accepted=(0.25, 0.2, 0.1)), "drafts", "rejected from the first position"),
+        (Engine(thinks_apart=False), "reasoning", "REASONING_PARSER does not fit"),
+        (Engine(body_limit=2**22), "size", "a byte"),
+    ],
+)
+def test_an_engine_that_is_not_as_the_deployment_says_is_named(
+    engine: Engine, check: str, named: str, opened: ExitStack
+) -> None:
+    result = run(subject(opened.enter_context(serving(engine))), check)[check]
+    assert result.status == "failed"
+    assert named in f"{result.asked} {result.got} {result.hint}"
+
+
+def test_output_that_the_drafter_changes_is_named(opened: ExitStack) -> None:
+    url = opened.enter_context(serving(Engine(program="def fibonacci(n): return 1 # it never ends " * 10)))
+    with Endpoint(opened.enter_context(serving(Engine(accepted=None))), Secret(KEY), MODEL) as plain:
+        result = run(replace(subject(url), baseline=plain), "lossless")["lossless"]
+    assert result.status == "failed"
+    assert "'return ' here" in result.got or " here, " in result.got
+
+
+def test_what_cannot_be_judged_is_skipped_with_its_reason(opened: ExitStack) -> None:
+    url = opened.enter_context(serving(Engine()))
+    narrow = Questions(count="Count from 1 to 50.", limits="it knows its corpus and nothing else")
+    knows_little = replace(subject(url), questions=narrow, sees=False, drafting=False, thinks=False, calls_tools=False)
+    checks = run(knows_little)
+    skipped = {name: check.got for name, check in checks.items() if check.status == "skipped"}
+    assert set(skipped) == {"vision", "digit", "shape", "tools", "reasoning", "drafts"}
+    assert "corpus" in skipped["digit"]
+    assert "takes no images" in skipped["vision"]
+    assert "TOOL_CALL_PARSER" in skipped["tools"]
+    assert "not judged" in checks["long"].got
+
+
+def test_the_other_engines_answer_every_name(opened: ExitStack) -> None:
+    url = opened.enter_context(serving(Engine()))
+    assert run(replace(subject(url), engine="sglang"), "name")["name"].status == "skipped"
+
+
+class Hangs(Proxy):
+    """Takes a question for an answer in pieces, and says nothing any more."""
+
+    def itself(self, body: bytes) -> bool:
+        if b'"stream"' in body:
+            time.sleep(3)
+        return False
+
+
+def test_after_an_answer_that_does_not_come_nothing_more_is_asked(opened: ExitStack) -> None:
+    url = opened.enter_context(before(opened.enter_context(serving(Engine())), Hangs))
+    impatient = replace(subject(url), endpoint=Endpoint(url, Secret(KEY), MODEL, timeout=1))
+    checks = run(impatient, "text", "stream", "whole", "vision")
+    assert {name: check.status for name, check in checks.items()} == {
+        "text": "passed",
+        "stream": "failed",
+        "whole": "failed",
+        "vision": "failed",
+    }
+    assert checks["vision"].got == f"not asked: {checks['stream'].got}"
+    assert "timed out" in checks["stream"].got
+
+
+class SlowToStrangers(Proxy):
+    """Takes its time to turn somebody away."""
+
+    def itself(self, body: bytes) -> bool:
+        if "Authorization" not in self.headers and self.path != "/health":
+            time.sleep(2)
+        return False
+
+
+def test_one_slow_refusal_is_no_silence(opened: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dflash_deploy.client.api.CONNECT_TIMEOUT", 0.5)
+    url = opened.enter_context(before(opened.enter_context(serving(Engine())), SlowToStrangers))
+    checks = run(subject(url), "auth", "text")
+    assert {name: check.status for name, check in checks.items()} == {"auth": "failed", "text": "passed"}
+
+
+def test_without_anything_listening_every_check_fails() -> None:
+    checks = run(subject("http://127.0.0.1:9"))
+    # those that need a second endpoint are not run at all
+    assert {check.status for check in checks.values()} == {"failed"}

