@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy.cli.planned import plan_of
+from dflash_deploy.cli.planned import make_plan, plan_of
 from dflash_deploy.cli.report import HERE, Directory, Json, Report, verb
 
 if TYPE_CHECKING:
@@ -17,20 +17,6 @@ if TYPE_CHECKING:
     from dflash_deploy.weights.hub import Source
     from dflash_deploy.weights.lockfile import Lock
     from dflash_deploy.weights.pull import Order
-
-ABOUT_CHECKPOINTS = frozenset(
-    {
-        "target-needs-loader",
-        "draft-tokens-exceed-block",
-        "target-of-another-model",
-        "target-without-tokenizer",
-        "drafter-of-another-target",
-        "drafter-unknown-to-engine",
-        "drafter-windows-not-run",
-        "quantization-contradicts",
-    }
-)
-"""Rules that read it."""
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _RATE = re.compile(r"(?P<count>\d+(?:\.\d+)?)\s*(?P<unit>[kmgKMG]?)(?:[bB](?:/s)?)?")
@@ -112,11 +98,16 @@ def bring(deployment: Deployment, *, update: bool = False, rate: float = 0.0) ->
 
 
 def _refuse_mismatch(deployment: Deployment, ahead: Ahead) -> None:
-    """The rules about target and drafter, now that it is known what they say of themselves."""
+    """Check the rules that read target and drafter, now that their config.json or GGUF header is known."""
     from dflash_deploy.errors import PreflightRefused
+    from dflash_deploy.host import read_facts
+    from dflash_deploy.plan import Choice
+    from dflash_deploy.rules import CHECKPOINT_RULES, judge
 
-    for finding in plan_of(deployment, ahead).errors:
-        if finding.id in ABOUT_CHECKPOINTS:
+    facts = read_facts()
+    plan = make_plan(Choice(edited=deployment.values), deployment, facts, ahead)
+    for finding in judge(plan, facts, CHECKPOINT_RULES):
+        if finding.severity == "error":
             raise PreflightRefused(finding.message, hint=finding.fix)
 
 

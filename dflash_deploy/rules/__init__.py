@@ -5,6 +5,6 @@ are three sentences; the source says where the fact comes from. `error` is what 
 """
 
 from dflash_deploy.rules.kinds import Rule
-from dflash_deploy.rules.table import RULES, judge, plan_deployment
+from dflash_deploy.rules.table import CHECKPOINT_RULES, RULES, judge, plan_deployment
 
-__all__ = ["RULES", "Rule", "judge", "plan_deployment"]
+__all__ = ["CHECKPOINT_RULES", "RULES", "Rule", "judge", "plan_deployment"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.model_metadata import nested, stated
 from dflash_deploy.plan.result import Finding, Plan
-from dflash_deploy.rules.kinds import Rule, switched_on
+from dflash_deploy.rules.kinds import Rule, reads_checkpoints, switched_on
 
 
+@reads_checkpoints
 def drafter_unknown_to_engine(plan: Plan, facts: HostFacts) -> Finding | None:
     """The architecture that the drafter on disk states."""
     seen = stated(plan.checkpoints.drafter).architecture
@@ -23,6 +24,7 @@ def drafter_unknown_to_engine(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+@reads_checkpoints
 def drafter_windows_not_run(plan: Plan, facts: HostFacts) -> Finding | None:
     """Mixed sliding and full attention in the drafter on disk."""
     kinds = nested(plan.checkpoints.drafter, "layer_types")
@@ -42,6 +44,7 @@ def drafter_windows_not_run(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+@reads_checkpoints
 def drafter_quantised(plan: Plan, facts: HostFacts) -> Finding | None:
     """Quantised drafters are for llama.cpp."""
     quantised = nested(plan.checkpoints.drafter, "quantization_config") is not None

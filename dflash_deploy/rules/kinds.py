@@ -12,6 +12,17 @@ from dflash_deploy.plan.result import Finding, Plan
 Rule = Callable[[Plan, HostFacts], Finding | None]
 
 
+def reads_checkpoints(rule: Rule) -> Rule:
+    """Mark a rule that reads `plan.checkpoints`: `pull` checks it before it fetches the weights."""
+    vars(rule)["reads_checkpoints"] = True
+    return rule
+
+
+def is_about_checkpoints(rule: Rule) -> bool:
+    """Whether a rule is marked with `reads_checkpoints`."""
+    return vars(rule).get("reads_checkpoints", False)
+
+
 def number(plan: Plan, name: str) -> int | None:
     """A whole number among the settings. Other text is none here; `serve.settings` refuses it by name."""
     value = plan.values.get(name, "")

@@ -7,7 +7,7 @@ from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.compatible import reads_fp8
 from dflash_deploy.plan.model_metadata import nested
 from dflash_deploy.plan.result import Finding, Plan
-from dflash_deploy.rules.kinds import Rule, backend, switched_on
+from dflash_deploy.rules.kinds import Rule, backend, reads_checkpoints, switched_on
 
 _QUANTIZATION_FLAGS = {
     "bf16": set[str](),
@@ -23,6 +23,7 @@ _QUANTIZATION_FLAGS = {
 """Which values of QUANTIZATION say what the checkpoint is; none has to be given."""
 
 
+@reads_checkpoints
 def target_needs_loader(plan: Plan, facts: HostFacts) -> Finding | None:
     """The checkpoint on disk is of a form that the engine refuses, whatever the catalog says."""
     algorithm = nested(plan.checkpoints.target, "quantization_config", "quant_algo")
@@ -202,6 +203,7 @@ def prefix_caching_unsound(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+@reads_checkpoints
 def quantization_contradicts(plan: Plan, facts: HostFacts) -> Finding | None:
     """A flag copied from another checkpoint."""
     flag = plan.values.get("QUANTIZATION", "").lower()

@@ -9,11 +9,12 @@ from dflash_deploy.plan.memory import GIB, SHORT
 from dflash_deploy.plan.model_metadata import stated
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.plan.sizes import PROMPT_TOKENS
-from dflash_deploy.rules.kinds import Rule, number
+from dflash_deploy.rules.kinds import Rule, number, reads_checkpoints
 
 HANGS_UNIFIED = 65536
 
 
+@reads_checkpoints
 def draft_tokens_exceed_block(plan: Plan, facts: HostFacts) -> Finding | None:
     """vLLM does not check this for dflash; positions beyond the block were never trained."""
     draft_tokens, block = number(plan, "DFLASH_NUM_SPEC_TOKENS"), _block_size(plan)

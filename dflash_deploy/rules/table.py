@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from dflash_deploy.catalog import Catalog
@@ -11,7 +11,7 @@ from dflash_deploy.plan.plan import NO_CHECKPOINTS, decide
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.plan.wishes import Checkpoints, Choice
 from dflash_deploy.rules import arguments, drafter, endpoint, machine, numerics, parallel, sizes, weights
-from dflash_deploy.rules.kinds import Rule
+from dflash_deploy.rules.kinds import Rule, is_about_checkpoints
 
 RULES: tuple[Rule, ...] = (
     *machine.RULES,
@@ -24,10 +24,13 @@ RULES: tuple[Rule, ...] = (
     *endpoint.RULES,
 )
 
+CHECKPOINT_RULES: tuple[Rule, ...] = tuple(rule for rule in RULES if is_about_checkpoints(rule))
+"""Rules that read config.json or a GGUF header of target and drafter: all they need is known before the weights are."""
 
-def judge(plan: Plan, facts: HostFacts) -> Iterator[Finding]:
-    """The findings of all rules, in their order."""
-    for rule in RULES:
+
+def judge(plan: Plan, facts: HostFacts, rules: Iterable[Rule] = RULES) -> Iterator[Finding]:
+    """The findings of the rules, in their order."""
+    for rule in rules:
         finding = rule(plan, facts)
         if finding is not None:
             yield finding

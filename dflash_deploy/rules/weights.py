@@ -9,7 +9,7 @@ from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.command import is_directory
 from dflash_deploy.plan.model_metadata import Stated, stated
 from dflash_deploy.plan.result import Finding, Plan
-from dflash_deploy.rules.kinds import Rule, number
+from dflash_deploy.rules.kinds import Rule, number, reads_checkpoints
 
 
 def weights_of_another_model(plan: Plan, facts: HostFacts) -> Finding | None:
@@ -25,6 +25,7 @@ def weights_of_another_model(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+@reads_checkpoints
 def target_of_another_model(plan: Plan, facts: HostFacts) -> Finding | None:
     """The weights in MODEL_HOST_PATH are not those that the plan was made for."""
     seen, shape = stated(plan.checkpoints.target), plan.pair.shape
@@ -41,6 +42,7 @@ def target_of_another_model(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+@reads_checkpoints
 def target_without_tokenizer(plan: Plan, facts: HostFacts) -> Finding | None:
     """Weights alone do not answer."""
     if plan.checkpoints.tokenizer is not False or "--tokenizer" in plan.values.get("EXTRA_ARGS", ""):
@@ -54,6 +56,7 @@ def target_without_tokenizer(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+@reads_checkpoints
 def target_without_template(plan: Plan, facts: HostFacts) -> Finding | None:
     """Base models, and quantisers that leave files out."""
     if plan.checkpoints.template is not False or "--chat-template" in plan.values.get("EXTRA_ARGS", ""):
@@ -68,6 +71,7 @@ def target_without_template(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+@reads_checkpoints
 def target_without_head(plan: Plan, facts: HostFacts) -> Finding | None:
     """Drafts of the target's own head, where its files have none: quantised forms often leave it out."""
     checkpoints = plan.checkpoints
@@ -106,6 +110,7 @@ def _named_after(path: str, repo: str) -> bool:
     return Path(path).name.startswith(repo.rsplit("/", 1)[-1])
 
 
+@reads_checkpoints
 def drafter_of_another_target(plan: Plan, facts: HostFacts) -> Finding | None:
     """What target and drafter say of themselves, held against each other."""
     target, drafter = stated(plan.checkpoints.target), stated(plan.checkpoints.drafter)
@@ -136,6 +141,7 @@ def _contradictions(target: Stated, drafter: Stated) -> Iterator[str]:
         yield "the tokens of the drafter's vocabulary are not those of the target's"
 
 
+@reads_checkpoints
 def positions_differ(plan: Plan, facts: HostFacts) -> Finding | None:
     """A drafter that counts positions in another way than its target."""
     target, drafter = stated(plan.checkpoints.target), stated(plan.checkpoints.drafter)
@@ -157,6 +163,7 @@ def positions_differ(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+@reads_checkpoints
 def context_beyond_drafter_config(plan: Plan, facts: HostFacts) -> Finding | None:
     """vLLM drafts nothing beyond the drafter's own limit of positions."""
     length, most = number(plan, "MAX_MODEL_LEN"), stated(plan.checkpoints.drafter).context

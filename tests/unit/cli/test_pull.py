@@ -199,6 +199,18 @@ def test_a_drafter_of_another_target_is_refused_before_its_weights_are_fetched(h
     assert hub.sent("*/model.safetensors") == 0
 
 
+@pytest.mark.parametrize("layers", [{}, {"mtp_num_hidden_layers": 0}])
+def test_a_target_without_mtp_head_is_refused_before_its_weights_are_fetched(
+    hub: Hub, box: Box, layers: dict[str, int]
+) -> None:
+    hub.publish("o/target", {"config.json": json.dumps(json.loads(CONFIG) | layers), "model.safetensors": TARGET})
+    edit_env(box.directory, DFLASH_DRAFTER="mtp")
+    ran = box.pull()
+    assert ran.code is ExitCode.PREFLIGHT
+    assert "no head for multi-token prediction" in ran.err
+    assert hub.sent("*/model.safetensors") == 0
+
+
 GGUFS = """
 name: local-gguf
 title: A model of the tests, for llama.cpp

@@ -9,7 +9,7 @@ import pytest
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan import Checkpoints, Choice, Finding, Severity
-from dflash_deploy.rules import RULES, plan_deployment
+from dflash_deploy.rules import CHECKPOINT_RULES, RULES, plan_deployment
 from tests.support.machines import H100, MACHINES, SPARK, machine
 
 
@@ -179,6 +179,14 @@ def test_a_rule_finds_what_it_is_for(case: Case) -> None:
 
 def test_every_rule_has_a_case_and_is_named_after_what_it_finds() -> None:
     assert {rule.__name__.replace("_", "-") for rule in RULES} == {case.rule for case in CASES}
+
+
+def test_a_rule_that_reads_checkpoints_says_so() -> None:
+    """`pull` checks these rules before it fetches weights, so none may be missing."""
+    unread = {"target": None, "drafter": None, "tokenizer": None, "template": None, "head": None}
+    cases = [case for case in CASES if case.rule in findings(case)]
+    readers = {case.rule for case in cases if case.rule not in findings(replace(case, **unread))}
+    assert {rule.__name__.replace("_", "-") for rule in CHECKPOINT_RULES} == readers
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}-{case.profile}")
