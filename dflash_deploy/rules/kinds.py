@@ -20,7 +20,7 @@ def reads_checkpoints(rule: Rule) -> Rule:
 
 def is_about_checkpoints(rule: Rule) -> bool:
     """Whether a rule is marked with `reads_checkpoints`."""
-    return vars(rule).get("reads_checkpoints", False)
+    return "reads_checkpoints" in vars(rule)
 
 
 def number(plan: Plan, name: str) -> int | None:

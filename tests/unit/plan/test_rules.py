@@ -183,7 +183,7 @@ def test_every_rule_has_a_case_and_is_named_after_what_it_finds() -> None:
 
 def test_a_rule_that_reads_checkpoints_says_so() -> None:
     """`pull` checks these rules before it fetches weights, so none may be missing."""
-    unread = {"target": None, "drafter": None, "tokenizer": None, "template": None, "head": None}
+    unread: dict[str, Any] = {"target": None, "drafter": None, "tokenizer": None, "template": None, "head": None}
     cases = [case for case in CASES if case.rule in findings(case)]
     readers = {case.rule for case in cases if case.rule not in findings(replace(case, **unread))}
     assert {rule.__name__.replace("_", "-") for rule in CHECKPOINT_RULES} == readers
