@@ -15,7 +15,7 @@ from benchmarks.start import engine_by_hand
 from dflash_deploy.assets import asset
 from dflash_deploy.bench import Prompt, load_prompts
 from dflash_deploy.cli.planned import plan_of
-from dflash_deploy.client import Answer, Endpoint
+from dflash_deploy.client import Completion, Endpoint
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.plan import engine_command
 from dflash_deploy.serve.engines.vllm import MIDDLEWARE
@@ -30,7 +30,7 @@ REQUESTS = 96
 REPEATS = 5
 WITHOUT = "/without-the-lock"
 
-Ask = Callable[[Endpoint, Prompt], Answer]
+Ask = Callable[[Endpoint, Prompt], Completion]
 
 
 class Detour:
@@ -75,11 +75,11 @@ def _connector(url: str, deployment: Deployment, model: str) -> Callable[[], End
     return lambda: Endpoint(url, deployment.key, model)
 
 
-def _whole(endpoint: Endpoint, prompt: Prompt) -> Answer:
+def _whole(endpoint: Endpoint, prompt: Prompt) -> Completion:
     return endpoint.complete(prompt.body(endpoint.model))
 
 
-def _in_pieces(endpoint: Endpoint, prompt: Prompt) -> Answer:
+def _in_pieces(endpoint: Endpoint, prompt: Prompt) -> Completion:
     return endpoint.stream(prompt.messages[-1].content, max_tokens=prompt.max_tokens)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from dflash_deploy.bench.load import Load
-from dflash_deploy.client import SpecCounters, Timed
+from dflash_deploy.client import SpecCounters, TimedCompletion
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def row_of(workload: str, load: Load, *, drafter: bool | None, mtp: bool = False
     )
 
 
-def _tpots(answered: Sequence[Timed]) -> list[float]:
+def _tpots(answered: Sequence[TimedCompletion]) -> list[float]:
     return [request.tpot for request in answered if request.tpot is not None]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dflash_deploy.client import Endpoint, EndpointError, SpecCounters, Timed, streamed, time_completion
+from dflash_deploy.client import Endpoint, EndpointError, SpecCounters, TimedCompletion, streaming_body, time_completion
 
 if TYPE_CHECKING:
     import aiohttp
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 class Round:
     """All requests of one repeat, and the seconds from the first request to the last answer, prefill included."""
 
-    requests: tuple[Timed, ...]
+    requests: tuple[TimedCompletion, ...]
     seconds: float
 
     @property
-    def answered(self) -> list[Timed]:
+    def answered(self) -> list[TimedCompletion]:
         """The requests that brought a whole answer."""
         return [request for request in self.requests if not request.problem]
 
@@ -82,8 +82,8 @@ async def _measure(
     warmup: int | None,
 ) -> Load:
     # written down before any clock runs
-    written = [streamed(body) for body in bodies]
-    async with endpoint.many(concurrency) as session:
+    written = [streaming_body(body) for body in bodies]
+    async with endpoint.async_session(concurrency) as session:
         before_all = concurrency if warmup is None else warmup
         if before_all:
             await _round(session, written, concurrency, before_all)
@@ -102,7 +102,7 @@ async def _round(session: aiohttp.ClientSession, written: Sequence[bytes], concu
     return Round(tuple(itertools.chain.from_iterable(answers)), time.perf_counter() - started)
 
 
-async def _stream(session: aiohttp.ClientSession, queue: Iterator[bytes]) -> list[Timed]:
+async def _stream(session: aiohttp.ClientSession, queue: Iterator[bytes]) -> list[TimedCompletion]:
     return [await time_completion(session, body) for body in queue]
 
 

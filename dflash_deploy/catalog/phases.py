@@ -19,6 +19,7 @@ class PhaseMark(Entry):
     by: Annotated[list[Literal["compose"] | EngineName], Field(min_length=1, description="whose lines they are")]
     begins: Annotated[str, Field(description="regular expression that is searched in a line")] = ""
     counts: Annotated[str, Field(description="regular expression with two groups: how many are done, of how many")] = ""
+    once: Annotated[bool, Field(description="only a first start has this phase: its time predicts nothing")] = False
     source: Annotated[str, Field(description="where the lines were seen")]
 
     @field_validator("begins", "counts")

@@ -1,22 +1,22 @@
 """The checks of `test`: is the endpoint right, fast and closed?"""
 
+from dflash_deploy.checks.acceptance import AcceptanceGrade, grade_acceptance
 from dflash_deploy.checks.junit import junit
-from dflash_deploy.checks.outcome import Check, Outcome
-from dflash_deploy.checks.run import CHECKS, QUICK, SmokeReport, run_checks
-from dflash_deploy.checks.subject import Subject, of_plan, of_stranger
-from dflash_deploy.checks.verdict import Verdict, judge_drafts
+from dflash_deploy.checks.outcome import CheckResult, Outcome
+from dflash_deploy.checks.run import CHECKS, QUICK, CheckReport, run_checks
+from dflash_deploy.checks.under_test import EndpointUnderTest, deployed_endpoint, unknown_endpoint
 
 __all__ = [
     "CHECKS",
     "QUICK",
-    "Check",
+    "CheckResult",
     "Outcome",
-    "SmokeReport",
-    "Subject",
-    "Verdict",
-    "judge_drafts",
+    "CheckReport",
+    "EndpointUnderTest",
+    "AcceptanceGrade",
+    "grade_acceptance",
     "junit",
-    "of_plan",
-    "of_stranger",
+    "deployed_endpoint",
+    "unknown_endpoint",
     "run_checks",
 ]

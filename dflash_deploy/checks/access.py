@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 
-from dflash_deploy.checks.outcome import NotJudged, Outcome
-from dflash_deploy.checks.subject import Subject
+from dflash_deploy.checks.outcome import CheckSkipped, Outcome
+from dflash_deploy.checks.under_test import EndpointUnderTest
 from dflash_deploy.client import EndpointError
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.gateway.auth import LIVENESS
@@ -19,10 +19,10 @@ LEFT_OPEN: Routes = (("GET", "/metrics"), ("GET", "/docs"), ("POST", "/invocatio
 """Routes that vLLM's own lock leaves open, and `dflash_deploy.serve.gateway.auth` must not."""
 
 
-def liveness(subject: Subject) -> Outcome:
+def liveness(tested: EndpointUnderTest) -> Outcome:
     """It says that it lives, and that it does not know a path that nobody has."""
     nowhere = f"/{secrets.token_hex(8)}"
-    alive, unknown = subject.endpoint.status("GET", LIVENESS), subject.endpoint.status("GET", nowhere)
+    alive, unknown = tested.endpoint.status("GET", LIVENESS), tested.endpoint.status("GET", nowhere)
     asked = f"GET {LIVENESS}, GET {nowhere}"
     hint = "no engine lives there: `dflash-deploy status` looks"
     if alive == 200 and unknown < 400:
@@ -30,33 +30,33 @@ def liveness(subject: Subject) -> Outcome:
     return Outcome(alive == 200 and unknown in {401, 403, 404, 405}, asked, f"{alive}, {unknown}", hint)
 
 
-def served(subject: Subject) -> Outcome:
+def served(tested: EndpointUnderTest) -> Outcome:
     """The name that clients must ask for is among the served ones, and stands for what the deployment says."""
-    listed, name = subject.endpoint.served(), subject.endpoint.model
+    listed, name = tested.endpoint.served(), tested.endpoint.model
     found = next((one for one in listed if one.name == name), None)
     if found is None:
         hint = f"clients must ask for one of these names; SERVED_MODEL_NAME in .env says {name}"
         return Outcome(False, "GET /v1/models", ", ".join(one.name for one in listed) or "no model", hint)
     got, right = name, True
-    if subject.weights and found.root and found.root != subject.weights:
-        got, right = f"{name} is {found.root}, not {subject.weights}", False
-    elif subject.max_model_len and found.max_model_len and found.max_model_len != subject.max_model_len:
-        got, right = f"{name} takes {found.max_model_len} tokens, MAX_MODEL_LEN is {subject.max_model_len}", False
+    if tested.weights and found.root and found.root != tested.weights:
+        got, right = f"{name} is {found.root}, not {tested.weights}", False
+    elif tested.max_model_len and found.max_model_len and found.max_model_len != tested.max_model_len:
+        got, right = f"{name} takes {found.max_model_len} tokens, MAX_MODEL_LEN is {tested.max_model_len}", False
     return Outcome(
         right, "GET /v1/models", got, "another engine answers, or .env changed since: `dflash-deploy restart`"
     )
 
 
-def auth(subject: Subject) -> Outcome:
+def auth(tested: EndpointUnderTest) -> Outcome:
     """Requests without the key, or with a wrong one, are turned away on every route that the server lists."""
-    routes = {*GUARDED, *(LEFT_OPEN if subject.locked else ())}
-    if subject.locked:
+    routes = {*GUARDED, *(LEFT_OPEN if tested.locked else ())}
+    if tested.locked:
         # HEAD does nothing where a lock is missing, as a POST of /pause would
         known = {path for _, path in routes} | {LIVENESS}
-        routes |= {("HEAD", path) for path in subject.endpoint.paths() if path not in known}
+        routes |= {("HEAD", path) for path in tested.endpoint.paths() if path not in known}
     stranger = Secret(secrets.token_urlsafe(32))
-    answers = {f"{method} {path}": subject.endpoint.status_without_key(method, path) for method, path in sorted(routes)}
-    answers["GET /v1/models with a wrong key"] = subject.endpoint.status("GET", "/v1/models", key=stranger)
+    answers = {f"{method} {path}": tested.endpoint.status_without_key(method, path) for method, path in sorted(routes)}
+    answers["GET /v1/models with a wrong key"] = tested.endpoint.status("GET", "/v1/models", key=stranger)
     opened = {route: status for route, status in answers.items() if status != 401}
     hint = "restart the engine; if that does not help, something else than dflash_deploy.serve has started it"
     if opened:
@@ -65,14 +65,14 @@ def auth(subject: Subject) -> Outcome:
     return Outcome(True, f"{len(answers)} requests without the key, or with a wrong one", "401 to each")
 
 
-def wrong_name(subject: Subject) -> Outcome:
+def wrong_name(tested: EndpointUnderTest) -> Outcome:
     """A model that is not served is refused, not answered by another one."""
     name = f"no-such-model-{secrets.token_hex(4)}"
-    if subject.engine not in {"vllm", None}:
+    if tested.engine not in {"vllm", None}:
         # serving_base.py of SGLang 0.5.23; server-common.cpp of llama.cpp b11434
-        raise NotJudged(f"the model {name}", "this engine answers to every name with the one model that it has")
+        raise CheckSkipped(f"the model {name}", "this engine answers to every name with the one model that it has")
     try:
-        answer = subject.endpoint.chat(subject.questions.text.ask, max_tokens=8, model=name)
+        answer = tested.endpoint.chat(tested.questions.text.ask, max_tokens=8, model=name)
     except EndpointError as problem:
         got = f"refused with {problem.status}" if problem.status else str(problem)
         return Outcome(

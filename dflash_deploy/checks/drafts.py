@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from dflash_deploy.checks.outcome import NotJudged, Outcome
+from dflash_deploy.checks.acceptance import grade_acceptance
+from dflash_deploy.checks.outcome import CheckSkipped, Outcome
 from dflash_deploy.checks.pictures import COLOURS
-from dflash_deploy.checks.subject import Subject
-from dflash_deploy.checks.verdict import judge_drafts
-from dflash_deploy.client import Answer, Endpoint, SpecCounters, plain_png
+from dflash_deploy.checks.under_test import EndpointUnderTest
+from dflash_deploy.client import Completion, Endpoint, SpecCounters, plain_png
 
 SETTLING = 2.0
 """Seconds within which an engine's counters must show what it has answered."""
@@ -20,48 +20,48 @@ NEAR_TIE = 0.1
 """Most that the two best log-probabilities may lie apart where a token differs: 16-bit sums depend on order."""
 
 
-def counted(subject: Subject) -> Outcome:
+def counted(tested: EndpointUnderTest) -> Outcome:
     """/metrics is this engine's own: it counts the tokens of an answer that was just given."""
-    before = subject.endpoint.metrics()
+    before = tested.endpoint.metrics()
     if before.engine is None:
         hint = "is this the engine's own port? vLLM, SGLang and llama.cpp are known"
         return Outcome(False, "GET /metrics", "no counters of an engine that is known here", hint)
-    answer = subject.endpoint.chat(subject.questions.text.ask, max_tokens=subject.room)
-    after, started = subject.endpoint.metrics(), time.monotonic()
+    answer = tested.endpoint.chat(tested.questions.text.ask, max_tokens=tested.room)
+    after, started = tested.endpoint.metrics(), time.monotonic()
     while after.generated_tokens - before.generated_tokens < answer.completion_tokens:
         if time.monotonic() - started > SETTLING:
             break
         time.sleep(0.05)
-        after = subject.endpoint.metrics()
+        after = tested.endpoint.metrics()
     made = after.generated_tokens - before.generated_tokens
     got = f"{before.engine}: {answer.completion_tokens} tokens answered, {made} counted"
-    expected = {"llamacpp-buun": "llamacpp"}.get(subject.engine or "", subject.engine or before.engine)
+    expected = {"llamacpp-buun": "llamacpp"}.get(tested.engine or "", tested.engine or before.engine)
     right = made >= answer.completion_tokens and before.engine == expected
     return Outcome(right, "/metrics around an answer", got, "the counters are of another engine, or a cache answered")
 
 
-def drafts(subject: Subject) -> Outcome:
+def drafts(tested: EndpointUnderTest) -> Outcome:
     """Drafts are made and accepted, on each kind of work."""
     asked = "the engine's counters around a long answer"
-    if subject.drafting is False:
-        raise NotJudged(asked, "DFLASH_DRAFTER is off: plain decoding")
+    if tested.drafting is False:
+        raise CheckSkipped(asked, "DFLASH_DRAFTER is off: plain decoding")
     # a drafter knows the kind of answers that it was trained on, those with thinking often alone (z-lab/dflash#60)
-    trained = {"chat_template_kwargs": {"enable_thinking": True}} if subject.drafter_thinks else {}
-    works: dict[str, Callable[[], Answer]] = {
-        "long answer": lambda: subject.endpoint.chat(subject.questions.long, max_tokens=LONG_ANSWER, **trained),
-        "short answer": lambda: subject.endpoint.chat(subject.questions.text.ask, max_tokens=subject.room),
-        "counting": lambda: subject.endpoint.chat(subject.questions.count, max_tokens=LONG_ANSWER),
+    trained = {"chat_template_kwargs": {"enable_thinking": True}} if tested.drafter_thinks else {}
+    works: dict[str, Callable[[], Completion]] = {
+        "long answer": lambda: tested.endpoint.chat(tested.questions.long, max_tokens=LONG_ANSWER, **trained),
+        "short answer": lambda: tested.endpoint.chat(tested.questions.text.ask, max_tokens=tested.room),
+        "counting": lambda: tested.endpoint.chat(tested.questions.count, max_tokens=LONG_ANSWER),
     }
     if trained:
-        works["without thinking"] = lambda: subject.endpoint.chat(subject.questions.long, max_tokens=LONG_ANSWER)
-    if subject.sees:
+        works["without thinking"] = lambda: tested.endpoint.chat(tested.questions.long, max_tokens=LONG_ANSWER)
+    if tested.sees:
         red = plain_png(COLOURS["red"], 224, 224)
-        works["image"] = lambda: subject.endpoint.look(red, subject.questions.vision, max_tokens=subject.room)
-    gained = {name: _gained(subject.endpoint, work) for name, work in works.items()}
-    if subject.drafting is None and not any(one.drafts for one in gained.values()):
-        raise NotJudged(asked, "no draft was counted, and nobody said that there is a drafter")
+        works["image"] = lambda: tested.endpoint.ask_image(red, tested.questions.vision, max_tokens=tested.room)
+    gained = {name: _gained(tested.endpoint, work) for name, work in works.items()}
+    if tested.drafting is None and not any(one.drafts for one in gained.values()):
+        raise CheckSkipped(asked, "no draft was counted, and nobody said that there is a drafter")
     # where an answer ends after a few tokens nothing is accepted past its end, and counting is easier than work is
-    verdict = judge_drafts(gained["long answer"], subject.acceptance)
+    verdict = grade_acceptance(gained["long answer"], tested.acceptance)
     lengths = {name: one.acceptance_length for name, one in gained.items()}
     others = ", ".join(f"{name} {length:.2f}" for name, length in list(lengths.items())[1:] if length)
     got = f"{verdict.grade}: {verdict.says}{others and '; '}{others}"
@@ -71,7 +71,7 @@ def drafts(subject: Subject) -> Outcome:
     return Outcome(verdict.grade in {"good", "weak"}, asked, got, verdict.hint, figures)
 
 
-def _gained(endpoint: Endpoint, work: Callable[[], Answer]) -> SpecCounters:
+def _gained(endpoint: Endpoint, work: Callable[[], Completion]) -> SpecCounters:
     """The drafts of one piece of work; as the answer tells them where /metrics has none, as in early llama.cpp."""
     before = endpoint.counters()
     answer = work()
@@ -79,17 +79,17 @@ def _gained(endpoint: Endpoint, work: Callable[[], Answer]) -> SpecCounters:
     return gained if gained.drafts or answer.drafted is None else answer.drafted
 
 
-def lossless(subject: Subject) -> Outcome:
+def lossless(tested: EndpointUnderTest) -> Outcome:
     """Decoded greedily, the answers are those of an endpoint without the drafter, but for ties."""
     asked = "the same questions here and at the baseline"
-    if subject.baseline is None:
-        raise NotJudged(asked, "no endpoint to compare with: --baseline-url names one without the drafter")
-    if subject.baseline.counters().drafts:
-        raise NotJudged(asked, "the baseline drafts too: start it with DFLASH_DRAFTER=off")
-    questions = (subject.questions.text.ask, subject.questions.count, subject.questions.long)
+    if tested.baseline is None:
+        raise CheckSkipped(asked, "no endpoint to compare with: --baseline-url names one without the drafter")
+    if tested.baseline.counters().drafts:
+        raise CheckSkipped(asked, "the baseline drafts too: start it with DFLASH_DRAFTER=off")
+    questions = (tested.questions.text.ask, tested.questions.count, tested.questions.long)
     differing, tokens = list[str](), 0
     for question in questions:
-        here, there = (_steps(endpoint, question) for endpoint in (subject.endpoint, subject.baseline))
+        here, there = (_steps(endpoint, question) for endpoint in (tested.endpoint, tested.baseline))
         tokens += len(there)
         at = next((n for n, (a, b) in enumerate(zip(here, there, strict=False)) if a[0] != b[0]), None)
         if at is None and len(here) != len(there):

@@ -5,29 +5,29 @@ from __future__ import annotations
 import json
 import random
 
-from dflash_deploy.checks.outcome import NotJudged, Outcome
-from dflash_deploy.checks.subject import ROOM_TO_THINK, Subject
+from dflash_deploy.checks.outcome import CheckSkipped, Outcome
+from dflash_deploy.checks.under_test import ROOM_TO_THINK, EndpointUnderTest
 from dflash_deploy.client import EndpointError
 
 
-def tools(subject: Subject) -> Outcome:
+def tools(tested: EndpointUnderTest) -> Outcome:
     """A tool that is offered is called, by its name and with the argument that was named."""
     city = random.SystemRandom().choice(("Lisbon", "Oslo", "Vienna", "Athens"))
     asked = f"the weather in {city}, with a tool get_weather(city) at hand"
-    if subject.calls_tools is False:
-        raise NotJudged(asked, "TOOL_CALL_PARSER is empty: the engine does not read calls")
-    subject.needs_general(asked)
+    if tested.calls_tools is False:
+        raise CheckSkipped(asked, "TOOL_CALL_PARSER is empty: the engine does not read calls")
+    tested.needs_general(asked)
     parameters = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     function = {"name": "get_weather", "description": "The weather of a city now", "parameters": parameters}
     try:
-        answer = subject.endpoint.chat(
+        answer = tested.endpoint.chat(
             f"What is the weather in {city} now? Use the tool.",
-            max_tokens=subject.within(max(400, subject.room)),
+            max_tokens=tested.within(max(400, tested.room)),
             tools=[{"type": "function", "function": function}],
         )
     except EndpointError as problem:
-        if subject.calls_tools is None and problem.status == 400 and "tool" in str(problem):
-            raise NotJudged(asked, f"the engine reads no calls: {problem}") from None
+        if tested.calls_tools is None and problem.status == 400 and "tool" in str(problem):
+            raise CheckSkipped(asked, f"the engine reads no calls: {problem}") from None
         raise
     got = "; ".join(f"{call.name}({call.arguments})" for call in answer.tool_calls) or f"no call, but: {answer.text}"
     hint = "TOOL_CALL_PARSER does not fit the model: its calls stand in the text, or are not made"
@@ -42,21 +42,21 @@ def _calls(name: str, arguments: str, city: str) -> bool:
     return name == "get_weather" and isinstance(given, dict) and city.lower() in str(given.get("city")).lower()
 
 
-def reasoning(subject: Subject) -> Outcome:
+def reasoning(tested: EndpointUnderTest) -> Outcome:
     """With thinking on, the thought comes apart from the answer."""
     ask = "How many legs do three spiders have together?"
-    if subject.thinks is not True:
-        unsaid = "nobody said whether this model thinks" if subject.thinks is None else "REASONING_PARSER is empty"
-        raise NotJudged(ask, f"{unsaid}: a thought would stand in the answer")
-    subject.needs_general(ask)
+    if tested.thinks is not True:
+        unsaid = "nobody said whether this model thinks" if tested.thinks is None else "REASONING_PARSER is empty"
+        raise CheckSkipped(ask, f"{unsaid}: a thought would stand in the answer")
+    tested.needs_general(ask)
     switch = {"chat_template_kwargs": {"enable_thinking": True}}
-    answer = subject.endpoint.chat(ask, max_tokens=subject.within(ROOM_TO_THINK), **switch)
+    answer = tested.endpoint.chat(ask, max_tokens=tested.within(ROOM_TO_THINK), **switch)
     got = f"{len(answer.reasoning)} characters of thought, then: {answer.text.strip()}"
     right = bool(answer.reasoning.strip()) and "24" in answer.text and "<think>" not in answer.text
     return Outcome(right, ask, got, "REASONING_PARSER does not fit the model, or the answer was not reached")
 
 
-def schema(subject: Subject) -> Outcome:
+def schema(tested: EndpointUnderTest) -> Outcome:
     """With a schema the answer is JSON of that schema, drafter or not."""
     wanted = {
         "type": "object",
@@ -66,12 +66,12 @@ def schema(subject: Subject) -> Outcome:
     }
     ask = "Is Paris the capital of France?"
     form = {"type": "json_schema", "json_schema": {"name": "reply", "schema": wanted, "strict": True}}
-    answer = subject.endpoint.chat(ask, max_tokens=subject.room, response_format=form)
+    answer = tested.endpoint.chat(ask, max_tokens=tested.room, response_format=form)
     try:
         said = json.loads(answer.text)
     except ValueError:
         said = None
     fits = isinstance(said, dict) and said.keys() == {"answer", "sure"} and said["answer"] in ("yes", "no")
-    right = fits and isinstance(said["sure"], bool) and (said["answer"] == "yes" or bool(subject.questions.limits))
+    right = fits and isinstance(said["sure"], bool) and (said["answer"] == "yes" or bool(tested.questions.limits))
     shape = "as JSON {answer: yes|no, sure: boolean}"
     return Outcome(right, f"{ask} {shape}", answer.text, "response_format is ignored, or lost on the way")

@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable
 from xml.etree import ElementTree
 
-from dflash_deploy.checks.run import SmokeReport
+from dflash_deploy.checks.run import CheckReport
 
 _NOT_IN_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, not even escaped."""
 
 
-def junit(report: SmokeReport, redact: Callable[[str], str]) -> str:
+def junit(report: CheckReport, redact: Callable[[str], str]) -> str:
     """One test case for each check, what came as its output; every text goes through `redact`."""
 
     def clean(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Status = Literal["passed", "failed", "skipped"]
+CheckStatus = Literal["passed", "failed", "skipped"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Outcome:
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
-class NotJudged(Exception):
+class CheckSkipped(Exception):
     """Raised where a check cannot tell right from wrong here; `reason` says why."""
 
     def __init__(self, asked: str, reason: str) -> None:
@@ -34,14 +34,14 @@ class NotJudged(Exception):
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckResult:
     """One line of the report: which check, what became of it, how many seconds it took.
 
     `silent` says that an answer was waited for in vain.
     """
 
     name: str
-    status: Status
+    status: CheckStatus
     seconds: float
     asked: str
     got: str

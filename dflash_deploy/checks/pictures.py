@@ -6,10 +6,10 @@ import random
 from collections.abc import Sequence
 from typing import get_args
 
-from dflash_deploy.checks.outcome import NotJudged, Outcome
-from dflash_deploy.checks.subject import Subject
+from dflash_deploy.checks.outcome import CheckSkipped, Outcome
+from dflash_deploy.checks.under_test import EndpointUnderTest
 from dflash_deploy.client import EndpointError, digit_png, plain_png, shape_png
-from dflash_deploy.client.images import Shape
+from dflash_deploy.client.images import ShapeName
 
 COLOURS: dict[str, tuple[int, int, int]] = {
     "red": (230, 20, 20),
@@ -22,28 +22,28 @@ COLOURS: dict[str, tuple[int, int, int]] = {
 
 DIGIT_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
-Picture = tuple[str, tuple[str, ...], bytes]
+ShownPicture = tuple[str, tuple[str, ...], bytes]
 """What is shown in words, the words of which one must be in the answer, the PNG."""
 
 
-def colour(subject: Subject) -> Outcome:
+def colour(tested: EndpointUnderTest) -> Outcome:
     """The colours of three plain images, sizes and order by chance."""
     chance = random.SystemRandom()
-    pictures: list[Picture] = []
+    pictures: list[ShownPicture] = []
     for name in chance.sample(sorted(COLOURS), k=3):
         width, height = chance.randint(48, 512), chance.randint(48, 512)
         pictures.append((f"{name} {width}x{height}", (name,), plain_png(COLOURS[name], width, height)))
-    return _looked(subject, subject.questions.vision, pictures)
+    return _looked(tested, tested.questions.vision, pictures)
 
 
-def digit(subject: Subject) -> Outcome:
+def digit(tested: EndpointUnderTest) -> Outcome:
     """Two digits, drawn large."""
     ask = "Which digit is in this image? Answer with the digit alone."
-    subject.needs_general(ask)
+    tested.needs_general(ask)
     chance = random.SystemRandom()
     drawn = chance.sample(range(10), k=2)
     return _looked(
-        subject,
+        tested,
         ask,
         [
             (str(number), (str(number), DIGIT_NAMES[number]), digit_png(number, chance.randint(16, 40)))
@@ -52,27 +52,27 @@ def digit(subject: Subject) -> Outcome:
     )
 
 
-def shape(subject: Subject) -> Outcome:
+def shape(tested: EndpointUnderTest) -> Outcome:
     """A circle, a square and a triangle."""
     ask = "Which shape is in this image: a circle, a square or a triangle? Answer with one word."
-    subject.needs_general(ask)
+    tested.needs_general(ask)
     chance = random.SystemRandom()
-    drawn = chance.sample(get_args(Shape), k=3)
-    return _looked(subject, ask, [(name, (name,), shape_png(name, chance.randint(200, 400))) for name in drawn])
+    drawn = chance.sample(get_args(ShapeName), k=3)
+    return _looked(tested, ask, [(name, (name,), shape_png(name, chance.randint(200, 400))) for name in drawn])
 
 
-def _looked(subject: Subject, ask: str, pictures: Sequence[Picture]) -> Outcome:
+def _looked(tested: EndpointUnderTest, ask: str, pictures: Sequence[ShownPicture]) -> Outcome:
     """All of these pictures are read. Where one is not, the number of prompt tokens tells a dropped one."""
-    if subject.sees is False:
-        raise NotJudged(ask, "this form of the model takes no images")
+    if tested.sees is False:
+        raise CheckSkipped(ask, "this form of the model takes no images")
     seen, wrong, tokens = list[str](), list[str](), 0
     for shown, words, png in pictures:
         try:
-            answer = subject.endpoint.look(png, ask, max_tokens=subject.room)
+            answer = tested.endpoint.ask_image(png, ask, max_tokens=tested.room)
         except EndpointError as problem:
             # llama.cpp without a projector answers 500
-            if subject.sees is None and problem.status in {400, 500} and "image" in str(problem):
-                raise NotJudged(ask, f"nobody said that the model takes images, and {problem}") from None
+            if tested.sees is None and problem.status in {400, 500} and "image" in str(problem):
+                raise CheckSkipped(ask, f"nobody said that the model takes images, and {problem}") from None
             raise
         seen.append(f"{shown}: {answer.text.strip()}")
         tokens = answer.prompt_tokens
@@ -81,7 +81,7 @@ def _looked(subject: Subject, ask: str, pictures: Sequence[Picture]) -> Outcome:
     got = "; ".join(seen)
     if not wrong:
         return Outcome(True, ask, got)
-    bare = subject.endpoint.chat(ask, max_tokens=1).prompt_tokens
+    bare = tested.endpoint.chat(ask, max_tokens=1).prompt_tokens
     if tokens <= bare:
         got = f"{got}; {tokens} prompt tokens with a picture, {bare} without"
         return Outcome(False, ask, got, "the picture is dropped before the engine: what stands in between?")

@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from dflash_deploy.checks import access, answers, drafts, formats, lengths, pictures, traffic
-from dflash_deploy.checks.outcome import Check, NotJudged, Outcome, Status
-from dflash_deploy.checks.subject import Subject
+from dflash_deploy.checks.outcome import CheckResult, CheckSkipped, CheckStatus, Outcome
+from dflash_deploy.checks.under_test import EndpointUnderTest
 from dflash_deploy.client import EndpointError
 
-CHECKS: dict[str, Callable[[Subject], Outcome]] = {
+CHECKS: dict[str, Callable[[EndpointUnderTest], Outcome]] = {
     "live": access.liveness,
     "models": access.served,
     "auth": access.auth,
@@ -46,18 +46,18 @@ _LEFT_OUT = "not asked: "
 
 
 @dataclass(frozen=True)
-class SmokeReport:
+class CheckReport:
     """All checks that ran."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[CheckResult, ...]
 
     @property
-    def failed(self) -> tuple[Check, ...]:
+    def failed(self) -> tuple[CheckResult, ...]:
         """The checks that did not pass."""
         return tuple(check for check in self.checks if check.status == "failed")
 
     @property
-    def skipped(self) -> tuple[Check, ...]:
+    def skipped(self) -> tuple[CheckResult, ...]:
         """The checks that could not tell right from wrong here."""
         return tuple(check for check in self.checks if check.status == "skipped")
 
@@ -81,39 +81,39 @@ class SmokeReport:
 
 
 def run_checks(
-    subject: Subject, names: Collection[str] = (), *, show: Callable[[Check], None] = lambda check: None
-) -> SmokeReport:
+    tested: EndpointUnderTest, names: Collection[str] = (), *, show: Callable[[CheckResult], None] = lambda check: None
+) -> CheckReport:
     """Run the checks of these names, or all, and show each as it ends. One that gets no answer has failed.
 
     What needs more than the endpoint runs where it was named, or where there is a baseline. After one that waited for
     an answer in vain nothing more is asked, since each would wait as long; those have failed, too.
     """
-    left_out = ON_REQUEST if subject.baseline is None else frozenset()
-    done: list[Check] = []
+    left_out = ON_REQUEST if tested.baseline is None else frozenset()
+    done: list[CheckResult] = []
     for name, check in CHECKS.items():
         if name in names or (not names and name not in left_out):
             hangs = bool(done) and done[-1].silent
-            done.append(_not_asked(name, done[-1]) if hangs else _timed(name, check, subject))
+            done.append(_not_asked(name, done[-1]) if hangs else _timed(name, check, tested))
             show(done[-1])
-    return SmokeReport(tuple(done))
+    return CheckReport(tuple(done))
 
 
-def _timed(name: str, check: Callable[[Subject], Outcome], subject: Subject) -> Check:
+def _timed(name: str, check: Callable[[EndpointUnderTest], Outcome], tested: EndpointUnderTest) -> CheckResult:
     started, silent = time.monotonic(), False
     try:
-        outcome = check(subject)
-    except NotJudged as reason:
-        return Check(name, "skipped", round(time.monotonic() - started, 3), reason.asked, reason.reason)
+        outcome = check(tested)
+    except CheckSkipped as reason:
+        return CheckResult(name, "skipped", round(time.monotonic() - started, 3), reason.asked, reason.reason)
     except EndpointError as problem:
         silent = problem.silent
         outcome = Outcome(False, name, str(problem), "is the engine ready? `dflash-deploy status` looks")
     seconds = round(time.monotonic() - started, 3)
     hint = "" if outcome.right else outcome.hint
-    status: Status = "passed" if outcome.right else "failed"
-    return Check(name, status, seconds, outcome.asked, outcome.got, hint, outcome.figures, silent)
+    status: CheckStatus = "passed" if outcome.right else "failed"
+    return CheckResult(name, status, seconds, outcome.asked, outcome.got, hint, outcome.figures, silent)
 
 
-def _not_asked(name: str, before: Check) -> Check:
+def _not_asked(name: str, before: CheckResult) -> CheckResult:
     """What is left out behind a check that nothing answered."""
     why = before.got.removeprefix(_LEFT_OUT)
-    return Check(name, "failed", 0.0, "nothing", f"{_LEFT_OUT}{why}", before.hint, silent=True)
+    return CheckResult(name, "failed", 0.0, "nothing", f"{_LEFT_OUT}{why}", before.hint, silent=True)

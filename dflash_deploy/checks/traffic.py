@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from dflash_deploy.checks.outcome import NotJudged, Outcome
-from dflash_deploy.checks.subject import FEW_STREAMS, Subject
+from dflash_deploy.checks.outcome import CheckSkipped, Outcome
+from dflash_deploy.checks.under_test import FEW_STREAMS, EndpointUnderTest
 from dflash_deploy.client import EndpointError
 
 MORE = 2
@@ -24,14 +24,14 @@ PATIENCE = 5.0
 INTERVAL = 0.05
 
 
-def burst(subject: Subject) -> Outcome:
+def burst(tested: EndpointUnderTest) -> Outcome:
     """More requests at once than the engine takes: the others wait, and all get their own answer."""
-    count = (subject.max_num_seqs or FEW_STREAMS) + MORE
-    question = subject.questions.text
+    count = (tested.max_num_seqs or FEW_STREAMS) + MORE
+    question = tested.questions.text
 
     def one(_: int) -> str:
         try:
-            return subject.endpoint.chat(question.ask, max_tokens=subject.room).text
+            return tested.endpoint.chat(question.ask, max_tokens=tested.room).text
         except EndpointError as problem:
             return str(problem)
 
@@ -46,16 +46,18 @@ def burst(subject: Subject) -> Outcome:
     return Outcome(not wrong, asked, got, "requests that wait must be answered too: look at `dflash-deploy logs`")
 
 
-def cancelled(subject: Subject) -> Outcome:
+def cancelled(tested: EndpointUnderTest) -> Outcome:
     """The engine stops working for a client that left in the middle of a long answer."""
-    endpoint = subject.endpoint
-    limit = subject.max_model_len or next((one.max_model_len for one in endpoint.served()), None) or ENDLESS
+    endpoint = tested.endpoint
+    limit = tested.max_model_len or next((one.max_model_len for one in endpoint.served()), None) or ENDLESS
     tokens = max(min(ENDLESS, limit - 256), 256)
     asked = f"an answer of {tokens} tokens, left after {EARLY} pieces"
     before = endpoint.metrics()
     if before.engine is None:
-        raise NotJudged(asked, "/metrics is of no engine that is known here: whether the slot is free cannot be seen")
-    during = _leave(subject, tokens)
+        raise CheckSkipped(
+            asked, "/metrics is of no engine that is known here: whether the slot is free cannot be seen"
+        )
+    during = _leave(tested, tokens)
     left, after = time.monotonic(), endpoint.metrics()
     while after.running > before.running and time.monotonic() - left < PATIENCE:
         time.sleep(INTERVAL)
@@ -70,18 +72,18 @@ def cancelled(subject: Subject) -> Outcome:
     return Outcome(right, asked, got, "the engine goes on for clients that left: a proxy keeps their connections open")
 
 
-def _leave(subject: Subject, tokens: int) -> int:
+def _leave(tested: EndpointUnderTest, tokens: int) -> int:
     """Begin a stream, leave it early, and return how many requests were at work meanwhile."""
     body = {
-        "model": subject.endpoint.model,
-        "messages": [{"role": "user", "content": subject.questions.long}],
+        "model": tested.endpoint.model,
+        "messages": [{"role": "user", "content": tested.questions.long}],
         "max_tokens": tokens,
         "ignore_eos": True,
         "temperature": 0,
         "stream": True,
     }
-    with subject.endpoint.events(body) as events:
+    with tested.endpoint.events(body) as events:
         for number, _ in enumerate(events):
             if number >= EARLY:
-                return subject.endpoint.metrics().running
+                return tested.endpoint.metrics().running
     raise EndpointError(f"the stream ended after fewer than {EARLY} pieces")

@@ -101,10 +101,10 @@ def _json(data: object) -> str:
 
 def _diagnosed(plan: Plan, runtime: Runtime) -> dict[str, object]:
     """What the tool itself makes of the log."""
-    from dflash_deploy.startup import Ending, reader_of
+    from dflash_deploy.startup import ProcessEnd, log_reader_for
 
-    log, state, reader = runtime.read_log().lines, runtime.state(), reader_of(plan)
-    findings = reader.read(log, Ending(state.exit_code, state.out_of_memory, state.restarts))
+    log, state, reader = runtime.read_log().lines, runtime.state(), log_reader_for(plan)
+    findings = reader.read(log, ProcessEnd(state.exit_code, state.out_of_memory, state.restarts))
     known = findings.diagnosis
     return {
         "failure": known and known.row(),

@@ -15,7 +15,7 @@ from dflash_deploy.cli.report import HERE, Directory, Json, Report, note, table,
 from dflash_deploy.errors import BadInput
 
 if TYPE_CHECKING:
-    from dflash_deploy.client.connect import Client, Place
+    from dflash_deploy.connect import ClientTemplate, EndpointFacts
 
 
 @verb
@@ -26,7 +26,7 @@ def connect(
     as_json: Json = False,
 ) -> Report:
     """Print a client's configuration for this endpoint; it takes the key from the variable DFLASH_API_KEY."""
-    from dflash_deploy.client.connect import KEY_VARIABLE, Place, clients, configuration
+    from dflash_deploy.connect import KEY_VARIABLE, EndpointFacts, clients, configuration
     from dflash_deploy.deployment import Deployment
     from dflash_deploy.startup import endpoint_of
 
@@ -38,7 +38,7 @@ def connect(
     context = plan.values.get("MAX_MODEL_LEN")
     with endpoint_of(deployment, plan) as endpoint:
         reached = address_of(url) if url else endpoint.url
-        place = Place(reached, endpoint.model, int(context) if context else None, str(deployment.directory))
+        place = EndpointFacts(reached, endpoint.model, int(context) if context else None, str(deployment.directory))
     if not client:
         return _listed(known, place)
     chosen = known[client]
@@ -53,7 +53,7 @@ def connect(
     return Report(data | {"endpoint": f"{place.url}/v1", "model": place.model})
 
 
-def _listed(known: Mapping[str, Client], place: Place) -> Report:
+def _listed(known: Mapping[str, ClientTemplate], place: EndpointFacts) -> Report:
     """All clients, and what they will be told."""
     drawn = table("CLIENT", "WHAT", "WHERE IT GOES")
     for name, one in known.items():
@@ -63,7 +63,7 @@ def _listed(known: Mapping[str, Client], place: Place) -> Report:
     return Report({"endpoint": f"{place.url}/v1", "model": place.model, "clients": rows}, (drawn, "", *ending))
 
 
-def _notes(client: Client, export: str, *, reads_calls: bool) -> Iterator[str]:
+def _notes(client: ClientTemplate, export: str, *, reads_calls: bool) -> Iterator[str]:
     """What a person has to know beside the configuration."""
     yield f"goes into  {client.where}"
     if not client.file.endswith(".sh"):

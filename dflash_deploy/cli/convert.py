@@ -25,7 +25,7 @@ def gguf(
     """Convert a drafter for llama.cpp, with the tokenizer of its target, and quantise it."""
     from dflash_deploy.catalog import load_catalog
     from dflash_deploy.errors import ConversionFailed, NotPossible
-    from dflash_deploy.runtime.container_job import Tool, run_tool
+    from dflash_deploy.runtime.container_job import ContainerJob, run_job
     from dflash_deploy.weights.convert import DRAFTER, OUT, TARGET, Conversion
 
     releases = load_catalog().engines.values()
@@ -43,7 +43,7 @@ def gguf(
             mounts = {DRAFTER: (source, False), TARGET: (target, False), OUT: (conversion.out.parent, True)}
             for command in conversion.commands():
                 note(f"{release.title}: {' '.join(command)}")
-                done = run_tool(Tool(image or release.converter.image, command, mounts), note)
+                done = run_job(ContainerJob(image or release.converter.image, command, mounts), note)
                 if done.status:
                     raise ConversionFailed(
                         f"{command[0]} ended with {done.status}: {done.last}",

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-    from dflash_deploy.startup import Progress
+    from dflash_deploy.startup import StartProgress
 
 HEARTBEAT = 15.0
 """Seconds after which a pipe gets a line even though nothing has changed."""
 
 
 @contextmanager
-def boot_display(redact: Redact, *, json_stream: bool = False) -> Iterator[Callable[[Progress], None]]:
+def boot_display(redact: Redact, *, json_stream: bool = False) -> Iterator[Callable[[StartProgress], None]]:
     """Yields the function that shows progress for as long as the block runs.
 
     People see it on standard error; with `json_stream` programs read it from standard output.
@@ -36,7 +36,7 @@ def boot_display(redact: Redact, *, json_stream: bool = False) -> Iterator[Calla
         yield _OnChange(lambda progress: screen.print(redact(_line(progress)), markup=False), counting=False)
 
 
-def _live(status: Status, screen: Console, progress: Progress, redact: Redact) -> None:
+def _live(status: Status, screen: Console, progress: StartProgress, redact: Redact) -> None:
     from rich.text import Text
 
     head = f"{_where(progress)}  {_times(progress)}  "
@@ -44,21 +44,21 @@ def _live(status: Status, screen: Console, progress: Progress, redact: Redact) -
     status.update(Text.assemble((head, "bold"), (redact(progress.last_line)[:room], "dim")))
 
 
-def _line(progress: Progress) -> str:
+def _line(progress: StartProgress) -> str:
     last_time = f" ({progress.usual_in_phase:.0f} s last time)" if progress.usual_in_phase else ""
     said = f": {progress.last_line}" if progress.last_line else ""
     return f"{progress.elapsed:5.0f} s  {_where(progress)}{last_time}{said}"
 
 
-def _event(progress: Progress, redact: Redact) -> None:
+def _event(progress: StartProgress, redact: Redact) -> None:
     print_json({"event": "progress", **asdict(progress)}, redact, in_lines=True)
 
 
-def _where(progress: Progress) -> str:
+def _where(progress: StartProgress) -> str:
     return f"{progress.phase} {progress.done}/{progress.total}" if progress.total else progress.phase
 
 
-def _times(progress: Progress) -> str:
+def _times(progress: StartProgress) -> str:
     """Seconds so far, and of how many where that is known; once it takes longer, no promise is left."""
     if progress.usual is None or progress.elapsed > progress.usual:
         return f"{progress.elapsed:.0f} s"
@@ -68,13 +68,13 @@ def _times(progress: Progress) -> str:
 class _OnChange:
     """Shows a new phase at once, and now and then one that stays; where `counting`, each step within it too."""
 
-    def __init__(self, show: Callable[[Progress], None], *, counting: bool) -> None:
+    def __init__(self, show: Callable[[StartProgress], None], *, counting: bool) -> None:
         self._show = show
         self._counting = counting
         self._seen: tuple[str, int] | None = None
         self._said = 0.0
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: StartProgress) -> None:
         now, seen = time.monotonic(), (progress.phase, progress.done if self._counting else 0)
         if seen != self._seen or now - self._said > HEARTBEAT:
             self._seen, self._said = seen, now

@@ -17,7 +17,7 @@ from dflash_deploy.cli.report import Redact
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dflash_deploy.startup.watch import Line
+    from dflash_deploy.startup.watch import Window
 
 BARS = "▁▂▃▄▅▆▇█"
 LABEL, FIGURE = 11, 15
@@ -43,7 +43,7 @@ class View:
         self._title = title
         self._redact = redact
         self._screen = screen
-        self._lines: deque[Line] = deque(maxlen=MOST_LOOKS)
+        self._lines: deque[Window] = deque(maxlen=MOST_LOOKS)
         self._remarks: deque[str] = deque(maxlen=REMARKS)
         self._live = Live(console=screen, auto_refresh=False)
 
@@ -56,14 +56,14 @@ class View:
     ) -> None:
         self._live.stop()
 
-    def show(self, line: Line) -> None:
+    def show(self, line: Window) -> None:
         """Draw it anew with one more look."""
         self._lines.append(line)
         if line.remark:
             self._remarks.append(f"{datetime.now():%H:%M:%S}  {line.remark}")
         self._live.update(self._drawn(line), refresh=True)
 
-    def _drawn(self, now: Line) -> Group:
+    def _drawn(self, now: Window) -> Group:
         # a terminal may have become another size since
         room = max(self._screen.width - LABEL - FIGURE - 2, 8)
         rows = [f"{'state':{LABEL}} {now.state:>{FIGURE}}"]

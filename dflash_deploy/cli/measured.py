@@ -79,7 +79,7 @@ class Deployed:
         """The engine as it is, then restarted with its MTP head and without any drafts, and back."""
         from dflash_deploy.cli.display import boot_display
         from dflash_deploy.deployment import hold
-        from dflash_deploy.startup import endpoint_of, trying
+        from dflash_deploy.startup import endpoint_of, temporary_settings
 
         self._tell_of_waiting(sweep)
         with ExitStack() as stack:
@@ -89,7 +89,7 @@ class Deployed:
             rows = self._rows(endpoint, self.plan, sweep, show)
             if self.others:
                 display = partial(boot_display, self.deployment.redact)
-                with trying(self.deployment, self.plan, patience=self.patience, display=display) as become:
+                with temporary_settings(self.deployment, self.plan, patience=self.patience, display=display) as become:
                     for other in self.others:
                         note(f"restarting the engine {_with_what(other)}")
                         become(other)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dflash_deploy.deployment import Deployment
     from dflash_deploy.host import HostFacts
     from dflash_deploy.plan import Choice, Plan
-    from dflash_deploy.weights.checkpoints import Ahead
+    from dflash_deploy.weights.checkpoints import HubMetadata
 
 Profile = Annotated[str | None, typer.Option(help="Hardware profile; recognised where left out.")]
 Model = Annotated[
@@ -38,7 +38,7 @@ RUNTIMES = ("compose", "native")
 Runtime = Annotated[Literal["compose", "native"] | None, typer.Option(help="Containers, or a process of this machine.")]
 
 
-def plan_of(deployment: Deployment, ahead: Ahead | None = None) -> Plan:
+def plan_of(deployment: Deployment, ahead: HubMetadata | None = None) -> Plan:
     """The plan of a deployment, its `.env` counting more than the catalog."""
     from dflash_deploy.plan import Choice
 
@@ -77,7 +77,7 @@ def make_plan(
     choice: Choice,
     deployment: Deployment | None = None,
     facts: HostFacts | None = None,
-    ahead: Ahead | None = None,
+    ahead: HubMetadata | None = None,
 ) -> Plan:
     """A plan for this machine (read here, where `facts` does not say it), held against its weights.
 
@@ -89,11 +89,11 @@ def make_plan(
     from dflash_deploy.plan.command import in_home
     from dflash_deploy.rules import plan_deployment
     from dflash_deploy.weights import read_checkpoints
-    from dflash_deploy.weights.checkpoints import NOTHING_AHEAD
+    from dflash_deploy.weights.checkpoints import NO_HUB_METADATA
 
     facts, catalog = facts or read_facts(), load_catalog()
     plan = plan_deployment(facts, choice, catalog)
     # where the weights lie is known from the first plan; what they say may change the engine
     place = deployment.path if deployment else lambda path: in_home(Path(path))
-    found = read_checkpoints(plan.values, place, ahead or NOTHING_AHEAD)
+    found = read_checkpoints(plan.values, place, ahead or NO_HUB_METADATA)
     return plan if found == Checkpoints() else plan_deployment(facts, choice, catalog, found)

@@ -13,7 +13,7 @@ from dflash_deploy.cli.report import HERE, Directory, Json, Report, verb
 
 if TYPE_CHECKING:
     from dflash_deploy.deployment import Deployment
-    from dflash_deploy.weights.checkpoints import Ahead
+    from dflash_deploy.weights.checkpoints import HubMetadata
     from dflash_deploy.weights.hub import Source
     from dflash_deploy.weights.lockfile import Lock
     from dflash_deploy.weights.pull import Order
@@ -66,7 +66,7 @@ def bring(deployment: Deployment, *, update: bool = False, rate: float = 0.0) ->
     PreflightRefused for that, and DownloadFailed.
     """
     from dflash_deploy.cli.transfers import transfer_display
-    from dflash_deploy.weights.ahead import look_ahead
+    from dflash_deploy.weights.ahead import read_hub_metadata
     from dflash_deploy.weights.fetch import Wish, fetch
     from dflash_deploy.weights.hub import Source
     from dflash_deploy.weights.lockfile import LOCK_FILE, read_lock, write_lock
@@ -75,7 +75,7 @@ def bring(deployment: Deployment, *, update: bool = False, rate: float = 0.0) ->
     wanted = orders(deployment, plan_of(deployment))
     source = Source.of(deployment.secrets["HF_TOKEN"], deployment.values.get("HF_ENDPOINT"))
     lock = lock_for(wanted, read_lock(deployment.directory / LOCK_FILE), source, update=update)
-    _refuse_mismatch(deployment, look_ahead(source, wanted, lock))
+    _refuse_mismatch(deployment, read_hub_metadata(source, wanted, lock))
     write_lock(deployment.directory / LOCK_FILE, lock)
     rows: list[dict[str, object]] = []
     with transfer_display(sum(model.size for model in lock.models.values())) as count:
@@ -97,7 +97,7 @@ def bring(deployment: Deployment, *, update: bool = False, rate: float = 0.0) ->
     return rows
 
 
-def _refuse_mismatch(deployment: Deployment, ahead: Ahead) -> None:
+def _refuse_mismatch(deployment: Deployment, ahead: HubMetadata) -> None:
     """Check the rules that read target and drafter, now that their config.json or GGUF header is known."""
     from dflash_deploy.errors import PreflightRefused
     from dflash_deploy.host import read_facts

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from dflash_deploy.cli.planned import plan_of
 
 if TYPE_CHECKING:
-    from dflash_deploy.checks import SmokeReport
+    from dflash_deploy.checks import CheckReport
     from dflash_deploy.deployment import Deployment
     from dflash_deploy.errors import EngineNotReady, SmokeTestFailed
     from dflash_deploy.plan import Plan
-    from dflash_deploy.startup import Ready, Show
+    from dflash_deploy.startup import Ready, ShowProgress
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Started:
     """An engine that answers, and what the quick checks of `test` say of it."""
 
     ready: Ready
-    checks: SmokeReport
+    checks: CheckReport
 
     @property
     def failure(self) -> SmokeTestFailed | None:
@@ -49,18 +49,18 @@ class Start:
 
     def and_check(self, deployment: Deployment, plan: Plan) -> Started:
         """Start it and check it, one that ran already too; if all is right it is remembered. Raises EngineNotReady."""
-        from dflash_deploy.checks import QUICK, of_plan, run_checks
+        from dflash_deploy.checks import QUICK, deployed_endpoint, run_checks
         from dflash_deploy.deployment.last_good import remember_good
         from dflash_deploy.runtime import runtime_for
         from dflash_deploy.startup import bring_up, endpoint_of
-        from dflash_deploy.startup.timekeeper import remember_seconds
+        from dflash_deploy.startup.progress import remember_seconds
 
         with self.display(deployment) as show:
             ready = bring_up(deployment, plan, runtime_for(deployment, plan), patience=self.patience, show=show)
         if ready.changed:
             remember_seconds(deployment, ready.phases)
         with endpoint_of(deployment, plan) as endpoint:
-            started = Started(ready, run_checks(of_plan(endpoint, plan), QUICK))
+            started = Started(ready, run_checks(deployed_endpoint(endpoint, plan), QUICK))
         if started.failure is None:
             remember_good(deployment)
         return started
@@ -77,20 +77,20 @@ class Start:
     def join(self, deployment: Deployment, plan: Plan) -> bool:
         """Start an engine that computes for rank 0; tells whether anything had to be done. Raises EngineNotReady."""
         from dflash_deploy.runtime import runtime_for
-        from dflash_deploy.startup import join
+        from dflash_deploy.startup import start_worker
 
         with self.display(deployment) as show:
-            return join(deployment, plan, runtime_for(deployment, plan), show=show)
+            return start_worker(deployment, plan, runtime_for(deployment, plan), show=show)
 
     def gone_back(self, deployment: Deployment, problem: EngineNotReady) -> EngineNotReady:
         """The failure, after the settings that answered last were started again where there are some."""
         from dflash_deploy.runtime import runtime_for
-        from dflash_deploy.startup import go_back
+        from dflash_deploy.startup import restore_last_good
 
         with self.display(deployment) as show:
-            return go_back(deployment, problem, plan_of, runtime_for, patience=self.patience, show=show)
+            return restore_last_good(deployment, problem, plan_of, runtime_for, patience=self.patience, show=show)
 
-    def display(self, deployment: Deployment) -> AbstractContextManager[Show]:
+    def display(self, deployment: Deployment) -> AbstractContextManager[ShowProgress]:
         """What shows the progress for as long as the block runs."""
         from dflash_deploy.cli.display import boot_display
 

@@ -36,7 +36,7 @@ def status(
     """Say whether the engine really answers: its process, one generation, and the drafts since it started."""
     from dflash_deploy.cli.watch import watch
     from dflash_deploy.deployment import Deployment
-    from dflash_deploy.deployment.last_good import instead_since
+    from dflash_deploy.deployment.last_good import restored_since
     from dflash_deploy.errors import BadInput
     from dflash_deploy.runtime import runtime_for
 
@@ -53,7 +53,7 @@ def status(
     data |= {"runtime": plan.runtime, "engine": engine.identity or None, "exit_code": engine.exit_code}
     data |= {"restarts": engine.restarts, "memory_gib": _gib(runtime.memory()), "gpu_memory_gib": _gpu_memory()}
     data |= _why(plan, runtime, engine, loading=data["state"] == "starting")
-    if engine.alive and (instead := instead_since(deployment)):
+    if engine.alive and (instead := restored_since(deployment)):
         data["instead"] = f"the settings that worked last, not those of .env, since {instead}"
     if data["state"] == "ready":
         # docs/failures.md says what each of them means
@@ -121,7 +121,7 @@ def _why(plan: Plan, runtime: Runtime, engine: EngineState, *, loading: bool) ->
 
     One that is `loading` after its runtime brought it back has ended, too, and its log goes on behind that.
     """
-    from dflash_deploy.startup import Ending, reader_of
+    from dflash_deploy.startup import ProcessEnd, log_reader_for
 
     wanted = engine.exit_code in STOPPED and not engine.unasked
     ended = engine.phase in {"exited", "restarting"} and not wanted
@@ -129,14 +129,14 @@ def _why(plan: Plan, runtime: Runtime, engine: EngineState, *, loading: bool) ->
         return {}
     # an engine that came back by itself last week is in no loop
     restarts = engine.restarts if engine.phase == "restarting" else 0
-    ending = Ending(engine.exit_code, engine.out_of_memory, restarts)
-    findings = reader_of(plan).read(runtime.read_log().lines, ending)
+    ending = ProcessEnd(engine.exit_code, engine.out_of_memory, restarts)
+    findings = log_reader_for(plan).read(runtime.read_log().lines, ending)
     known = findings.diagnosis
     return {} if known is None else {"failure": known.id, "cause": known.cause, "do": known.do}
 
 
 def _costs(plan: Plan, runtime: Runtime) -> str | None:
     """The fingerprints that the log of an engine that answers fits, and that cost it something."""
-    from dflash_deploy.startup import reader_of
+    from dflash_deploy.startup import log_reader_for
 
-    return ", ".join(known.id for known in reader_of(plan).costs(runtime.read_log().lines)) or None
+    return ", ".join(known.id for known in log_reader_for(plan).costs(runtime.read_log().lines)) or None

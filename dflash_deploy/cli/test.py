@@ -15,7 +15,7 @@ from dflash_deploy.cli.report import HERE, Directory, Json, Redact, Report, cons
 from dflash_deploy.errors import BadInput, SmokeTestFailed
 
 if TYPE_CHECKING:
-    from dflash_deploy.checks import Check, SmokeReport, Subject
+    from dflash_deploy.checks import CheckReport, CheckResult, EndpointUnderTest
     from dflash_deploy.redact import Secret
 
 Only = Annotated[str, typer.Option("--only", help="Checks to run, by name, with commas between.")]
@@ -54,7 +54,7 @@ def test(
     return _report(report, ending, redact)
 
 
-def _report(report: SmokeReport, ending: tuple[str, ...], redact: Redact) -> Report:
+def _report(report: CheckReport, ending: tuple[str, ...], redact: Redact) -> Report:
     length, rate = report.figure("acceptance_length"), report.figure("tokens_per_second")
     prefix = "acceptance_length of "
     by_workload = {
@@ -87,14 +87,14 @@ def _report(report: SmokeReport, ending: tuple[str, ...], redact: Redact) -> Rep
     )
 
 
-Chosen = tuple["Subject", Redact, tuple[str, ...]]
+Chosen = tuple["EndpointUnderTest", Redact, tuple[str, ...]]
 """What is tested, what hides its key, and the last lines for people."""
 
 
 @contextmanager
 def _own(directory: Path, baseline_url: str) -> Iterator[Chosen]:
     """The endpoint of a deployment."""
-    from dflash_deploy.checks import of_plan
+    from dflash_deploy.checks import deployed_endpoint
     from dflash_deploy.client import Endpoint
     from dflash_deploy.deployment import Deployment
     from dflash_deploy.startup import endpoint_of
@@ -113,14 +113,14 @@ def _own(directory: Path, baseline_url: str) -> Iterator[Chosen]:
             f"key        VLLM_API_KEY in {deployment.env_file}",
             f"stop it    dflash-deploy down --dir {deployment.directory}",
         )
-        yield of_plan(endpoint, plan, baseline), deployment.redact, ending
+        yield deployed_endpoint(endpoint, plan, baseline), deployment.redact, ending
 
 
 @contextmanager
 def _stranger(url: str, key: Secret, model: str, baseline_url: str) -> Iterator[Chosen]:
     """An endpoint that is known by its address alone."""
     from dflash_deploy.catalog import load_catalog
-    from dflash_deploy.checks import of_stranger
+    from dflash_deploy.checks import unknown_endpoint
     from dflash_deploy.client import Endpoint, EndpointError
     from dflash_deploy.redact import Redactor
 
@@ -140,10 +140,10 @@ def _stranger(url: str, key: Secret, model: str, baseline_url: str) -> Iterator[
         if baseline_url:
             baseline = open_ones.enter_context(Endpoint(address_of(baseline_url), key, model, proxies=True))
         ending = (f"endpoint   {endpoint.url}/v1, model {endpoint.model}",)
-        yield of_stranger(endpoint, load_catalog(), baseline), redact, ending
+        yield unknown_endpoint(endpoint, load_catalog(), baseline), redact, ending
 
 
-def _save(file: Path, report: SmokeReport, redact: Redact) -> None:
+def _save(file: Path, report: CheckReport, redact: Redact) -> None:
     from dflash_deploy.checks import junit as written
 
     try:
@@ -152,11 +152,11 @@ def _save(file: Path, report: SmokeReport, redact: Redact) -> None:
         raise BadInput(f"{file} cannot be written: {problem}", hint="--junit names a file to write") from None
 
 
-def _shower(redact: Redact, *, stderr: bool) -> Callable[[Check], None]:
+def _shower(redact: Redact, *, stderr: bool) -> Callable[[CheckResult], None]:
     """Shows each check as it ends, on standard error where standard output belongs to a document."""
     screen = console(stderr=stderr)
 
-    def show(check: Check) -> None:
+    def show(check: CheckResult) -> None:
         style = {"passed": "green", "skipped": "yellow"}.get(check.status, "bold red")
         screen.print(f"{check.status:7}", style=style, end="")
         screen.print(redact(f" {check.name:9} {check.seconds:5.2f} s  {' '.join(check.got.split())}"), markup=False)

@@ -124,7 +124,7 @@ class Tuning:
         from dflash_deploy.cli.measured import check_answers
         from dflash_deploy.cli.tune_sequences import try_sequences
         from dflash_deploy.deployment import hold
-        from dflash_deploy.startup import endpoint_of, trying
+        from dflash_deploy.startup import endpoint_of, temporary_settings
 
         deployment, plan = self.subject.deployment, self.subject.plan
         display = partial(boot_display, deployment.redact)
@@ -132,7 +132,9 @@ class Tuning:
             stack.enter_context(hold(deployment, "tune"))
             endpoint = stack.enter_context(endpoint_of(deployment, plan))
             check_answers(endpoint, hint="start it first: dflash-deploy up", redact=deployment.redact)
-            become = stack.enter_context(trying(deployment, plan, patience=self.subject.patience, display=display))
+            become = stack.enter_context(
+                temporary_settings(deployment, plan, patience=self.subject.patience, display=display)
+            )
             tried = [self.measure(endpoint, become, title, changes) for title, changes in self.steps]
             current, plain = tried[0], tried[-1]
             model = fitted(self._points(tried))

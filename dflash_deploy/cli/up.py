@@ -90,9 +90,9 @@ def _safe_changes(deployment: Deployment, plan: Plan, problem: EngineNotReady) -
     """What may be written to mend it; nothing where the plan that comes of it would be refused."""
     from dflash_deploy.errors import DeployError
     from dflash_deploy.plan import Choice
-    from dflash_deploy.startup import changes_of
+    from dflash_deploy.startup import fix_changes
 
-    changes = changes_of(problem.fix, plan)
+    changes = fix_changes(problem.fix, plan)
     if not changes:
         return {}
     try:
@@ -115,10 +115,10 @@ def _failed(problem: EngineNotReady, changes: Mapping[str, str], *, asked: bool)
 def _once_more(deployment: Deployment, problem: EngineNotReady, changes: Mapping[str, str], start: Start) -> Report:
     """Write the changes, show them, and try once more; what fails then is reported and not mended again."""
     from dflash_deploy.errors import EngineNotReady
-    from dflash_deploy.startup import remedied
+    from dflash_deploy.startup import apply_fix
 
     note(deployment.redact(f"failed: {problem.message}"))
-    deployment, lines = remedied(deployment, changes)
+    deployment, lines = apply_fix(deployment, changes)
     for line in lines:
         note(line)
     plan = plan_of(deployment)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dflash_deploy.deployment import Deployment
     from dflash_deploy.plan import Plan
     from dflash_deploy.runtime import Runtime
-    from dflash_deploy.startup.watch import Line, Watch
+    from dflash_deploy.startup.watch import Watch, Window
 
 HEADER = f"{'time':8}  {'state':15}  {'running':>7}  {'waiting':>7}  {'tokens/s':>8}  {'length':>6}  {'cache':>5}"
 PATIENCE = 5.0
@@ -38,20 +38,20 @@ def watch(deployment: Deployment, plan: Plan, every: float, looks: int | None) -
             done += 1
 
 
-def _look(runtime: Runtime, endpoint: Endpoint, seen: Watch) -> Line:
+def _look(runtime: Runtime, endpoint: Endpoint, seen: Watch) -> Window:
     from dflash_deploy.client import EndpointError
-    from dflash_deploy.startup.watch import Look
+    from dflash_deploy.startup.watch import Sample
 
     state = runtime.state()
     try:
         metrics = endpoint.metrics() if state.phase == "running" else None
     except EndpointError:
         metrics = None
-    return seen.see(Look(time.monotonic(), state.phase, state.identity, metrics))
+    return seen.see(Sample(time.monotonic(), state.phase, state.identity, metrics))
 
 
 @contextmanager
-def _shown(deployment: Deployment, endpoint: Endpoint) -> Iterator[Callable[[Line], None]]:
+def _shown(deployment: Deployment, endpoint: Endpoint) -> Iterator[Callable[[Window], None]]:
     screen = console()
     if screen.is_terminal and not screen.is_dumb_terminal:
         from dflash_deploy.cli.live import View
@@ -63,7 +63,7 @@ def _shown(deployment: Deployment, endpoint: Endpoint) -> Iterator[Callable[[Lin
         yield lambda line: screen.print(deployment.redact(_line(line)), markup=False, highlight=False)
 
 
-def _line(line: Line) -> str:
+def _line(line: Window) -> str:
     def figure(value: float | None, form: str) -> str:
         return "-" if value is None else format(value, form)
 

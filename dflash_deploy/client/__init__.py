@@ -1,25 +1,25 @@
 """The endpoint as the rest of the code sees it: the OpenAI API and the counters of /metrics."""
 
-from dflash_deploy.client.answer import Answer, EndpointError, Served, ToolCall
 from dflash_deploy.client.api import Endpoint
+from dflash_deploy.client.completion import Completion, EndpointError, ServedModel, ToolCall
 from dflash_deploy.client.images import digit_png, plain_png, shape_png
 from dflash_deploy.client.metrics import Metrics, SpecCounters, read_counters, read_metrics
-from dflash_deploy.client.streaming import Timed, streamed, time_completion
+from dflash_deploy.client.streaming import TimedCompletion, streaming_body, time_completion
 
 __all__ = [
-    "Answer",
+    "Completion",
     "Endpoint",
     "EndpointError",
     "Metrics",
-    "Served",
+    "ServedModel",
     "SpecCounters",
-    "Timed",
+    "TimedCompletion",
     "ToolCall",
     "digit_png",
     "plain_png",
     "read_counters",
     "read_metrics",
     "shape_png",
-    "streamed",
+    "streaming_body",
     "time_completion",
 ]

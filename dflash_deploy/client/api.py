@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
-from dflash_deploy.client.answer import Answer, EndpointError, Served, answer_of, expected_shape
+from dflash_deploy.client.completion import Completion, EndpointError, ServedModel, expected_shape, read_completion
 from dflash_deploy.client.images import data_uri
 from dflash_deploy.client.metrics import Metrics, SpecCounters, read_metrics
 from dflash_deploy.redact import Secret
@@ -64,7 +64,7 @@ class Endpoint:
         self._client.close()
         self._keyless.close()
 
-    def many(self, connections: int) -> aiohttp.ClientSession:
+    def async_session(self, connections: int) -> aiohttp.ClientSession:
         """A client of the same endpoint, with the same key, for so many requests at the same time.
 
         To be called where an event loop runs. It is not httpx: what measures an engine on the same cores has to take
@@ -94,11 +94,11 @@ class Endpoint:
         """The names under which models are served."""
         return [served.name for served in self.served()]
 
-    def served(self) -> list[Served]:
+    def served(self) -> list[ServedModel]:
         """What is served, as GET /v1/models tells it; vLLM says the weights' path and the length, others less."""
         said = _json(self._send("GET", "/v1/models"))
         with expected_shape("GET /v1/models"):
-            return [Served(one["id"], one.get("root"), one.get("max_model_len")) for one in said["data"]]
+            return [ServedModel(one["id"], one.get("root"), one.get("max_model_len")) for one in said["data"]]
 
     def paths(self) -> list[str]:
         """The paths that the server's own description lists; none where it has no description."""
@@ -109,18 +109,18 @@ class Endpoint:
         with expected_shape("GET /openapi.json"):
             return sorted(said["paths"])
 
-    def chat(self, content: str | Sequence[Mapping[str, object]], *, max_tokens: int, **options: object) -> Answer:
+    def chat(self, content: str | Sequence[Mapping[str, object]], *, max_tokens: int, **options: object) -> Completion:
         """Ask one question, greedily, with thinking off where the template knows it; further fields in `options`."""
         return self.complete(self._question(content, max_tokens, options))
 
-    def complete(self, body: Mapping[str, object]) -> Answer:
+    def complete(self, body: Mapping[str, object]) -> Completion:
         """Send the body of a chat completion as it is."""
         started = time.monotonic()
         said = _json(self._send("POST", "/v1/chat/completions", body))
         with expected_shape("POST /v1/chat/completions"):
-            return answer_of(said, time.monotonic() - started)
+            return read_completion(said, time.monotonic() - started)
 
-    def stream(self, content: str, *, max_tokens: int, **options: object) -> Answer:
+    def stream(self, content: str, *, max_tokens: int, **options: object) -> Completion:
         """Ask one question and take the answer in pieces, as they are made."""
         asked = self._question(content, max_tokens, options)
         asked |= {"stream": True, "stream_options": {"include_usage": True}}
@@ -138,7 +138,7 @@ class Endpoint:
                         arrivals.append(time.monotonic() - started)
                         pieces.append(text)
         first, last = (arrivals[0], arrivals[-1]) if arrivals else (None, None)
-        return Answer(
+        return Completion(
             "".join(pieces), finish, tokens, time.monotonic() - started, first, last, len(pieces), ended=ended
         )
 
@@ -163,7 +163,7 @@ class Endpoint:
         except httpx.HTTPError as problem:
             raise _unanswered("the stream broke off", problem) from problem
 
-    def look(self, png: bytes, question: str, *, max_tokens: int, **options: object) -> Answer:
+    def ask_image(self, png: bytes, question: str, *, max_tokens: int, **options: object) -> Completion:
         """Ask about a picture, sent as a data URI."""
         parts: list[Mapping[str, object]] = [
             {"type": "image_url", "image_url": {"url": data_uri(png)}},
@@ -197,7 +197,7 @@ class Endpoint:
         with expected_shape("GET /metrics"):
             return read_metrics(self._send("GET", "/metrics").text)
 
-    def announce(self, size: int) -> int | None:
+    def status_of_announced(self, size: int) -> int | None:
         """The HTTP status of a chat completion, `size` bytes of it announced; `None` where they are waited for."""
         place = httpx.URL(self.url)
         kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Literal
 
-Shape = Literal["circle", "square", "triangle"]
+ShapeName = Literal["circle", "square", "triangle"]
 
 DIGITS = (
     ("01110", "10001", "10011", "10101", "11001", "10001", "01110"),
@@ -39,7 +39,7 @@ def digit_png(digit: int, dot: int) -> bytes:
     return _png([line for line in lines for _ in range(dot)], 9 * dot)
 
 
-def shape_png(shape: Shape, side: int) -> bytes:
+def shape_png(shape: ShapeName, side: int) -> bytes:
     """A PNG of one filled shape, black on white, `side` x `side` pixels, the shape half as wide and in the middle."""
     return _png(
         [b"".join(_ink(_inside(shape, x / side, y / side)) for x in range(side)) for y in range(side)],
@@ -47,7 +47,7 @@ def shape_png(shape: Shape, side: int) -> bytes:
     )
 
 
-def _inside(shape: Shape, x: float, y: float) -> bool:
+def _inside(shape: ShapeName, x: float, y: float) -> bool:
     """Whether a point of the unit square lies in the shape."""
     if shape == "circle":
         return (x - 0.5) ** 2 + (y - 0.5) ** 2 <= 0.25**2

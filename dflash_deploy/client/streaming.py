@@ -23,7 +23,7 @@ _TEXTS = ("content", "reasoning_content", "reasoning", "tool_calls")
 
 
 @dataclass
-class Timed:
+class TimedCompletion:
     """One request as its client saw it. Times in seconds, from the moment it was sent; counts as the server says them.
 
     `gaps` lie between one piece and the next, `problem` is empty where all went well.
@@ -42,12 +42,12 @@ class Timed:
         return (self.seconds - self.ttft) / (self.completion_tokens - 1) if self.completion_tokens > 1 else None
 
 
-def streamed(body: Mapping[str, object]) -> bytes:
+def streaming_body(body: Mapping[str, object]) -> bytes:
     """The bytes of a request whose answer comes in pieces, with the token counts at its end."""
     return json.dumps({**body, "stream": True, "stream_options": {"include_usage": True}}).encode()
 
 
-async def time_completion(session: aiohttp.ClientSession, body: bytes) -> Timed:
+async def time_completion(session: aiohttp.ClientSession, body: bytes) -> TimedCompletion:
     """Send a request (of `streamed`) and note when its pieces come. Whatever goes wrong stands in `problem`."""
     import aiohttp
 
@@ -57,7 +57,7 @@ async def time_completion(session: aiohttp.ClientSession, body: bytes) -> Timed:
         async with session.post(PATH, data=body, allow_redirects=False) as response:
             if response.status != HTTPStatus.OK:
                 said = " ".join((await response.read()).decode("utf-8", "replace").split())[:300]
-                return Timed(problem=f"POST /{PATH} answered {response.status}: {said}")
+                return TimedCompletion(problem=f"POST /{PATH} answered {response.status}: {said}")
             rest = b""
             async for received in response.content.iter_any():
                 *lines, rest = (rest + received).split(b"\n")
@@ -66,9 +66,9 @@ async def time_completion(session: aiohttp.ClientSession, body: bytes) -> Timed:
                     clock.read(line, now)
             clock.read(rest, time.perf_counter())
     except (aiohttp.ClientError, OSError) as problem:
-        return Timed(problem=f"the stream broke off: {str(problem) or type(problem).__name__}")
+        return TimedCompletion(problem=f"the stream broke off: {str(problem) or type(problem).__name__}")
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as problem:
-        return Timed(problem=f"the stream brought something unexpected: {type(problem).__name__}: {problem}")
+        return TimedCompletion(problem=f"the stream brought something unexpected: {type(problem).__name__}: {problem}")
     return clock.timed()
 
 
@@ -79,7 +79,7 @@ class _Clock:
         self._started = started
         self._last: float | None = None
         self._usage: Mapping[str, int] = {}
-        self._timed = Timed()
+        self._timed = TimedCompletion()
 
     def read(self, line: bytes, now: float) -> None:
         """Take one line that came at `now`."""
@@ -102,7 +102,7 @@ class _Clock:
             self._timed.gaps.append(now - self._last)
         self._last = now
 
-    def timed(self) -> Timed:
+    def timed(self) -> TimedCompletion:
         """What the whole stream came to."""
         timed = self._timed
         if self._last is None:

@@ -14,7 +14,7 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_if_changed
 
 NAME = "last-good.env"
-INSTEAD = "runs-last-good"
+RESTORED = "runs-last-good"
 """Stands in `.dflash/` while the engine runs with those settings instead of with those of `.env`."""
 
 
@@ -34,7 +34,7 @@ def remember_good(deployment: Deployment) -> None:
     """Write down that the engine answered with the settings of `.env`."""
     lines = [f"{name}={dotenv.quote(value)}" for name, value in deployment.values.items()]
     write_if_changed(deployment.make_state() / NAME, "\n".join(lines) + "\n", mode=PRIVATE)
-    (deployment.state / INSTEAD).unlink(missing_ok=True)
+    (deployment.state / RESTORED).unlink(missing_ok=True)
 
 
 def last_good(deployment: Deployment) -> Deployment | None:
@@ -56,15 +56,15 @@ def difference(good: Mapping[str, str], now: Mapping[str, str]) -> tuple[Change,
     return tuple(row for row in rows if row.good != row.now)
 
 
-def runs_instead(deployment: Deployment, why: str) -> None:
+def mark_restored(deployment: Deployment, why: str) -> None:
     """Write down that the engine runs with the last good settings, and why."""
     text = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC: {why}\n"
-    write_if_changed(deployment.make_state() / INSTEAD, text, mode=PRIVATE)
+    write_if_changed(deployment.make_state() / RESTORED, text, mode=PRIVATE)
 
 
-def instead_since(deployment: Deployment) -> str:
+def restored_since(deployment: Deployment) -> str:
     """Since when and why the engine runs with other settings than those of `.env`; empty where it does not."""
     try:
-        return (deployment.state / INSTEAD).read_text(encoding="utf-8").strip()
+        return (deployment.state / RESTORED).read_text(encoding="utf-8").strip()
     except FileNotFoundError:
         return ""

@@ -22,8 +22,8 @@ from dflash_deploy.deployment.render import SERVICE
 from dflash_deploy.errors import EngineMissing, EngineNotReady
 from dflash_deploy.host import find_container_engine
 from dflash_deploy.plan import Plan
-from dflash_deploy.runtime.client import docker_client
 from dflash_deploy.runtime.container_job import first_line
+from dflash_deploy.runtime.docker_api import docker_client
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, Phase, last_state
 
 STOP_GRACE = 45

@@ -13,12 +13,12 @@ from docker.errors import DockerException, ImageNotFound
 from docker.types import Mount
 
 from dflash_deploy.errors import EngineMissing
-from dflash_deploy.runtime.client import docker_client
+from dflash_deploy.runtime.docker_api import docker_client
 from dflash_deploy.runtime.protocol import Narrate
 
 
 @dataclass(frozen=True)
-class Tool:
+class ContainerJob:
     """What is run: an image, the words for its entry point, or for `entry_point` where that is another.
 
     `mounts` maps a path of the container to one of this machine and whether it may be written.
@@ -31,7 +31,7 @@ class Tool:
 
 
 @dataclass(frozen=True)
-class Finished:
+class JobResult:
     """How it ended: the exit status, and the last lines that it wrote."""
 
     status: int
@@ -43,7 +43,7 @@ class Finished:
         return self.lines[-1] if self.lines else "it said nothing"
 
 
-def run_tool(tool: Tool, narrate: Narrate, *, fetch: bool = True) -> Finished:
+def run_job(tool: ContainerJob, narrate: Narrate, *, fetch: bool = True) -> JobResult:
     """Run it to its end, handing on its lines.
 
     Raises EngineMissing where no container engine answers, or the image is not here and cannot be fetched.
@@ -89,7 +89,7 @@ def run_tool(tool: Tool, narrate: Narrate, *, fetch: bool = True) -> Finished:
             if line := raw.decode("utf-8", "replace").strip():
                 tail.append(line)
                 narrate(line)
-        return Finished(container.wait()["StatusCode"], tuple(tail))
+        return JobResult(container.wait()["StatusCode"], tuple(tail))
     except DockerException as problem:
         raise EngineMissing(
             f"{tool.image} could not be run: {first_line(problem)}", hint="`dflash-deploy doctor` looks at the engine"

@@ -10,8 +10,8 @@ from docker.errors import DockerException, ImageNotFound
 
 from dflash_deploy.errors import DownloadFailed, EngineMissing
 from dflash_deploy.redact import Secret
-from dflash_deploy.runtime.client import docker_client
-from dflash_deploy.runtime.container_job import Tool, first_line, run_tool
+from dflash_deploy.runtime.container_job import ContainerJob, first_line, run_job
+from dflash_deploy.runtime.docker_api import docker_client
 
 SBOM = "/opt/dflash/sbom.cdx.json"
 ENTRY_POINT = ("python3", "-m", "dflash_deploy.serve")
@@ -62,8 +62,8 @@ def examine(facts: ImageFacts, base: str, secrets: Iterable[Secret]) -> Iterator
 
 def prove(tag: str) -> ImageCheck:
     """Let the image prove that its engine carries DFlash."""
-    done = run_tool(
-        Tool(tag, ("-m", "dflash_deploy.serve.verify"), entry_point="python3"), lambda line: None, fetch=False
+    done = run_job(
+        ContainerJob(tag, ("-m", "dflash_deploy.serve.verify"), entry_point="python3"), lambda line: None, fetch=False
     )
     return ImageCheck("drafter", done.status == 0, done.last if done.status else "its engine carries DFlash")
 
@@ -71,7 +71,7 @@ def prove(tag: str) -> ImageCheck:
 def bill_of(tag: str) -> str:
     """The bill of materials that the image carries, CycloneDX as JSON. Raises EngineMissing where it has none."""
     lines: list[str] = []
-    done = run_tool(Tool(tag, (SBOM,), entry_point="cat"), lines.append, fetch=False)
+    done = run_job(ContainerJob(tag, (SBOM,), entry_point="cat"), lines.append, fetch=False)
     if done.status:
         raise EngineMissing(f"{tag} carries no bill of materials", hint="`dflash-deploy image build` makes it anew")
     return "\n".join(lines)

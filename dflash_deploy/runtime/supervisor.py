@@ -28,7 +28,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
-class End:
+class EngineEnd:
     """How the engine ended, and whether it was asked to. A negative exit code is the signal that ended it.
 
     An engine whose core has died may end with 0, as one does that was asked to.
@@ -38,7 +38,7 @@ class End:
     asked: bool
 
 
-def supervise(state: Path, command: list[str]) -> End:
+def supervise(state: Path, command: list[str]) -> EngineEnd:
     """Run `command` until it ends."""
     redact = Redactor(map(Secret, read_secrets(os.environ).values()))
     log = os.open(state / "engine.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)
@@ -67,7 +67,7 @@ def supervise(state: Path, command: list[str]) -> End:
             # a disk that is full takes no log, and is no reason to end an engine that answers
             with contextlib.suppress(OSError):
                 file.write(redact(line).encode())
-        return End(engine.wait(), asked)
+        return EngineEnd(engine.wait(), asked)
 
 
 def _die_with_parent() -> None:

@@ -1,32 +1,32 @@
 """From `up` to the first answer: preflight, start, wait, explain."""
 
-from dflash_deploy.startup.bring_up import Ready, bring_up, endpoint_of, join, reader_of
-from dflash_deploy.startup.diagnosis import Diagnosis, Ending, Findings, Reader
+from dflash_deploy.startup.bring_up import Ready, bring_up, endpoint_of, log_reader_for, start_worker
+from dflash_deploy.startup.diagnosis import Diagnosis, Explanation, LogReader, ProcessEnd
+from dflash_deploy.startup.fix import apply_fix, fix_changes
 from dflash_deploy.startup.preflight import preflight
-from dflash_deploy.startup.remedy import changes_of, remedied
-from dflash_deploy.startup.roll_back import go_back
+from dflash_deploy.startup.progress import ShowProgress, StartProgress
+from dflash_deploy.startup.roll_back import restore_last_good
 from dflash_deploy.startup.rotate import Rotation, is_up, rotate_running
-from dflash_deploy.startup.temporary_settings import trying
-from dflash_deploy.startup.timekeeper import Progress, Show
+from dflash_deploy.startup.temporary_settings import temporary_settings
 
 __all__ = [
     "Diagnosis",
-    "Ending",
-    "Findings",
-    "Progress",
-    "Reader",
+    "ProcessEnd",
+    "Explanation",
+    "StartProgress",
+    "LogReader",
     "Ready",
     "Rotation",
-    "Show",
+    "ShowProgress",
     "bring_up",
-    "changes_of",
+    "fix_changes",
     "endpoint_of",
-    "go_back",
+    "restore_last_good",
     "is_up",
-    "join",
+    "start_worker",
     "preflight",
-    "reader_of",
-    "remedied",
+    "log_reader_for",
+    "apply_fix",
     "rotate_running",
-    "trying",
+    "temporary_settings",
 ]

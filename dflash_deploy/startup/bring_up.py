@@ -7,17 +7,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from dflash_deploy.catalog import load_catalog
-from dflash_deploy.client import Answer, Endpoint, EndpointError
+from dflash_deploy.client import Completion, Endpoint, EndpointError
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import EngineNotReady
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.command import engine_environment
 from dflash_deploy.runtime import Runtime
 from dflash_deploy.runtime.protocol import Narrate
-from dflash_deploy.startup.diagnosis import Reader
-from dflash_deploy.startup.phases import Phases, Step
+from dflash_deploy.startup.diagnosis import LogReader
 from dflash_deploy.startup.preflight import preflight
-from dflash_deploy.startup.timekeeper import Show, Timekeeper, usual_seconds
+from dflash_deploy.startup.progress import Phases, ShowProgress, Step, Timekeeper, usual_seconds
 from dflash_deploy.startup.wait import Waiting, explained
 
 WARM_UP_TOKENS = 64
@@ -39,7 +38,7 @@ class Ready:
     runtime: str
     changed: bool
     seconds: float
-    first_answer: Answer
+    first_answer: Completion
     tokens_per_second: float | None = None
     acceptance_length: float | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
@@ -58,12 +57,12 @@ def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = N
     return Endpoint(url, deployment.key, model, timeout=timeout) if timeout else Endpoint(url, deployment.key, model)
 
 
-def reader_of(plan: Plan) -> Reader:
+def log_reader_for(plan: Plan) -> LogReader:
     """What reads the log of a plan's engine, with all that the catalog knows of its failures."""
-    return Reader(load_catalog().failures, plan.engine.engine, plan.engine_version)
+    return LogReader(load_catalog().failures, plan.engine.engine, plan.engine_version)
 
 
-def bring_up(deployment: Deployment, plan: Plan, runtime: Runtime, *, patience: float, show: Show) -> Ready:
+def bring_up(deployment: Deployment, plan: Plan, runtime: Runtime, *, patience: float, show: ShowProgress) -> Ready:
     """Start the deployment and wait for a real generation.
 
     Raises PreflightRefused before anything is started, EngineNotReady after; then the engine is stopped, its log kept.
@@ -81,7 +80,7 @@ def bring_up(deployment: Deployment, plan: Plan, runtime: Runtime, *, patience: 
         return Ready(endpoint.url, endpoint.model, runtime.name, changed, seconds, answer, speed, length, phases)
 
 
-def join(deployment: Deployment, plan: Plan, runtime: Runtime, *, show: Show) -> bool:
+def start_worker(deployment: Deployment, plan: Plan, runtime: Runtime, *, show: ShowProgress) -> bool:
     """Start an engine that computes for rank 0 and answers nobody itself; tells whether anything had to be done.
 
     It loads nothing before rank 0 is there, however long that takes. So it is watched for SETTLES seconds, within which
@@ -99,7 +98,7 @@ def _started(
     plan: Plan, runtime: Runtime, endpoint: Endpoint, times: Timekeeper, *, patience: float
 ) -> tuple[bool, Waiting]:
     """Whether the engine had to be started, and the wait for it. What Docker and Compose say has fingerprints too."""
-    reader, cursor = reader_of(plan), runtime.next_line()
+    reader, cursor = log_reader_for(plan), runtime.next_line()
     try:
         changed = runtime.start(_told(runtime.name, times))
     except EngineNotReady as problem:

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Literal
 
 from dflash_deploy.catalog.failures import Failure
-from dflash_deploy.startup.log_summary import LONGEST_LINE, reports, telling_lines
+from dflash_deploy.startup.log_summary import LONGEST_LINE, distinct_messages, key_lines
 
 EVIDENCE_LINES = 3
 
@@ -17,7 +17,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
-class Ending:
+class ProcessEnd:
     """How the engine's process ended, as far as it did. A negative exit code is the signal that killed it.
 
     `restarts` counts those that the runtime made by itself.
@@ -51,7 +51,7 @@ class Diagnosis:
 
 
 @dataclass(frozen=True)
-class Findings:
+class Explanation:
     """What can be said about a failure: what it is where that is known, and the lines that say most where not."""
 
     diagnosis: Diagnosis | None
@@ -59,27 +59,27 @@ class Findings:
 
 
 @dataclass(frozen=True)
-class Reader:
+class LogReader:
     """Reads the logs of one engine. `failures` are the catalog's fingerprints in their order."""
 
     failures: Sequence[Failure]
     engine: str
     version: str
 
-    def read(self, log: Iterable[str], ending: Ending = Ending(), kernel: Iterable[str] = ()) -> Findings:
+    def read(self, log: Iterable[str], ending: ProcessEnd = ProcessEnd(), kernel: Iterable[str] = ()) -> Explanation:
         """What a whole log, the ending and the kernel's lines say about an engine that failed."""
         lines = readable(log)
         found = next(self._known(lines, ending, readable(kernel), "ends"), None)
-        return Findings(found, found.evidence if found and found.evidence else telling_lines(lines))
+        return Explanation(found, found.evidence if found and found.evidence else key_lines(lines))
 
     def costs(self, log: Iterable[str]) -> tuple[Diagnosis, ...]:
         """What a log says that costs speed, memory or a feature and ends nothing."""
-        return tuple(self._known(readable(log), Ending(), (), "costs"))
+        return tuple(self._known(readable(log), ProcessEnd(), (), "costs"))
 
     def _known(
-        self, log: Sequence[str], ending: Ending, kernel: Sequence[str], effect: Literal["ends", "costs"]
+        self, log: Sequence[str], ending: ProcessEnd, kernel: Sequence[str], effect: Literal["ends", "costs"]
     ) -> Iterator[Diagnosis]:
-        places = {"log": reports(log), "kernel": kernel}
+        places = {"log": distinct_messages(log), "kernel": kernel}
         for failure in self.failures:
             if failure.effect == effect and failure.concerns(self.engine, self.version):
                 found = _held_against(failure, places[failure.where], ending)
@@ -92,7 +92,7 @@ def readable(lines: Iterable[str]) -> tuple[str, ...]:
     return tuple(_COLOUR.sub("", line)[:LONGEST_LINE] for text in lines for line in text.splitlines())
 
 
-def _held_against(failure: Failure, messages: Sequence[str], ending: Ending) -> Diagnosis | None:
+def _held_against(failure: Failure, messages: Sequence[str], ending: ProcessEnd) -> Diagnosis | None:
     """The diagnosis, where all that the fingerprint states holds."""
     if (failure.out_of_memory and not ending.out_of_memory) or (failure.restarted and not ending.restarts):
         return None

@@ -29,14 +29,14 @@ _ECHO = re.compile(r"[Ss]ee root cause above|[Ss]ee stack trace|^(?:WorkerProc|E
 
 
 @dataclass(frozen=True)
-class _Line:
+class _LogLine:
     """A line of a log. `level` is empty where it has none, as in what libraries print."""
 
     level: str
     message: str
 
 
-def reports(lines: Iterable[str]) -> tuple[str, ...]:
+def distinct_messages(lines: Iterable[str]) -> tuple[str, ...]:
     """What the lines say that are more than information: without process, level, time and place, each once.
 
     Of a log that is longer than any start's, the last `MOST_REPORTS` count.
@@ -46,7 +46,7 @@ def reports(lines: Iterable[str]) -> tuple[str, ...]:
     return tuple(messages)[-MOST_REPORTS:]
 
 
-def telling_lines(lines: Sequence[str], most: int = MOST_LINES) -> tuple[str, ...]:
+def key_lines(lines: Sequence[str], most: int = MOST_LINES) -> tuple[str, ...]:
     """At most `most` lines, each once: the frame and the exception of the first traceback, further exceptions, errors.
 
     Where there is none of them, the last lines that are not empty.
@@ -60,17 +60,17 @@ def telling_lines(lines: Sequence[str], most: int = MOST_LINES) -> tuple[str, ..
     return tuple(told[:most])
 
 
-def _split(line: str) -> _Line:
+def _split(line: str) -> _LogLine:
     if line.startswith("INFO:"):
         # the web server's own, a line for each request
-        return _Line("INFO", line)
+        return _LogLine("INFO", line)
     prefix = _PREFIX.match(line)
     if prefix is None:
-        return _Line("", line)
-    return _Line(prefix["level"] or "", line[prefix.end() :].rstrip())
+        return _LogLine("", line)
+    return _LogLine(prefix["level"] or "", line[prefix.end() :].rstrip())
 
 
-def _exceptions(lines: Sequence[_Line]) -> Iterator[str]:
+def _exceptions(lines: Sequence[_LogLine]) -> Iterator[str]:
     """What was raised, with the indented lines behind it that say more, as pydantic writes them."""
     for number, line in enumerate(lines):
         if _RAISED.match(line.message):
@@ -81,7 +81,7 @@ def _exceptions(lines: Sequence[_Line]) -> Iterator[str]:
                 yield further.message
 
 
-def _first_frame(lines: Sequence[_Line]) -> list[str]:
+def _first_frame(lines: Sequence[_LogLine]) -> list[str]:
     """Where the first exception was raised: the file, and the line of code below it."""
     inside, frame = False, list[str]()
     for number, line in enumerate(lines):
@@ -94,7 +94,7 @@ def _first_frame(lines: Sequence[_Line]) -> list[str]:
     return frame
 
 
-def _is_error(line: _Line) -> bool:
+def _is_error(line: _LogLine) -> bool:
     """A line that reports an error, and is no part of a traceback."""
     if not line.message.strip() or line.message[0].isspace() or _TRACEBACK in line.message:
         return False

@@ -5,26 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.last_good import changes, last_good, runs_instead
+from dflash_deploy.deployment.last_good import changes, last_good, mark_restored
 from dflash_deploy.errors import DeployError, EngineNotReady, RolledBack
 from dflash_deploy.plan import Plan
 from dflash_deploy.runtime import Runtime
 from dflash_deploy.startup.bring_up import bring_up
-from dflash_deploy.startup.phases import Step
-from dflash_deploy.startup.timekeeper import Show, Timekeeper
+from dflash_deploy.startup.progress import ShowProgress, Step, Timekeeper
 
 PlanOf = Callable[[Deployment], Plan]
 RuntimeOf = Callable[[Deployment, Plan], Runtime]
 
 
-def go_back(
+def restore_last_good(
     deployment: Deployment,
     problem: EngineNotReady,
     plan_of: PlanOf,
     runtime_of: RuntimeOf,
     *,
     patience: float,
-    show: Show,
+    show: ShowProgress,
 ) -> EngineNotReady:
     """Start the settings that answered last, after those of `.env` failed with `problem`.
 
@@ -40,7 +39,7 @@ def go_back(
     except DeployError as second:
         problem.hint = f"{problem.hint}; the settings that worked last do not start either: {second.message}"
         return problem
-    runs_instead(deployment, problem.message)
+    mark_restored(deployment, problem.message)
     what = ", ".join(map(str, changes(deployment)))
     return RolledBack(
         f"{problem.message}; the settings that worked last run again",

@@ -18,7 +18,7 @@ from dflash_deploy.plan import Plan
 from dflash_deploy.runtime import Runtime
 from dflash_deploy.startup.bring_up import Ready, bring_up, endpoint_of
 from dflash_deploy.startup.preflight import preflight
-from dflash_deploy.startup.timekeeper import Show
+from dflash_deploy.startup.progress import ShowProgress
 
 PROBE_TIMEOUT = 30.0
 """Seconds for one short answer of an engine that is ready."""
@@ -50,7 +50,7 @@ def rotate_running(
     runtime_of: Callable[[Deployment], Runtime],
     *,
     patience: float,
-    show: Show,
+    show: ShowProgress,
 ) -> Rotation:
     """Replace the key of a deployment that runs, start its engine anew, and try both keys.
 

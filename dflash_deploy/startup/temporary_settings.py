@@ -12,15 +12,14 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.plan import Plan
 from dflash_deploy.runtime import runtime_for
 from dflash_deploy.startup.bring_up import bring_up
-from dflash_deploy.startup.phases import Step
-from dflash_deploy.startup.timekeeper import Show, Timekeeper
+from dflash_deploy.startup.progress import ShowProgress, Step, Timekeeper
 
-Display = Callable[[], AbstractContextManager[Show]]
+Display = Callable[[], AbstractContextManager[ShowProgress]]
 """Opens what shows the progress of one start, for as long as that takes."""
 
 
 @contextmanager
-def trying(
+def temporary_settings(
     deployment: Deployment, plan: Plan, *, patience: float, display: Display
 ) -> Iterator[Callable[[Plan], None]]:
     """Let the block restart the engine with one plan after another; `plan` is what `.env` says, which is not written.

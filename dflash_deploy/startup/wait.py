@@ -6,13 +6,12 @@ import re
 import time
 from collections import deque
 
-from dflash_deploy.client import Answer, Endpoint, EndpointError
+from dflash_deploy.client import Completion, Endpoint, EndpointError
 from dflash_deploy.errors import EngineDied, EngineNotReady, EngineStalled
 from dflash_deploy.host import kernel_lines
 from dflash_deploy.runtime import EngineState, Runtime
-from dflash_deploy.startup.diagnosis import Ending, Findings, Reader
-from dflash_deploy.startup.phases import Phases, Step, message_of
-from dflash_deploy.startup.timekeeper import Timekeeper
+from dflash_deploy.startup.diagnosis import Explanation, LogReader, ProcessEnd
+from dflash_deploy.startup.progress import Phases, Step, Timekeeper, message_of
 
 POLL = 0.5
 """Seconds between two looks; a container that exits is noticed within 2 s."""
@@ -43,7 +42,7 @@ class Waiting:
         self,
         runtime: Runtime,
         endpoint: Endpoint,
-        reader: Reader,
+        reader: LogReader,
         phases: Phases,
         *,
         patience: float,
@@ -64,7 +63,7 @@ class Waiting:
         self._restarts_before = runtime.state().restarts
         self._failed_answers = 0
 
-    def until_ready(self, question: str) -> Answer:
+    def until_ready(self, question: str) -> Completion:
         """The first answer. Raises EngineDied or EngineStalled (after `patience` silent seconds), and says why."""
         while True:
             self._look()
@@ -102,7 +101,7 @@ class Waiting:
         self._line = message_of(lines[-1]) if lines else self._line
         self._times.tell(self._step, self._line)
 
-    def _first_answer(self, question: str) -> Answer | None:
+    def _first_answer(self, question: str) -> Completion | None:
         """One real generation. `None` where it may still come, or the engine died over it, which is seen next."""
         self._times.tell(Step("first generation"), self._line)
         try:
@@ -121,13 +120,13 @@ class Waiting:
                 raise explained(EngineStalled, seen, self._findings()) from None
             return None
 
-    def _findings(self, state: EngineState | None = None) -> Findings:
+    def _findings(self, state: EngineState | None = None) -> Explanation:
         """What log, ending and kernel say."""
         restarts = 0 if state is None else state.restarts - self._restarts_before
         if state is not None and state.phase == "restarting":
             # one that ends at once has been started anew before it was looked at for the first time
             restarts = max(restarts, 1)
-        ending = Ending() if state is None else Ending(state.exit_code, state.out_of_memory, restarts)
+        ending = ProcessEnd() if state is None else ProcessEnd(state.exit_code, state.out_of_memory, restarts)
         return self._reader.read(self._log, ending, kernel_lines(self._started - CLOCKS_DIFFER))
 
     def _died(self, state: EngineState) -> EngineNotReady:
@@ -146,7 +145,7 @@ class Waiting:
         return explained(EngineStalled, seen, self._findings(), patient)
 
 
-def explained(kind: type[EngineNotReady], seen: str, findings: Findings, unknown: str = UNKNOWN) -> EngineNotReady:
+def explained(kind: type[EngineNotReady], seen: str, findings: Explanation, unknown: str = UNKNOWN) -> EngineNotReady:
     """What was seen, with its cause and what to do about it; where that is not known, with the hint `unknown`."""
     known = findings.diagnosis
     if known is None:

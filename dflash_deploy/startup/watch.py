@@ -17,7 +17,7 @@ SILENT_LOOKS = 3
 
 
 @dataclass(frozen=True)
-class Look:
+class Sample:
     """One look. `metrics` is `None` where the engine did not tell; `identity` changes when it is started anew."""
 
     at: float
@@ -27,7 +27,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Line:
+class Window:
     """What is shown of a window between two looks; `None` where nobody knows.
 
     `cache` is the used share of the KV cache, `by_position` the acceptance of each draft token in the window. `remark`
@@ -48,12 +48,12 @@ class Watch:
     """Turns looks into lines, and remembers what it takes to see a decay, a hang and a restart."""
 
     def __init__(self) -> None:
-        self._before: Look | None = None
+        self._before: Sample | None = None
         self._best = 0.0
         self._silent = 0
         self._restarts = 0
 
-    def see(self, now: Look) -> Line:
+    def see(self, now: Sample) -> Window:
         """The line for the window that ends with this look."""
         before, self._before = self._before, now
         started_anew = before is not None and now.identity != before.identity
@@ -63,8 +63,8 @@ class Watch:
             before = None
         if now.metrics is None or now.metrics.engine is None:
             state = "does not answer" if now.phase == "running" else now.phase
-            return Line(state, remark=self._restarted(started_anew))
-        load = Line(now.phase, now.metrics.running, now.metrics.waiting, cache=now.metrics.cache)
+            return Window(state, remark=self._restarted(started_anew))
+        load = Window(now.phase, now.metrics.running, now.metrics.waiting, cache=now.metrics.cache)
         if before is None or before.metrics is None or now.at <= before.at:
             return replace(load, remark=self._restarted(started_anew))
         made = now.metrics.generated_tokens - before.metrics.generated_tokens

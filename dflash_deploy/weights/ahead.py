@@ -11,7 +11,7 @@ from io import BytesIO
 from pathlib import Path
 
 from dflash_deploy.errors import DownloadFailed
-from dflash_deploy.weights.checkpoints import Ahead
+from dflash_deploy.weights.checkpoints import HubMetadata
 from dflash_deploy.weights.fetch import Wish, begin, fetch, missing_files
 from dflash_deploy.weights.gguf import Header, HeaderEnds, NotGguf, parse_header, read_header
 from dflash_deploy.weights.hub import Source
@@ -29,7 +29,7 @@ LONGEST = 128 * 2**20
 """Bytes that are read for a header: at first, and at the most. The vocabulary is in it: 10 MB for 250,000 tokens."""
 
 
-def look_ahead(source: Source, wanted: Iterable[Order], lock: Lock) -> Ahead:
+def read_hub_metadata(source: Source, wanted: Iterable[Order], lock: Lock) -> HubMetadata:
     """Fetch what is small and tells, into the models' own directories; the rest stays where it is.
 
     Raises DownloadFailed, and the hub's refusals.
@@ -44,7 +44,7 @@ def look_ahead(source: Source, wanted: Iterable[Order], lock: Lock) -> Ahead:
         for file in model.files:
             if order.names and file.path == order.names[0]:
                 headers[order.role] = header_of(source, model, file, order.directory, Wish())
-    return Ahead(headers, names)
+    return HubMetadata(headers, names)
 
 
 def header_of(source: Source, model: LockedModel, file: LockedFile, directory: Path, wish: Wish) -> Header:

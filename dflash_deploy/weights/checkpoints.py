@@ -20,18 +20,18 @@ TEMPLATES = frozenset({"chat_template.jinja", "chat_template.json"})
 
 
 @dataclass(frozen=True)
-class Ahead:
+class HubMetadata:
     """What the hub says of weights that are still to be fetched: headers of GGUFs, and the names of all files."""
 
     headers: Mapping[Role, Header] = field(default_factory=dict)
     names: Mapping[Role, frozenset[str]] = field(default_factory=dict)
 
 
-NOTHING_AHEAD = Ahead()
+NO_HUB_METADATA = HubMetadata()
 
 
 def read_checkpoints(
-    values: Mapping[str, str], resolve: Callable[[str], Path], ahead: Ahead = NOTHING_AHEAD
+    values: Mapping[str, str], resolve: Callable[[str], Path], ahead: HubMetadata = NO_HUB_METADATA
 ) -> Checkpoints:
     """Read config.json, or the header of a GGUF, of target and drafter. What is not there or damaged is `None`.
 

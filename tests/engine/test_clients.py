@@ -13,7 +13,7 @@ import yaml
 
 from dflash_deploy.assets import asset
 from dflash_deploy.bench import load_prompts
-from dflash_deploy.client.connect import KEY_VARIABLE
+from dflash_deploy.connect import KEY_VARIABLE
 from tests.support.cli import dflash
 from tests.support.clients import client
 from tests.support.hub import Hub

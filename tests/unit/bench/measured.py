@@ -7,7 +7,7 @@ from dflash_deploy.bench.load import Load, Round
 from dflash_deploy.bench.published import beside
 from dflash_deploy.bench.sweep import with_speedups
 from dflash_deploy.catalog.speeds import PublishedSpeed
-from dflash_deploy.client import SpecCounters, Timed
+from dflash_deploy.client import SpecCounters, TimedCompletion
 
 PUBLISHED = PublishedSpeed(
     profile="b200",
@@ -21,9 +21,11 @@ PUBLISHED = PublishedSpeed(
 )
 
 
-def timed(ttft: float, gap: float, chunks: int, tokens: int) -> Timed:
+def timed(ttft: float, gap: float, chunks: int, tokens: int) -> TimedCompletion:
     """An answer of `chunks` pieces, `gap` seconds apart."""
-    return Timed(ttft, ttft + gap * (chunks - 1), [gap] * (chunks - 1), prompt_tokens=20, completion_tokens=tokens)
+    return TimedCompletion(
+        ttft, ttft + gap * (chunks - 1), [gap] * (chunks - 1), prompt_tokens=20, completion_tokens=tokens
+    )
 
 
 def load(concurrency: int, *, tokens_per_chunk: int, gap: float, rounds: int = 1) -> Load:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dflash_deploy.bench.figures import quantile, row_of, spread
 from dflash_deploy.bench.load import Load, Round
 from dflash_deploy.bench.sweep import with_speedups
-from dflash_deploy.client import SpecCounters, Timed
+from dflash_deploy.client import SpecCounters, TimedCompletion
 from tests.unit.bench.measured import load, timed
 
 SECONDS = st.lists(st.floats(0.0001, 100), min_size=2, max_size=60)
@@ -40,7 +40,7 @@ def test_tpot_leaves_the_first_token_out() -> None:
 
 
 def test_a_row_counts_what_was_answered() -> None:
-    answers = (timed(0.1, 0.1, 3, 11), timed(0.3, 0.1, 5, 21), Timed(problem="broke off"))
+    answers = (timed(0.1, 0.1, 3, 11), timed(0.3, 0.1, 5, 21), TimedCompletion(problem="broke off"))
     counted = SpecCounters(drafts=4, draft_tokens=28, accepted_tokens=20, accepted_by_position=(4, 4, 4, 3, 2, 2, 1))
     row = row_of("code", Load(2, (Round(answers, 2.0), Round(answers[:1], 1.0)), counted), drafter=True)
     assert (row.requests, row.failed, row.problem) == (3, 1, "broke off")
@@ -69,7 +69,7 @@ def test_the_counters_tell_whether_an_unknown_endpoint_drafts() -> None:
 
 
 def test_a_round_without_answers_has_no_times() -> None:
-    row = row_of("code", Load(1, (Round((Timed(problem="no"),), 1.0),), None), drafter=False)
+    row = row_of("code", Load(1, (Round((TimedCompletion(problem="no"),), 1.0),), None), drafter=False)
     assert (row.tokens_per_s, row.ttft_ms, row.tpot_ms, row.itl_ms) == (0.0, None, None, None)
 
 

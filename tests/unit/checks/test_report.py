@@ -6,18 +6,18 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dflash_deploy.checks import CHECKS, Check, SmokeReport, junit
+from dflash_deploy.checks import CHECKS, CheckReport, CheckResult, junit
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.redact import Redactor, Secret
 from tests.support.cli import dflash
 from tests.support.openai_server import KEY, Engine, serving
 from tests.support.parsers.fetch import REPOSITORY
 
-REPORT = SmokeReport(
+REPORT = CheckReport(
     (
-        Check("text", "passed", 0.5, "What?", "<Paris> & \x00 \ud800"),
-        Check("auth", "failed", 1.25, "asked", f"the key {KEY} opens it", "close it"),
-        Check("digit", "skipped", 0.0, "asked", "it knows its corpus"),
+        CheckResult("text", "passed", 0.5, "What?", "<Paris> & \x00 \ud800"),
+        CheckResult("auth", "failed", 1.25, "asked", f"the key {KEY} opens it", "close it"),
+        CheckResult("digit", "skipped", 0.0, "asked", "it knows its corpus"),
     )
 )
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dflash_deploy.catalog import Questions
-from dflash_deploy.checks import CHECKS, Check, Subject, run_checks
+from dflash_deploy.checks import CHECKS, CheckResult, EndpointUnderTest, run_checks
 from dflash_deploy.client import Endpoint
 from dflash_deploy.redact import Secret
 from tests.support import proxies
@@ -16,9 +16,9 @@ from tests.support.openai_server import KEY, MODEL, Engine, serving
 from tests.support.proxies import Proxy, before
 
 
-def subject(url: str) -> Subject:
+def tested(url: str) -> EndpointUnderTest:
     """What a deployment would know of the scripted server."""
-    return Subject(
+    return EndpointUnderTest(
         Endpoint(url, Secret(KEY), MODEL, timeout=20),
         Questions(),
         engine="vllm",
@@ -41,7 +41,7 @@ def opened() -> Iterator[ExitStack]:
         yield stack
 
 
-def run(of: Subject, *names: str) -> dict[str, Check]:
+def run(of: EndpointUnderTest, *names: str) -> dict[str, CheckResult]:
     with of.endpoint:
         return {check.name: check for check in run_checks(of, names).checks}
 
@@ -49,14 +49,14 @@ def run(of: Subject, *names: str) -> dict[str, Check]:
 def test_a_sound_endpoint_passes_every_check(opened: ExitStack) -> None:
     url = opened.enter_context(serving(Engine()))
     with Endpoint(opened.enter_context(serving(Engine(accepted=None))), Secret(KEY), MODEL) as plain:
-        checks = run(replace(subject(url), baseline=plain))
+        checks = run(replace(tested(url), baseline=plain))
     assert {name: check.got for name, check in checks.items() if check.status != "passed"} == {}
     assert set(checks) == set(CHECKS)
 
 
 def test_a_proxy_that_changes_nothing_is_no_trap(opened: ExitStack) -> None:
     url = opened.enter_context(before(opened.enter_context(serving(Engine())), Proxy))
-    checks = run(subject(url))
+    checks = run(tested(url))
     assert {name: check.got for name, check in checks.items() if check.status != "passed"} == {}
 
 
@@ -97,14 +97,14 @@ def test_a_proxy_that_changes_nothing_is_no_trap(opened: ExitStack) -> None:
 def test_a_proxy_in_between_is_named(kind: type[Proxy], check: str, named: str, opened: ExitStack) -> None:
     url = opened.enter_context(before(opened.enter_context(serving(Engine())), kind, KEY))
     # a cache answers what it has seen
-    result = (run(subject(url), check) if kind is not proxies.CachesAnew else _twice(url, check))[check]
+    result = (run(tested(url), check) if kind is not proxies.CachesAnew else _twice(url, check))[check]
     assert result.status == "failed"
     assert named in f"{result.got} {result.hint}"
 
 
-def _twice(url: str, check: str) -> dict[str, Check]:
-    run(subject(url), check)
-    return run(subject(url), check)
+def _twice(url: str, check: str) -> dict[str, CheckResult]:
+    run(tested(url), check)
+    return run(tested(url), check)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def _twice(url: str, check: str) -> dict[str, Check]:
 def test_an_engine_that_is_not_as_the_deployment_says_is_named(
     engine: Engine, check: str, named: str, opened: ExitStack
 ) -> None:
-    result = run(subject(opened.enter_context(serving(engine))), check)[check]
+    result = run(tested(opened.enter_context(serving(engine))), check)[check]
     assert result.status == "failed"
     assert named in f"{result.asked} {result.got} {result.hint}"
 
@@ -132,7 +132,7 @@ def test_an_engine_that_is_not_as_the_deployment_says_is_named(
 def test_output_that_the_drafter_changes_is_named(opened: ExitStack) -> None:
     url = opened.enter_context(serving(Engine(program="def fibonacci(n): return 1 # it never ends " * 10)))
     with Endpoint(opened.enter_context(serving(Engine(accepted=None))), Secret(KEY), MODEL) as plain:
-        result = run(replace(subject(url), baseline=plain), "lossless")["lossless"]
+        result = run(replace(tested(url), baseline=plain), "lossless")["lossless"]
     assert result.status == "failed"
     assert "'return ' here" in result.got or " here, " in result.got
 
@@ -140,7 +140,7 @@ def test_output_that_the_drafter_changes_is_named(opened: ExitStack) -> None:
 def test_what_cannot_be_judged_is_skipped_with_its_reason(opened: ExitStack) -> None:
     url = opened.enter_context(serving(Engine()))
     narrow = Questions(count="Count from 1 to 50.", limits="it knows its corpus and nothing else")
-    knows_little = replace(subject(url), questions=narrow, sees=False, drafting=False, thinks=False, calls_tools=False)
+    knows_little = replace(tested(url), questions=narrow, sees=False, drafting=False, thinks=False, calls_tools=False)
     checks = run(knows_little)
     skipped = {name: check.got for name, check in checks.items() if check.status == "skipped"}
     assert set(skipped) == {"vision", "digit", "shape", "tools", "reasoning", "drafts"}
@@ -152,7 +152,7 @@ def test_what_cannot_be_judged_is_skipped_with_its_reason(opened: ExitStack) -> 
 
 def test_the_other_engines_answer_every_name(opened: ExitStack) -> None:
     url = opened.enter_context(serving(Engine()))
-    assert run(replace(subject(url), engine="sglang"), "name")["name"].status == "skipped"
+    assert run(replace(tested(url), engine="sglang"), "name")["name"].status == "skipped"
 
 
 class Hangs(Proxy):
@@ -166,7 +166,7 @@ class Hangs(Proxy):
 
 def test_after_an_answer_that_does_not_come_nothing_more_is_asked(opened: ExitStack) -> None:
     url = opened.enter_context(before(opened.enter_context(serving(Engine())), Hangs))
-    impatient = replace(subject(url), endpoint=Endpoint(url, Secret(KEY), MODEL, timeout=1))
+    impatient = replace(tested(url), endpoint=Endpoint(url, Secret(KEY), MODEL, timeout=1))
     checks = run(impatient, "text", "stream", "whole", "vision")
     assert {name: check.status for name, check in checks.items()} == {
         "text": "passed",
@@ -190,11 +190,11 @@ class SlowToStrangers(Proxy):
 def test_one_slow_refusal_is_no_silence(opened: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dflash_deploy.client.api.CONNECT_TIMEOUT", 0.5)
     url = opened.enter_context(before(opened.enter_context(serving(Engine())), SlowToStrangers))
-    checks = run(subject(url), "auth", "text")
+    checks = run(tested(url), "auth", "text")
     assert {name: check.status for name, check in checks.items()} == {"auth": "failed", "text": "passed"}
 
 
 def test_without_anything_listening_every_check_fails() -> None:
-    checks = run(subject("http://127.0.0.1:9"))
+    checks = run(tested("http://127.0.0.1:9"))
     # those that need a second endpoint are not run at all
     assert {check.status for check in checks.values()} == {"failed"}

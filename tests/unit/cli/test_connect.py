@@ -11,16 +11,16 @@ import pytest
 import yaml
 
 from dflash_deploy.assets import asset
-from dflash_deploy.client.connect import KEY_VARIABLE, Client, Place, clients, configuration
+from dflash_deploy.connect import KEY_VARIABLE, ClientTemplate, EndpointFacts, clients, configuration
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, edit_env
 
-NASTY = Place("http://127.0.0.1:8000", 'it\'s "a" $model\\', 4096, "/home/you/my box's $dir")
-PLAIN = Place("http://127.0.0.1:8000", "tiny", 4096, "/home/you/box")
+NASTY = EndpointFacts("http://127.0.0.1:8000", 'it\'s "a" $model\\', 4096, "/home/you/my box's $dir")
+PLAIN = EndpointFacts("http://127.0.0.1:8000", "tiny", 4096, "/home/you/box")
 
 
-def text_of(name: str, place: Place) -> str:
+def text_of(name: str, place: EndpointFacts) -> str:
     return configuration(clients()[name], place)
 
 
@@ -35,7 +35,7 @@ def test_every_template_belongs_to_a_client() -> None:
 
 @pytest.mark.parametrize("name", clients())
 @pytest.mark.parametrize("place", [PLAIN, NASTY], ids=["plain", "nasty"])
-def test_nothing_is_left_to_fill_in_and_the_key_is_a_reference(name: str, place: Place) -> None:
+def test_nothing_is_left_to_fill_in_and_the_key_is_a_reference(name: str, place: EndpointFacts) -> None:
     text = text_of(name, place)
     assert "__" not in text
     assert KEY_VARIABLE in text
@@ -131,7 +131,7 @@ def test_a_client_that_is_not_known_is_refused_with_those_that_are(deployment: P
 
 def test_a_shell_template_without_quotes_would_be_noticed() -> None:
     """The check above can fail: the same name put in bare is a syntax error."""
-    client = Client(title="", file="curl.sh", where="")
+    client = ClientTemplate(title="", file="curl.sh", where="")
     bare = asset("connect", client.file).read_text().replace("__CURL_BODY__", "it's")
     assert subprocess.run(["bash", "-n"], input=bare, text=True, capture_output=True, check=False).returncode != 0
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.cli.display import boot_display
-from dflash_deploy.startup import Progress
+from dflash_deploy.startup import StartProgress
 
 SECRET = "key-of-the-test-0123456789"
 
 
-def progress(phase: str, elapsed: float, *, line: str = "", done: int = 0, total: int = 0) -> Progress:
-    return Progress(phase, elapsed, line, done, total, usual=62.0, usual_in_phase=40.0)
+def progress(phase: str, elapsed: float, *, line: str = "", done: int = 0, total: int = 0) -> StartProgress:
+    return StartProgress(phase, elapsed, line, done, total, usual=62.0, usual_in_phase=40.0)
 
 
 STEPS = [
@@ -64,11 +64,11 @@ def test_a_program_gets_each_step_as_a_document(capsys: pytest.CaptureFixture[st
 def test_a_reader_that_goes_away_does_not_end_what_is_under_way(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"
-        "from dflash_deploy.startup import Progress\n"
+        "from dflash_deploy.startup import StartProgress\n"
         "from dflash_deploy.cli.display import boot_display\n"
         "with boot_display(str, json_stream=True) as show:\n"
         "    for number in range(50):\n"
-        "        show(Progress(f'phase {number}', 0.0, 'x' * 5000))\n"
+        "        show(StartProgress(f'phase {number}', 0.0, 'x' * 5000))\n"
         "        time.sleep(0.01)\n"
         "open(sys.argv[1], 'w').write('went on')\n"
     )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from dflash_deploy.cli.live import BARS, View, sparkline
-from dflash_deploy.startup.watch import Line
+from dflash_deploy.startup.watch import Window
 from tests.support.cli import dflash
 from tests.unit.cli.test_terminal import COLOUR, on_terminal
 
@@ -40,8 +40,8 @@ def test_a_larger_value_has_no_lower_bar(values: list[float]) -> None:
 def test_the_figures_of_now_and_the_remarks_of_before_are_on_the_screen() -> None:
     screen = Console(file=io.StringIO(), force_terminal=True, width=80, height=24)
     with View(f"tiny at http://me:{SECRET}@box/v1", screen, lambda text: text.replace(SECRET, "***")) as view:
-        view.show(Line("running", 1, 0, 100.0, 7.0, 0.25, (0.9, 0.5)))
-        view.show(Line("running", 3, 2, 50.0, None, 0.5, remark="HANGS: 3 requests at work"))
+        view.show(Window("running", 1, 0, 100.0, 7.0, 0.25, (0.9, 0.5)))
+        view.show(Window("running", 3, 2, 50.0, None, 0.5, remark="HANGS: 3 requests at work"))
     shown = screen.file.getvalue()  # type: ignore[attr-defined]
     for said in ("50.0", "█▅", "50%", "90% 50%", "HANGS: 3 requests at work", "***"):
         assert said in COLOUR.sub("", shown)
@@ -54,8 +54,8 @@ def test_the_newest_look_and_the_whole_remark_are_never_cut_off(width: int) -> N
     remark = "STARTED ANEW, 12 times since this watch began: `dflash-deploy logs` says why"
     with View("a-model-with-a-long-name at http://models.example.com:8000/v1", screen, str) as view:
         for _ in range(150):
-            view.show(Line("running", 1, 0, 1.0))
-        view.show(Line("does not answer", 1, 0, 100.0, remark=remark))
+            view.show(Window("running", 1, 0, 1.0))
+        view.show(Window("does not answer", 1, 0, 100.0, remark=remark))
     shown = COLOUR.sub("", screen.file.getvalue())  # type: ignore[attr-defined]
     last = shown[shown.rindex("state") :]
     assert max(map(len, last.split("\n"))) <= width

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from dflash_deploy.client.images import DIGITS, Shape, data_uri, digit_png, plain_png, shape_png
+from dflash_deploy.client.images import DIGITS, ShapeName, data_uri, digit_png, plain_png, shape_png
 
 CHANNEL = st.integers(0, 255)
 
@@ -45,7 +45,7 @@ def test_no_two_digits_look_the_same() -> None:
 
 
 @pytest.mark.parametrize(("shape", "filled"), [("circle", 0.785), ("square", 1.0), ("triangle", 0.5)])
-def test_a_shape_fills_its_part_of_the_square_around_it(shape: Shape, filled: float) -> None:
+def test_a_shape_fills_its_part_of_the_square_around_it(shape: ShapeName, filled: float) -> None:
     picture = Image.open(io.BytesIO(shape_png(shape, 200))).convert("L")
     ink = picture.point(lambda value: 255 - value)
     box = ink.getbbox()
@@ -55,4 +55,4 @@ def test_a_shape_fills_its_part_of_the_square_around_it(shape: Shape, filled: fl
 
 
 def test_every_shape_is_looked_at() -> None:
-    assert set(get_args(Shape)) == {"circle", "square", "triangle"}
+    assert set(get_args(ShapeName)) == {"circle", "square", "triangle"}

@@ -17,8 +17,8 @@ from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.failures import Failure
 from dflash_deploy.catalog.settings import all_setting_names, passed_on
 from dflash_deploy.cli.app import app
-from dflash_deploy.startup import Ending, Reader
-from dflash_deploy.startup.log_summary import telling_lines
+from dflash_deploy.startup import LogReader, ProcessEnd
+from dflash_deploy.startup.log_summary import key_lines
 
 FAILURES = load_catalog().failures
 LINES: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "failure_lines.yaml").read_text())
@@ -31,15 +31,15 @@ dflash: vLLM 0.32.0: vllm serve /models/target --host 0.0.0.0
 INFO:     127.0.0.1:48512 - "POST /v1/chat/completions HTTP/1.1" 500 Internal Server Error""".splitlines()
 
 
-def reader(engine: str = "vllm", version: str = "0.33.0") -> Reader:
-    return Reader(FAILURES, engine, version)
+def reader(engine: str = "vllm", version: str = "0.33.0") -> LogReader:
+    return LogReader(FAILURES, engine, version)
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=f"{case['id']}-{n}") for n, case in enumerate(LINES)])
 def test_a_real_line_is_known(case: dict[str, Any]) -> None:
     asked = reader(case.get("engine", "vllm"), case.get("version", "0.33.0"))
     log = [*HEALTHY, *case.get("text", "").splitlines()]
-    ending = Ending(case.get("exit_code"), case.get("out_of_memory", False), case.get("restarts", 0))
+    ending = ProcessEnd(case.get("exit_code"), case.get("out_of_memory", False), case.get("restarts", 0))
     failure = next(failure for failure in FAILURES if failure.id == case["id"])
     if failure.effect == "costs":
         (found,) = asked.costs(log)
@@ -90,7 +90,7 @@ def test_a_development_version_is_compared_and_one_that_is_none_is_not() -> None
 
 
 def test_the_log_says_more_than_the_exit_code() -> None:
-    diagnosis = reader().read(["torch.OutOfMemoryError: CUDA out of memory."], Ending(137)).diagnosis
+    diagnosis = reader().read(["torch.OutOfMemoryError: CUDA out of memory."], ProcessEnd(137)).diagnosis
     assert diagnosis is not None
     assert diagnosis.id == "gpu-out-of-memory"
 
@@ -131,16 +131,16 @@ def test_of_an_unknown_failure_the_first_exception_is_told_and_no_echo_of_it() -
 
 
 def test_lines_that_differ_by_a_number_are_told_once() -> None:
-    assert telling_lines(["error: slot 1 failed", "error: slot 2 failed"]) == ("error: slot 1 failed",)
+    assert key_lines(["error: slot 1 failed", "error: slot 2 failed"]) == ("error: slot 1 failed",)
 
 
 def test_what_pydantic_says_below_an_exception_is_told() -> None:
     lines = ("pydantic_core._pydantic_core.ValidationError: 1 validation error for X", "  Value error, no. [type=y]")
-    assert telling_lines(lines) == lines
+    assert key_lines(lines) == lines
 
 
 def test_a_log_without_errors_gives_its_last_lines() -> None:
-    assert telling_lines(["one", "", "two"]) == ("one", "two")
+    assert key_lines(["one", "", "two"]) == ("one", "two")
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ LITERALS = [re.sub(r"\\.|[\[\](){}?*+|^$]|\(\?P<\w+>", "", failure.pattern)[:60]
 @settings(deadline=None, max_examples=150)
 def test_any_bytes_are_read(parts: list[bytes]) -> None:
     text = b"".join(parts).decode("utf-8", "replace")
-    findings = reader().read(text.split("\n"), Ending(1), text.split("\n"))
+    findings = reader().read(text.split("\n"), ProcessEnd(1), text.split("\n"))
     assert len(findings.lines) <= 12
     reader().costs(text.split("\n"))
 

@@ -6,7 +6,7 @@ vLLM's are of real logs (0.32 on the CPU) but for the bars of a GPU, SGLang's an
 import pytest
 
 from dflash_deploy.catalog import load_catalog
-from dflash_deploy.startup.phases import Phases, Step, message_of
+from dflash_deploy.startup.progress import Phases, Step, message_of
 
 LINES = [
     ("compose", " Image dflash-deploy/vllm:0.33 Pulling ", Step("pulling the image")),

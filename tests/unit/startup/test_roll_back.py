@@ -7,11 +7,11 @@ import pytest
 
 from dflash_deploy.cli.planned import plan_of
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.last_good import changes, instead_since, last_good, remember_good
+from dflash_deploy.deployment.last_good import changes, last_good, remember_good, restored_since
 from dflash_deploy.errors import EngineDied, EngineNotReady, RolledBack
 from dflash_deploy.plan import Plan
 from dflash_deploy.runtime import EngineState
-from dflash_deploy.startup import Ready, bring_up, go_back
+from dflash_deploy.startup import Ready, bring_up, restore_last_good
 from tests.support.cli import dflash, edit_env
 from tests.support.scripted import ScriptedRuntime, listening
 
@@ -50,7 +50,9 @@ class Box:
         try:
             ready = bring_up(deployment, plan, runtime_of(deployment, plan), patience=10, show=lambda _: None)
         except EngineNotReady as problem:
-            raise go_back(deployment, problem, plan_of, runtime_of, patience=10, show=lambda _: None) from None
+            raise restore_last_good(
+                deployment, problem, plan_of, runtime_of, patience=10, show=lambda _: None
+            ) from None
         remember_good(deployment)
         return ready
 
@@ -80,10 +82,10 @@ def test_a_failed_start_gives_way_to_the_last_good_one(directory: Path, port: st
     deployment = Deployment(directory)
     # what a person wrote stays
     assert deployment.values["MAX_NUM_SEQS"] == "3"
-    assert "ended" in instead_since(deployment) or "exit" in instead_since(deployment)
+    assert "ended" in restored_since(deployment) or "exit" in restored_since(deployment)
     # mended, the same command goes on, and nothing runs in its place any more
     box.up(good={"3"})
-    assert instead_since(Deployment(directory)) == ""
+    assert restored_since(Deployment(directory)) == ""
     assert changes(Deployment(directory)) == ()
 
 
@@ -106,7 +108,7 @@ def test_where_the_good_ones_fail_too_both_are_told(directory: Path, port: str) 
     with pytest.raises(EngineDied) as failure:
         box.up(good=set())
     assert "the settings that worked last do not start either" in failure.value.hint
-    assert instead_since(Deployment(directory)) == ""
+    assert restored_since(Deployment(directory)) == ""
 
 
 def test_rollback_says_what_is_missing_before_anything_was_good(directory: Path) -> None:

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.startup import Progress
-from dflash_deploy.startup.phases import Step
-from dflash_deploy.startup.timekeeper import Timekeeper, remember_seconds, usual_seconds
+from dflash_deploy.startup import StartProgress
+from dflash_deploy.startup.progress import Step, Timekeeper, remember_seconds, usual_seconds
 
 
 @pytest.fixture
@@ -25,7 +24,7 @@ def told(times: Timekeeper, clock: list[float], *phases: tuple[str, float]) -> N
 
 
 def test_each_phase_has_its_seconds(clock: list[float]) -> None:
-    seen: list[Progress] = []
+    seen: list[StartProgress] = []
     times = Timekeeper(seen.append, {})
     told(times, clock, ("creating", 2), ("loading the target", 5), ("loading the target", 5), ("warming up", 1))
     assert times.ended() == {"creating": 2, "loading the target": 10, "warming up": 1}
@@ -45,13 +44,13 @@ def test_the_last_start_is_what_to_expect(clock: list[float], tmp_path: Path) ->
     assert usual_seconds(deployment) == {}
     remember_seconds(deployment, {"creating": 2.04, "compiling": 60.0})
     assert (deployment.state / "last-start.json").stat().st_mode & 0o777 == 0o600
-    seen: list[Progress] = []
+    seen: list[StartProgress] = []
     told(Timekeeper(seen.append, usual_seconds(deployment)), clock, ("compiling", 1), ("something new", 1))
     assert [(one.usual, one.usual_in_phase) for one in seen] == [(62.0, 60.0), (62.0, None)]
 
 
 def test_before_the_first_start_it_is_what_others_told(clock: list[float]) -> None:
-    seen: list[Progress] = []
+    seen: list[StartProgress] = []
     times = Timekeeper(seen.append, first=660)
     told(times, clock, ("compiling", 1))
     assert seen[0].usual == 660

@@ -9,14 +9,13 @@ from dflash_deploy.client import Endpoint
 from dflash_deploy.errors import EngineDied, EngineStalled
 from dflash_deploy.redact import Secret
 from dflash_deploy.runtime import EngineState
-from dflash_deploy.startup import Progress, Reader
-from dflash_deploy.startup.phases import Phases
-from dflash_deploy.startup.timekeeper import Timekeeper
+from dflash_deploy.startup import LogReader, StartProgress
+from dflash_deploy.startup.progress import Phases, Timekeeper
 from dflash_deploy.startup.wait import Waiting
 from tests.support.scripted import ScriptedRuntime, listening
 
 RUNNING = EngineState("running")
-READER = Reader(load_catalog().failures, "vllm", "0.33.0")
+READER = LogReader(load_catalog().failures, "vllm", "0.33.0")
 
 
 def wait(
@@ -25,8 +24,8 @@ def wait(
     *,
     url: str = "http://127.0.0.1:9",
     patience: float = 30,
-) -> list[Progress]:
-    seen: list[Progress] = []
+) -> list[StartProgress]:
+    seen: list[StartProgress] = []
     with Endpoint(url, Secret("key-of-the-test"), "m") as endpoint:
         runtime = ScriptedRuntime(states, pages)
         Waiting(

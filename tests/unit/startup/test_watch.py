@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from dflash_deploy.client import Metrics, SpecCounters
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.startup.watch import SILENT_LOOKS, Line, Look, Watch
+from dflash_deploy.startup.watch import SILENT_LOOKS, Sample, Watch, Window
 from tests.support.cli import dflash
 
 
-def look(at: float, tokens: int = 0, *, drafts: int = 0, accepted: int = 0, running: int = 1, who: str = "1") -> Look:
+def look(at: float, tokens: int = 0, *, drafts: int = 0, accepted: int = 0, running: int = 1, who: str = "1") -> Sample:
     counted = Metrics("vllm", SpecCounters(drafts, drafts * 7, accepted, (drafts // 2,)), tokens, running, 2, 0.25)
-    return Look(at, "running", who, counted)
+    return Sample(at, "running", who, counted)
 
 
 def test_the_figures_are_those_of_the_window() -> None:
@@ -24,9 +24,9 @@ def test_the_figures_are_those_of_the_window() -> None:
         # a few drafts say nothing
         watch.see(look(10.0, 2050, drafts=205, accepted=705)),
     )
-    assert first == Line("running", 1, 2, cache=0.25)
-    assert second == Line("running", 1, 2, 200.0, 7.0, 0.25, (0.5,))
-    assert third == Line("running", 1, 2, 10.0, None, 0.25)
+    assert first == Window("running", 1, 2, cache=0.25)
+    assert second == Window("running", 1, 2, 200.0, 7.0, 0.25, (0.5,))
+    assert third == Window("running", 1, 2, 10.0, None, 0.25)
 
 
 def test_acceptance_that_decays_is_named() -> None:
@@ -53,9 +53,9 @@ def test_a_restart_is_named_and_counted() -> None:
     watch = Watch()
     watch.see(look(0.0, 1000))
     assert watch.see(look(1.0, 5, who="2")).remark == "STARTED ANEW: `dflash-deploy logs` says why"
-    assert watch.see(Look(2.0, "restarting", "3", None)).state == "restarting"
-    assert watch.see(Look(3.0, "running", "4", None)).remark.startswith("STARTED ANEW, 3 times")
-    assert watch.see(Look(4.0, "running", "4", None)).state == "does not answer"
+    assert watch.see(Sample(2.0, "restarting", "3", None)).state == "restarting"
+    assert watch.see(Sample(3.0, "running", "4", None)).remark.startswith("STARTED ANEW, 3 times")
+    assert watch.see(Sample(4.0, "running", "4", None)).state == "does not answer"
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 50), st.booleans()), max_size=50))

@@ -9,7 +9,7 @@ import pytest
 from dflash_deploy.errors import DownloadFailed
 from dflash_deploy.redact import Secret
 from dflash_deploy.weights import hub as asking
-from dflash_deploy.weights.ahead import header_of, look_ahead
+from dflash_deploy.weights.ahead import header_of, read_hub_metadata
 from dflash_deploy.weights.fetch import Wish, fetch
 from dflash_deploy.weights.hub import Source, resolve
 from dflash_deploy.weights.lockfile import Lock, LockedModel
@@ -88,7 +88,7 @@ def test_looking_ahead_reads_the_model_and_not_its_projector(hub: Hub, tmp_path:
     names = (NAME, "mmproj.gguf")
     order = Order("target", "o/gguf", None, tmp_path / "m", names)
     lock = Lock({"target": LockedModel(there.repo, there.commit, needed(there.files, "target", names))})
-    ahead = look_ahead(source(hub), (order,), lock)
+    ahead = read_hub_metadata(source(hub), (order,), lock)
     assert ahead.headers["target"]["general.architecture"] == "qwen35"
     assert ahead.names["target"] == set(names)
     assert hub.sent("mmproj.gguf") == 0

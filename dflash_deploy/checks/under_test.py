@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dflash_deploy.catalog import Catalog, Questions
 from dflash_deploy.catalog.models import Acceptance, Family
-from dflash_deploy.checks.outcome import NotJudged
+from dflash_deploy.checks.outcome import CheckSkipped
 from dflash_deploy.client import Endpoint, EndpointError
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.command import engine_environment
@@ -23,7 +23,7 @@ FEW_STREAMS = 6
 
 
 @dataclass(frozen=True)
-class Subject:
+class EndpointUnderTest:
     """What a check may count on; `None` is for what nobody said.
 
     `engine` is the one that should be there, `locked` whether `dflash_deploy.serve.gateway.auth` stands in front of it,
@@ -60,16 +60,16 @@ class Subject:
         return tokens if self.max_model_len is None else min(tokens, self.max_model_len // 2)
 
     def needs_general(self, asked: str) -> None:
-        """Raises NotJudged where the model can be asked nothing but what its family lists."""
+        """Raises CheckSkipped where the model can be asked nothing but what its family lists."""
         if self.questions.limits:
-            raise NotJudged(asked, self.questions.limits)
+            raise CheckSkipped(asked, self.questions.limits)
 
 
-def of_plan(endpoint: Endpoint, plan: Plan, baseline: Endpoint | None = None) -> Subject:
+def deployed_endpoint(endpoint: Endpoint, plan: Plan, baseline: Endpoint | None = None) -> EndpointUnderTest:
     """The endpoint of a deployment, all that its plan says being known."""
     values, family = plan.values, plan.pair.family
     vllm = plan.engine.engine == "vllm"
-    return Subject(
+    return EndpointUnderTest(
         endpoint,
         family,
         engine=plan.engine.engine,
@@ -91,12 +91,12 @@ def of_plan(endpoint: Endpoint, plan: Plan, baseline: Endpoint | None = None) ->
     )
 
 
-def of_stranger(endpoint: Endpoint, catalog: Catalog, baseline: Endpoint | None = None) -> Subject:
+def unknown_endpoint(endpoint: Endpoint, catalog: Catalog, baseline: Endpoint | None = None) -> EndpointUnderTest:
     """An endpoint that no deployment is known of: the engine says what it says, the served name may be a known one."""
     named = [pair for pair in catalog.pairs.values() if pair.target.served_name == endpoint.model]
     questions: Questions = named[0].family if named else Questions()
     trained = {pair.drafter.trained_context for pair in named}
-    return Subject(
+    return EndpointUnderTest(
         endpoint,
         questions,
         engine=_engine_of(endpoint),

@@ -15,7 +15,7 @@ HALF = "half"
 ENOUGH = "enough"
 
 
-def changes_of(fix: Mapping[str, str], plan: Plan) -> dict[str, str]:
+def fix_changes(fix: Mapping[str, str], plan: Plan) -> dict[str, str]:
     """The settings of a fix that differ from the plan's, by name; empty where it is applied already, or cannot be.
 
     `half` and `enough` are resolved; a size that is left to the engine cannot be halved.
@@ -24,7 +24,7 @@ def changes_of(fix: Mapping[str, str], plan: Plan) -> dict[str, str]:
     return {name: value for name, value in wanted.items() if value is not None and value != plan.values.get(name, "")}
 
 
-def remedied(deployment: Deployment, changes: Mapping[str, str]) -> tuple[Deployment, tuple[str, ...]]:
+def apply_fix(deployment: Deployment, changes: Mapping[str, str]) -> tuple[Deployment, tuple[str, ...]]:
     """The deployment with these settings in its `.env`, and the lines that differ, secrets redacted."""
     before = _lines(deployment)
     changed = deployment.with_values(changes)

@@ -31,7 +31,7 @@ class ToolCall:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Completion:
     """One completion. `chunks` counts streamed pieces, 1 where it came whole; times in seconds from the request on.
 
     `logprobs` is what the API calls so, where it was asked for. Of a stream, `completion_tokens` is 0 where its usage
@@ -60,7 +60,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedModel:
     """One served name, what the engine says it stands for, and its longest sequence in tokens where it says so."""
 
     name: str
@@ -77,11 +77,11 @@ def expected_shape(source: str) -> Iterator[None]:
         raise EndpointError(f"{source} brought something unexpected: {type(problem).__name__}: {problem}") from None
 
 
-def answer_of(said: Mapping[str, Any], seconds: float) -> Answer:
+def read_completion(said: Mapping[str, Any], seconds: float) -> Completion:
     """The answer in the body of a chat completion that came whole, after so many seconds."""
     choice = said["choices"][0]
     message = choice["message"]
-    return Answer(
+    return Completion(
         text=message["content"] or "",
         finish_reason=choice["finish_reason"],
         completion_tokens=said["usage"]["completion_tokens"],

@@ -3,7 +3,7 @@
 import pytest
 
 from dflash_deploy.catalog.models import Acceptance
-from dflash_deploy.checks import judge_drafts
+from dflash_deploy.checks import grade_acceptance
 from dflash_deploy.client import SpecCounters
 
 DRAFTS = 1000
@@ -46,7 +46,7 @@ def counted(*shares: float) -> SpecCounters:
     ],
 )
 def test_grades(counters: SpecCounters, grade: str) -> None:
-    verdict = judge_drafts(counters)
+    verdict = grade_acceptance(counters)
     assert verdict.grade == grade
     assert bool(verdict.hint) == (grade != "good")
 
@@ -54,17 +54,17 @@ def test_grades(counters: SpecCounters, grade: str) -> None:
 def test_far_below_what_the_pair_is_known_for_is_broken_and_not_weak() -> None:
     """The tiny pair on the real vLLM with another mask token: 1.75, and 48 % of first draft tokens."""
     shares = counted(0.48, 0.15, 0.06, 0.04, 0.03, 0.02, 0.02)
-    assert judge_drafts(shares).grade == "weak"
+    assert grade_acceptance(shares).grade == "weak"
     known = [Acceptance(workload="chat", draft_tokens=7, length=6.14, source="")]
-    verdict = judge_drafts(shares, known)
+    verdict = grade_acceptance(shares, known)
     assert verdict.grade == "broken"
     assert "mask_token_id" in verdict.hint
     # with fewer draft tokens less is to be expected
     assert (
-        judge_drafts(counted(0.5, 0.2), [Acceptance(workload="", draft_tokens=15, length=4, source="")]).grade
+        grade_acceptance(counted(0.5, 0.2), [Acceptance(workload="", draft_tokens=15, length=4, source="")]).grade
         != "broken"
     )
 
 
 def test_a_few_lucky_drafts_do_not_hide_a_dead_first_position() -> None:
-    assert judge_drafts(counted(0.25, 0.25, 0.25, 0.25, 0.25)).grade == "broken"
+    assert grade_acceptance(counted(0.25, 0.25, 0.25, 0.25, 0.25)).grade == "broken"

@@ -28,7 +28,7 @@ GUESSED = 0.1
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AcceptanceGrade:
     """A grade of the drafts made, in words, and what to do where it is not good."""
 
     grade: Literal["good", "weak", "broken", "none"]
@@ -36,11 +36,11 @@ class Verdict:
     hint: str = ""
 
 
-def judge_drafts(counted: SpecCounters, known: Sequence[Acceptance] = ()) -> Verdict:
+def grade_acceptance(counted: SpecCounters, known: Sequence[Acceptance] = ()) -> AcceptanceGrade:
     """Grade what the counters gained during a run of real requests; `known` is what others measured for the pair."""
     length = counted.acceptance_length
     if length is None:
-        return Verdict(
+        return AcceptanceGrade(
             "none",
             "no draft was made: the target decodes plainly",
             "look for 'speculative' in `dflash-deploy logs`; DFLASH_DRAFTER in .env must name the drafter",
@@ -49,14 +49,18 @@ def judge_drafts(counted: SpecCounters, known: Sequence[Acceptance] = ()) -> Ver
     says = f"acceptance length {length:.2f} over {counted.drafts} drafts"
     says += f"; first draft token accepted {shares[0]:.0%}" if shares else ""
     if length < BROKEN_BELOW or (shares and shares[0] < BROKEN_FIRST_POSITION):
-        return Verdict("broken", says, _cause(shares))
+        return AcceptanceGrade("broken", says, _cause(shares))
     draft_tokens = round(counted.draft_tokens / counted.drafts)
     expected = min((at_draft_tokens(measured, draft_tokens) for measured in known), default=0.0)
     if length < FAR_BELOW * expected:
-        return Verdict("broken", f"{says}; at least {expected:.2f} was measured for this pair", _OTHER_THAN_TRAINED)
+        return AcceptanceGrade(
+            "broken", f"{says}; at least {expected:.2f} was measured for this pair", _OTHER_THAN_TRAINED
+        )
     if length < WEAK_BELOW:
-        return Verdict("weak", says, "lower DFLASH_NUM_SPEC_TOKENS: late positions cost time and are seldom accepted")
-    return Verdict("good", says)
+        return AcceptanceGrade(
+            "weak", says, "lower DFLASH_NUM_SPEC_TOKENS: late positions cost time and are seldom accepted"
+        )
+    return AcceptanceGrade("good", says)
 
 
 _OTHER_THAN_TRAINED = (

@@ -21,7 +21,7 @@ SOME_CONTEXT = 32_768
 """The context in tokens that a client is told where MAX_MODEL_LEN leaves it to the engine."""
 
 
-class Client(BaseModel):
+class ClientTemplate(BaseModel):
     """One client: its template, where the configuration belongs, and whether it is of use without tool calls."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -34,7 +34,7 @@ class Client(BaseModel):
 
 
 @dataclass(frozen=True)
-class Place:
+class EndpointFacts:
     """What a configuration says of an endpoint. `url` is without /v1, `context` in tokens."""
 
     url: str
@@ -62,13 +62,13 @@ class Place:
 
 
 @cache
-def clients() -> dict[str, Client]:
+def clients() -> dict[str, ClientTemplate]:
     """Every client that is known, by its name."""
     written = read_yaml(asset("connect", "clients.yaml").read_text(encoding="utf-8"))
-    return TypeAdapter(dict[str, Client]).validate_python(written)
+    return TypeAdapter(dict[str, ClientTemplate]).validate_python(written)
 
 
-def configuration(client: Client, place: Place) -> str:
+def configuration(client: ClientTemplate, place: EndpointFacts) -> str:
     """The text to paste, its values quoted as the form of the file wants it."""
     text = asset("connect", client.file).read_text(encoding="utf-8")
     for word, value in place.values().items():

@@ -1,0 +1,151 @@
+"""Progress of a start: the phase, read from what Compose and the engine write, and its time against the last start."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.phases import PhaseMark
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.files import PRIVATE, write_atomically
+
+NAME = "last-start.json"
+"""File in `.dflash/`: seconds of each phase of the last successful start."""
+
+_LINE_PREFIX = re.compile(r"^(\([^)]*\) )?(INFO|WARNING|ERROR|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d (\[[^\]]*\] )?")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A phase and how far it is: `done` of `total`, such as shards of the weights. Both are 0 if nothing is counted."""
+
+    phase: str
+    done: int = 0
+    total: int = 0
+
+
+class Phases:
+    """Recognizes the phases in the output of one engine, or of Compose. A start may skip some of them."""
+
+    def __init__(self, by: str) -> None:
+        """`by` is the engine's name, or `compose`."""
+        self._marks: Sequence[PhaseMark] = [mark for mark in load_catalog().phases if by in mark.by]
+
+    def after(self, lines: Iterable[str], step: Step) -> Step:
+        """Return the step after these lines, given the step before them."""
+        for line in lines:
+            step = self._after(line, step)
+        return step
+
+    def _after(self, line: str, step: Step) -> Step:
+        for mark in self._marks:
+            if mark.beginning.search(line) and mark.phase != step.phase:
+                step = Step(mark.phase)
+            if counted := mark.counting.search(line):
+                step = Step(step.phase, int(counted[1]), int(counted[2]))
+        return step
+
+
+def message_of(line: str) -> str:
+    """Return a log line without process, level, time and place."""
+    return _LINE_PREFIX.sub("", line).strip()
+
+
+@dataclass(frozen=True)
+class StartProgress:
+    """What the user sees while waiting. All times are in seconds.
+
+    `elapsed` counts from the beginning of the start, `in_phase` from the beginning of the phase. `done` and `total` are
+    0 if nothing is counted. `usual` is the time of the whole last start of this deployment, `usual_in_phase` that of
+    this phase. Before the first start, `usual` is a published time for such a machine; `None` if there is none.
+    """
+
+    phase: str
+    elapsed: float
+    last_line: str
+    done: int = 0
+    total: int = 0
+    in_phase: float = 0.0
+    usual: float | None = None
+    usual_in_phase: float | None = None
+
+
+ShowProgress = Callable[[StartProgress], None]
+
+
+class Timekeeper:
+    """The one clock of a start: adds times to each step and passes it on to `show`."""
+
+    def __init__(
+        self, show: ShowProgress, usual: Mapping[str, float] = MappingProxyType({}), first: float | None = None
+    ) -> None:
+        """`usual` is the seconds of each phase of the last start, `first` the seconds of a whole first start."""
+        self._show = show
+        self._usual = usual
+        self._whole = sum(usual.values()) or first
+        self._began = self._phase_began = time.monotonic()
+        self._phase = ""
+        self._seconds: dict[str, float] = {}
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the beginning."""
+        return time.monotonic() - self._began
+
+    def tell(self, step: Step, line: str) -> None:
+        """Show this step and the last line of output, with their times."""
+        if step.phase != self._phase:
+            self._end_phase()
+            self._phase = step.phase
+        progress = StartProgress(
+            step.phase,
+            self.elapsed,
+            line,
+            step.done,
+            step.total,
+            in_phase=time.monotonic() - self._phase_began,
+            usual=self._whole,
+            usual_in_phase=self._usual.get(step.phase),
+        )
+        self._show(progress)
+
+    def ended(self) -> dict[str, float]:
+        """End the current phase and return the seconds of each phase."""
+        self._end_phase()
+        return self._seconds
+
+    def _end_phase(self) -> None:
+        now = time.monotonic()
+        if self._phase:
+            self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + now - self._phase_began
+        self._phase_began = now
+
+
+def usual_seconds(deployment: Deployment) -> dict[str, float]:
+    """Return the seconds of each phase of the last successful start; empty if there is none or the file is damaged."""
+    try:
+        known = json.loads(_file(deployment).read_text(encoding="utf-8"))
+        return {str(phase): float(seconds) for phase, seconds in known.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        # a damaged file loses the comparison, not the start
+        return {}
+
+
+def remember_seconds(deployment: Deployment, seconds: Mapping[str, float]) -> None:
+    """Save the seconds of each phase, without the phases that only a first start has. A full disk is no error."""
+    once = {mark.phase for mark in load_catalog().phases if mark.once}
+    rounded = {phase: round(took, 1) for phase, took in seconds.items() if phase not in once}
+    with contextlib.suppress(OSError):
+        deployment.make_state()
+        write_atomically(_file(deployment), json.dumps(rounded, indent=2) + "\n", mode=PRIVATE)
+
+
+def _file(deployment: Deployment) -> Path:
+    return deployment.state / NAME
