@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-down test test-unit test-parsers test-engine test-docker lint bench clean
+.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-engine test-docker lint bench clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
@@ -29,10 +29,16 @@ demo: $(READY)
 demo-down: $(READY)
 	@$(BIN)/dflash-deploy down --dir demo
 
-test: test-unit test-parsers test-engine test-docker
+test: test-unit test-cli test-hub test-parsers test-engine test-docker
 
 test-unit: $(READY)
-	$(BIN)/pytest tests/unit tests/packaging
+	$(BIN)/pytest tests/unit
+
+test-cli: $(READY)
+	$(BIN)/pytest tests/cli tests/processes tests/packaging
+
+test-hub: $(READY)
+	$(BIN)/pytest tests/hub
 
 test-parsers: $(READY)
 	$(BIN)/pytest tests/parsers

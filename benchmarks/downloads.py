@@ -16,8 +16,8 @@ from statistics import median
 from benchmarks.rows import Row
 from dflash_deploy.weights.lockfile import LockedModel, read_lock
 from dflash_deploy.weights.verify import verify
+from tests.hub.cli.test_pull import CONFIG, DRAFTS, Box
 from tests.support.hub import Generated, Hub
-from tests.unit.cli.test_pull import CONFIG, DRAFTS, Box
 
 REPEATS = 5
 FILES = 8

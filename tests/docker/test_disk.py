@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import ExitCode
+from tests.hub.cli.test_pull import CONFIG, DRAFTS, Box
 from tests.support.cli import Ran, dflash
 from tests.support.container_engine import Engine
 from tests.support.faults import Fault, Patient, holds, recovered, shows
 from tests.support.hub import Generated, Hub
-from tests.unit.cli.test_pull import CONFIG, DRAFTS, Box
 
 UNCHECKED = """
 import dflash_deploy.weights.fetch as fetch

@@ -9,7 +9,7 @@ import pytest
 
 from dflash_deploy.bench.page import page as report_page
 from tests.support.browser import NoBrowser, Page, browser
-from tests.unit.bench.measured import document
+from tests.support.measured import document
 
 PLOTTED = """
 return [...document.querySelectorAll('figure')].map(figure => {

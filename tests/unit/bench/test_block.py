@@ -1,7 +1,7 @@
 """The block of `vllm bench serve`."""
 
 from dflash_deploy.bench.block import block
-from tests.unit.bench.measured import rows
+from tests.support.measured import rows
 
 
 def said(text: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from dflash_deploy.bench.figures import quantile, row_of, spread
 from dflash_deploy.bench.load import Load, Round
 from dflash_deploy.bench.sweep import with_speedups
 from dflash_deploy.client import SpecCounters, TimedCompletion
-from tests.unit.bench.measured import load, timed
+from tests.support.measured import load, timed
 
 SECONDS = st.lists(st.floats(0.0001, 100), min_size=2, max_size=60)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dflash_deploy.bench.page import page
 from dflash_deploy.bench.plots import HEIGHT, LABELS, WIDTH, Range, Series, axis, lines, number, ranges
-from tests.unit.bench.measured import document
+from tests.support.measured import document
 
 Attributes = dict[str, str]
 

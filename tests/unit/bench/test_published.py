@@ -4,7 +4,7 @@ from dflash_deploy.bench.datasets import DATASETS
 from dflash_deploy.bench.published import LIKE, beside
 from dflash_deploy.bench.workload import PACKAGED
 from dflash_deploy.catalog import load_catalog
-from tests.unit.bench.measured import PUBLISHED, rows
+from tests.support.measured import PUBLISHED, rows
 
 
 def test_every_published_workload_has_one_of_ours() -> None:

@@ -20,7 +20,7 @@ from dflash_deploy.bench.tune_model import Model, Point, fitted, point_of
 from dflash_deploy.bench.tune_slots import worth_trying
 from dflash_deploy.plan.sizes import budget_for
 from dflash_deploy.serve.settings import read_settings
-from tests.unit.bench.measured import rows
+from tests.support.measured import rows
 
 ANSWER = 100.0
 FIRST_S = 0.1

@@ -10,7 +10,7 @@ from dflash_deploy.deployment import hold
 from dflash_deploy.doctor import Check, Subject, deployment
 from dflash_deploy.host.containers import Container
 from dflash_deploy.plan import Finding, Plan
-from tests.unit.doctor.examined import a_deployment, a_plan, a_subject, by_name, only
+from tests.support.examined import a_deployment, a_plan, a_subject, by_name, only
 
 
 def env_file(subject: Subject, _: Plan | None) -> Iterator[Check]:

@@ -9,10 +9,10 @@ from dflash_deploy.doctor import Check, Subject, machine
 from dflash_deploy.host import Gpu, GpuProcess
 from dflash_deploy.plan import Plan
 from dflash_deploy.runtime import EngineState
+from tests.support.examined import H100, NVIDIA_DOCKER, a_machine, a_plan, a_subject, by_name, only
 from tests.support.machines import GIB, RTX_3090
 from tests.support.machines import machine as bare
 from tests.support.scripted import ScriptedRuntime
-from tests.unit.doctor.examined import H100, NVIDIA_DOCKER, a_machine, a_plan, a_subject, by_name, only
 
 GB10 = Gpu("NVIDIA GB10", "12.1", None, "580.95.05")
 

@@ -8,9 +8,7 @@ import pytest
 from dflash_deploy.doctor import storage
 from dflash_deploy.host import DiskRoom
 from dflash_deploy.runtime import EngineState
-from tests.support.machines import GIB
-from tests.support.scripted import ScriptedRuntime
-from tests.unit.doctor.examined import (
+from tests.support.examined import (
     NVIDIA_DOCKER,
     a_deployment,
     a_machine,
@@ -20,6 +18,8 @@ from tests.unit.doctor.examined import (
     only,
     whole_weights,
 )
+from tests.support.machines import GIB
+from tests.support.scripted import ScriptedRuntime
 
 
 @pytest.fixture(autouse=True)

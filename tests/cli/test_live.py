@@ -10,8 +10,8 @@ from rich.console import Console
 
 from dflash_deploy.cli.live import BARS, View, sparkline
 from dflash_deploy.startup.watch import Window
+from tests.cli.test_terminal import COLOUR, on_terminal
 from tests.support.cli import dflash
-from tests.unit.cli.test_terminal import COLOUR, on_terminal
 
 SECRET = "key-of-the-test-0123456789"
 

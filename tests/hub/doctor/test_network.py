@@ -16,9 +16,9 @@ from dflash_deploy.doctor.hub import HubAnswer, ask_hub
 from dflash_deploy.doctor.subject import NO_TOKEN
 from dflash_deploy.redact import Secret
 from dflash_deploy.runtime import EngineState
+from tests.support.examined import a_plan, a_subject, by_name, only, whole_weights
 from tests.support.ports import free_port
 from tests.support.scripted import ScriptedRuntime
-from tests.unit.doctor.examined import a_plan, a_subject, by_name, only, whole_weights
 
 TOKEN = Secret("hf_thisIsASecretThatNobodyShouldSee")
 

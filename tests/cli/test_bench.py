@@ -12,8 +12,8 @@ from dflash_deploy.errors import ExitCode
 from dflash_deploy.serve.settings import EngineName
 from tests.support.answering import KEY, MODEL, answer, answering
 from tests.support.cli import Ran, dflash, edit_env
+from tests.support.measured import rows
 from tests.support.ports import free_port
-from tests.unit.bench.measured import rows
 
 
 @pytest.fixture

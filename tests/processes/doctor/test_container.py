@@ -8,10 +8,10 @@ import pytest
 
 from dflash_deploy.doctor import container
 from dflash_deploy.host.containers import engine_of
+from tests.support.examined import NVIDIA_DOCKER, a_machine, a_plan, a_subject, by_name, only
 from tests.support.machines import CPU_ENGINE
 from tests.support.machines import machine as bare
 from tests.support.recorded import recorded
-from tests.unit.doctor.examined import NVIDIA_DOCKER, a_machine, a_plan, a_subject, by_name, only
 
 
 @pytest.fixture(autouse=True)

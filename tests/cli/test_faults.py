@@ -232,7 +232,7 @@ def test_without_an_engine_it_is_said_what_to_install(deployment: Path, tmp_path
         done = subprocess.run(
             [sys.executable, "-S", "-m", "dflash_deploy", "up"],
             cwd=deployment,
-            env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}"},
+            env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"},
             capture_output=True,
             text=True,
             check=False,

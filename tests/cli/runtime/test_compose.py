@@ -12,7 +12,7 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import EngineNotReady
 from dflash_deploy.runtime.compose import ComposeRuntime, compose_command, compose_environment, parse_stamped
 from tests.support.cli import dflash
-from tests.unit.doctor.examined import a_plan
+from tests.support.examined import a_plan
 
 
 def test_every_call_names_project_files_and_env(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from dflash_deploy.doctor import Check, Subject, run_checks, table
 from dflash_deploy.errors import UnknownProfile
 from dflash_deploy.plan import Plan
 from dflash_deploy.redact import Secret
-from tests.unit.doctor.examined import a_plan, a_subject
+from tests.support.examined import a_plan, a_subject
 
 TOKEN = Secret("hf_thisIsASecretThatNobodyShouldSee")
 

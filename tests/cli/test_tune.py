@@ -19,8 +19,8 @@ from dflash_deploy.cli.tuning import OFF, Outcome, Tried, Tuning, fixed
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import Ran, dflash, edit_env
+from tests.support.measured import rows
 from tests.support.ports import free_port
-from tests.unit.bench.measured import rows
 
 STREAMS = (1, 4, 8)
 
