@@ -1,6 +1,6 @@
-"""Where the files lie that are not Python: Compose fragments, `.env` templates, images, the tiny pair.
+"""Paths of the files that are not Python: Compose fragments, `.env` templates, images, the tiny models.
 
-In a checkout they stand beside the package, where a person can run them by hand; an installed wheel carries them.
+In a checkout they are next to the package, so that you can run them by hand. An installed wheel contains them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).resolve().parent
 def asset(*parts: str) -> Path:
     """The path of one asset, such as `asset("compose", "base.yaml")`.
 
-    Raises FileNotFoundError where neither the wheel nor the checkout has it: a broken installation.
+    Raises FileNotFoundError if neither the wheel nor the checkout has it: a broken installation.
     """
     for root in (PACKAGE / "_assets", PACKAGE.parent):
         path = root.joinpath(*parts)
@@ -28,16 +28,16 @@ def asset(*parts: str) -> Path:
 
 
 _LOADER: type[yaml.SafeLoader] | type[yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's, which PyYAML's wheels have: with the other one half a second of every command is YAML."""
+"""libyaml's loader, which is in PyYAML's wheels. The pure Python loader adds half a second to every command."""
 
 
 def read_yaml(text: str) -> Any:
-    """What a YAML text says. Raises yaml.YAMLError."""
+    """The value of a YAML text. Raises yaml.YAMLError."""
     return yaml.load(text, Loader=_LOADER)  # noqa: S506 - both are safe loaders
 
 
 def build_context(engine: str) -> dict[str, Path]:
-    """The files that an engine's image is built from: their place in the build context, and where they are."""
+    """The files that an engine's image is built from: their path in the build context, and their path on disk."""
     image = asset("images", engine)
     beside = sorted(path for path in image.rglob("*") if path.is_file())
     sources = sorted((PACKAGE / "serve").rglob("*.py"))
@@ -48,7 +48,7 @@ def build_context(engine: str) -> dict[str, Path]:
 
 @cache
 def build_digest(engine: str) -> str:
-    """Eight hexadecimal digits that change with any file of the build context, so that no image is a stale one."""
+    """Eight hexadecimal digits that change with any file of the build context, so that no stale image is used."""
     digest = hashlib.sha256()
     for name, path in build_context(engine).items():
         digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")

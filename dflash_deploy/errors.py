@@ -1,38 +1,38 @@
-"""Every error that a person can meet, and the exit code it ends with.
+"""Every error that the command reports, and the exit code it ends with.
 
-    DeployError                    1  something nobody foresaw
-    ├── BadInput                   2  what was asked for makes no sense
-    │   ├── UnknownProfile            --profile names no hardware profile
-    │   ├── UnknownPair               --model or DFLASH_PAIR names no model pair, or a drafter
-    │   ├── UnknownEngine             --engine or DFLASH_ENGINE names no engine release
-    │   ├── CatalogRefused            a file of the catalog has a key or a value that means nothing
-    │   ├── NotPossible               profile, model and engine do not go together
-    │   ├── SettingsRefused           .env has a key or a value that means nothing
-    │   └── NoDeployment              the directory holds no deployment
-    ├── PreflightRefused           3  this machine cannot do it as it is now
-    │   ├── PortTaken                 something else listens on the port
-    │   ├── WeightsMissing            a model directory is absent or incomplete
+    DeployError                    1  an unexpected error: a defect
+    ├── BadInput                   2  an option, an argument or a file is not valid
+    │   ├── UnknownProfile            --profile names a hardware profile that does not exist, or none fits this machine
+    │   ├── UnknownPair               --model or DFLASH_PAIR names an unknown model, or a drafter
+    │   ├── UnknownEngine             --engine or DFLASH_ENGINE names an unknown engine release
+    │   ├── CatalogRefused            a catalog file has an unknown key or an invalid value
+    │   ├── NotPossible               profile, model and engine do not work together
+    │   ├── SettingsRefused           .env has an unknown key or an invalid value
+    │   └── NoDeployment              the directory contains no deployment
+    ├── PreflightRefused           3  this machine cannot run the deployment in its current state
+    │   ├── PortTaken                 another process listens on the port
+    │   ├── WeightsMissing            a model directory is missing or incomplete
     │   ├── EngineMissing             no engine is installed for the chosen runtime
-    │   └── DirectoryBusy             another command holds the deployment directory
-    ├── DownloadFailed             4  weights did not arrive, or are not what was asked for
-    │   ├── HubUnreachable            the hub does not answer, or not sensibly
-    │   ├── RepositoryMissing         there is no such repository or revision, or it is private
-    │   ├── RepositoryGated           the hub hands it to accounts that accepted its terms
-    │   ├── TokenRefused              the hub refuses the token
+    │   └── DirectoryBusy             another command uses the deployment directory
+    ├── DownloadFailed             4  a download failed, or the files are not the expected ones
+    │   ├── HubUnreachable            the Hugging Face Hub does not respond, or the response is not valid
+    │   ├── RepositoryMissing         the repository or revision does not exist, or it is private
+    │   ├── RepositoryGated           the repository requires an account that accepted its terms
+    │   ├── TokenRefused              the Hub rejects the token
     │   ├── LockRefused               dflash.lock is damaged
-    │   ├── NoRoom                    the disk has too little space, or cannot be written
-    │   ├── FilesMissing              --offline, or --verify, and something is not there or not right
-    │   └── ConversionFailed          weights could not be brought into another form
+    │   ├── NoRoom                    the disk has too little free space, or is not writable
+    │   ├── FilesMissing              --offline or --verify: a file is missing or damaged
+    │   └── ConversionFailed          weights could not be converted
     ├── EngineNotReady             5  the engine could not be started or stopped, or did not become ready
-    │   ├── EngineDied                its process or container ended
+    │   ├── EngineDied                its process or container exited
     │   ├── EngineStalled             it made no progress for too long
-    │   └── RolledBack                the new settings did not answer; those that did last run again
+    │   └── RolledBack                the new settings failed; the last working settings run again
     ├── SmokeTestFailed            6  a check of `test` failed
-    │   └── KeyNotReplaced            after `keys rotate` the old key still opens the endpoint
-    ├── BenchmarkMissed            7  a requirement of a benchmark was not met
+    │   └── KeyNotReplaced            after `keys rotate` the endpoint still accepts the old key
+    ├── BenchmarkMissed            7  a benchmark requirement was not met
     └── Interrupted              130  Ctrl-C
 
-The same table stands in docs/exit-codes.md; a test compares them.
+docs/exit-codes.md has the same codes; a test compares them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from typing import ClassVar
 
 
 class ExitCode(IntEnum):
-    """What the process tells its caller."""
+    """The exit status of the process."""
 
     DONE = 0
     UNEXPECTED = 1
@@ -57,9 +57,10 @@ class ExitCode(IntEnum):
 
 
 class DeployError(Exception):
-    """Base of all errors shown as one line with a hint.
+    """Base class of all errors; each is shown as one line with a hint.
 
-    `message` says what was seen, `hint` what to do next; `detail` is longer evidence, such as the tail of a log.
+    `message` says what failed and with which value, `hint` what to do next. `detail` is longer evidence, such as the
+    end of a log.
     """
 
     exit_code: ClassVar[ExitCode] = ExitCode.UNEXPECTED
@@ -72,29 +73,29 @@ class DeployError(Exception):
 
 
 class BadInput(DeployError):
-    """Raised when a flag, an argument or a file says something that has no meaning."""
+    """Raised when an option, an argument or a file is not valid."""
 
     exit_code = ExitCode.USAGE
 
 
 class UnknownProfile(BadInput):
-    """Raised when a profile is named that the catalog does not have, or none fits this machine."""
+    """Raised when the catalog does not contain the named profile, or no profile fits this machine."""
 
 
 class UnknownPair(BadInput):
-    """Raised when a model pair is named that the catalog does not have."""
+    """Raised when the catalog does not contain the named model."""
 
 
 class UnknownEngine(BadInput):
-    """Raised when an engine is named that the catalog does not have."""
+    """Raised when the catalog does not contain the named engine release."""
 
 
 class CatalogRefused(BadInput):
-    """Raised when a file of the catalog, packaged or one's own, is wrong."""
+    """Raised when a file of the packaged or a custom catalog is not valid."""
 
 
 class NotPossible(BadInput):
-    """Raised when what was asked for exists, and does not go together."""
+    """Raised when profile, model and engine exist but do not work together."""
 
 
 class SettingsRefused(BadInput):
@@ -102,51 +103,51 @@ class SettingsRefused(BadInput):
 
 
 class NoDeployment(BadInput):
-    """Raised when a verb needs a deployment and the directory holds none."""
+    """Raised when a command needs a deployment and the directory contains none."""
 
 
 class PreflightRefused(DeployError):
-    """Raised before anything is started, when starting could not end well."""
+    """Raised before anything starts, when the start would fail."""
 
     exit_code = ExitCode.PREFLIGHT
 
 
 class PortTaken(PreflightRefused):
-    """Raised when another process listens where the endpoint should."""
+    """Raised when another process listens on the address of the endpoint."""
 
 
 class WeightsMissing(PreflightRefused):
-    """Raised when a model directory is absent, or lacks a file that the engine needs."""
+    """Raised when a model directory is missing, or lacks a file that the engine needs."""
 
 
 class EngineMissing(PreflightRefused):
-    """Raised when neither a container engine nor an installed vLLM can run the deployment."""
+    """Raised when neither Docker nor an installed vLLM can run the deployment."""
 
 
 class DirectoryBusy(PreflightRefused):
-    """Raised when another dflash-deploy command works on the same deployment directory."""
+    """Raised when another dflash-deploy command uses the same deployment directory."""
 
 
 class DownloadFailed(DeployError):
-    """Raised when weights could not be fetched or verified."""
+    """Raised when weights could not be downloaded or verified."""
 
     exit_code = ExitCode.DOWNLOAD
 
 
 class HubUnreachable(DownloadFailed):
-    """Raised when the hub does not answer, or answers with something else than it was asked for."""
+    """Raised when the Hugging Face Hub does not respond, or its response is not valid."""
 
 
 class RepositoryMissing(DownloadFailed):
-    """Raised when the hub has no such repository or revision, or does not show it to this token."""
+    """Raised when the repository or revision does not exist on the Hub, or the token has no access to it."""
 
 
 class RepositoryGated(DownloadFailed):
-    """Raised when a repository's terms have to be accepted first."""
+    """Raised when the terms of a repository must be accepted first."""
 
 
 class TokenRefused(DownloadFailed):
-    """Raised when the hub refuses the token itself."""
+    """Raised when the Hub rejects the token itself."""
 
 
 class LockRefused(DownloadFailed):
@@ -154,22 +155,22 @@ class LockRefused(DownloadFailed):
 
 
 class NoRoom(DownloadFailed):
-    """Raised when the disk has too little space for what is to come, or cannot be written."""
+    """Raised when the disk has too little free space, or is not writable."""
 
 
 class FilesMissing(DownloadFailed):
-    """Raised when files are missing or wrong and nothing may be fetched."""
+    """Raised when files are missing or damaged and downloads are not allowed."""
 
 
 class ConversionFailed(DownloadFailed):
-    """Raised when weights could not be brought into another form."""
+    """Raised when weights could not be converted to another format."""
 
 
 class EngineNotReady(DeployError):
-    """Raised when the runtime could not start or stop the engine, or it started and no generation came back.
+    """Raised when the runtime could not start or stop the engine, or the engine started and generated no token.
 
-    `failure` is the id of the fingerprint that it fits in catalog/failures.yaml, empty where none does; `fix` are the
-    settings that the fingerprint says may be written to mend it.
+    `failure` is the id of the matching fingerprint in catalog/failures.yaml, empty if none matches. `fix` are the
+    settings that this fingerprint allows `up --fix` to write.
     """
 
     exit_code = ExitCode.NOT_READY
@@ -183,39 +184,39 @@ class EngineNotReady(DeployError):
 
 
 class EngineDied(EngineNotReady):
-    """Raised when the engine's process or container ended while it was waited for."""
+    """Raised when the engine's process or container exits before the engine is ready."""
 
 
 class RolledBack(EngineNotReady):
-    """Raised when new settings did not come up and those that worked before run again."""
+    """Raised when the engine fails to start with new settings and the last working settings run again."""
 
 
 class EngineStalled(EngineNotReady):
-    """Raised when the engine wrote nothing and answered nothing for the stated time."""
+    """Raised when the engine logs nothing and answers nothing for the stated time."""
 
 
 class SmokeTestFailed(DeployError):
-    """Raised when a check of `test` did not pass."""
+    """Raised when a check of `test` fails."""
 
     exit_code = ExitCode.SMOKE_TEST
 
 
 class KeyNotReplaced(SmokeTestFailed):
-    """Raised when the endpoint does not turn the old key away after `keys rotate`."""
+    """Raised when the endpoint still accepts the old key after `keys rotate`."""
 
 
 class BenchmarkMissed(DeployError):
-    """Raised when a measured figure stays below a required one."""
+    """Raised when a measured value is below the required one."""
 
     exit_code = ExitCode.BENCHMARK
 
 
 class Interrupted(DeployError):
-    """Raised when a person ends the command before its end."""
+    """Raised when the user interrupts the command."""
 
     exit_code = ExitCode.INTERRUPTED
 
     def __init__(
-        self, hint: str = "the same command goes on from here; `dflash-deploy down` stops an engine that was started"
+        self, hint: str = "run the same command to continue; `dflash-deploy down` stops an engine that was started"
     ) -> None:
         super().__init__("interrupted", hint=hint)

@@ -1,4 +1,4 @@
-"""Secrets as a type that prints as redacted, and redaction by value for text that others wrote."""
+"""A secret type that prints as redacted, and redaction of known secrets in text from other programs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from collections.abc import Iterable
 REDACTED = "[redacted]"
 
 SHORTEST_SECRET = 8
-"""Values below this many characters are not redacted: they occur in ordinary text."""
+"""Values with fewer characters are not redacted: they occur in ordinary text."""
 
 
 class Secret:
-    """A value that shows itself only when asked by `reveal()`."""
+    """A value that only `reveal()` returns; it prints as redacted."""
 
     __slots__ = ("_value",)
 
@@ -23,14 +23,14 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The value itself, for a header or a file of mode 0600 and for nothing else."""
+        """The value itself. Use it only for a header or a file of mode 0600."""
         return self._value
 
     @property
     def fingerprint(self) -> str:
-        """The first 8 hex digits of the SHA-256, which tell two random keys apart and give neither away.
+        """The first 8 hex digits of the SHA-256: they distinguish two random keys and reveal neither.
 
-        Not for something short: a guess could be held against it.
+        Do not use it for short values: a guess can be checked against it.
         """
         return hashlib.sha256(self._value.encode()).hexdigest()[:8]
 
@@ -50,23 +50,23 @@ class Secret:
 
 
 def generate_key() -> Secret:
-    """A fresh API key: 256 bits from the system's generator, in characters that every reader of `.env` leaves alone."""
+    """A new API key: 256 random bits, in characters that no reader of `.env` quotes or expands."""
     return Secret(secrets.token_urlsafe(32))
 
 
 class Redactor:
-    """Replaces known secrets in text, wherever they stand, also inside of base64."""
+    """Replaces known secrets anywhere in a text, also in base64."""
 
     def __init__(self, known: Iterable[Secret] = ()) -> None:
-        # a list of keys is also a secret key by key
+        # each key of a comma-separated list is a secret too
         parts = {part for secret in known for part in (secret.reveal(), *secret.reveal().split(","))}
         values = {value for value in parts if len(value) >= SHORTEST_SECRET}
         forms = values.union(*map(_in_base64, values))
-        # longest first, or the tail of a longer secret that contains a shorter one would stay
+        # longest first: replacing a shorter secret inside a longer one would leave the rest of the longer one
         self._values = sorted(forms, key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
-        """`text` without any of the secrets."""
+        """`text` with every known secret replaced."""
         for value in self._values:
             text = text.replace(value, REDACTED)
         return text
@@ -79,21 +79,24 @@ _SHAPES = (
     re.compile(r"(\bapi[_-]key['\"]?(?:\s*[:=]\s*|\s+)\[?['\"]?)[^\s'\",\]]{8,}"),
     re.compile(r"(\b[A-Z][A-Z0-9_]*_(?:KEY|TOKEN|SECRET|PASSWORD)\s?[=:]\s?)[^\s,]+"),
 )
-"""How secrets look that nobody told of: tokens of hubs, headers, arguments, variables."""
+"""Shapes of secrets whose value is unknown: tokens, headers, arguments, variables."""
 
 
 def redact_by_shape(text: str) -> str:
-    """`text` without what looks like a secret, for what is given to others. What is known goes through a Redactor."""
+    """`text` without anything that looks like a secret, for files that the user shares.
+
+    A Redactor replaces the known secrets.
+    """
     for shape in _SHAPES:
         text = shape.sub(rf"\1{REDACTED}", text)
     return text
 
 
 def _in_base64(value: str) -> set[str]:
-    """What of a secret stands in the base64 of any text that holds it, whatever comes before and behind it."""
+    """The parts of a secret that appear in the base64 of every text that contains it, at any offset."""
     raw, forms = value.encode(), set[str]()
     for before in range(3):
-        # six bits a character: those that share bits with what stands around are not the secret's alone
+        # a base64 character holds six bits: the first and last may mix bits of the secret with those of its neighbours
         whole = -(-8 * before // 6), 8 * (before + len(raw)) // 6
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
             forms.add(encode(b"\0" * before + raw).decode()[slice(*whole)])

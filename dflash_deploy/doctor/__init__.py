@@ -1,4 +1,4 @@
-"""`doctor`: what would keep a deployment from starting on this machine, and what to do about it."""
+"""`doctor`: reports what would prevent a deployment from starting on this machine, and how to fix it."""
 
 from dflash_deploy.doctor.check import Check, Status
 from dflash_deploy.doctor.subject import Subject

@@ -1,4 +1,4 @@
-"""What one check yields, and the words that all of them use."""
+"""The result of one check, and the functions that all checks share."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Status = Literal["ok", "warning", "no", "skipped"]
 
 @dataclass(frozen=True)
 class Check:
-    """One answer: what was seen, in a sentence with figures, and what to do where it is not ok.
+    """The result of one check: `saw` says what was found, with values; `fix` says what to do if it is not ok.
 
-    `no` means that `up` would fail; `warning`, that it may go wrong or that this could not be told; `skipped`, that
-    there was nothing to look at. `seconds` is how long the look took.
+    Status `no` means that `up` would fail. `warning` means that `up` may fail, or that the check cannot decide.
+    `skipped` means that there was nothing to check. `seconds` is the duration of the check.
     """
 
     name: str
@@ -25,12 +25,12 @@ class Check:
 
 
 def gib(size: float) -> str:
-    """Bytes in GiB, for people."""
+    """Bytes as text in GiB, such as `1.5 GiB`."""
     return f"{size / 2**30:.1f} GiB"
 
 
 def at_least(seen: str, wanted: str) -> bool:
-    """Whether a version is not below another; build names behind the figures do not count."""
+    """Whether version `seen` is `wanted` or newer. Build names after the numbers are ignored."""
     return _figures(seen) >= _figures(wanted)
 
 

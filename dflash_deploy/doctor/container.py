@@ -1,4 +1,4 @@
-"""What runs the engine: the container engine with Compose and GPUs, or the engine installed here."""
+"""What runs the engine: Docker with Compose and GPUs, or the engine installed on this machine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ OLDEST_ENGINE = "20.10"
 OLDEST_COMPOSE = "2.20"
 OLDEST_CDI = "25"
 CDI_SERVES_NVIDIA = "29"
-"""From here on `driver: nvidia` of a Compose file is served by CDI too (moby/moby#50228)."""
+"""From this version of Docker on, CDI also serves `driver: nvidia` of a Compose file (moby/moby#50228)."""
 
 PROBE_TIMEOUT = 90.0
-"""Seconds for a container to start and nvidia-smi in it to answer."""
+"""Seconds for a container to start and for nvidia-smi in it to respond."""
 
 _TOOLKIT = (
     "install the NVIDIA Container Toolkit, then `nvidia-ctk runtime configure --runtime=docker` and restart Docker"
@@ -28,7 +28,7 @@ _TOOLKIT = (
 
 
 def runs_it(subject: Subject, plan: Plan) -> Iterator[Check]:
-    """The container engine and Compose, or the installed engine, as the plan's runtime needs."""
+    """Docker and Compose, or the installed engine, depending on the runtime of the plan."""
     if plan.runtime == "native":
         yield _native(subject, plan)
         return
@@ -37,9 +37,9 @@ def runs_it(subject: Subject, plan: Plan) -> Iterator[Check]:
         yield Check(
             "container engine",
             "no",
-            "no container engine answers `docker info`",
-            "start Docker (`systemctl start docker`) and be in the group docker"
-            + (", or use init --runtime native" if plan.engine.native else ""),
+            "Docker does not respond to `docker info`",
+            "start Docker (`systemctl start docker`) and add your user to the group `docker`"
+            + (", or use `init --runtime native`" if plan.engine.native else ""),
         )
         return
     yield _engine(engine)
@@ -47,7 +47,7 @@ def runs_it(subject: Subject, plan: Plan) -> Iterator[Check]:
 
 
 def gpus_in_containers(subject: Subject, plan: Plan) -> Iterator[Check]:
-    """Whether containers get the GPUs, by what the engine says and, where it is allowed, by trying."""
+    """Whether containers get the GPUs, from what Docker reports and, with `--probe`, by starting a container."""
     engine = subject.facts.container_engine
     if plan.runtime != "compose" or plan.engine.cpu or engine is None:
         return
@@ -57,8 +57,8 @@ def gpus_in_containers(subject: Subject, plan: Plan) -> Iterator[Check]:
 
 
 def _engine(engine: ContainerEngine) -> Check:
-    kind = "Docker Desktop, engine" if engine.desktop else "rootless engine" if engine.rootless else "engine"
-    saw = f"{kind} {engine.version} at {engine.host}; {OLDEST_ENGINE} is the oldest that will do"
+    kind = "Docker Desktop, version" if engine.desktop else "rootless Docker" if engine.rootless else "Docker"
+    saw = f"{kind} {engine.version} at {engine.host}; the minimum is {OLDEST_ENGINE}"
     if at_least(engine.version, OLDEST_ENGINE):
         return Check("container engine", "ok", saw)
     return Check("container engine", "no", saw, "update Docker: https://docs.docker.com/engine/install/")
@@ -67,8 +67,8 @@ def _engine(engine: ContainerEngine) -> Check:
 def _compose(engine: ContainerEngine) -> Check:
     fix = "install the Compose plugin (docker-compose-plugin, or docker-compose-v2)"
     if engine.compose is None:
-        return Check("compose", "no", "`docker compose` does not answer", fix)
-    saw = f"Compose {engine.compose}; {OLDEST_COMPOSE} is the oldest that will do"
+        return Check("compose", "no", "the Compose plugin (`docker compose`) is missing or broken", fix)
+    saw = f"Compose {engine.compose}; the minimum is {OLDEST_COMPOSE}"
     return Check("compose", "ok", saw) if at_least(engine.compose, OLDEST_COMPOSE) else Check("compose", "no", saw, fix)
 
 
@@ -76,44 +76,45 @@ def _access(engine: ContainerEngine) -> Check:
     name = "gpu in containers"
     match engine.gpu_access:
         case "runtime":
-            return Check(name, "ok", "the engine has the NVIDIA runtime")
+            return Check(name, "ok", "Docker has the NVIDIA runtime")
         case "cdi" if not at_least(engine.version, OLDEST_CDI):
-            saw = f"a CDI specification names NVIDIA GPUs, but engine {engine.version} reads none before {OLDEST_CDI}"
+            saw = f"a CDI specification lists NVIDIA GPUs, but Docker {engine.version} cannot read it; {OLDEST_CDI} can"
             return Check(name, "no", saw, _TOOLKIT)
         case "cdi" if not at_least(engine.version, CDI_SERVES_NVIDIA):
             saw = (
-                f"GPUs by CDI alone; compose.yaml asks for the driver nvidia, which needs {CDI_SERVES_NVIDIA} with CDI"
+                f"Docker {engine.version} gives containers GPUs only by CDI; "
+                f"compose.yaml uses the driver nvidia, which CDI supports from Docker {CDI_SERVES_NVIDIA} on"
             )
-            return Check(name, "warning", f"{saw} (engine {engine.version})", f"{_TOOLKIT}; or update Docker")
+            return Check(name, "warning", saw, f"{_TOOLKIT}; or update Docker")
         case "cdi":
-            return Check(name, "ok", f"engine {engine.version} gives containers GPUs by CDI")
+            return Check(name, "ok", f"Docker {engine.version} gives containers GPUs by CDI")
         case _:
-            return Check(name, "no", "the engine has neither the NVIDIA runtime nor CDI devices of NVIDIA", _TOOLKIT)
+            return Check(name, "no", "Docker has neither the NVIDIA runtime nor NVIDIA CDI devices", _TOOLKIT)
 
 
 def _probe(engine: ContainerEngine, plan: Plan) -> Check:
-    """Start a container that lists its GPUs; never fetch an image for it."""
+    """Start a container that lists its GPUs. It never pulls an image."""
     name = "gpu probe"
     images = [plan.values.get("DFLASH_IMAGE", ""), plan.values.get("DFLASH_BASE_IMAGE", "")]
     image = next((image for image in images if image and has_image(image)), None)
     if image is None:
         return Check(
-            name, "skipped", f"no image is here to start a container from: {' and '.join(filter(None, images))}"
+            name, "skipped", f"no image to start a container from: pull {' or '.join(filter(None, images))} first"
         )
     container = f"dflash-probe-{os.getpid()}"
     answer = ask(*probe_command(engine, image, container), timeout=PROBE_TIMEOUT)
     if answer.late:
-        # the command was given up, its container runs on
+        # the command timed out; its container still runs
         ask("docker", "rm", "--force", container, timeout=DOCKER_TIMEOUT)
     if answer.good:
         return Check(name, "ok", f"a container of {image} sees {len(answer.out.splitlines())} GPU")
-    # the lines below the first are advice on the command's options
+    # the lines after the first are advice on the command's options
     said = (answer.problem or answer.err.strip() or answer.out.strip() or "nothing").splitlines()[0]
     return Check(name, "no", f"a container of {image} sees no GPU: {said}", _TOOLKIT)
 
 
 def probe_command(engine: ContainerEngine, image: str, name: str) -> list[str]:
-    """The argument list of a container that lists its GPUs and goes."""
+    """The arguments of `docker run` for a container that lists its GPUs and is removed."""
     by_device = engine.gpu_access == "cdi" and not at_least(engine.version, CDI_SERVES_NVIDIA)
     gpus = ["--device", f"{NVIDIA_DEVICE}=all"] if by_device else ["--gpus", "all"]
     quiet = ["--rm", "--pull", "never", "--network", "none", "--env", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"]
@@ -129,9 +130,9 @@ def _native(subject: Subject, plan: Plan) -> Check:
         except EngineMissing as missing:
             return Check("engine", "no", missing.message, missing.hint)
     elif installed is None:
-        return Check("engine", "no", "no vLLM is installed beside this Python", f"{extra}, or init --runtime compose")
+        return Check("engine", "no", "vLLM is not installed for this Python", f"{extra}, or `init --runtime compose`")
     elif installed.cpu != plan.engine.cpu:
         build = "the CPU build" if installed.cpu else "a build for GPUs"
-        return Check("engine", "no", f"{plan.engine.name} is planned; {installed.version} is {build}", extra)
+        return Check("engine", "no", f"the plan uses {plan.engine.name}, but {installed.version} is {build}", extra)
     seen = f"{installed.distribution} {installed.version} is installed" if installed else "the engine is installed"
     return Check("engine", "ok", seen)

@@ -1,4 +1,4 @@
-"""The deployment directory: who can read `.env`, what an earlier run left, and what the plan objects to."""
+"""The deployment directory: the mode of `.env`, leftovers of an earlier run, and the findings of the plan."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dflash_deploy.host.containers import Container, project_containers
 from dflash_deploy.plan import Plan
 
 _HALF_WRITTEN = re.compile(r"\..+\.[0-9a-f]{8}|.+\.tmp|build\.\d+")
-"""Names of files before they are renamed into place, and of a build context before it is swapped."""
+"""Names of temporary files before they are renamed, and of a build context before it is swapped."""
 
 _LOCKS = Path("/proc/locks")
 
 
 def env_file(subject: Subject) -> Iterator[Check]:
-    """Whether `.env`, which holds the key, belongs to this user and is read by nobody else."""
+    """Whether `.env`, which contains the API key, belongs to this user and no other user can read it."""
     deployment = subject.deployment
     if deployment is None:
         return
@@ -30,59 +30,60 @@ def env_file(subject: Subject) -> Iterator[Check]:
     mode, user = stat.S_IMODE(status.st_mode), os.geteuid()
     saw = f"{deployment.env_file} has mode {mode:04o} and belongs to user {status.st_uid}"
     if mode & 0o077:
-        yield Check(".env", "no", f"{saw}: others can read the key", f"chmod 600 {deployment.env_file}")
+        yield Check(".env", "no", f"{saw}: other users can read the key", f"chmod 600 {deployment.env_file}")
     elif user not in {0, status.st_uid}:
         yield Check(".env", "no", f"{saw}; this is user {user}", f"run dflash-deploy as user {status.st_uid}")
     elif not deployment.key_is_sound:
-        fix = "make one: dflash-deploy keys rotate"
-        yield Check(".env", "no", "a key is empty, too short, or has characters that files quote", fix)
+        fix = "make a new key: `dflash-deploy keys rotate`"
+        yield Check(".env", "no", "an API key is empty, too short, or has characters that `.env` would quote", fix)
     elif mode != PRIVATE:
-        yield Check(".env", "warning", f"{saw}; dflash-deploy writes it with 0600", f"chmod 600 {deployment.env_file}")
+        yield Check(".env", "warning", f"{saw}; the expected mode is 0600", f"chmod 600 {deployment.env_file}")
     else:
         yield Check(".env", "ok", saw)
 
 
 def leftovers(subject: Subject) -> Iterator[Check]:
-    """What an earlier run left: containers that ended, half-written files, a command that never finished."""
+    """Leftovers of an earlier run: containers that exited, incomplete files, a command that did not finish."""
     deployment = subject.deployment
     if deployment is None:
         return
     busy = _holder(deployment)
     if busy is not None and is_locked(deployment.state / "lock"):
-        yield Check("leftovers", "warning", f"another command is at work here: {busy}", "wait for it; then ask again")
+        fix = "wait until it ends, then run `dflash-deploy doctor` again"
+        yield Check("leftovers", "warning", f"another command uses this directory: {busy}", fix)
         return
     found = [
-        *([f"a command that never finished ({busy})"] if busy else []),
+        *([f"a command that did not finish ({busy})"] if busy else []),
         *(f"container {one.name} ({one.state})" for one in _ended(deployment, subject)),
         *(str(path) for path in half_written(deployment)),
     ]
     if found:
-        fix = "`dflash-deploy logs` while it can still be read, then `dflash-deploy down`; remove the files by hand"
+        fix = "save the log with `dflash-deploy logs`, then run `dflash-deploy down`; remove the files by hand"
         yield Check("leftovers", "warning", f"an earlier run left {', '.join(found)}", fix)
     else:
-        yield Check("leftovers", "ok", "no container, lock or half-written file of an earlier run")
+        yield Check("leftovers", "ok", "no container, lock or incomplete file of an earlier run")
 
 
 def findings(subject: Subject, plan: Plan) -> Iterator[Check]:
-    """What the rules of the plan object to. An error keeps `up` from starting."""
+    """The findings of the plan's rules. `up` refuses a plan with errors."""
     status: dict[str, Status] = {"error": "no", "warning": "warning"}
     objections = [finding for finding in plan.findings if finding.severity in status]
     for finding in objections:
         why = f": {finding.why}" if finding.why else ""
         yield Check(f"plan: {finding.id}", status[finding.severity], f"{finding.message}{why}", finding.fix)
     if not objections:
-        yield Check("plan", "ok", f"pair {plan.pair.name} on profile {plan.profile.name}, and no rule objects")
+        yield Check("plan", "ok", f"{plan.pair.name} on profile {plan.profile.name}: no rule reports a problem")
 
 
 def half_written(deployment: Deployment) -> Iterator[Path]:
-    """Files and directories that an interrupted write left beside their final names."""
+    """Temporary files and directories of interrupted writes."""
     for directory in (deployment.directory, deployment.state):
         if directory.is_dir():
             yield from sorted(path for path in directory.iterdir() if _HALF_WRITTEN.fullmatch(path.name))
 
 
 def is_locked(file: Path) -> bool:
-    """Whether a process holds a lock on a file. To try the lock would refuse whoever asks for it at that moment."""
+    """Whether a process locks a file. It reads /proc/locks: taking the lock could make another command fail."""
     try:
         inode = file.stat().st_ino
         return re.search(rf":{inode} ", _LOCKS.read_text(encoding="ascii")) is not None
@@ -91,7 +92,7 @@ def is_locked(file: Path) -> bool:
 
 
 def _holder(deployment: Deployment) -> str | None:
-    """What the lock file says; it is empty after a command that came to its end, and absent before the first."""
+    """The text of the lock file; `None` if it is empty (the last command finished) or missing (no command ran yet)."""
     try:
         return (deployment.state / "lock").read_text(encoding="utf-8").strip() or None
     except OSError:

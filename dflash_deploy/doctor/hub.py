@@ -1,4 +1,4 @@
-"""One question to the hub: is it there, does it take the token, and what time is it there?"""
+"""One request to the Hugging Face Hub: whether it responds, whether it accepts the token, and its clock."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dflash_deploy.redact import Secret
 HUB = "https://huggingface.co"
 
 TIMEOUT = 5.0
-"""Seconds for the hub to answer."""
+"""Seconds for the Hub to respond."""
 
 
 @dataclass(frozen=True)
 class HubAnswer:
-    """What came back. `status` is `None` and `problem` says why where nothing did.
+    """The response of the Hub. Without a response `status` is `None` and `problem` says why.
 
-    `ahead` is by how much the clock of this machine is before the hub's, `None` where the hub did not say its time.
+    `ahead` is this machine's clock minus the Hub's; `None` if the response has no date.
     """
 
     status: int | None = None
@@ -29,7 +29,7 @@ class HubAnswer:
 
 
 def ask_hub(hub: str, token: Secret, repo: str, *, timeout: float = TIMEOUT) -> HubAnswer:
-    """Who am I, where there is a token; else whether the hub knows a repository."""
+    """With a token, request the account of the token; without one, request the repository."""
     path, headers = f"/api/models/{repo}", {}
     if token:
         path, headers = "/api/whoami-v2", {"authorization": f"Bearer {token.reveal()}"}
@@ -43,7 +43,7 @@ def ask_hub(hub: str, token: Secret, repo: str, *, timeout: float = TIMEOUT) -> 
 
 
 def _ahead(headers: httpx.Headers) -> timedelta | None:
-    """This clock less the hub's. An answer out of a cache says how old its date is."""
+    """This clock minus the Hub's. The header `age` of a cached response is subtracted."""
     try:
         date = parsedate_to_datetime(headers["date"])
         age = int(headers.get("age", "0"))

@@ -12,37 +12,37 @@ from dflash_deploy.plan.base_image import base_images, driver_needed
 from dflash_deploy.plan.choose import fitting_gpus
 
 UTILISATION = 0.92
-"""The share of a GPU's memory that vLLM takes where GPU_MEMORY_UTILIZATION is empty."""
+"""The share of a GPU's memory that vLLM takes if GPU_MEMORY_UTILIZATION is empty."""
 
 CPU_CACHE_GIB = 4.0
-"""GiB of KV cache that vLLM's CPU build takes where VLLM_CPU_KVCACHE_SPACE is empty."""
+"""GiB of KV cache that vLLM's CPU build takes if VLLM_CPU_KVCACHE_SPACE is empty."""
 
 _SAME = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def gpu(subject: Subject) -> Iterator[Check]:
-    """Whether nvidia-smi names GPUs, where the plan wants any."""
+    """Whether nvidia-smi lists GPUs, if the plan needs any."""
     facts, plan = subject.facts, subject.plan
     if plan is not None and plan.engine.cpu and not facts.gpus:
         beside = f"; {facts.gpu_problem}" if facts.gpu_problem else ""
-        yield Check("gpu", "ok", f"no GPU is used: profile {plan.profile.name} runs on {facts.cpus} cores{beside}")
+        yield Check("gpu", "ok", f"not needed: profile {plan.profile.name} runs on {facts.cpus} CPU cores{beside}")
     elif not facts.gpus:
         wanted = plan.profile.gpus if plan else 0
-        saw = facts.gpu_problem or "nvidia-smi is not installed, and no NVIDIA GPU is on the PCI bus"
+        saw = facts.gpu_problem or "nvidia-smi is not installed, and the PCI bus has no NVIDIA GPU"
         yield Check("gpu", "no" if wanted or facts.gpu_problem else "warning", saw, _driver_advice(facts.gpu_problem))
     elif facts.gpu_problem:
-        saw = f"{_named(facts.gpus)}, but not all answer: {facts.gpu_problem}"
-        yield Check("gpu", "warning", saw, "`nvidia-smi` and `dmesg | grep NVRM` say more; a lost GPU needs a reboot")
+        saw = f"{_named(facts.gpus)}, but not all GPUs respond: {facts.gpu_problem}"
+        yield Check("gpu", "warning", saw, "run `nvidia-smi` and `dmesg | grep NVRM`; a lost GPU needs a reboot")
     elif any(one.mig for one in facts.gpus):
         cut = ", ".join(str(one.index) for one in facts.gpus if one.mig)
-        saw = f"{_named(facts.gpus)}; GPU {cut} is cut into MIG slices, and the plan counts the whole card"
-        yield Check("gpu", "warning", saw, "switch MIG off (`nvidia-smi -mig 0`), or plan for a slice by hand")
+        saw = f"{_named(facts.gpus)}; GPU {cut} is split into MIG slices, but the plan uses the whole card"
+        yield Check("gpu", "warning", saw, "disable MIG (`nvidia-smi -mig 0`), or set the sizes for a slice by hand")
     else:
         yield Check("gpu", "ok", _named(facts.gpus))
 
 
 def driver(subject: Subject, plan: Plan) -> Iterator[Check]:
-    """Whether the driver is new enough for the profile's machine and the engine's CUDA."""
+    """Whether the driver is new enough for the profile's hardware and the engine's CUDA."""
     image = driver_needed(plan.engine, plan.values.get("DFLASH_BASE_IMAGE", ""))
     wanted = [version for version in (plan.profile.hardware.driver, image) if version]
     if plan.engine.cpu or not subject.facts.gpus or not wanted:
@@ -50,7 +50,7 @@ def driver(subject: Subject, plan: Plan) -> Iterator[Check]:
     lowest = wanted[0] if all(at_least(wanted[0], other) for other in wanted) else wanted[-1]
     seen = subject.facts.gpus[0].driver
     saw = f"driver {seen or 'unknown'}; {plan.engine.name} on {plan.profile.name} needs {lowest}"
-    fix = f"install an NVIDIA driver from {lowest} on and reboot"
+    fix = f"install NVIDIA driver {lowest} or newer and reboot"
     if not seen:
         yield Check("driver", "warning", saw, fix)
     else:
@@ -58,7 +58,7 @@ def driver(subject: Subject, plan: Plan) -> Iterator[Check]:
 
 
 def architecture(subject: Subject, plan: Plan) -> Iterator[Check]:
-    """Whether the engine release has an image for the processor that will run it."""
+    """Whether the engine release has an image for the architecture of this machine."""
     if plan.runtime != "compose":
         return
     engine = subject.facts.container_engine
@@ -75,20 +75,20 @@ def architecture(subject: Subject, plan: Plan) -> Iterator[Check]:
             "architecture",
             "no",
             saw,
-            f"choose another engine release: `dflash-deploy profiles show {plan.profile.name}` has them",
+            f"choose another engine release: `dflash-deploy profiles show {plan.profile.name}` lists them",
         )
     elif chosen not in {"", image.tag}:
-        yield Check("architecture", "skipped", f"DFLASH_BASE_IMAGE={chosen}: an image of your own is not looked into")
+        yield Check("architecture", "skipped", f"DFLASH_BASE_IMAGE={chosen}: a custom image is not checked")
     elif not image.seen:
-        saw = f"{image.tag} for {processor} is the expected name, which nobody was seen using"
-        fix = f"`docker manifest inspect {image.tag}`; set DFLASH_BASE_IMAGE in .env if it has another name"
+        saw = f"{image.tag} for {processor} is an expected name; this project has no report of its use"
+        fix = f"run `docker manifest inspect {image.tag}`; if it does not exist, set DFLASH_BASE_IMAGE in .env"
         yield Check("architecture", "warning", saw, fix)
     else:
-        yield Check("architecture", "ok", f"{image.tag} is there for {processor}")
+        yield Check("architecture", "ok", f"{image.tag} exists for {processor}")
 
 
 def memory(subject: Subject, plan: Plan) -> Iterator[Check]:
-    """Whether the memory that the engine will take is free now, and who holds it if not."""
+    """Whether the memory that the engine will take is free now; if not, which processes hold it."""
     if subject.engine_state.alive:
         yield Check("memory", "ok", "the deployment's own engine runs and holds its memory")
     elif plan.engine.cpu:
@@ -98,7 +98,7 @@ def memory(subject: Subject, plan: Plan) -> Iterator[Check]:
         yield _judged("memory", need, subject.facts.memory_available, gpu_processes())
     elif subject.facts.gpus:
         holders = gpu_processes()
-        # what else the machine has may be busy
+        # GPUs that do not match the profile may be busy
         for one in fitting_gpus(plan.profile, subject.facts) or subject.facts.gpus:
             need = _need(plan, one.memory)
             place = f"memory of GPU {one.index}" if len(subject.facts.gpus) > 1 else "memory"
@@ -106,9 +106,12 @@ def memory(subject: Subject, plan: Plan) -> Iterator[Check]:
 
 
 def _judged(name: str, need: float, free: int | None, holders: Iterable[GpuProcess]) -> Check:
-    fix = "end what holds it, or lower GPU_MEMORY_UTILIZATION in .env; memory frees some seconds after a process ends"
+    fix = (
+        "stop the processes that hold it, or lower GPU_MEMORY_UTILIZATION in .env; "
+        "the driver frees memory some seconds after a process ends"
+    )
     if free is None:
-        return Check(name, "warning", f"{gib(need)} needed; this system does not say how much is free", fix)
+        return Check(name, "warning", f"{gib(need)} needed; this system does not report its free memory", fix)
     saw = f"{gib(free)} free, {gib(need)} needed"
     if free >= need:
         return Check(name, "ok", saw)
@@ -123,7 +126,7 @@ def _holder(process: GpuProcess) -> str:
 
 
 def _need(plan: Plan, memory: int | None) -> float:
-    """What the engine takes of one GPU's memory: its share of all of it, or with llama.cpp the weights at the least."""
+    """Bytes that the engine takes of one GPU's memory: its share of the total; with llama.cpp at least the weights."""
     if plan.engine.engine.startswith("llamacpp"):
         return _weights(plan) / max(plan.profile.gpus, 1)
     share = float(plan.values.get("GPU_MEMORY_UTILIZATION") or UTILISATION)
@@ -140,7 +143,7 @@ def _weights(plan: Plan) -> int:
 
 
 def _named(gpus: tuple[Gpu, ...]) -> str:
-    """The GPUs for people, those of a kind counted."""
+    """The GPUs as text; equal GPUs are counted: `4 x NAME`."""
     kinds = list(dict.fromkeys(map(_kind, gpus)))
     counts = [sum(_kind(one) == kind for one in gpus) for kind in kinds]
     return ", ".join(f"{count} x {kind}" if count > 1 else kind for count, kind in zip(counts, kinds, strict=True))
@@ -152,9 +155,9 @@ def _kind(one: Gpu) -> str:
 
 
 def _driver_advice(problem: str) -> str:
-    """What to do about an nvidia-smi that names no GPU."""
+    """What to do if nvidia-smi lists no GPU."""
     if "version mismatch" in problem:
-        return "reboot: the driver was updated while the old one is loaded"
+        return "reboot: the driver was updated, but the old one is still loaded"
     if "hangs" in problem:
-        return "`dmesg | grep -i nvrm` says why; a hung driver needs a reboot"
-    return "install the NVIDIA driver (and reboot), or choose a machine without a GPU: --profile cpu"
+        return "`dmesg | grep -i nvrm` shows the reason; a hung driver needs a reboot"
+    return "install the NVIDIA driver and reboot, or run without a GPU: `init --profile cpu`"

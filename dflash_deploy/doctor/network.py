@@ -1,4 +1,4 @@
-"""The port of the endpoint, the hub, and the clock."""
+"""The port of the endpoint, the Hugging Face Hub, and the clock."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dflash_deploy.host import listener_on
 from dflash_deploy.plan import Plan
 
 CLOCK_TOLERANCE = timedelta(minutes=5)
-"""By how much clocks may differ; beyond it certificates begin to look expired, or not yet valid."""
+"""The maximum clock difference; beyond it certificates can look expired or not yet valid."""
 
-_ELSEWHERE = "see to the network or its proxy (HTTPS_PROXY), or set HF_ENDPOINT to a mirror"
+_ELSEWHERE = "check the network and its proxy (HTTPS_PROXY), or set HF_ENDPOINT to a mirror"
 _NEW_TOKEN = "make a new token at https://huggingface.co/settings/tokens and set HF_TOKEN in .env"  # noqa: S105 - advice
 
 
@@ -25,17 +25,17 @@ def port(subject: Subject, plan: Plan) -> Iterator[Check]:
     if state.alive and state.address == f"{host}:{number}":
         yield Check("port", "ok", f"{host}:{number} is held by this deployment's own engine")
     elif listener_on(host, number):
-        saw = f"something else already listens on {host}:{number}"
-        yield Check("port", "no", saw, "set another DFLASH_PORT in .env, or see who it is: `ss -ltnp`")
+        saw = f"another process already listens on {host}:{number}"
+        yield Check("port", "no", saw, "set another DFLASH_PORT in .env, or find the process with `ss -ltnp`")
     else:
         yield Check("port", "ok", f"{host}:{number} is free")
 
 
 def hub(subject: Subject, plan: Plan) -> Iterator[Check]:
-    """The hub, the token, and by the same answer the clock."""
+    """The Hub, the token, and, from the same response, the clock."""
     repos = [model.repo for model in subject.weights if model.repo]
     if not repos:
-        yield Check("hub", "skipped", "both models come with dflash-deploy; nothing is to be fetched")
+        yield Check("hub", "skipped", "both models come with dflash-deploy; nothing to download")
         return
     missing = [model for model in subject.weights if model.repo and not model.there]
     gated = next((model.repo or "" for model in missing if model.gated), "")
@@ -45,39 +45,37 @@ def hub(subject: Subject, plan: Plan) -> Iterator[Check]:
 
 
 def judge_hub(hub: str, answer: HubAnswer, *, token: bool, missing: bool, gated: str) -> Check:
-    """A hub that cannot be used is in the way only while weights are missing.
+    """The result for one response. An unusable Hub is an error only while weights are missing.
 
-    `gated` is the repository among the missing ones that wants an account, empty where none does.
+    `gated` is a missing repository that requires an account; empty if none does.
     """
     in_the_way: Status = "no" if missing else "warning"
-    beside = "" if missing else "; all weights are on disk already"
+    beside = "" if missing else "; all weights are already on disk"
     if answer.status is None:
-        clock = "; compare the clock, too" if "certificate" in answer.problem.lower() else ""
+        clock = "; check the clock too" if "certificate" in answer.problem.lower() else ""
         return Check("hub", in_the_way, f"{hub} cannot be reached: {answer.problem}{beside}", f"{_ELSEWHERE}{clock}")
     if token and answer.status == 401:
-        saw = f"{hub} refuses HF_TOKEN (401); with a stale token not even public models can be fetched{beside}"
+        saw = f"{hub} rejects HF_TOKEN (401); an invalid token blocks public models too{beside}"
         return Check("hub", in_the_way, saw, f"{_NEW_TOKEN}, or leave it empty for public models")
     if not token and answer.status in {401, 404}:
-        saw = (
-            f"{hub} shows no such repository without a token ({answer.status}): it is private, renamed or gone{beside}"
-        )
+        saw = f"{hub} answers {answer.status} without a token: the repository is private, renamed or deleted{beside}"
         return Check("hub", in_the_way, saw, _NEW_TOKEN)
     if answer.status >= 400:
-        saw = f"{hub} answers with {answer.status}{beside}"
+        saw = f"{hub} answers {answer.status}{beside}"
         return Check("hub", "warning", saw, "try again later")
     if gated and not token:
-        saw = f"{hub} answers, but {gated} is gated and there is no HF_TOKEN"
-        return Check("hub", "no", saw, f"accept its licence on its page, then {_NEW_TOKEN}")
-    return Check("hub", "ok", f"{hub} answers{' and takes HF_TOKEN' if token else '; no HF_TOKEN is set'}")
+        saw = f"{hub} responds, but {gated} is gated and HF_TOKEN is not set"
+        return Check("hub", "no", saw, f"accept the licence on the repository's page, then {_NEW_TOKEN}")
+    return Check("hub", "ok", f"{hub} responds{' and accepts HF_TOKEN' if token else '; HF_TOKEN is not set'}")
 
 
 def judge_clock(answer: HubAnswer) -> Check:
-    """By the date of the hub's answer."""
+    """Compare this machine's clock with the date of the Hub's response."""
     if answer.ahead is None:
-        return Check("clock", "skipped", "the hub did not say its time")
+        return Check("clock", "skipped", "the Hub's response has no date")
     seconds = answer.ahead.total_seconds()
-    differs = f"{abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} the hub's"
+    differs = f"{abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} the Hub's"
     if abs(answer.ahead) <= CLOCK_TOLERANCE:
         return Check("clock", "ok", f"this clock is {differs}")
     saw = f"this clock is {differs}: certificates look expired or not yet valid"
-    return Check("clock", "no", saw, "set it: `timedatectl set-ntp true`")
+    return Check("clock", "no", saw, "set the clock: `timedatectl set-ntp true`")

@@ -1,4 +1,4 @@
-"""Room for what is not there yet, and weights that the engine's user may read."""
+"""Free space for everything that must still be written, and the permissions of the weights."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from dflash_deploy.plan import Plan
 GPU_IMAGE = 25 * 2**30
 CPU_IMAGE = 5 * 2**30
 OUR_LAYERS = 2**30
-"""Bytes of an engine's image with CUDA, of one without, and of what this project adds: estimates, to the full GiB."""
+"""Bytes of an engine's image with CUDA, of one without, and of this project's layers: estimates in full GiB."""
 
 CACHE = 3 * 2**30
-"""Bytes of compiled kernels and graphs after a first start: an estimate."""
+"""Bytes of compiled kernels and graphs after the first start: an estimate."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """Something that is still to be written: what, how many bytes, and where."""
+    """Files that must still be written: what they are, their size in bytes, and their directory."""
 
     what: str
     size: int
@@ -33,59 +33,62 @@ class Need:
 
 
 def disk(subject: Subject, plan: Plan) -> Iterator[Check]:
-    """Whether each file system has room for all that will be written to it."""
+    """Whether each file system has enough free space for everything that will be written to it."""
     together: dict[int, tuple[DiskRoom, list[Need]]] = {}
     for need in (*_weights_needs(subject), *_engine_needs(subject, plan)):
         room = disk_room(need.directory)
         if room is None:
             yield Check(
-                "disk", "warning", f"{need.directory} cannot be looked at by this user", "run doctor as its owner"
+                "disk",
+                "warning",
+                f"this user has no permission to read {need.directory}",
+                "run `dflash-deploy doctor` as its owner",
             )
         else:
             together.setdefault(room.device, (room, []))[1].append(need)
     for room, needs in together.values():
         yield judge_room(room, needs)
     if not together:
-        yield Check("disk", "ok", "weights, image and caches are written already")
+        yield Check("disk", "ok", "weights, image and caches are already on disk")
 
 
 def judge_room(room: DiskRoom, needs: list[Need]) -> Check:
-    """Whether the needs of one file system fit on it."""
+    """Whether one file system has enough free space for `needs`."""
     total = sum(need.size for need in needs)
     parts = ", ".join(f"{gib(need.size)} {need.what} in {need.directory}" for need in needs)
     saw = f"{gib(room.free)} free at {room.directory}, {gib(total)} needed: {parts}"
     if room.free >= total:
         return Check("disk", "ok", saw)
-    advice = "`docker system prune` drops unused images; .env may name other directories for the weights"
+    advice = "`docker system prune` removes unused images; .env can name other directories for the weights"
     return Check("disk", "no", saw, f"free {gib(total - room.free)} there: {advice}")
 
 
 def weights(subject: Subject, plan: Plan) -> Iterator[Check]:
-    """Whether the weights are there and the engine's user may read them."""
+    """Whether the weights are complete and the engine's user may read them."""
     for model in subject.weights:
         name = f"weights of {model.role}"
         if not model.there:
-            saw = f"{model.lack}; {gib(model.size)} to fetch"
+            saw = f"{model.lack}; {gib(model.size)} to download"
             yield Check(
                 name,
                 "warning",
                 saw,
-                f"`dflash-deploy pull` (or `{model.fetch}`) brings it, or set {model.setting} in .env",
+                f"`dflash-deploy pull` (or `{model.fetch}`) downloads it; or set {model.setting} in .env",
             )
             continue
         user, group = _engine_user(subject, plan)
         mighty = plan.runtime == "native" and user == 0
         if not mighty and (unreadable := first_unreadable(model.directory, user, group)):
-            saw = f"{unreadable} cannot be read by user {user}, as whom the engine runs"
+            saw = f"{unreadable} is not readable for user {user}, the user of the engine"
             yield Check(name, "no", saw, f"chmod -R a+rX {model.directory}")
         else:
-            yield Check(name, "ok", f"whole and readable for user {user} in {model.directory}")
+            yield Check(name, "ok", f"complete and readable for user {user} in {model.directory}")
 
 
 def first_unreadable(directory: Path, user: int, group: int) -> Path | None:
-    """The first file or directory that this user may not read, judged by owner, group and mode.
+    """The first file or directory that this user may not read, from owner, group and mode.
 
-    That holds for root, too: compose/base.yaml drops the capability by which root reads everything.
+    This includes root: compose/base.yaml drops the capability that lets root read every file.
     """
     if directory.is_file():
         return None if _may(directory, user, group, stat.S_IROTH) else directory
@@ -109,7 +112,7 @@ def _may(path: Path, user: int, group: int, wanted: int) -> bool:
 
 
 def _engine_user(subject: Subject, plan: Plan) -> tuple[int, int]:
-    """A container runs as the owner of `.env`, a process of this machine as whoever starts it."""
+    """The user and group of the engine: in a container the owner of `.env`, else the current user."""
     if plan.runtime == "compose" and subject.deployment is not None:
         status = subject.deployment.env_file.stat()
         return status.st_uid, status.st_gid
@@ -123,7 +126,7 @@ def _weights_needs(subject: Subject) -> Iterator[Need]:
 
 
 def _rest(model: Weights) -> int:
-    """What is still to be fetched. A directory that holds more than it should is not judged by its size."""
+    """Bytes that must still be downloaded; 0 if the directory is larger than the model."""
     return max(model.size - bytes_under(model.directory), 0)
 
 

@@ -1,4 +1,4 @@
-"""What is examined: a machine, and a deployment on it or the one that would be planned for it."""
+"""What `doctor` checks: a machine, and a deployment on it or the plan for a new one."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ NO_TOKEN = Secret("")
 
 @dataclass(frozen=True)
 class Weights:
-    """One of the two models: where it lies on this machine, its size in bytes, and what is missing there.
+    """One of the two models: its directory on this machine, its size in bytes, and what is missing there.
 
-    `gated` says that the hub hands it out to accounts alone that accepted its terms; `fetch` is the command that brings
-    it.
+    `gated` means that the Hub requires an account that accepted the terms. `fetch` is the command that downloads it.
     """
 
     role: str
@@ -44,10 +43,10 @@ class Weights:
 
 @dataclass(frozen=True)
 class Subject:
-    """All that the checks look at. `plan` is `None` where none could be made, and `refusal` says why.
+    """The input of the checks. `plan` is `None` if planning failed, and `refusal` says why.
 
-    `deployment` and `runtime` are `None` where there is no deployment yet. `token` and `hub` are those that downloads
-    would use; `probe` allows to start a container.
+    `deployment` and `runtime` are `None` without a deployment. `token` and `hub` are those that downloads would use.
+    `probe` allows a check to start a container.
     """
 
     facts: HostFacts
@@ -61,7 +60,7 @@ class Subject:
 
     @cached_property
     def engine_state(self) -> EngineState:
-        """The deployment's own engine, which may hold the port and the memory; absent where nobody can tell."""
+        """The state of the deployment's own engine, which may hold the port and the memory; absent if unknown."""
         try:
             return self.runtime.state() if self.runtime else EngineState("absent")
         except EngineMissing:
@@ -90,7 +89,7 @@ class Subject:
 
 
 def _lack(directory: Path, role: str, setting: str, plan: Plan) -> str:
-    """What is missing in a directory of weights."""
+    """What is missing in a directory of weights; empty if it is complete."""
     file = plan.values.get(setting.replace("HOST_PATH", "FILE"), "")
     try:
         check_weights(directory, role=role, setting=setting, mounted=plan.runtime == "compose", file=file)

@@ -1,4 +1,4 @@
-"""All checks in the order in which they are shown, and the loop that goes through them."""
+"""All checks in the order in which they are shown, and the loop that runs them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OF_THE_PLAN: tuple[tuple[str, Callable[[Subject, Plan], Iterator[Check]]], ...] 
 
 
 def run_checks(subject: Subject) -> tuple[Check, ...]:
-    """Go through all checks. One that crashes says so and ends no other; no secret is in what they say."""
+    """Run all checks. A check that crashes is reported and the others still run; secrets are redacted."""
     return tuple(_redacted(subject, _all(subject)))
 
 
@@ -59,11 +59,11 @@ def _timed(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
     except Exception as problem:
         saw = f"this check itself failed: {type(problem).__name__}: {problem}"
         seconds = round(time.monotonic() - started, 3)
-        yield Check(name, "warning", saw, "the other checks count all the same; please report this", seconds)
+        yield Check(name, "warning", saw, "please report this; the results of the other checks are valid", seconds)
 
 
 def _redacted(subject: Subject, found: Iterator[Check]) -> Iterator[Check]:
-    """A token may come from the environment, which the deployment's own redaction does not know."""
+    """Redact the token: it may come from the environment, which the deployment's own redaction does not know."""
     redact = Redactor([subject.token])
     for check in found:
         yield replace(check, saw=redact(check.saw), fix=redact(check.fix))

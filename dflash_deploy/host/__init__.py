@@ -1,4 +1,4 @@
-"""Facts about this machine: GPUs, memory, disk, container engine, installed vLLM. It reads and never decides."""
+"""Facts about this machine: GPUs, memory, disk, Docker, installed vLLM. It reads and never decides."""
 
 from dflash_deploy.host.containers import ContainerEngine, find_container_engine
 from dflash_deploy.host.disk import DiskRoom, bytes_under, disk_room

@@ -1,4 +1,4 @@
-"""Asking a command of this machine: an answer, or why there is none, and never for longer than was said."""
+"""Runs a command with a timeout and returns its output, or the reason for a failure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import subprocess
 from dataclasses import dataclass
 
 LAST_WAIT = 1.0
-"""Seconds for a killed command to go. One that waits for a hung driver inside the kernel does not go at all."""
+"""Seconds for a killed command to exit. A command that waits for a hung driver inside the kernel never exits."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command said. `problem` says in words why it said nothing, `absent` and `late` say two such reasons."""
+    """The output of a command. `problem` says why it failed; `absent` means not installed, `late` a timeout."""
 
     out: str = ""
     err: str = ""
@@ -25,12 +25,12 @@ class Answer:
 
     @property
     def good(self) -> bool:
-        """Whether it ran to its end and was content."""
+        """Whether it ended with exit code 0."""
         return self.code == 0
 
 
 def ask(*command: str, timeout: float) -> Answer:
-    """Run a command without input. One that does not end in `timeout` seconds is killed with all that it started."""
+    """Run a command without input. After `timeout` seconds it is killed, together with its child processes."""
     try:
         process = subprocess.Popen(
             command,
@@ -39,7 +39,7 @@ def ask(*command: str, timeout: float) -> Answer:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            # leader of a group, so that what it started can be ended with it
+            # leader of a process group, so that its children can be killed with it
             start_new_session=True,
         )
     except FileNotFoundError:
@@ -50,7 +50,7 @@ def ask(*command: str, timeout: float) -> Answer:
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         _end(process)
-        return Answer(problem=f"{command[0]} did not answer within {timeout:g} s", late=True)
+        return Answer(problem=f"{command[0]} did not respond within {timeout:g} s", late=True)
     except BaseException:
         _end(process)
         raise
@@ -58,7 +58,7 @@ def ask(*command: str, timeout: float) -> Answer:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Kill the command and its children; do not wait for one that cannot be killed."""
+    """Kill the command and its children. Do not wait if it cannot be killed."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     for pipe in (process.stdout, process.stderr):
@@ -67,5 +67,5 @@ def _end(process: subprocess.Popen[str]) -> None:
     try:
         process.wait(LAST_WAIT)
     except subprocess.TimeoutExpired:
-        # it stays in the kernel until the driver lets it go; nobody is to warn that it still runs
+        # it stays in the kernel until the driver returns; without a return code Popen would warn that it still runs
         process.returncode = -signal.SIGKILL

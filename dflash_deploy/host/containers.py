@@ -1,4 +1,4 @@
-"""The container engine and its Compose plugin, if they answer, and what the engine knows."""
+"""Docker and its Compose plugin, if they respond, and the facts that Docker reports."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from typing import Any, Literal
 from dflash_deploy.host.ask import ask
 
 DOCKER_TIMEOUT = 10.0
-"""Seconds for an engine to answer; a hung engine is as good as none."""
+"""Seconds for Docker to respond. A hung Docker is treated as missing."""
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 NVIDIA_DEVICE = "nvidia.com/gpu"
 HOOK = "nvidia-container-runtime-hook"
-"""With this on its PATH an engine serves `--gpus` although no runtime of that name is registered."""
+"""With this program on its PATH, Docker supports `--gpus` even if the NVIDIA runtime is not registered."""
 
 GpuAccess = Literal["runtime", "cdi", ""]
 
 
 @dataclass(frozen=True)
 class ContainerEngine:
-    """An engine that answered: its version, its Compose plugin's (`None` without one), and where it was reached.
+    """A Docker that responded: its version, the version of its Compose plugin (`None` without one), and its address.
 
-    `gpu_access` is how its containers get NVIDIA GPUs, empty where they cannot. `root` is where it keeps images.
+    `gpu_access` says how containers get NVIDIA GPUs; it is empty if they cannot. `root` is the directory of its images.
     """
 
     version: str
@@ -41,22 +41,22 @@ class ContainerEngine:
 
     @property
     def local(self) -> bool:
-        """Whether its files are files of this machine."""
+        """Whether its files are on this machine."""
         return self.host.startswith("unix://") and not self.desktop
 
 
 @dataclass(frozen=True)
 class Container:
-    """A container as the engine lists it; `state` is its word for it, such as `running` or `exited`."""
+    """A container as Docker lists it. `state` is Docker's word, such as `running` or `exited`."""
 
     name: str
     state: str
 
 
 def find_container_engine() -> ContainerEngine | None:
-    """Ask the engine that the `docker` command would use: DOCKER_HOST, else the chosen context."""
+    """The Docker of DOCKER_HOST, else of the current context; `None` if it does not respond."""
     answer = ask("docker", "info", "--format", "{{json .}}", timeout=DOCKER_TIMEOUT)
-    # it ends badly where no engine answers, and with some warnings too
+    # it fails if Docker does not respond, and with some warnings too
     info = _document(answer.out)
     if not info.get("ServerVersion"):
         return None
@@ -64,7 +64,7 @@ def find_container_engine() -> ContainerEngine | None:
 
 
 def engine_of(info: Mapping[str, Any], *, host: str = DEFAULT_HOST) -> ContainerEngine:
-    """The engine that `docker info` describes."""
+    """The Docker that `docker info` describes."""
     options = info.get("SecurityOptions") or []
     system = str(info.get("OperatingSystem", ""))
     desktop = system.startswith("Docker Desktop")
@@ -81,12 +81,12 @@ def engine_of(info: Mapping[str, Any], *, host: str = DEFAULT_HOST) -> Container
 
 
 def has_image(name: str) -> bool:
-    """Whether the engine has an image of this name."""
+    """Whether Docker has an image of this name."""
     return ask("docker", "image", "inspect", "--format", "{{.Id}}", name, timeout=DOCKER_TIMEOUT).good
 
 
 def project_containers(project: str) -> tuple[Container, ...]:
-    """All containers of a Compose project, those that ended included."""
+    """All containers of a Compose project, including those that exited."""
     wanted = f"label=com.docker.compose.project={project}"
     answer = ask("docker", "ps", "--all", "--filter", wanted, "--format", "{{json .}}", timeout=DOCKER_TIMEOUT)
     listed = [_document(line) for line in answer.out.splitlines()] if answer.good else []
@@ -94,7 +94,7 @@ def project_containers(project: str) -> tuple[Container, ...]:
 
 
 def container_names(identities: Iterable[str]) -> dict[str, str]:
-    """The names of running containers by their full identity."""
+    """The names of running containers by their full id."""
     wanted = set(identities)
     if not wanted:
         return {}
@@ -112,7 +112,7 @@ def _document(text: str) -> dict[str, Any]:
 
 
 def _host(info: Mapping[str, Any]) -> str:
-    """Where the engine was reached. The context `default` is DOCKER_HOST, or the usual socket."""
+    """The address of Docker. The context `default` is DOCKER_HOST, or the usual socket."""
     if preset := os.environ.get("DOCKER_HOST"):
         return preset
     context = (info.get("ClientInfo") or {}).get("Context", "")
@@ -130,19 +130,19 @@ def _compose(info: Mapping[str, Any]) -> str | None:
 
 
 def _gpu_access(info: Mapping[str, Any], *, local: bool) -> GpuAccess:
-    """A registered runtime, or the toolkit's hook where it can be looked for; else devices by CDI specification."""
+    """A registered runtime, or the toolkit's hook if Docker is local; else devices from CDI specifications."""
     if "nvidia" in (info.get("Runtimes") or {}) or (local and shutil.which(HOOK)):
         return "runtime"
     devices = [device.get("ID", "") for device in info.get("DiscoveredDevices") or []]
     if any(device.startswith(NVIDIA_DEVICE) for device in devices):
         return "cdi"
-    # an engine that does not list devices yet lists the directories, if CDI is switched on
+    # older versions list no devices, only the CDI directories, if CDI is enabled
     directories = [Path(name) for name in info.get("CDISpecDirs") or []] if local else []
     return "cdi" if any(map(_describes_gpus, directories)) else ""
 
 
 def _describes_gpus(directory: Path) -> bool:
-    """Whether a specification in this directory is for NVIDIA GPUs."""
+    """Whether a CDI specification in this directory is for NVIDIA GPUs."""
     try:
         files = [file for file in directory.iterdir() if file.suffix in {".yaml", ".json"}]
         return any(NVIDIA_DEVICE in file.read_text("utf-8", errors="replace") for file in files)

@@ -1,4 +1,4 @@
-"""Room on disk, also for a directory that is yet to be made."""
+"""Free space on disk, also for a directory that does not exist yet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class DiskRoom:
-    """The file system that a path lies on: one of its directories, its number, and its free bytes for this user."""
+    """The file system of a path: an existing directory on it, its device number, and its free bytes for this user."""
 
     directory: Path
     device: int
@@ -18,7 +18,7 @@ class DiskRoom:
 
 
 def disk_room(path: Path) -> DiskRoom | None:
-    """Where a path lies, or would lie, and how much room is there; `None` where this user may not look."""
+    """The file system of a path that exists or will exist; `None` if this user has no permission to read it."""
     for directory in (path, *path.parents):
         try:
             return DiskRoom(directory, directory.stat().st_dev, shutil.disk_usage(directory).free)
@@ -30,7 +30,7 @@ def disk_room(path: Path) -> DiskRoom | None:
 
 
 def bytes_under(directory: Path) -> int:
-    """The bytes that a file or the files of a directory take; links count as what they lead to, once each."""
+    """The bytes of a file, or of all files under a directory. Links are followed; each file is counted once."""
     if directory.is_file():
         return directory.stat().st_size
     sizes: dict[tuple[int, int], int] = {}

@@ -15,10 +15,9 @@ from dflash_deploy.serve.engine import InstalledEngine, installed_engine
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What `plan` may know of a machine. Memory in bytes; `None` where this system does not say.
+    """The facts about a machine that `plan` uses. Memory is in bytes, `None` if the system does not report it.
 
-    `gpu_problem` says why no GPU was found on a machine that seems to have one, or fewer than it has; empty where all
-    is well.
+    `gpu_problem` says why a machine that seems to have GPUs reports none, or too few; otherwise it is empty.
     """
 
     architecture: str
@@ -32,7 +31,7 @@ class HostFacts:
 
 
 def read_facts() -> HostFacts:
-    """Read this machine. What cannot be read is absent from the result; nothing is raised for it."""
+    """Read this machine. Facts that cannot be read are missing from the result; no error is raised."""
     memory, reading = _memory(), read_gpus()
     return HostFacts(
         architecture=platform.machine(),
@@ -47,7 +46,7 @@ def read_facts() -> HostFacts:
 
 
 def _memory(meminfo: Path = Path("/proc/meminfo")) -> dict[str, int]:
-    """The lines of /proc/meminfo in bytes. MemAvailable is what a new process can really get."""
+    """The lines of /proc/meminfo in bytes. MemAvailable is the memory that a new process can allocate."""
     try:
         text = meminfo.read_text(encoding="ascii")
     except OSError:

@@ -14,11 +14,11 @@ PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU. `memory` and `free` are in bytes, `None` where the driver does not say: a GB10 shares its memory with
-    the system.
+    """One GPU. `memory` and `free` are in bytes, `None` if the driver does not report them: a GB10 shares its memory
+    with the system.
 
-    `compute_capability` is empty where the driver is too old to say it. `mig` tells whether the GPU is cut into
-    slices; its memory is that of the whole card all the same. Its name alone tells little: a DGX Spark calls itself
+    `compute_capability` is empty if the driver is too old to report it. `mig` is true if the GPU is split into MIG
+    slices; `memory` is still that of the whole card. The name does not identify a machine: a DGX Spark reports
     `NVIDIA GB10` or `NVIDIA JMJWOA-Generic-GPU`, and so do other machines.
     """
 
@@ -33,7 +33,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class GpuReading:
-    """The GPUs of this machine. `problem` says why there is none, or fewer than there should be, else it is empty."""
+    """The GPUs of this machine. `problem` says why some or all are missing; otherwise it is empty."""
 
     gpus: tuple[Gpu, ...]
     problem: str = ""
@@ -42,9 +42,9 @@ class GpuReading:
 def read_gpus(
     program: str | None = None, *, timeout: float = nvidia_smi.TIMEOUT, pci_devices: Path = PCI_DEVICES
 ) -> GpuReading:
-    """Ask nvidia-smi, or `program` in its place.
+    """The GPUs that nvidia-smi, or `program` instead, reports.
 
-    A machine without it has no GPU, unless one is on its PCI bus; one whose nvidia-smi fails or hangs has a problem.
+    A machine without nvidia-smi has no GPU, unless the PCI bus has one. An nvidia-smi that fails or hangs is a problem.
     """
     table = nvidia_smi.query("gpu", FIELDS, program=program, timeout=timeout)
     gpus = gpus_of(table.rows)
@@ -54,11 +54,11 @@ def read_gpus(
         seen = on_the_bus(pci_devices)
         missing = f"{seen} NVIDIA GPU on the PCI bus, but {nvidia_smi.NAME} is not installed: the driver is missing"
         return GpuReading((), missing if seen else "")
-    return GpuReading((), table.problem or f"{nvidia_smi.NAME} names no GPU")
+    return GpuReading((), table.problem or f"{nvidia_smi.NAME} lists no GPU")
 
 
 def gpus_of(rows: Iterable[Mapping[str, str]]) -> tuple[Gpu, ...]:
-    """The GPUs of nvidia-smi's rows. An empty cell is no reason to lose one."""
+    """The GPUs of nvidia-smi's rows. A row with empty cells is kept."""
     return tuple(
         Gpu(
             name=row["name"],
@@ -74,12 +74,12 @@ def gpus_of(rows: Iterable[Mapping[str, str]]) -> tuple[Gpu, ...]:
 
 
 def mebibytes(cell: str) -> int | None:
-    """Bytes of a cell in MiB."""
+    """Bytes of a cell in MiB; `None` if it is not a number."""
     return int(cell) * 2**20 if cell.isdigit() else None
 
 
 def on_the_bus(devices: Path = PCI_DEVICES) -> int:
-    """How many NVIDIA display controllers the PCI bus has, with a driver or without."""
+    """The number of NVIDIA display controllers on the PCI bus, with or without a driver."""
     return sum(
         1 for device in _listed(devices) if _says(device / "vendor", "0x10de") and _says(device / "class", "0x03")
     )

@@ -1,4 +1,4 @@
-"""Who holds GPU memory: processes, and the containers that they run in."""
+"""The processes that use GPU memory, and their containers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from dflash_deploy.host.gpu import mebibytes
 FIELDS = ("pid", "used_memory", "process_name")
 
 _CONTAINER = re.compile(r"(?:docker|containerd|libpod|cri-containerd)[-/]([0-9a-f]{64})")
-"""A container's identity in /proc/PID/cgroup: `/docker/ID` with the driver cgroupfs, `docker-ID.scope` with systemd."""
+"""The id of a container in /proc/PID/cgroup: `/docker/ID` with the driver cgroupfs, `docker-ID.scope` with systemd."""
 
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process with a GPU context. `memory` in bytes, `None` where nvidia-smi does not say; `container` is a name."""
+    """A process with a GPU context. `memory` is in bytes, `None` if nvidia-smi does not report it.
+
+    `container` is the name of its container, empty if it runs in none.
+    """
 
     pid: int
     name: str
@@ -27,7 +30,7 @@ class GpuProcess:
 
 
 def gpu_processes(program: str | None = None, *, proc: Path = Path("/proc")) -> tuple[GpuProcess, ...]:
-    """The processes that nvidia-smi lists, each with its container where it is in one."""
+    """The processes that nvidia-smi lists, each with its container if it has one."""
     rows = nvidia_smi.query("compute-apps", FIELDS, program=program).rows
     listed = [
         GpuProcess(int(row["pid"]), row["process_name"], mebibytes(row["used_memory"]))
@@ -40,7 +43,7 @@ def gpu_processes(program: str | None = None, *, proc: Path = Path("/proc")) -> 
 
 
 def container_of(pid: int, *, proc: Path = Path("/proc")) -> str:
-    """The full identity of the container that a process runs in; empty where it runs in none."""
+    """The full id of the container that a process runs in; empty if it runs in none."""
     try:
         found = _CONTAINER.search((proc / str(pid) / "cgroup").read_text(encoding="ascii", errors="replace"))
     except OSError:

@@ -1,4 +1,4 @@
-"""Finding nvidia-smi and asking it for fields, whatever its age."""
+"""Finds nvidia-smi and queries fields, with old and new versions."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from dflash_deploy.host.ask import Answer, ask
 
 NAME = "nvidia-smi"
 WSL = Path("/usr/lib/wsl/lib/nvidia-smi")
-"""Where Windows puts it into its Linux. A distribution's own, found first on the PATH, knows no GPU there."""
+"""The path of nvidia-smi under WSL. One that a distribution installed, found first on the PATH, sees no GPU there."""
 
 TIMEOUT = 20.0
-"""Seconds for nvidia-smi. It initialises the driver, which takes a few; a hung driver never answers."""
+"""Seconds for nvidia-smi. It initialises the driver, which takes a few seconds; a hung driver never responds."""
 
 _UNKNOWN_FIELD = re.compile(r'Field "([\w.]+)" is not a valid field to query')
 _SUCCESSORS = {"driver_version": "kmd_version"}
-"""From 610 on nvidia-smi calls driver_version deprecated, to be removed with CUDA 14."""
+"""nvidia-smi 610 and newer call driver_version deprecated; CUDA 14 removes it."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """What nvidia-smi printed: one mapping from field to cell for each line.
+    """The output of nvidia-smi: for each line a mapping from field to cell.
 
-    `problem` says why there is no line, or why there are fewer than there should be.
+    `problem` says why some or all lines are missing. `absent` means that nvidia-smi is not installed.
     """
 
     rows: tuple[Mapping[str, str], ...] = ()
@@ -37,7 +37,7 @@ class Table:
 
 
 def programs() -> tuple[str, ...]:
-    """The nvidia-smi of this machine that may be asked, in the order in which to try them."""
+    """The nvidia-smi programs of this machine, in the order in which to try them."""
     found = shutil.which(NAME)
     places = [found] if found else []
     if os.access(WSL, os.X_OK) and found != str(WSL):
@@ -46,9 +46,9 @@ def programs() -> tuple[str, ...]:
 
 
 def query(kind: str, fields: tuple[str, ...], *, program: str | None = None, timeout: float = TIMEOUT) -> Table:
-    """The rows of `--query-KIND=FIELDS`, from the first nvidia-smi that has an answer.
+    """The rows of `--query-KIND=FIELDS`, from the first nvidia-smi that responds.
 
-    A field that this nvidia-smi does not know is left out and has an empty cell.
+    A field that this nvidia-smi does not know is not queried, and its cell is empty.
     """
     table = Table(absent=True, problem=f"{NAME} is not installed")
     for place in (program,) if program else programs():
@@ -72,9 +72,9 @@ def _query(program: str, kind: str, fields: tuple[str, ...], timeout: float) -> 
 
 
 def parse(text: str, asked: tuple[str, ...], fields: tuple[str, ...] = ()) -> Iterator[Mapping[str, str]]:
-    """The lines with exactly the cells that were asked for; anything else is no line of the table.
+    """The lines with exactly one cell per queried field; other lines are skipped.
 
-    `[N/A]`, `[Not Supported]`, `[Insufficient Permissions]` and their like are empty cells.
+    Cells such as `[N/A]`, `[Not Supported]` and `[Insufficient Permissions]` are empty.
     """
     for row in csv.reader(text.splitlines(), skipinitialspace=True):
         if len(row) != len(asked):
@@ -93,10 +93,10 @@ def _cell(text: str) -> str:
 
 
 def _problem(answer: Answer, rows: tuple[Mapping[str, str], ...], timeout: float) -> str:
-    """Why nvidia-smi was not content, in its own words where it has some."""
+    """Why nvidia-smi failed, in its own words if it printed any."""
     if answer.late:
-        return f"{NAME} did not answer within {timeout:g} s: the driver hangs"
+        return f"{NAME} did not respond within {timeout:g} s: the driver hangs"
     if answer.code is None:
         return answer.problem
     said = [line for line in (answer.out + answer.err).splitlines()[len(rows) :] if line.strip()]
-    return f"{NAME} fails: {said[0] if said else f'it ended with code {answer.code}'}"
+    return f"{NAME} fails: {said[0] if said else f'it exited with code {answer.code}'}"

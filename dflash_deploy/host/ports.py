@@ -1,4 +1,4 @@
-"""Whether a TCP port can be listened on."""
+"""Whether a TCP port is free to listen on."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import socket
 
 
 def listener_on(host: str, port: int) -> bool:
-    """Whether something already listens on `host:port`. A port that this user may not bind counts as free here:
-    the container engine may bind it for us.
+    """Whether another process already listens on `host:port`. A port that this user may not bind is reported as free:
+    Docker may be allowed to bind it.
     """
     return _refusal(host, port) == errno.EADDRINUSE
 
@@ -19,14 +19,14 @@ def is_address_here(host: str) -> bool:
 
 
 def _refusal(host: str, port: int) -> int | None:
-    """The system's error number where nothing can listen there; `None` where something can, or it is no address."""
+    """The system's error number if nothing can listen there; `None` if something can, or `host` is not an address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
-            # as servers do: connections of an earlier listener in TIME_WAIT do not count
+            # as servers do: ignore connections of an earlier listener in TIME_WAIT
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except OSError as problem:
-        # a kernel without IPv6 has none of its addresses either
+        # a kernel without IPv6 has no IPv6 addresses
         return errno.EADDRNOTAVAIL if problem.errno == errno.EAFNOSUPPORT else problem.errno
     return None

@@ -85,7 +85,7 @@ RULES = (
     Rule(r"\bverbs?\b", "command"),
     Rule(r"\bforms? of (the |a )?(target|weights?|model)\b|\b(another|published|every) forms?\b", "quantization"),
     Rule(r"(?<![-\w/])quantis(ation|ed|es?|ing)\b", "quantization, quantized"),
-    Rule(r"\b(the|a) hub\b", "Hugging Face Hub, the Hub"),
+    Rule(r"\b(the|a) (?-i:hub)\b", "Hugging Face Hub, the Hub"),
     Rule(r"\bcontainer engines?\b", "Docker"),
     Rule(r"\bthe (own )?key (of|for) the API\b", "API key"),
 )
@@ -105,7 +105,10 @@ class Quoted:
     reason: str
 
 
-QUOTED: tuple[Quoted, ...] = ()
+QUOTED = (
+    Quoted("dflash_deploy/doctor/container.py", "container engine", "the name of a check in `doctor --json`"),
+    Quoted("dflash_deploy/doctor/table.py", "container engine", "the name of a check in `doctor --json`"),
+)
 
 
 @dataclass(frozen=True)

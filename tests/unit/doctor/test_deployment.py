@@ -81,13 +81,13 @@ def test_a_command_at_work_is_no_leftover(tmp_path: Path) -> None:
     place = a_deployment(tmp_path)
     with hold(place, "up"):
         check = only(leftovers, a_subject(deployment=place))
-    assert check.saw.startswith("another command is at work here: up, process ")
+    assert check.saw.startswith("another command uses this directory: up, process ")
 
 
 def test_a_command_that_was_killed_left_its_name(tmp_path: Path) -> None:
     place = a_deployment(tmp_path)
     (place.make_state() / "lock").write_text("up, process 4711, since 2026-11-21 10:00:00 UTC")
-    assert "a command that never finished (up, process 4711" in only(leftovers, a_subject(deployment=place)).saw
+    assert "a command that did not finish (up, process 4711" in only(leftovers, a_subject(deployment=place)).saw
 
 
 @pytest.mark.parametrize("key", ["", "abc123", "with a blank in it, and long"])

@@ -64,7 +64,7 @@ def test_what_is_there_is_not_needed_again(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_a_deployment_that_runs_has_written_all_of_it(tmp_path: Path) -> None:
     running = ScriptedRuntime([EngineState("running")])
     check = only(storage.disk, a_subject(a_plan(models=whole_weights(tmp_path)), runtime=running))
-    assert (check.status, check.saw) == ("ok", "weights, image and caches are written already")
+    assert (check.status, check.saw) == ("ok", "weights, image and caches are already on disk")
 
 
 def test_a_download_that_was_interrupted_needs_the_rest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_an_engine_elsewhere_has_its_own_disk(monkeypatch: pytest.MonkeyPatch) -
 def test_weights_that_are_missing_are_named() -> None:
     checks = by_name(storage.weights, a_subject())
     assert [check.status for check in checks.values()] == ["warning", "warning"]
-    assert "20.0 GiB to fetch" in checks["weights of target"].saw
+    assert "20.0 GiB to download" in checks["weights of target"].saw
 
 
 def test_llama_cpp_wants_one_file(tmp_path: Path) -> None:
@@ -119,8 +119,10 @@ def test_weights_that_another_user_s_container_cannot_read(tmp_path: Path, monke
     (models / "target" / "model.safetensors").chmod(0o640)
     (models / "drafter").chmod(0o700)
     checks = by_name(storage.weights, subject)
-    assert checks["weights of target"].saw.startswith(f"{models}/target/model.safetensors cannot be read by user 54321")
-    assert checks["weights of drafter"].saw.startswith(f"{models}/drafter cannot be read")
+    assert checks["weights of target"].saw.startswith(
+        f"{models}/target/model.safetensors is not readable for user 54321"
+    )
+    assert checks["weights of drafter"].saw.startswith(f"{models}/drafter is not readable")
     assert checks["weights of drafter"].status == "no"
 
 

@@ -44,7 +44,7 @@ def test_hardware_that_no_profile_fits_is_named(facts: HostFacts) -> None:
 
 def test_a_gpu_that_cannot_be_read_is_not_taken_for_none() -> None:
     with pytest.raises(UnknownProfile, match="the driver hangs"):
-        plan(replace(machine(), gpu_problem="nvidia-smi did not answer within 20 s: the driver hangs"))
+        plan(replace(machine(), gpu_problem="nvidia-smi did not respond within 20 s: the driver hangs"))
 
 
 def test_among_cards_of_different_kinds_those_that_fit_together_are_used() -> None:
