@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from dflash_deploy.catalog.schema import Entry, Quantisation, Settings
 
@@ -29,20 +29,23 @@ class SlidingAttention(Attention):
 class LatentAttention(Entry):
     """Multi-head latent attention (MLA): one compressed vector a token and layer."""
 
-    layers: int
-    heads: int
-    width: Annotated[int, Field(description="elements kept per token and layer: latent rank plus rotary part")]
+    layers: Annotated[int, Field(ge=0)]
+    heads: Annotated[int, Field(gt=0)]
+    width: Annotated[int, Field(gt=0, description="elements kept per token and layer: latent rank plus rotary part")]
 
 
 class LinearAttention(Entry):
     """Layers with a recurrent state of fixed size (gated delta net): one state a sequence, however long."""
 
-    layers: int
-    key_heads: int
-    value_heads: int
-    key_dim: int
-    value_dim: int
-    conv_kernel: int = 4
+    layers: Annotated[int, Field(ge=0)]
+    key_heads: Annotated[int, Field(gt=0)]
+    value_heads: Annotated[int, Field(gt=0)]
+    key_dim: Annotated[int, Field(gt=0)]
+    value_dim: Annotated[int, Field(gt=0)]
+    conv_kernel: Annotated[int, Field(gt=0)] = 4
+
+
+Layers = TypeVar("Layers", Attention, SlidingAttention, LatentAttention, LinearAttention)
 
 
 class Shape(Entry):
@@ -54,14 +57,28 @@ class Shape(Entry):
     context: Annotated[int, Field(gt=0, description="longest sequence in tokens that it was made for")]
     parameters: Annotated[float, Field(gt=0, description="all parameters, the vision tower included")]
     active_parameters: Annotated[
-        float | None, Field(description="parameters one token passes through; `null` for a dense model: all of them")
+        float | None,
+        Field(gt=0, description="parameters one token passes through; `null` for a dense model: all of them"),
     ] = None
     experts: Annotated[tuple[int, int] | None, Field(description="experts per layer, and chosen per token")] = None
     full_attention: Attention | None = None
     sliding_attention: SlidingAttention | None = None
     latent_attention: LatentAttention | None = None
     linear_attention: LinearAttention | None = None
-    vision_parameters: Annotated[float, Field(description="parameters of the vision tower; 0 without vision")] = 0
+    vision_parameters: Annotated[float, Field(ge=0, description="parameters of the vision tower; 0 without vision")] = 0
+
+    @field_validator("full_attention", "sliding_attention", "latent_attention", "linear_attention")
+    @classmethod
+    def _without_layers_is_absent(cls, kind: Layers | None) -> Layers | None:
+        return kind if kind and kind.layers else None
+
+    @model_validator(mode="after")
+    def _parts_are_less_than_the_whole(self) -> Self:
+        if self.experts and not 0 < self.experts[1] < self.experts[0]:
+            raise ValueError("experts must be per layer, and fewer chosen per token (1 or more)")
+        if not self.vision_parameters < (self.active_parameters or self.parameters) <= self.parameters:
+            raise ValueError("vision_parameters < active_parameters <= parameters does not hold")
+        return self
 
 
 class Weights(Entry):
@@ -100,8 +117,8 @@ class Drafter(Weights):
     ]
     layers: Annotated[int, Field(gt=0)]
     hidden_size: Annotated[int | None, Field(description="must be the target's, where it is known")] = None
-    kv_heads: int = 8
-    head_dim: int = 128
+    kv_heads: Annotated[int, Field(gt=0)] = 8
+    head_dim: Annotated[int, Field(gt=0)] = 128
     target_layer_ids: Annotated[list[int], Field(description="target layers whose output the drafter reads")] = []
     layer_types: Annotated[
         Literal["full", "sliding", "mixed"] | None, Field(description="attention of its layers; `null` where unknown")
