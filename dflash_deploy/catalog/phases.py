@@ -1,4 +1,4 @@
-"""The phases of a start: which lines begin them, and where a line says how far one is."""
+"""The phases of a start: the lines that begin them, and the lines that say how far a phase is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From `up` to the first answer: preflight, start, wait, explain."""
+"""Start a deployment: preflight, start, wait for the first answer, explain failures."""
 
 from dflash_deploy.startup.bring_up import Ready, bring_up, endpoint_of, log_reader_for, start_worker
 from dflash_deploy.startup.diagnosis import Diagnosis, Explanation, LogReader, ProcessEnd

@@ -1,4 +1,4 @@
-"""`up`: start, wait for the first answer, and say what came of it."""
+"""`up`: start the engine and wait for its first answer."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from dflash_deploy.startup.wait import Waiting, explained
 WARM_UP_TOKENS = 64
 
 SETTLES = 20.0
-"""Seconds for which an engine that answers nobody is watched."""
+"""Seconds for which `start_worker` watches the engine of a rank above 0."""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A deployment that has answered. `changed` is false where it ran already with these settings.
+    """A deployment that has answered. `changed` is false if it was already running with these settings.
 
-    `tokens_per_second` and `acceptance_length` are those of one more short answer; `None` where it was not counted.
-    `phases` are the seconds until the first answer.
+    `tokens_per_second` and `acceptance_length` are measured on a second short answer; `None` if nothing was counted.
+    `phases` is the seconds of each phase until the first answer.
     """
 
     endpoint: str
@@ -45,9 +45,9 @@ class Ready:
 
 
 def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = None) -> Endpoint:
-    """The endpoint of a deployment, as reached from this machine."""
+    """Return the endpoint of a deployment, as reached from this machine."""
     host, port = plan.values["DFLASH_BIND"], plan.values["DFLASH_PORT"]
-    # an address that means "all of them" is listened on, not called
+    # a server listens on the wildcard address; a client cannot connect to it
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     if ":" in reachable:
         reachable = f"[{reachable}]"
@@ -58,14 +58,14 @@ def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = N
 
 
 def log_reader_for(plan: Plan) -> LogReader:
-    """What reads the log of a plan's engine, with all that the catalog knows of its failures."""
+    """Return the log reader for a plan's engine, with the known failures of the catalog."""
     return LogReader(load_catalog().failures, plan.engine.engine, plan.engine_version)
 
 
 def bring_up(deployment: Deployment, plan: Plan, runtime: Runtime, *, patience: float, show: ShowProgress) -> Ready:
     """Start the deployment and wait for a real generation.
 
-    Raises PreflightRefused before anything is started, EngineNotReady after; then the engine is stopped, its log kept.
+    Raises PreflightRefused before anything starts, EngineNotReady after. Then the engine is stopped and its log kept.
     """
     preflight(deployment, plan, runtime)
     first = plan.profile.first_start
@@ -81,10 +81,10 @@ def bring_up(deployment: Deployment, plan: Plan, runtime: Runtime, *, patience: 
 
 
 def start_worker(deployment: Deployment, plan: Plan, runtime: Runtime, *, show: ShowProgress) -> bool:
-    """Start an engine that computes for rank 0 and answers nobody itself; tells whether anything had to be done.
+    """Start the engine of a rank above 0, which serves no requests; return whether anything had to be done.
 
-    It loads nothing before rank 0 is there, however long that takes. So it is watched for SETTLES seconds, within which
-    settings that it does not take end it. Raises what `bring_up` raises.
+    The engine loads nothing until rank 0 runs, however long that takes. It is watched for SETTLES seconds, in which
+    invalid settings end it. Raises what `bring_up` raises.
     """
     preflight(deployment, plan, runtime, joining=True)
     with endpoint_of(deployment, plan) as endpoint:
@@ -97,16 +97,16 @@ def start_worker(deployment: Deployment, plan: Plan, runtime: Runtime, *, show: 
 def _started(
     plan: Plan, runtime: Runtime, endpoint: Endpoint, times: Timekeeper, *, patience: float
 ) -> tuple[bool, Waiting]:
-    """Whether the engine had to be started, and the wait for it. What Docker and Compose say has fingerprints too."""
+    """Return whether the engine had to be started, and the wait for it. Docker's failures are diagnosed too."""
     reader, cursor = log_reader_for(plan), runtime.next_line()
     try:
-        changed = runtime.start(_told(runtime.name, times))
+        changed = runtime.start(_narrator(runtime.name, times))
     except EngineNotReady as problem:
         findings = reader.read([problem.message, *problem.detail.splitlines()])
         if findings.diagnosis is None:
             raise
         raise explained(EngineNotReady, problem.message, findings) from None
-    # what an earlier engine died of is no news; of one that runs all that it has written counts
+    # the log of an earlier engine is ignored; the log of a running engine is read from its beginning
     since = cursor if changed else ""
     phases = Phases(plan.engine.engine)
     return changed, Waiting(runtime, endpoint, reader, phases, patience=patience, times=times, cursor=since)
@@ -114,19 +114,19 @@ def _started(
 
 @contextmanager
 def _stopped_if(changed: bool, runtime: Runtime) -> Iterator[None]:
-    """An engine that this command has started is stopped where it fails; one that ran before is not its to stop."""
+    """Stop an engine that fails if this command started it; leave one that was already running."""
     try:
         yield
     except EngineNotReady:
         if changed:
-            # where not even that can be done the first problem is still the one to tell
+            # if stopping fails too, report the first problem
             with suppress(EngineNotReady):
                 runtime.halt()
         raise
 
 
-def _told(runtime: str, times: Timekeeper) -> Narrate:
-    """Takes what a runtime says while it makes an engine's process, and tells the phase that it is in."""
+def _narrator(runtime: str, times: Timekeeper) -> Narrate:
+    """Return a function that shows the phase of each line a runtime writes while it creates the engine's process."""
     phases, step = Phases(runtime), Step("creating")
 
     def narrate(line: str) -> None:
@@ -138,12 +138,12 @@ def _told(runtime: str, times: Timekeeper) -> Narrate:
 
 
 def _measured(endpoint: Endpoint, question: str) -> tuple[float | None, float | None]:
-    """Tokens a second and acceptance length of one short answer: the first sight of whether drafts are accepted."""
+    """Return tokens per second and acceptance length of one short answer: a first sign that drafts are accepted."""
     try:
         before = endpoint.counters()
         answer = endpoint.chat(question, max_tokens=WARM_UP_TOKENS)
         length = (endpoint.counters() - before).acceptance_length
     except EndpointError:
-        # an engine that is up is not to be called down for this
+        # the engine is ready; a failed measurement does not change that
         return None, None
     return (answer.completion_tokens / answer.seconds if answer.seconds > 0 else None), length

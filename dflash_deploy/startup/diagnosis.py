@@ -1,4 +1,4 @@
-"""Why an engine did not become ready: known failures by fingerprint, unknown ones by their most telling lines."""
+"""Why an engine did not become ready: known failures by fingerprint, unknown ones by the key lines of the log."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True)
 class ProcessEnd:
-    """How the engine's process ended, as far as it did. A negative exit code is the signal that killed it.
+    """How the engine's process ended, if it did. A negative exit code is the signal that killed it.
 
-    `restarts` counts those that the runtime made by itself.
+    `restarts` counts the restarts by the runtime, such as Docker's restart policy.
     """
 
     exit_code: int | None = None
@@ -30,7 +30,7 @@ class ProcessEnd:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A failure that is known. `fix`: settings that may be written to mend it, as the catalog's row states them."""
+    """A known failure. `fix`: settings that `up --fix` may write to fix it, as in the catalog."""
 
     id: str
     cause: str
@@ -40,7 +40,7 @@ class Diagnosis:
     fix: Mapping[str, str] = field(default_factory=dict)
 
     def row(self) -> dict[str, object]:
-        """What `--json` says of it."""
+        """Return the fields for `--json`."""
         return {
             "id": self.id,
             "cause": self.cause,
@@ -52,7 +52,7 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What can be said about a failure: what it is where that is known, and the lines that say most where not."""
+    """Why the engine failed: the diagnosis if the failure is known, and its evidence or the key lines of the log."""
 
     diagnosis: Diagnosis | None
     lines: tuple[str, ...]
@@ -60,20 +60,20 @@ class Explanation:
 
 @dataclass(frozen=True)
 class LogReader:
-    """Reads the logs of one engine. `failures` are the catalog's fingerprints in their order."""
+    """Finds known failures in the logs of one engine. `failures` are the catalog's fingerprints, in order."""
 
     failures: Sequence[Failure]
     engine: str
     version: str
 
     def read(self, log: Iterable[str], ending: ProcessEnd = ProcessEnd(), kernel: Iterable[str] = ()) -> Explanation:
-        """What a whole log, the ending and the kernel's lines say about an engine that failed."""
+        """Explain a failed engine from its whole log, the end of its process and the kernel's log."""
         lines = readable(log)
         found = next(self._known(lines, ending, readable(kernel), "ends"), None)
         return Explanation(found, found.evidence if found and found.evidence else key_lines(lines))
 
     def costs(self, log: Iterable[str]) -> tuple[Diagnosis, ...]:
-        """What a log says that costs speed, memory or a feature and ends nothing."""
+        """Return known problems in a log that cost speed, memory or a feature without ending the engine."""
         return tuple(self._known(readable(log), ProcessEnd(), (), "costs"))
 
     def _known(
@@ -82,18 +82,18 @@ class LogReader:
         places = {"log": distinct_messages(log), "kernel": kernel}
         for failure in self.failures:
             if failure.effect == effect and failure.concerns(self.engine, self.version):
-                found = _held_against(failure, places[failure.where], ending)
+                found = _diagnosed(failure, places[failure.where], ending)
                 if found is not None:
                     yield found
 
 
 def readable(lines: Iterable[str]) -> tuple[str, ...]:
-    """Lines without colours, each cut to a length that keeps every search in it short."""
+    """Return lines without colors, cut to LONGEST_LINE characters so that searches stay fast."""
     return tuple(_COLOUR.sub("", line)[:LONGEST_LINE] for text in lines for line in text.splitlines())
 
 
-def _held_against(failure: Failure, messages: Sequence[str], ending: ProcessEnd) -> Diagnosis | None:
-    """The diagnosis, where all that the fingerprint states holds."""
+def _diagnosed(failure: Failure, messages: Sequence[str], ending: ProcessEnd) -> Diagnosis | None:
+    """Return the diagnosis if every condition of the fingerprint holds."""
     if (failure.out_of_memory and not ending.out_of_memory) or (failure.restarted and not ending.restarts):
         return None
     if failure.exit_codes and ending.exit_code not in failure.exit_codes:
@@ -113,12 +113,12 @@ def _held_against(failure: Failure, messages: Sequence[str], ending: ProcessEnd)
 
 
 def _hits(failure: Failure, messages: Sequence[str]) -> Iterator[re.Match[str]]:
-    """The first few messages that the pattern is found in."""
+    """Return the first few messages that match the pattern."""
     return islice(filter(None, map(failure.compiled.search, messages)), EVIDENCE_LINES)
 
 
 def _filled(text: str, found: Mapping[str, str]) -> str:
-    """`text` with what the pattern's named groups have found."""
+    """Return `text` with its `{name}` placeholders replaced by the pattern's named groups."""
     for name, value in found.items():
         text = text.replace(f"{{{name}}}", value)
     return text

@@ -1,4 +1,4 @@
-"""`up --fix`: what a diagnosis says may be changed safely, as lines of this deployment's `.env`."""
+"""`up --fix`: apply the safe fix of a diagnosis to this deployment's `.env`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ ENOUGH = "enough"
 
 
 def fix_changes(fix: Mapping[str, str], plan: Plan) -> dict[str, str]:
-    """The settings of a fix that differ from the plan's, by name; empty where it is applied already, or cannot be.
+    """Return the settings of a fix that differ from the plan's; empty if it is already applied or cannot be applied.
 
-    `half` and `enough` are resolved; a size that is left to the engine cannot be halved.
+    `half` and `enough` are resolved to numbers. A size that is left to the engine cannot be halved.
     """
     wanted = {name: _resolved(name, value, plan) for name, value in fix.items()}
     return {name: value for name, value in wanted.items() if value is not None and value != plan.values.get(name, "")}
 
 
 def apply_fix(deployment: Deployment, changes: Mapping[str, str]) -> tuple[Deployment, tuple[str, ...]]:
-    """The deployment with these settings in its `.env`, and the lines that differ, secrets redacted."""
+    """Write the settings to `.env`; return the changed deployment and the diff, with secrets redacted."""
     before = _lines(deployment)
     changed = deployment.with_values(changes)
     compared = difflib.unified_diff(before, _lines(changed), ".env.last", ".env", n=0, lineterm="")

@@ -1,4 +1,4 @@
-"""The most telling lines of a log that nobody knows: what was raised first, the errors, not the last twenty lines."""
+"""The key lines of a log with an unknown failure: the first exception and the errors, not the last twenty lines."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 LONGEST_LINE = 2000
-"""Characters of a line that are looked at. Configurations are longer; no message that says something is."""
+"""Characters of a line that are searched. Printed configurations are longer; error messages are not."""
 
 MOST_LINES = 12
 
 MOST_REPORTS = 20_000
-"""Different messages that fingerprints are searched in. A start writes hundreds; this many take two seconds."""
+"""Distinct messages in which fingerprints are searched. A start writes hundreds; this many take two seconds."""
 
 _LEVEL = r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d (?:\[[^\]]{0,80}\] ?)?"
 _PREFIX = re.compile(rf"(?:\([^)]{{0,60}}\) ?)?(?:{_LEVEL}|\[\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]{{0,20}}\] ?)?")
@@ -25,21 +25,21 @@ _ERROR = re.compile(r"\b(?:error|fatal|failed|failure|abort(?:ed)?|assert(?:ion)
 _COUNTED = re.compile(r"0x[0-9a-f]+|\d+")
 
 _ECHO = re.compile(r"[Ss]ee root cause above|[Ss]ee stack trace|^(?:WorkerProc|EngineCore) failed to start")
-"""What a process says that saw another one die."""
+"""Messages of a process that only report that another process died."""
 
 
 @dataclass(frozen=True)
 class _LogLine:
-    """A line of a log. `level` is empty where it has none, as in what libraries print."""
+    """A line of a log. `level` is empty if the line has none, as in output of libraries."""
 
     level: str
     message: str
 
 
 def distinct_messages(lines: Iterable[str]) -> tuple[str, ...]:
-    """What the lines say that are more than information: without process, level, time and place, each once.
+    """Return each message above INFO once, without process, level, time and place.
 
-    Of a log that is longer than any start's, the last `MOST_REPORTS` count.
+    Only the last `MOST_REPORTS` messages are kept.
     """
     read = map(_split, lines)
     messages = dict.fromkeys(line.message for line in read if line.level not in {"DEBUG", "INFO"})
@@ -47,9 +47,9 @@ def distinct_messages(lines: Iterable[str]) -> tuple[str, ...]:
 
 
 def key_lines(lines: Sequence[str], most: int = MOST_LINES) -> tuple[str, ...]:
-    """At most `most` lines, each once: the frame and the exception of the first traceback, further exceptions, errors.
+    """Return at most `most` lines, each once: the first traceback's frame and exception, other exceptions, errors.
 
-    Where there is none of them, the last lines that are not empty.
+    If there are none, return the last lines that are not empty.
     """
     read = [_split(line) for line in lines]
     said = [*_exceptions(read), *(line.message for line in read if _is_error(line))]
@@ -62,7 +62,7 @@ def key_lines(lines: Sequence[str], most: int = MOST_LINES) -> tuple[str, ...]:
 
 def _split(line: str) -> _LogLine:
     if line.startswith("INFO:"):
-        # the web server's own, a line for each request
+        # access log of the web server, one line per request
         return _LogLine("INFO", line)
     prefix = _PREFIX.match(line)
     if prefix is None:
@@ -82,7 +82,7 @@ def _exceptions(lines: Sequence[_LogLine]) -> Iterator[str]:
 
 
 def _first_frame(lines: Sequence[_LogLine]) -> list[str]:
-    """Where the first exception was raised: the file, and the line of code below it."""
+    """Return where the first exception was raised: the file, and the line of code below it."""
     inside, frame = False, list[str]()
     for number, line in enumerate(lines):
         if _TRACEBACK in line.message:
@@ -95,7 +95,7 @@ def _first_frame(lines: Sequence[_LogLine]) -> list[str]:
 
 
 def _is_error(line: _LogLine) -> bool:
-    """A line that reports an error, and is no part of a traceback."""
+    """Return whether the line reports an error and is not part of a traceback."""
     if not line.message.strip() or line.message[0].isspace() or _TRACEBACK in line.message:
         return False
     if line.level in {"ERROR", "CRITICAL"}:
@@ -104,7 +104,7 @@ def _is_error(line: _LogLine) -> bool:
 
 
 def _each_once(lines: Sequence[str]) -> list[str]:
-    """Lines that differ by more than their numbers."""
+    """Return the lines without those that differ from an earlier one only in their numbers."""
     kept: dict[str, str] = {}
     for line in lines:
         kept.setdefault(_COUNTED.sub("#", line.strip()), line)

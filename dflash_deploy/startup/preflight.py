@@ -1,4 +1,4 @@
-"""What can be known to go wrong before anything is started, the cheapest look first and the port last."""
+"""Checks before anything starts, the cheapest first and the port last."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from dflash_deploy.weights import check_weights
 def preflight(
     deployment: Deployment, plan: Plan, runtime: Runtime, *, new_key: bool = False, joining: bool = False
 ) -> None:
-    """All that can be known to go wrong before starting; raises the first PreflightRefused or SettingsRefused.
+    """Check everything that can be checked before a start; raise the first PreflightRefused or SettingsRefused.
 
-    `new_key`: the key is about to be replaced, so the present one may be anything. `joining`: no answer is expected.
+    `new_key`: the key is about to be replaced, so the current one is not checked. `joining`: a rank above 0 starts,
+    which serves no requests.
     """
     engine_command(plan)
     if not joining and not answers_requests(plan.values):
-        said = f"this machine is rank {plan.values['NODE_RANK']}, which answers nobody"
-        raise PreflightRefused(said, hint="`dflash-deploy up` starts it")
+        said = f"this machine is rank {plan.values['NODE_RANK']}; only rank 0 serves requests"
+        raise PreflightRefused(said, hint="start it with `dflash-deploy up`")
     if not new_key:
         _check_key(deployment)
     for finding in plan.errors:
@@ -33,7 +34,7 @@ def preflight(
 
 
 def _check_weights(deployment: Deployment, plan: Plan) -> None:
-    """Target and drafter are there, each with the files that its engine needs."""
+    """Check that target and drafter are on disk, each with the files that the engine needs."""
     target, drafter = deployment.path(plan.values["MODEL_HOST_PATH"]), deployment.path(drafter_host_path(plan.values))
     mounted = plan.runtime == "compose"
     check_weights(
@@ -56,29 +57,30 @@ def _check_weights(deployment: Deployment, plan: Plan) -> None:
 
 
 def _check_key(deployment: Deployment) -> None:
-    """The key is there, every reader of `.env` finds the same one, and nobody else can read it."""
+    """Check that the key is valid, reads the same for every reader of `.env`, and is private to the owner."""
     if not deployment.key_is_sound:
         raise SettingsRefused(
-            ".env: VLLM_API_KEY and each of DFLASH_API_KEYS must have 16 characters or more: letters, digits, - and _",
-            hint="make one: dflash-deploy keys rotate",
+            ".env: VLLM_API_KEY and each of DFLASH_API_KEYS must have at least 16 characters: letters, digits, - and _",
+            hint="generate a key: `dflash-deploy keys rotate`",
         )
     if not deployment.is_private():
         raise PreflightRefused(
-            f"{deployment.env_file} holds the key and can be read by others", hint=f"chmod 600 {deployment.env_file}"
+            f"{deployment.env_file} contains the API key and other users can read it",
+            hint=f"run `chmod 600 {deployment.env_file}`",
         )
 
 
 def _check_port(plan: Plan, runtime: Runtime) -> None:
-    """The address is one of this machine, and nobody else listens there. The last look: all else was in order."""
+    """Check that the address belongs to this machine and that no other process listens on the port."""
     host, port = plan.values["DFLASH_BIND"], int(plan.values["DFLASH_PORT"])
     if not is_address_here(host):
         raise PreflightRefused(
-            f"DFLASH_BIND={host} is no address of this machine", hint="`ip addr` lists those that it has"
+            f"DFLASH_BIND=`{host}` is not an address of this machine", hint="list its addresses with `ip addr`"
         )
     state = runtime.state()
     ours = state.alive and state.address == f"{host}:{port}"
     if not ours and listener_on(host, port):
         raise PortTaken(
-            f"something else already listens on {host}:{port}",
-            hint="set another DFLASH_PORT in .env, or see who it is: `ss -ltnp`",
+            f"port {port} on {host} is already in use",
+            hint="set another DFLASH_PORT in .env, or find the process with `ss -ltnp`",
         )

@@ -139,7 +139,7 @@ def usual_seconds(deployment: Deployment) -> dict[str, float]:
 
 
 def remember_seconds(deployment: Deployment, seconds: Mapping[str, float]) -> None:
-    """Save the seconds of each phase, without the phases that only a first start has. A full disk is no error."""
+    """Save the seconds of each phase, without the phases that only a first start has. Write errors are ignored."""
     once = {mark.phase for mark in load_catalog().phases if mark.once}
     rounded = {phase: round(took, 1) for phase, took in seconds.items() if phase not in once}
     with contextlib.suppress(OSError):

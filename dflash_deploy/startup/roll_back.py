@@ -1,4 +1,4 @@
-"""A start that does not end with an answer gives way to the settings that did."""
+"""Restore the last working settings when a start fails."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def restore_last_good(
     patience: float,
     show: ShowProgress,
 ) -> EngineNotReady:
-    """Start the settings that answered last, after those of `.env` failed with `problem`.
+    """Start the last working settings after those of `.env` failed with `problem`.
 
-    Returns what is to be told: `problem` itself where nothing else was good before, or that fails too.
+    Return the error to raise: RolledBack if they run, `problem` if there are none or they fail too.
     """
     good = last_good(deployment)
     if good is None or not changes(deployment):
@@ -37,13 +37,13 @@ def restore_last_good(
         plan = plan_of(good)
         bring_up(good, plan, runtime_of(good, plan), patience=patience, show=show)
     except DeployError as second:
-        problem.hint = f"{problem.hint}; the settings that worked last do not start either: {second.message}"
+        problem.hint = f"{problem.hint}; the last working settings do not start either: {second.message}"
         return problem
     mark_restored(deployment, problem.message)
     what = ", ".join(map(str, changes(deployment)))
     return RolledBack(
-        f"{problem.message}; the settings that worked last run again",
-        hint=f"{problem.hint}; changed since: {what}. `dflash-deploy rollback` writes the good ones back into .env",
+        f"{problem.message}; the engine runs with the last working settings again",
+        hint=f"{problem.hint}; changed since: {what}. `dflash-deploy rollback` restores the working settings in .env",
         detail=problem.detail,
         failure=problem.failure,
         fix=problem.fix,

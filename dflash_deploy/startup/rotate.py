@@ -1,8 +1,7 @@
-"""`keys rotate` under a running deployment: start the engine anew with a fresh key, prove that the old one is dead.
+"""`keys rotate` for a running deployment: restart the engine with a new key and prove that the old key is refused.
 
-It may be ended at any moment. What would keep the engine from starting is found before anything changes. Then `.env`
-gets the new key in one step, and the old one is never brought back, since it may be known to others: whatever happens
-after that, `up` goes on with the new one.
+It may be interrupted at any moment. Preflight runs before anything changes. Then `.env` gets the new key in one atomic
+write. The old key is never restored, since others may know it: after an interruption, `up` continues with the new key.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from dflash_deploy.startup.preflight import preflight
 from dflash_deploy.startup.progress import ShowProgress
 
 PROBE_TIMEOUT = 30.0
-"""Seconds for one short answer of an engine that is ready."""
+"""Seconds for one short answer of a ready engine."""
 
 
 @dataclass(frozen=True)
 class Rotation:
-    """A key that was replaced under a running deployment.
+    """The result of replacing the key of a running deployment.
 
-    `old_before`, `old_after`, `new_after`: the HTTP status of a generation asked for with the old key before the
-    restart and after it, and with the new one after it. `None`: no answer, as from an engine that was still loading.
+    `old_before`, `old_after`, `new_after`: the HTTP status of a generation with the old key before and after the
+    restart, and with the new key after it. `None`: no answer, as from an engine that is still loading.
     """
 
     deployment: Deployment
@@ -40,7 +39,7 @@ class Rotation:
 
 
 def is_up(runtime: Runtime) -> bool:
-    """Whether an engine runs, or is about to again. Raises EngineMissing where that cannot be known."""
+    """Return whether an engine runs or restarts. Raises EngineMissing if Docker does not respond."""
     return runtime.state().phase not in {"absent", "exited"}
 
 
@@ -52,10 +51,10 @@ def rotate_running(
     patience: float,
     show: ShowProgress,
 ) -> Rotation:
-    """Replace the key of a deployment that runs, start its engine anew, and try both keys.
+    """Replace the key of a running deployment, restart its engine, and try both keys.
 
-    Raises PreflightRefused or SettingsRefused while nothing has changed; EngineNotReady where the engine does not come
-    back, and Interrupted, both with the new key in `.env`; KeyNotReplaced where the old one is not turned away.
+    Raises PreflightRefused or SettingsRefused before anything changes. Raises EngineNotReady if the engine does not
+    become ready, or Interrupted, both with the new key in `.env`. Raises KeyNotReplaced if the old key is not refused.
     """
     running = runtime_of(old)
     preflight(old, plan, running, new_key=True)
@@ -70,18 +69,18 @@ def rotate_running(
         problem.hint = f"{problem.hint}; {_where_it_stands(old, running, before)}"
         raise
     if (old_after, new_after) != (HTTPStatus.UNAUTHORIZED, HTTPStatus.OK):
-        got = f"the old key was answered {old_after or 'nothing'}, the new one {new_after or 'nothing'}"
+        got = f"{old_after or 'no answer'} for the old key and {new_after or 'no answer'} for the new key"
         raise KeyNotReplaced(
-            f"after the restart {got}",
-            hint=f"401 and 200 are right: does another engine listen on {ready.endpoint}? `dflash-deploy test` looks",
+            f"after the restart the endpoint returned {got}, expected 401 and 200",
+            hint=f"another engine may listen on {ready.endpoint}: check with `dflash-deploy test`",
         )
     return Rotation(new, ready, old_before, old_after, new_after)
 
 
 def _asked_with(deployment: Deployment, plan: Plan) -> int | None:
-    """The HTTP status of a generation asked for with one deployment's key; `None` where no answer came.
+    """Return the HTTP status of a generation with the deployment's key; `None` if no answer came.
 
-    A generation, since llama.cpp lists its models to everybody (tools/server/server-http.cpp, public endpoints).
+    It must be a generation: llama.cpp lists its models without a key (tools/server/server-http.cpp, public endpoints).
     """
     with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
         try:
@@ -92,13 +91,13 @@ def _asked_with(deployment: Deployment, plan: Plan) -> int | None:
 
 
 def _where_it_stands(old: Deployment, runtime: Runtime, before: str) -> str:
-    """What is true after a rotation that did not come to its end. `before` is the identity of the engine then."""
+    """Describe the state after an interrupted rotation. `before` is the identity of the engine before it."""
     if Deployment(old.directory).key == old.key:
-        return "nothing has changed: .env still holds the old key"
+        return "nothing changed: .env still has the old key"
     try:
         state = runtime.state()
     except EngineMissing:
-        return ".env holds the new key, which `dflash-deploy up` puts into force"
+        return ".env has the new key; activate it with `dflash-deploy up`"
     if state.alive and state.identity == before:
-        return "the old key is STILL IN FORCE; .env holds the new one, which `dflash-deploy up` puts into force"
-    return ".env holds the new key and nothing answers to the old one; `dflash-deploy up` goes on from here"
+        return "the old key is STILL VALID; .env has the new key; activate it with `dflash-deploy up`"
+    return ".env has the new key and the old key is no longer valid; continue with `dflash-deploy up`"

@@ -1,4 +1,4 @@
-"""The same deployment with other settings for a while, and as it was again afterwards, whatever happens meanwhile."""
+"""Run a deployment with other settings for a while, and restore its own settings afterwards, also after errors."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from dflash_deploy.startup.bring_up import bring_up
 from dflash_deploy.startup.progress import ShowProgress, Step, Timekeeper
 
 Display = Callable[[], AbstractContextManager[ShowProgress]]
-"""Opens what shows the progress of one start, for as long as that takes."""
+"""Opens a display for the progress of one start."""
 
 
 @contextmanager
 def temporary_settings(
     deployment: Deployment, plan: Plan, *, patience: float, display: Display
 ) -> Iterator[Callable[[Plan], None]]:
-    """Let the block restart the engine with one plan after another; `plan` is what `.env` says, which is not written.
+    """Let the block restart the engine with other plans. `plan` is the plan of `.env`, which is never written.
 
-    When the block is done the engine is brought back and has answered. After an error or Ctrl-C it is only started,
-    which a second Ctrl-C does not keep from happening: nobody is to find other settings running than `.env` has.
+    After the block, the engine runs `plan` again and has answered. After an error or Ctrl-C it is started with `plan`
+    without waiting for an answer; a second Ctrl-C cannot prevent that. So the engine never keeps temporary settings.
     Raises EngineNotReady and PreflightRefused as `up` does.
     """
 
@@ -39,14 +39,14 @@ def temporary_settings(
             become(plan)
         except BaseException:
             with _undisturbed(), display() as show:
-                tell = partial(Timekeeper(show).tell, Step("bringing back what .env says"))
+                tell = partial(Timekeeper(show).tell, Step("restoring the settings of .env"))
                 runtime_for(deployment, plan).start(tell)
             raise
 
 
 @contextmanager
 def _ended_by_interrupts() -> Iterator[None]:
-    """A request to end, as `kill` and a closing terminal send it, is an interrupt for as long as the block runs."""
+    """Turn SIGTERM and SIGHUP, as sent by `kill` and a closing terminal, into KeyboardInterrupt in the block."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -57,10 +57,10 @@ def _ended_by_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Neither Ctrl-C nor a request to end counts in this process while the block runs."""
+    """Ignore Ctrl-C, SIGTERM and SIGHUP in this process while the block runs."""
 
     def wait(number: int, frame: FrameType | None) -> None:
-        # not SIG_IGN: the engine that is started here would inherit it
+        # not SIG_IGN: the engine started in the block would inherit it
         return
 
     with _handled(wait, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -69,7 +69,7 @@ def _undisturbed() -> Iterator[None]:
 
 @contextmanager
 def _handled(handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
-    """These signals go to the handler, but for those that this process was started to ignore, as under nohup."""
+    """Handle these signals, except those that this process was started to ignore, as under nohup."""
     before = {number: signal.getsignal(number) for number in numbers}
     heeded = {number: known for number, known in before.items() if known is not signal.SIG_IGN}
     for number in heeded:

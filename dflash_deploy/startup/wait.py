@@ -1,4 +1,4 @@
-"""Waiting for the first real answer, for as long as the engine makes progress."""
+"""Wait for the first real answer as long as the engine makes progress."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from dflash_deploy.startup.diagnosis import Explanation, LogReader, ProcessEnd
 from dflash_deploy.startup.progress import Phases, Step, Timekeeper, message_of
 
 POLL = 0.5
-"""Seconds between two looks; a container that exits is noticed within 2 s."""
+"""Seconds between two polls; a container that exits is noticed within 2 s."""
 
 KEPT_LINES = 50_000
-"""Lines of the log that are kept for a diagnosis; a start writes some hundreds."""
+"""Lines of the log that are kept for a diagnosis; a start writes hundreds."""
 
 CLOCKS_DIFFER = 5.0
-"""Seconds by which the kernel's clock and this process's may lie apart."""
+"""Seconds by which the kernel's clock and this process's may differ."""
 
 UNKNOWN = (
-    "the most telling lines of its log stand above; `dflash-deploy logs` shows all of it, "
-    "`dflash-deploy logs --bundle` collects what a report needs"
+    "the key lines of the log are above; read all of it with `dflash-deploy logs`, "
+    "or collect a bug report with `dflash-deploy logs --bundle`"
 )
 
 FAILED_ANSWERS = 3
-"""Generations that may end in a server error before the engine counts as broken; the first may come too early."""
+"""Generations that may end in a server error before the engine is broken; the first request may come too early."""
 
 
 _STATISTICS = re.compile(r"Engine \d+: Avg prompt throughput")
-"""What vLLM writes every ten seconds, even while a request hangs."""
+"""The line that vLLM writes every ten seconds, even while a request hangs."""
 
 
 class Waiting:
-    """One wait: follows the log, watches the process, and asks for a generation once the engine listens."""
+    """One wait: follows the log, watches the process, and requests a generation once the engine listens."""
 
     def __init__(
         self,
@@ -59,12 +59,12 @@ class Waiting:
         self._cursor = cursor
         self._started = self._last_sign = time.monotonic()
         self._step, self._line = Step("starting"), ""
-        # an engine that came back by itself last week is no failure of this start
+        # restarts before this wait are not failures of this start
         self._restarts_before = runtime.state().restarts
         self._failed_answers = 0
 
     def until_ready(self, question: str) -> Completion:
-        """The first answer. Raises EngineDied or EngineStalled (after `patience` silent seconds), and says why."""
+        """Return the first answer. Raises EngineDied, or EngineStalled after `patience` silent seconds."""
         while True:
             self._look()
             if self._endpoint.alive() and (answer := self._first_answer(question)) is not None:
@@ -74,20 +74,20 @@ class Waiting:
             time.sleep(POLL)
 
     def until_settled(self, seconds: float) -> None:
-        """Watch it for so long. Raises EngineDied, and says why."""
+        """Watch the engine for `seconds`. Raises EngineDied with the cause."""
         while time.monotonic() - self._started < seconds:
             self._look()
             time.sleep(POLL)
 
     def _look(self) -> None:
-        """Show what it has written, and raise EngineDied where it ended."""
+        """Show new lines of the log, and raise EngineDied if the engine ended."""
         self._follow_log()
         state = self._runtime.state()
         if not state.alive or state.restarts > self._restarts_before:
             self._follow_log()
             problem = self._died(state)
-            # what comes of it takes a while
-            self._times.tell(Step("stopping"), "the engine has ended")
+            # the rollback that follows takes a while
+            self._times.tell(Step("stopping"), "the engine ended")
             raise problem
 
     def _follow_log(self) -> None:
@@ -102,7 +102,7 @@ class Waiting:
         self._times.tell(self._step, self._line)
 
     def _first_answer(self, question: str) -> Completion | None:
-        """One real generation. `None` where it may still come, or the engine died over it, which is seen next."""
+        """Request one real generation. `None` if it may still come, or the engine died, which the next poll notices."""
         self._times.tell(Step("first generation"), self._line)
         try:
             return self._endpoint.chat(question, max_tokens=16)
@@ -112,7 +112,7 @@ class Waiting:
             if refused:
                 raise EngineStalled(
                     f"the engine listens but does not generate: {problem}",
-                    hint="SERVED_MODEL_NAME and VLLM_API_KEY in .env must be those the engine was started with",
+                    hint="SERVED_MODEL_NAME and VLLM_API_KEY in .env must match those of the running engine",
                 ) from None
             if self._failed_answers >= FAILED_ANSWERS:
                 self._follow_log()
@@ -121,10 +121,10 @@ class Waiting:
             return None
 
     def _findings(self, state: EngineState | None = None) -> Explanation:
-        """What log, ending and kernel say."""
+        """Explain the failure from the log, the end of the process and the kernel's log."""
         restarts = 0 if state is None else state.restarts - self._restarts_before
         if state is not None and state.phase == "restarting":
-            # one that ends at once has been started anew before it was looked at for the first time
+            # a container that ends at once has restarted before the first poll
             restarts = max(restarts, 1)
         ending = ProcessEnd() if state is None else ProcessEnd(state.exit_code, state.out_of_memory, restarts)
         return self._reader.read(self._log, ending, kernel_lines(self._started - CLOCKS_DIFFER))
@@ -133,7 +133,7 @@ class Waiting:
         code = "" if state.exit_code is None else f" with code {state.exit_code}"
         how = "is gone" if state.phase == "absent" else f"ended{code}"
         if state.out_of_memory:
-            how = "was killed for want of memory"
+            how = "ran out of memory (OOM) and was killed"
         elif state.restarts:
             how = f"ended{code} and was restarted {'once' if state.restarts == 1 else f'{state.restarts} times'}"
         seen = f"the engine {how} after {self._times.elapsed:.0f} s, while {self._step.phase}"
@@ -141,12 +141,12 @@ class Waiting:
 
     def _stalled(self) -> EngineNotReady:
         seen = f"the engine has written nothing for {self._patience:.0f} s, while {self._step.phase}"
-        patient = "look at `dflash-deploy logs`; wait longer with --patience SECONDS"
+        patient = "read the log with `dflash-deploy logs`; wait longer with `--patience SECONDS`"
         return explained(EngineStalled, seen, self._findings(), patient)
 
 
 def explained(kind: type[EngineNotReady], seen: str, findings: Explanation, unknown: str = UNKNOWN) -> EngineNotReady:
-    """What was seen, with its cause and what to do about it; where that is not known, with the hint `unknown`."""
+    """Return an error with what was seen, its cause and the fix; if the cause is unknown, with the hint `unknown`."""
     known = findings.diagnosis
     if known is None:
         return kind(seen, hint=unknown, detail="\n".join(findings.lines))

@@ -1,4 +1,4 @@
-"""What an engine does while it is watched: one line for each look, made of what it has counted since the last one."""
+"""`status --watch`: samples of an engine's metrics, and one line for the window between two samples."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from dflash_deploy.client import Metrics
 
 ENOUGH_DRAFTS = 20
-"""Drafts of a window from which its acceptance says something."""
+"""Drafts that a window needs before its acceptance length is shown."""
 
 DECAYED = 0.6
-"""Share of the best acceptance of this watch below which it has decayed (z-lab's discussion: 33 % fell to 20 %)."""
+"""Share of the best acceptance of this watch below which acceptance has decayed (z-lab: 33 % fell to 20 %)."""
 
 SILENT_LOOKS = 3
-"""Looks in a row with requests at work and not one token, after which the engine hangs: prompts take time to read."""
+"""Samples in a row with running requests and no token after which the engine hangs. Prefill takes time too."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One look. `metrics` is `None` where the engine did not tell; `identity` changes when it is started anew."""
+    """One sample, `at` in seconds. `metrics` is `None` if the engine did not answer; `identity` changes on restart."""
 
     at: float
     phase: str
@@ -28,10 +28,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Window:
-    """What is shown of a window between two looks; `None` where nobody knows.
+    """What is shown for the window between two samples; `None` if unknown.
 
     `cache` is the used share of the KV cache, `by_position` the acceptance of each draft token in the window. `remark`
-    is empty where nothing is to be said.
+    is empty if nothing needs attention.
     """
 
     state: str
@@ -45,7 +45,7 @@ class Window:
 
 
 class Watch:
-    """Turns looks into lines, and remembers what it takes to see a decay, a hang and a restart."""
+    """Turns samples into windows and detects decayed acceptance, hangs and restarts."""
 
     def __init__(self) -> None:
         self._before: Sample | None = None
@@ -54,19 +54,19 @@ class Watch:
         self._restarts = 0
 
     def see(self, now: Sample) -> Window:
-        """The line for the window that ends with this look."""
+        """Return the window that ends with this sample."""
         before, self._before = self._before, now
-        started_anew = before is not None and now.identity != before.identity
-        if started_anew:
+        restarted = before is not None and now.identity != before.identity
+        if restarted:
             self._restarts += 1
             self._best, self._silent = 0.0, 0
             before = None
         if now.metrics is None or now.metrics.engine is None:
-            state = "does not answer" if now.phase == "running" else now.phase
-            return Window(state, remark=self._restarted(started_anew))
+            state = "not responding" if now.phase == "running" else now.phase
+            return Window(state, remark=self._restarted(restarted))
         load = Window(now.phase, now.metrics.running, now.metrics.waiting, cache=now.metrics.cache)
         if before is None or before.metrics is None or now.at <= before.at:
-            return replace(load, remark=self._restarted(started_anew))
+            return replace(load, remark=self._restarted(restarted))
         made = now.metrics.generated_tokens - before.metrics.generated_tokens
         drafts = now.metrics.drafts - before.metrics.drafts
         enough = drafts.drafts >= ENOUGH_DRAFTS
@@ -74,7 +74,7 @@ class Watch:
         self._silent = self._silent + 1 if now.metrics.running and made == 0 else 0
         remark = self._decayed(length)
         if self._silent >= SILENT_LOOKS:
-            remark = f"HANGS: {now.metrics.running} requests at work, no token in {self._silent} looks"
+            remark = f"HANGS: {now.metrics.running} running requests, no token in {self._silent} samples"
         return replace(
             load,
             tokens_per_second=max(made, 0) / (now.at - before.at),
@@ -87,13 +87,13 @@ class Watch:
         if length is None:
             return ""
         best, self._best = self._best, max(self._best, length)
-        # the token that the target adds is no draft
+        # the token that the target adds is not a draft token
         if best > 1 and (length - 1) < DECAYED * (best - 1):
-            return f"DECAYED: acceptance length was {best:.1f}; other prompts, or docs/failures.md on prefix caching"
+            return f"DECAYED: acceptance length was {best:.1f}; different prompts, or prefix caching (docs/failures.md)"
         return ""
 
     def _restarted(self, now: bool) -> str:
         if not now:
             return ""
         again = f", {self._restarts} times since this watch began" if self._restarts > 1 else ""
-        return f"STARTED ANEW{again}: `dflash-deploy logs` says why"
+        return f"RESTARTED{again}: read why with `dflash-deploy logs`"

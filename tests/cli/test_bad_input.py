@@ -79,7 +79,7 @@ def test_an_empty_key(deployment: Path) -> None:
 @pytest.mark.parametrize("key", ["short", "with a blank in between", "ab#cdefghijklmnopq"])
 def test_a_key_that_readers_of_env_would_not_agree_on(deployment: Path, key: str) -> None:
     edit_env(deployment, VLLM_API_KEY=f'"{key}"')
-    refused(dflash("up", at=deployment), ExitCode.USAGE, "must have 16 characters or more")
+    refused(dflash("up", at=deployment), ExitCode.USAGE, "must have at least 16 characters")
 
 
 @pytest.mark.parametrize("name", ["HF_HUB_TOKEN", "NVIDIA_API_KEY", "VLLM_SOME_SECRET"])

@@ -165,9 +165,9 @@ BREAKS: dict[Fault, Break] = {
         MAX_NUM_SEQS="many"
     ),
     refusal("an .env that is no text", "save it as UTF-8", "not UTF-8", code=ExitCode.USAGE): no_text,
-    refusal("a key that is too short", "a longer one", "must have 16 characters or more", code=ExitCode.USAGE): setting(
-        VLLM_API_KEY="short"
-    ),
+    refusal(
+        "a key that is too short", "a longer one", "must have at least 16 characters", code=ExitCode.USAGE
+    ): setting(VLLM_API_KEY="short"),
     refusal("an .env that others can read", "chmod 600", "can be read by others", "chmod 600"): readable_by_others,
     refusal("no weights", "bring them", "the target's directory", "does not exist", "MODEL_HOST_PATH"): no_target,
     refusal("a weight file is missing", "bring it", "model-00002-of-00002.safetensors is missing"): a_shard_missing,
@@ -189,9 +189,9 @@ BREAKS: dict[Fault, Break] = {
         "which the CPU engine does not survive",
         "set ENABLE_PREFIX_CACHING=off",
     ): setting(ENABLE_PREFIX_CACHING="on"),
-    refusal("an address that this machine does not have", "one that it has", "is no address of this machine"): setting(
-        DFLASH_BIND="192.0.2.7"
-    ),
+    refusal(
+        "an address that this machine does not have", "one that it has", "is not an address of this machine"
+    ): setting(DFLASH_BIND="192.0.2.7"),
     refusal("another command works on the deployment", "its end", "another command works on", "up, process"): held,
     refusal(
         "a state directory that this user cannot write", "its mode", ".dflash cannot be written: Permission denied"

@@ -41,9 +41,9 @@ def test_the_figures_of_now_and_the_remarks_of_before_are_on_the_screen() -> Non
     screen = Console(file=io.StringIO(), force_terminal=True, width=80, height=24)
     with View(f"tiny at http://me:{SECRET}@box/v1", screen, lambda text: text.replace(SECRET, "***")) as view:
         view.show(Window("running", 1, 0, 100.0, 7.0, 0.25, (0.9, 0.5)))
-        view.show(Window("running", 3, 2, 50.0, None, 0.5, remark="HANGS: 3 requests at work"))
+        view.show(Window("running", 3, 2, 50.0, None, 0.5, remark="HANGS: 3 running requests"))
     shown = screen.file.getvalue()  # type: ignore[attr-defined]
-    for said in ("50.0", "█▅", "50%", "90% 50%", "HANGS: 3 requests at work", "***"):
+    for said in ("50.0", "█▅", "50%", "90% 50%", "HANGS: 3 running requests", "***"):
         assert said in COLOUR.sub("", shown)
     assert SECRET not in shown
 
@@ -51,11 +51,11 @@ def test_the_figures_of_now_and_the_remarks_of_before_are_on_the_screen() -> Non
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_the_newest_look_and_the_whole_remark_are_never_cut_off(width: int) -> None:
     screen = Console(file=io.StringIO(), force_terminal=True, width=width, height=30)
-    remark = "STARTED ANEW, 12 times since this watch began: `dflash-deploy logs` says why"
+    remark = "RESTARTED, 12 times since this watch began: read why with `dflash-deploy logs`"
     with View("a-model-with-a-long-name at http://models.example.com:8000/v1", screen, str) as view:
         for _ in range(150):
             view.show(Window("running", 1, 0, 1.0))
-        view.show(Window("does not answer", 1, 0, 100.0, remark=remark))
+        view.show(Window("not responding", 1, 0, 100.0, remark=remark))
     shown = COLOUR.sub("", screen.file.getvalue())  # type: ignore[attr-defined]
     last = shown[shown.rindex("state") :]
     assert max(map(len, last.split("\n"))) <= width

@@ -61,4 +61,4 @@ def test_what_needs_an_answer_refuses_and_names_the_way(directory: Path, monkeyp
     code, document, _ = run("restart", directory)
     assert code is ExitCode.PREFLIGHT
     assert not runtime.halted
-    assert document["error"]["message"] == "this machine is rank 1, which answers nobody"
+    assert document["error"]["message"] == "this machine is rank 1; only rank 0 serves requests"

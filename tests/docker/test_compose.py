@@ -160,7 +160,7 @@ UNKNOWN_FLAG = Fault(
     180,
     (
         "unrecognized arguments: --no-such-flag",
-        "the settings that worked last run again",
+        "the engine runs with the last working settings again",
         "EXTRA_ARGS: (empty) -> --no-such-flag",
     ),
     ExitCode.NOT_READY,

@@ -118,7 +118,7 @@ TOO_LITTLE_MEMORY = Fault(
     REAL,
     "up",
     90,
-    ("the engine was killed for want of memory", "raise the container's memory limit"),
+    ("the engine ran out of memory (OOM) and was killed", "raise the container's memory limit"),
     ExitCode.NOT_READY,
     "raise it",
 )

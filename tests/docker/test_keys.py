@@ -169,7 +169,7 @@ def test_a_restart_that_does_not_begin_says_that_the_old_key_still_opens(deploym
     finally:
         edit_env(deployment.directory, DFLASH_IMAGE=IMAGE, DFLASH_BASE_IMAGE=base)
     assert ran.code is ExitCode.NOT_READY
-    assert "the old key is STILL IN FORCE" in ran.err
+    assert "the old key is STILL VALID" in ran.err
     assert container_of(deployment) == before
     assert statuses_of(deployment, old, key_of(deployment)) == [200, 401]
 
@@ -180,7 +180,7 @@ def test_an_engine_that_dies_with_the_new_key_is_explained_and_shows_none(deploy
     try:
         ran = dflash("keys", "rotate", at=deployment.directory)
         assert ran.code is ExitCode.NOT_READY
-        assert "nothing answers to the old one; `dflash-deploy up` goes on from here" in ran.err
+        assert "the old key is no longer valid; continue with `dflash-deploy up`" in ran.err
         logs = docker("logs", container_of(deployment))
         assert "unrecognized arguments: --no-such-flag" in logs
         for key in (old, key_of(deployment)):

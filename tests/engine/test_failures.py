@@ -50,7 +50,7 @@ PORT_TAKEN = Fault(
     "the real engine",
     "up --fix --json",
     20,
-    ("something else already listens on 127.0.0.1:", "ss -ltnp"),
+    ("on 127.0.0.1 is already in use", "ss -ltnp"),
     ExitCode.PREFLIGHT,
     "end it",
 )

@@ -125,14 +125,14 @@ def test_ended_on_the_way_it_leaves_a_key_and_up_goes_on(drafting: Server) -> No
     os.killpg(first.pid, signal.SIGINT)
     _, said = first.communicate(timeout=30)
     assert first.returncode == ExitCode.INTERRUPTED
-    assert "nothing answers to the old one; `dflash-deploy up` goes on from here" in said
+    assert "the old key is no longer valid; continue with `dflash-deploy up`" in said
 
     # an engine that does not come back
     edit_env(directory, EXTRA_ARGS="--no-such-flag")
     failed = dflash("keys", "rotate", at=directory)
     assert failed.code is ExitCode.NOT_READY
     assert "unrecognized arguments: --no-such-flag" in failed.err
-    assert "nothing answers to the old one; `dflash-deploy up` goes on from here" in failed.err
+    assert "the old key is no longer valid; continue with `dflash-deploy up`" in failed.err
     assert drafting.key not in {oldest, held}
 
     edit_env(directory, EXTRA_ARGS="")

@@ -120,7 +120,7 @@ def recovered(fault: Fault, ran: Ran) -> None:
         assert "status" not in ran.args or "ready" in ran.out, ran.out
     else:
         assert ran.code is ExitCode.PREFLIGHT, ran.out + ran.err
-        assert "something else already listens" in ran.err
+        assert "is already in use" in ran.err
     _recovered.add(fault)
 
 

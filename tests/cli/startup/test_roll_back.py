@@ -107,7 +107,7 @@ def test_where_the_good_ones_fail_too_both_are_told(directory: Path, port: str) 
     edit_env(directory, MAX_NUM_SEQS="3")
     with pytest.raises(EngineDied) as failure:
         box.up(good=set())
-    assert "the settings that worked last do not start either" in failure.value.hint
+    assert "the last working settings do not start either" in failure.value.hint
     assert restored_since(Deployment(directory)) == ""
 
 

@@ -43,7 +43,7 @@ def test_an_engine_that_works_on_and_makes_nothing_hangs() -> None:
     watch = Watch()
     remarks = [watch.see(look(float(number), 50)).remark for number in range(SILENT_LOOKS + 1)]
     assert remarks[:-1] == [""] * SILENT_LOOKS
-    assert remarks[-1].startswith("HANGS: 1 requests at work")
+    assert remarks[-1].startswith("HANGS: 1 running requests")
     # an idle one does not
     idle = Watch()
     assert not any(idle.see(look(float(number), 50, running=0)).remark for number in range(10))
@@ -52,10 +52,10 @@ def test_an_engine_that_works_on_and_makes_nothing_hangs() -> None:
 def test_a_restart_is_named_and_counted() -> None:
     watch = Watch()
     watch.see(look(0.0, 1000))
-    assert watch.see(look(1.0, 5, who="2")).remark == "STARTED ANEW: `dflash-deploy logs` says why"
+    assert watch.see(look(1.0, 5, who="2")).remark == "RESTARTED: read why with `dflash-deploy logs`"
     assert watch.see(Sample(2.0, "restarting", "3", None)).state == "restarting"
-    assert watch.see(Sample(3.0, "running", "4", None)).remark.startswith("STARTED ANEW, 3 times")
-    assert watch.see(Sample(4.0, "running", "4", None)).state == "does not answer"
+    assert watch.see(Sample(3.0, "running", "4", None)).remark.startswith("RESTARTED, 3 times")
+    assert watch.see(Sample(4.0, "running", "4", None)).state == "not responding"
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 50), st.booleans()), max_size=50))

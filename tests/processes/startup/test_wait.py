@@ -111,8 +111,8 @@ def test_restarts_before_this_start_do_not_count() -> None:
         wait([EngineState("running", restarts=3)], url=url)
 
 
-def test_a_kill_for_want_of_memory_is_named() -> None:
-    with pytest.raises(EngineDied, match="killed for want of memory"):
+def test_an_out_of_memory_kill_is_named() -> None:
+    with pytest.raises(EngineDied, match=r"ran out of memory \(OOM\) and was killed"):
         wait([RUNNING, EngineState("exited", exit_code=137, out_of_memory=True)])
 
 
