@@ -18,7 +18,7 @@ from dflash_deploy.cli.planned import plan_of
 from dflash_deploy.client import Endpoint, EndpointError
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.plan import engine_command
-from dflash_deploy.serve.engine import installed_engine
+from dflash_deploy.serve.engines.installed import installed_vllm
 from dflash_deploy.startup import endpoint_of
 from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
@@ -88,7 +88,7 @@ def _bare_start(deployment: Deployment) -> float:
 @contextmanager
 def engine_by_hand(deployment: Deployment, arguments: list[str]) -> Iterator[Endpoint]:
     """The engine with these arguments, from its first answer on; it is ended at the end."""
-    engine, plan = installed_engine(), plan_of(deployment)
+    engine, plan = installed_vllm(), plan_of(deployment)
     if engine is None:
         raise SystemExit("no vLLM is installed here")
     environment = engine.environment(os.environ) | {

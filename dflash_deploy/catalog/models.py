@@ -126,6 +126,11 @@ class Drafter(Weights):
     trained_context: Annotated[int | None, Field(description="longest sequence in tokens it was trained on")] = None
     quantised: bool = False
 
+    @property
+    def most_draft_tokens(self) -> int:
+        """Draft tokens of a whole block: its first position is the last accepted token."""
+        return self.block_size - 1
+
 
 class Target(Weights):
     """One published form of the base model's weights."""

@@ -5,12 +5,20 @@ from __future__ import annotations
 from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from dflash_deploy.catalog.hardware import Capability
 from dflash_deploy.catalog.schema import Architecture, Entry, Evidenced, Quantisation
+from dflash_deploy.serve.engines import ENGINES, Engine
 
-EngineName = Literal["vllm", "sglang", "llamacpp", "llamacpp-buun"]
+
+def _known_engine(name: str) -> str:
+    if name not in ENGINES:
+        raise ValueError(f"`{name}` is not an engine: expected one of {', '.join(ENGINES)}")
+    return name
+
+
+EngineName = Annotated[str, AfterValidator(_known_engine)]
 """The engine's command line. AEON's images hold vLLM; the buun fork of llama.cpp has arguments of its own."""
 
 
@@ -129,6 +137,11 @@ class EngineRelease(Entry):
     bugs: list[Bug] = []
     converter: Annotated[Converter | None, Field(description="what makes its GGUFs")] = None
     native: Annotated[str | None, Field(description="the extra that installs it for the native runtime")] = None
+
+    @property
+    def kind(self) -> Engine:
+        """The engine that this is a release of: how it is started, and what all its releases have in common."""
+        return ENGINES[self.engine]
 
     def parser(self, name: str) -> str:
         """What this release calls a parser that vLLM calls `name`."""

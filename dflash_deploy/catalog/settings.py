@@ -1,46 +1,30 @@
-"""Which settings exist. The commented templates are the list: what stands in one is a setting, in that order."""
+"""Which settings an engine's `.env` has, and the commented templates in env-templates/."""
 
 from __future__ import annotations
 
-import re
 from functools import cache
-from typing import Literal
 
 from dflash_deploy.assets import asset
-
-TemplateName = Literal["vllm", "sglang", "llamacpp"]
-
-_TEMPLATES: dict[str, TemplateName] = {
-    "vllm": "vllm",
-    "sglang": "sglang",
-    "llamacpp": "llamacpp",
-    "llamacpp-buun": "llamacpp",
-}
-
-
-def template_of(engine: str) -> TemplateName:
-    """The template of an engine's command line."""
-    return _TEMPLATES[engine]
+from dflash_deploy.serve.engines import ENGINES
+from dflash_deploy.serve.settings import Settings
 
 
 @cache
-def template_text(template: TemplateName) -> str:
-    """The commented `.env` of one engine, all values empty."""
+def template_text(template: str) -> str:
+    """The commented `.env` of a template in env-templates/, all values empty."""
     return asset("env-templates", f"{template}.env").read_text(encoding="utf-8")
 
 
 @cache
-def setting_names(template: TemplateName) -> tuple[str, ...]:
+def setting_names(engine: str) -> tuple[str, ...]:
     """The names of one engine's settings, in the order of its template."""
-    return tuple(re.findall(r"^([A-Z][A-Z0-9_]*)=", template_text(template), re.MULTILINE))
+    return tuple(field.name for field in ENGINES[engine].settings)
 
 
 @cache
 def all_setting_names() -> tuple[str, ...]:
     """The names of the settings of all engines."""
-    return tuple(
-        dict.fromkeys(name for template in sorted(set(_TEMPLATES.values())) for name in setting_names(template))
-    )
+    return tuple(field.name for field in Settings.fields() if not field.internal)
 
 
 _PASSED_ON = (

@@ -68,7 +68,7 @@ def auth(tested: EndpointUnderTest) -> Outcome:
 def wrong_name(tested: EndpointUnderTest) -> Outcome:
     """A model that is not served is refused, not answered by another one."""
     name = f"no-such-model-{secrets.token_hex(4)}"
-    if tested.engine not in {"vllm", None}:
+    if tested.engine is not None and not tested.engine.refuses_other_models:
         # serving_base.py of SGLang 0.5.23; server-common.cpp of llama.cpp b11434
         raise CheckSkipped(f"the model {name}", "this engine answers to every name with the one model that it has")
     try:

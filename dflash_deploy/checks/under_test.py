@@ -9,8 +9,8 @@ from dflash_deploy.catalog.models import Acceptance, Family
 from dflash_deploy.checks.outcome import CheckSkipped
 from dflash_deploy.client import Endpoint, EndpointError
 from dflash_deploy.plan import Plan
-from dflash_deploy.plan.command import engine_environment
-from dflash_deploy.serve.gateway.auth import MAX_BODY_MIB
+from dflash_deploy.plan.command import model_path
+from dflash_deploy.serve.engines import ENGINES, Engine
 
 ROOM = 200
 """Tokens for a short answer."""
@@ -34,7 +34,7 @@ class EndpointUnderTest:
 
     endpoint: Endpoint
     questions: Questions
-    engine: str | None = None
+    engine: Engine | None = None
     locked: bool = False
     drafting: bool | None = None
     sees: bool | None = None
@@ -67,24 +67,22 @@ class EndpointUnderTest:
 
 def deployed_endpoint(endpoint: Endpoint, plan: Plan, baseline: Endpoint | None = None) -> EndpointUnderTest:
     """The endpoint of a deployment, all that its plan says being known."""
-    values, family = plan.values, plan.pair.family
-    vllm = plan.engine.engine == "vllm"
+    settings, family, engine = plan.settings, plan.pair.family, plan.engine.kind
     return EndpointUnderTest(
         endpoint,
         family,
-        engine=plan.engine.engine,
-        locked=vllm,
+        engine=engine,
+        locked=engine.gateway,
         drafting=plan.speculating,
         sees=plan.pair.sees,
-        thinks=bool(values.get("REASONING_PARSER")),
+        thinks=bool(settings.reasoning_parser),
         must_think=family.thinking == "always",
         drafter_thinks=plan.drafting and _drafter_thinks(family),
-        calls_tools=bool(values.get("TOOL_CALL_PARSER")),
-        # SGLang and llama.cpp give the served name instead
-        weights=engine_environment(values, plan.runtime)["MODEL_PATH"] if vllm else None,
-        max_model_len=_number(values.get("MAX_MODEL_LEN")),
-        max_num_seqs=_number(values.get("MAX_NUM_SEQS")),
-        max_body_mib=(_number(values.get("MAX_BODY_MIB")) or MAX_BODY_MIB) if vllm else None,
+        calls_tools=bool(settings.tool_call_parser),
+        weights=model_path(plan) if engine.reports_weights else None,
+        max_model_len=settings.max_model_len,
+        max_num_seqs=settings.max_num_seqs,
+        max_body_mib=settings.max_body_mib if engine.gateway else None,
         trained_context=plan.pair.drafter.trained_context,
         acceptance=tuple(family.acceptance) if plan.drafting else (),
         baseline=baseline,
@@ -113,12 +111,8 @@ def _drafter_thinks(family: Family) -> bool:
     return bool(family.drafter_thinking) and family.thinking in {"on", "off"}
 
 
-def _engine_of(endpoint: Endpoint) -> str | None:
+def _engine_of(endpoint: Endpoint) -> Engine | None:
     try:
-        return endpoint.metrics().engine
+        return ENGINES.get(endpoint.metrics().engine or "")
     except EndpointError:
         return None
-
-
-def _number(written: str | None) -> int | None:
-    return int(written) if written else None

@@ -105,9 +105,8 @@ def init(
 
 def _other_machines(plan: Plan) -> list[str]:
     """What is to be done elsewhere, where several machines serve together."""
-    from dflash_deploy.plan.command import several_machines
 
-    if not several_machines(plan.values):
+    if not plan.settings.several_machines:
         return []
     rank, master = plan.values.get("NODE_RANK", "0"), plan.values.get("MASTER_ADDR") or "ADDRESS"
     if rank != "0":

@@ -89,7 +89,6 @@ def _restarted(old: Deployment, patience: float, *, json_stream: bool) -> Report
     """The key of a deployment that runs is replaced, and its engine started anew."""
     from dflash_deploy.cli.display import boot_display
     from dflash_deploy.deployment import Deployment
-    from dflash_deploy.plan.command import several_machines
     from dflash_deploy.redact import Redactor
     from dflash_deploy.runtime import runtime_for
     from dflash_deploy.startup import rotate_running
@@ -98,7 +97,7 @@ def _restarted(old: Deployment, patience: float, *, json_stream: bool) -> Report
     plan = plan_of(old)
     what = "container is made anew" if plan.runtime == "compose" else "process is stopped and started"
     note(f"the engine's {what}, with .env as it is now; answers under way are cut off")
-    if several_machines(plan.values):
+    if plan.settings.several_machines:
         note("the engines on the other machines lose this one: start them anew too")
     known = [*old.secrets.values()]
 

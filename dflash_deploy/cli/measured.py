@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from dflash_deploy.deployment import Deployment
     from dflash_deploy.plan import Plan
     from dflash_deploy.redact import Redactor
-    from dflash_deploy.serve.settings import EngineName
 
 Show = Callable[["Row"], None]
 Halves = tuple[list["Row"], list["Row"]]
@@ -101,7 +100,7 @@ class Deployed:
     def _rows(self, endpoint: Endpoint, plan: Plan, sweep: Sweep, show: Show) -> list[Row]:
         from dflash_deploy.bench.sweep import run_sweep
 
-        rows = run_sweep(endpoint, sweep, drafter=plan.speculating, mtp=plan.own_head, show=show)
+        rows = run_sweep(endpoint, sweep, drafter=plan.speculating, mtp=plan.uses_mtp_head, show=show)
         return [as_counted(row, plan.engine.engine) for row in rows]
 
     def _tell_of_waiting(self, sweep: Sweep) -> None:
@@ -111,10 +110,10 @@ class Deployed:
 
 
 def _with_what(plan: Plan) -> str:
-    return "with its drafter" if plan.drafting else "with its MTP head" if plan.own_head else "without drafts"
+    return "with its drafter" if plan.drafting else "with its MTP head" if plan.uses_mtp_head else "without drafts"
 
 
-def as_counted(row: Row, engine: EngineName) -> Row:
+def as_counted(row: Row, engine: str) -> Row:
     """The row, without the noughts that stand where an engine drafts and does not count it, as a fork may not.
 
     vLLM counts: where it made no draft, its nought says so.
@@ -168,7 +167,7 @@ def _others(deployment: Deployment, plan: Plan, *, baseline: bool, mtp: int | No
     from dflash_deploy.plan.command import engine_command
 
     if mtp is not None:
-        if plan.own_head:
+        if plan.uses_mtp_head:
             raise NotPossible("this deployment has the target's own MTP head already", hint="leave --mtp out")
         head = {"DFLASH_DRAFTER": "mtp", "DFLASH_NUM_SPEC_TOKENS": str(mtp), "DFLASH_SPEC_SCHEDULE": ""}
         other = make_plan(Choice(edited={**deployment.values, **head}), deployment)

@@ -125,7 +125,7 @@ def _settings(made: Plan) -> Iterator[RenderableType]:
     """One setting a line, as it stands in `.env`, its reason below it: names and values can be copied whole."""
     from rich.text import Text
 
-    for setting in made.settings:
+    for setting in made.decisions:
         if setting.value:
             yield Text.assemble((f"{setting.name}={setting.value}", "bold"), (f"  ({setting.origin})", "cyan"))
             source = f" [{setting.source}]" if setting.source else ""

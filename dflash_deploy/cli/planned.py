@@ -95,5 +95,5 @@ def make_plan(
     plan = plan_deployment(facts, choice, catalog)
     # where the weights lie is known from the first plan; what they say may change the engine
     place = deployment.path if deployment else lambda path: in_home(Path(path))
-    found = read_checkpoints(plan.values, place, ahead or NO_HUB_METADATA)
+    found = read_checkpoints(plan.settings, place, ahead or NO_HUB_METADATA)
     return plan if found == Checkpoints() else plan_deployment(facts, choice, catalog, found)

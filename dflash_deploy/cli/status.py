@@ -73,7 +73,6 @@ def _probe(deployment: Deployment, plan: Plan, engine: EngineState) -> dict[str,
 
 def _out_of_reach(plan: Plan, engine: EngineState) -> dict[str, object]:
     """Why nothing is asked of it; empty where it can be."""
-    from dflash_deploy.plan.command import answers_requests
 
     if engine.phase == "paused":
         return {"cause": "its container is paused", "do": _STARTS}
@@ -81,7 +80,7 @@ def _out_of_reach(plan: Plan, engine: EngineState) -> dict[str, object]:
         return {"state": engine.phase}
     if not engine.connected:
         return {"state": "cut off", "cause": "its container was taken off its network", "do": _STARTS}
-    if not answers_requests(plan.values):
+    if not plan.settings.answers_requests:
         return {"rank": int(plan.values["NODE_RANK"]), "do": "ask rank 0: this one answers nobody"}
     return {}
 

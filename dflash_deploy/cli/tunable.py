@@ -55,7 +55,7 @@ def tuning_of(
 
 def check_tunable(plan: Plan) -> None:
     """Raises NotPossible where there is no drafter, or nobody counts its drafts."""
-    if plan.own_head:
+    if plan.uses_mtp_head:
         raise NotPossible(
             "tune is for a drafter; .env has the target's own MTP head",
             hint="compare by hand: another DFLASH_NUM_SPEC_TOKENS in .env, `up`, `bench --baseline`",

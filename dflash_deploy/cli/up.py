@@ -34,14 +34,13 @@ def up(
     from dflash_deploy.deployment import Deployment, hold
     from dflash_deploy.deployment.last_good import changes
     from dflash_deploy.errors import EngineNotReady
-    from dflash_deploy.plan.command import answers_requests
 
     deployment, start = Deployment.existing(directory), Start(patience, json_stream)
     with hold(deployment, "up"):
         plan = _with_weights(deployment)
         for change in changes(deployment):
             note(f"changed since it answered last: {change}")
-        answers = answers_requests(plan.values)
+        answers = plan.settings.answers_requests
         try:
             if not answers:
                 return _joined(plan, changed=start.join(deployment, plan))

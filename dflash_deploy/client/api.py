@@ -14,8 +14,9 @@ import httpx
 
 from dflash_deploy.client.completion import Completion, EndpointError, ServedModel, expected_shape, read_completion
 from dflash_deploy.client.images import data_uri
-from dflash_deploy.client.metrics import Metrics, SpecCounters, read_metrics
+from dflash_deploy.client.metrics import Metrics, read_metrics
 from dflash_deploy.redact import Secret
+from dflash_deploy.serve.engines.counters import SpecCounters
 
 if TYPE_CHECKING:
     import aiohttp

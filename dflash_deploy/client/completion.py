@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from dflash_deploy.client.metrics import SpecCounters
+from dflash_deploy.serve.engines.counters import SpecCounters
 
 
 class EndpointError(Exception):

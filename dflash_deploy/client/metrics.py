@@ -8,55 +8,13 @@ took vLLM's names for drafts. A step is one draft; the mean acceptance length co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from prometheus_client.parser import text_string_to_metric_families
 
-MetricsOf = Literal["vllm", "sglang", "llamacpp"]
-
-_DRAFTS = "spec_decode_num_"
-_GENERATED = {
-    "vllm": "generation_tokens_total",
-    "sglang": "generation_tokens_total",
-    "llamacpp": "tokens_predicted_total",
-}
-_RUNNING = {"vllm": "num_requests_running", "sglang": "num_running_reqs", "llamacpp": "requests_processing"}
-_WAITING = {"vllm": "num_requests_waiting", "sglang": "num_queue_reqs", "llamacpp": "requests_deferred"}
-_CACHE = {"vllm": "kv_cache_usage_perc", "sglang": "token_usage"}
-
-
-@dataclass(frozen=True)
-class SpecCounters:
-    """Totals since the engine started, or between two readings. SGLang does not count by position."""
-
-    drafts: int = 0
-    draft_tokens: int = 0
-    accepted_tokens: int = 0
-    accepted_by_position: tuple[int, ...] = ()
-
-    def __sub__(self, earlier: SpecCounters) -> SpecCounters:
-        if earlier.drafts > self.drafts or len(earlier.accepted_by_position) != len(self.accepted_by_position):
-            # the first reading after a start has no positions yet; after a restart all begins at zero again
-            earlier = SpecCounters(accepted_by_position=(0,) * len(self.accepted_by_position))
-        positions = zip(self.accepted_by_position, earlier.accepted_by_position, strict=True)
-        return SpecCounters(
-            self.drafts - earlier.drafts,
-            self.draft_tokens - earlier.draft_tokens,
-            self.accepted_tokens - earlier.accepted_tokens,
-            tuple(now - then for now, then in positions),
-        )
-
-    @property
-    def acceptance_length(self) -> float | None:
-        """Mean tokens per step, the target's own included; `None` where no draft was made."""
-        return 1 + self.accepted_tokens / self.drafts if self.drafts else None
-
-    @property
-    def acceptance_by_position(self) -> tuple[float, ...]:
-        """The share of drafts whose token at each position was accepted, first position first."""
-        return tuple(count / self.drafts for count in self.accepted_by_position) if self.drafts else ()
+from dflash_deploy.serve.engines import ENGINES
+from dflash_deploy.serve.engines.counters import Sample, SpecCounters
 
 
 @dataclass(frozen=True)
@@ -67,7 +25,7 @@ class Metrics:
     does not tell it (`None`).
     """
 
-    engine: MetricsOf | None
+    engine: str | None
     drafts: SpecCounters
     generated_tokens: int
     running: int
@@ -76,59 +34,33 @@ class Metrics:
 
 
 def read_metrics(exposition: str) -> Metrics:
-    """Read the text of /metrics. All engines of the server are added up. Raises ValueError where it is no such text."""
-    totals: dict[str, float] = {}
-    positions: dict[int, float] = {}
-    samples = [sample for family in text_string_to_metric_families(exposition) for sample in family.samples]
-    for sample in samples:
-        if "position" in sample.labels and _DRAFTS in sample.name and sample.name.endswith("_total"):
-            position = int(sample.labels["position"])
-            positions[position] = positions.get(position, 0) + sample.value
-        else:
-            totals[sample.name] = totals.get(sample.name, 0) + sample.value
-    engine = _engine(totals)
+    """Read the text of /metrics, all engines of the server added up. Raises ValueError if it is not such a text."""
+    samples = [
+        Sample(sample.name, sample.value, _position(sample.labels))
+        for family in text_string_to_metric_families(exposition)
+        for sample in family.samples
+    ]
+    prefixes = {sample.name.partition(":")[0] for sample in samples}
+    engine = next((engine for engine in ENGINES.values() if engine.metrics.prefix in prefixes), None)
     if engine is None:
         return Metrics(None, SpecCounters(), 0, 0)
-    if engine == "sglang":
-        blocks = [sample.value for sample in samples if sample.name == "sglang:spec_num_draft_tokens"]
-        drafts = _sglang_drafts(totals, int(max(blocks, default=1)))
-    else:
-        drafts = SpecCounters(
-            drafts=int(totals.get(f"{engine}:{_DRAFTS}drafts_total", 0)),
-            draft_tokens=int(totals.get(f"{engine}:{_DRAFTS}draft_tokens_total", 0)),
-            accepted_tokens=int(totals.get(f"{engine}:{_DRAFTS}accepted_tokens_total", 0)),
-            accepted_by_position=tuple(int(positions[position]) for position in sorted(positions)),
-        )
+    names = engine.metrics
     return Metrics(
-        engine,
-        drafts,
-        int(totals.get(f"{engine}:{_GENERATED[engine]}", 0)),
-        int(totals.get(f"{engine}:{_RUNNING[engine]}", 0)),
-        int(totals.get(f"{engine}:{_WAITING[engine]}", 0)),
+        engine.name,
+        engine.drafts(samples),
+        names.total(samples, names.generated_tokens),
+        names.total(samples, names.running),
+        names.total(samples, names.waiting),
         # of several engines, the fullest
-        max((sample.value for sample in samples if sample.name == f"{engine}:{_CACHE.get(engine)}"), default=None),
+        max(names.each(samples, names.kv_cache_usage), default=None) if names.kv_cache_usage else None,
     )
 
 
 def read_counters(exposition: str) -> SpecCounters:
-    """The counters of speculative decoding alone; without a drafter all is zero."""
+    """The counters of speculative decoding; all zero without a drafter."""
     return read_metrics(exposition).drafts
 
 
-def _engine(totals: Iterable[str]) -> MetricsOf | None:
-    prefixes = {name.partition(":")[0] for name in totals}
-    known: tuple[MetricsOf, ...] = ("vllm", "sglang", "llamacpp")
-    return next((engine for engine in known if engine in prefixes), None)
-
-
-def _sglang_drafts(totals: Mapping[str, float], block: int) -> SpecCounters:
-    """SGLang counts verifications and generated tokens; its acceptance length is the one over the other.
-
-    So is `spec_accept_length` of its answers (managers/tokenizer_manager.py): the first token of an answer, which no
-    verification brings, is counted too. `block` counts the anchor of a block too.
-    """
-    drafts = int(totals.get("sglang:spec_verify_calls_total", 0))
-    if not drafts:
-        return SpecCounters()
-    generated = int(totals.get("sglang:generation_tokens_total", 0))
-    return SpecCounters(drafts, drafts * max(block - 1, 0), max(generated - drafts, 0))
+def _position(labels: Mapping[str, str]) -> int | None:
+    written = labels.get("position")
+    return None if written is None else int(written)

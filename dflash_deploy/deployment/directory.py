@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from dflash_deploy.catalog.settings import TemplateName
 from dflash_deploy.deployment import dotenv
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.errors import NoDeployment, SettingsRefused
 from dflash_deploy.plan.command import in_home
 from dflash_deploy.redact import Redactor, Secret, generate_key
+from dflash_deploy.serve.engines import DEFAULT
 from dflash_deploy.serve.secrets import KEY, SECRET_NAMES, split_keys
+from dflash_deploy.serve.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -102,17 +103,17 @@ class Deployment:
             dotenv.check_keys(deployment._lines)
         return deployment
 
-    def write_env(self, values: Mapping[str, str], template: TemplateName = "vllm") -> None:
+    def write_env(self, values: Mapping[str, str], engine: str = DEFAULT) -> None:
         """Write `.env` from an engine's template, readable by its owner alone from the first byte on."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.env_file, dotenv.fill_template(values, template), mode=PRIVATE)
+        write_atomically(self.env_file, dotenv.fill_template(values, engine), mode=PRIVATE)
 
     def with_new_key(self) -> Deployment:
         """Write a fresh key into `.env` in one step, all else in it as it is, and return the deployment read anew.
 
         Raises SettingsRefused where the file is somebody else's: written anew it would be theirs no longer.
         """
-        return self._with(dotenv.replace_value(self._read(), "VLLM_API_KEY", generate_key().reveal()))
+        return self._with(dotenv.replace_value(self._read(), Settings.vllm_api_key.name, generate_key().reveal()))
 
     def with_values(self, changes: Mapping[str, str], why: Sequence[str] = ()) -> Deployment:
         """Write other values of some settings into `.env`, keep the file before as `.env.last`, and read it anew.
@@ -174,12 +175,12 @@ class Deployment:
     @property
     def key(self) -> Secret:
         """The key that clients of the endpoint send."""
-        return self.secrets["VLLM_API_KEY"]
+        return self.secrets[Settings.vllm_api_key.name]
 
     @property
     def key_is_sound(self) -> bool:
         """Whether the key is there and, as any further ones, long enough and the same to every reader of `.env`."""
-        further = split_keys(self.secrets["DFLASH_API_KEYS"].reveal())
+        further = split_keys(self.secrets[Settings.dflash_api_keys.name].reveal())
         return all(KEY.fullmatch(key) for key in (self.key.reveal(), *further))
 
     @property

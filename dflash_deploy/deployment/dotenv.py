@@ -14,9 +14,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dotenv import dotenv_values
 from dotenv.parser import parse_stream
 
-from dflash_deploy.catalog.settings import TemplateName, all_setting_names, passed_on, setting_names, template_text
+from dflash_deploy.catalog.settings import all_setting_names, passed_on, setting_names, template_text
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.redact import REDACTED
+from dflash_deploy.serve.engines import DEFAULT, ENGINES
 from dflash_deploy.serve.secrets import SECRET_NAMES
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,=~-]*\Z")
@@ -33,10 +34,10 @@ NEARLY = 0.85
 """Likeness from which an unknown key is taken for a slip of a known one, even where the engine might read it."""
 
 
-def fill_template(values: Mapping[str, str], template: TemplateName = "vllm") -> str:
+def fill_template(values: Mapping[str, str], engine: str = DEFAULT) -> str:
     """An engine's commented template with these values; keys that it does not have follow at the end."""
-    known = setting_names(template)
-    lines = [_filled(line, values, known) for line in template_text(template).splitlines()]
+    known = setting_names(engine)
+    lines = [_filled(line, values, known) for line in template_text(ENGINES[engine].template).splitlines()]
     others = [name for name in values if name not in known]
     if others:
         lines += ["", "# --- Handed to the engine as they are " + "-" * 83, ""]

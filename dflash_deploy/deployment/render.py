@@ -14,12 +14,12 @@ import yaml
 
 from dflash_deploy import __version__
 from dflash_deploy.assets import asset, build_context, read_yaml
-from dflash_deploy.catalog.settings import passed_on, template_of
+from dflash_deploy.catalog.settings import passed_on
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PUBLIC, write_if_changed
 from dflash_deploy.plan import Plan
-from dflash_deploy.plan.command import answers_requests, several_machines
 from dflash_deploy.redact import Secret, generate_key
+from dflash_deploy.serve.settings import Settings
 
 SERVICE = "engine"
 _VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::[-?][^}]*)?\}")
@@ -38,11 +38,11 @@ def create(deployment: Deployment, plan: Plan) -> None:
     """
     existed = deployment.exists()
     secrets = deployment.secrets if existed else {}
-    key = secrets.get("VLLM_API_KEY") or generate_key()
-    token = secrets.get("HF_TOKEN") or Secret("")
+    key = secrets.get(Settings.vllm_api_key.name) or generate_key()
+    token = secrets.get(Settings.hf_token.name) or Secret("")
     # the image stays open: it is that of the installed release, until a person names one
-    values = {**plan.values, "DFLASH_IMAGE": "", "VLLM_API_KEY": key.reveal(), "HF_TOKEN": token.reveal()}
-    deployment.write_env(values, template_of(plan.engine.engine))
+    own = {Settings.dflash_image: "", Settings.vllm_api_key: key.reveal(), Settings.hf_token: token.reveal()}
+    deployment.write_env({**plan.values, **{field.name: value for field, value in own.items()}}, plan.engine.engine)
     try:
         render(Deployment(deployment.directory), plan)
     except BaseException:
@@ -75,7 +75,7 @@ def compose_text(deployment: Deployment, plan: Plan) -> str:
     for name in plan.values:
         if plan.values[name] and passed_on(name):
             service["environment"][name] = f"${{{name}:-}}"
-    if not answers_requests(plan.values):
+    if not plan.settings.answers_requests:
         service["healthcheck"] = {"disable": True}
     document["secrets"]["dotenv"]["file"] = "./.env"
     document = _with_defaults(document, _unwritten(deployment, plan))
@@ -106,13 +106,10 @@ def _fallback(variable: re.Match[str], defaults: Mapping[str, str]) -> str:
 
 def _fragments(plan: Plan) -> list[str]:
     """The fragments of compose/ that a plan needs, in the order in which they are merged."""
-    engine = plan.engine.engine
-    names = ["base", "llamacpp" if engine == "llamacpp-buun" else engine]
-    if engine == "llamacpp-buun":
-        names.append(engine)
+    names = ["base", *plan.engine.kind.fragments]
     if plan.drafting:
         names.append("drafter")
-    names.append("nodes" if several_machines(plan.values) else "port")
+    names.append("nodes" if plan.settings.several_machines else "port")
     names.append("cpu" if plan.engine.cpu else "nvidia")
     return [f"{name}.yaml" for name in names]
 

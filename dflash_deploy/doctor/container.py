@@ -95,7 +95,7 @@ def _access(engine: ContainerEngine) -> Check:
 def _probe(engine: ContainerEngine, plan: Plan) -> Check:
     """Start a container that lists its GPUs. It never pulls an image."""
     name = "gpu probe"
-    images = [plan.values.get("DFLASH_IMAGE", ""), plan.values.get("DFLASH_BASE_IMAGE", "")]
+    images = [plan.settings.dflash_image, plan.settings.dflash_base_image]
     image = next((image for image in images if image and has_image(image)), None)
     if image is None:
         return Check(

@@ -10,9 +10,7 @@ from dflash_deploy.host import Gpu, GpuProcess, gpu_processes
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.base_image import base_images, driver_needed
 from dflash_deploy.plan.choose import fitting_gpus
-
-UTILISATION = 0.92
-"""The share of a GPU's memory that vLLM takes if GPU_MEMORY_UTILIZATION is empty."""
+from dflash_deploy.plan.sizes import utilization
 
 CPU_CACHE_GIB = 4.0
 """GiB of KV cache that vLLM's CPU build takes if VLLM_CPU_KVCACHE_SPACE is empty."""
@@ -43,7 +41,7 @@ def gpu(subject: Subject) -> Iterator[Check]:
 
 def driver(subject: Subject, plan: Plan) -> Iterator[Check]:
     """Whether the driver is new enough for the profile's hardware and the engine's CUDA."""
-    image = driver_needed(plan.engine, plan.values.get("DFLASH_BASE_IMAGE", ""))
+    image = driver_needed(plan.engine, plan.settings.dflash_base_image)
     wanted = [version for version in (plan.profile.hardware.driver, image) if version]
     if plan.engine.cpu or not subject.facts.gpus or not wanted:
         return
@@ -66,7 +64,7 @@ def architecture(subject: Subject, plan: Plan) -> Iterator[Check]:
     processor = _SAME.get(named, named)
     images = [(str(name), image) for name, image in base_images(plan.engine)]
     here = [image for name, image in images if name == processor]
-    chosen = plan.values.get("DFLASH_BASE_IMAGE", "")
+    chosen = plan.settings.dflash_base_image
     image = next((image for image in here if image.tag == chosen), here[0] if here else None)
     if image is None:
         known = ", ".join(sorted({name for name, _ in images}))
@@ -127,14 +125,13 @@ def _holder(process: GpuProcess) -> str:
 
 def _need(plan: Plan, memory: int | None) -> float:
     """Bytes that the engine takes of one GPU's memory: its share of the total; with llama.cpp at least the weights."""
-    if plan.engine.engine.startswith("llamacpp"):
+    if plan.engine.kind.utilization is None:
         return _weights(plan) / max(plan.profile.gpus, 1)
-    share = float(plan.values.get("GPU_MEMORY_UTILIZATION") or UTILISATION)
-    return share * (memory or plan.profile.hardware.memory_gib * 2**30)
+    return utilization(plan.settings, plan.profile, plan.engine) * (memory or plan.profile.hardware.memory_gib * 2**30)
 
 
 def _cpu_need(plan: Plan) -> float:
-    return _weights(plan) + float(plan.values.get("VLLM_CPU_KVCACHE_SPACE") or CPU_CACHE_GIB) * 2**30
+    return _weights(plan) + (plan.settings.vllm_cpu_kvcache_space or CPU_CACHE_GIB) * 2**30
 
 
 def _weights(plan: Plan) -> int:

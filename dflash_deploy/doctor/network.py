@@ -20,7 +20,7 @@ _NEW_TOKEN = "make a new token at https://huggingface.co/settings/tokens and set
 
 def port(subject: Subject, plan: Plan) -> Iterator[Check]:
     """Whether the port is free, or held by this deployment's own engine."""
-    host, number = plan.values["DFLASH_BIND"], int(plan.values["DFLASH_PORT"])
+    host, number = plan.settings.dflash_bind, plan.settings.dflash_port
     state = subject.engine_state
     if state.alive and state.address == f"{host}:{number}":
         yield Check("port", "ok", f"{host}:{number} is held by this deployment's own engine")

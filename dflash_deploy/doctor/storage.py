@@ -139,7 +139,7 @@ def _engine_needs(subject: Subject, plan: Plan) -> Iterator[Need]:
     elif engine is not None and engine.local and engine.root:
         root = Path(engine.root)
         yield Need("for caches", CACHE, root)
-        if not has_image(plan.values["DFLASH_IMAGE"]):
-            based = has_image(plan.values["DFLASH_BASE_IMAGE"])
+        if not has_image(plan.settings.dflash_image):
+            based = has_image(plan.settings.dflash_base_image)
             base = 0 if based else CPU_IMAGE if plan.engine.cpu else GPU_IMAGE
             yield Need("for the image", base + OUR_LAYERS, root)

@@ -14,7 +14,10 @@ from dflash_deploy.host import HostFacts
 from dflash_deploy.plan import Plan
 from dflash_deploy.redact import Secret
 from dflash_deploy.runtime import EngineState, Runtime
+from dflash_deploy.serve.field import Field
+from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights import check_weights
+from dflash_deploy.weights.lockfile import Role
 
 NO_TOKEN = Secret("")
 
@@ -72,13 +75,13 @@ class Subject:
         plan = self.plan
         if plan is None:
             return ()
-        target = self._weights("target", "MODEL_HOST_PATH", plan, plan.pair.target)
+        target = self._weights("target", Settings.model_host_path, plan, plan.pair.target)
         if not plan.drafting:
             return (target,)
-        return target, self._weights("drafter", "DRAFTER_HOST_PATH", plan, plan.pair.drafter)
+        return target, self._weights("drafter", Settings.drafter_host_path, plan, plan.pair.drafter)
 
-    def _weights(self, role: str, setting: str, plan: Plan, model: Published) -> Weights:
-        directory = self._path(plan.values[setting])
+    def _weights(self, role: Role, field: Field[str], plan: Plan, model: Published) -> Weights:
+        setting, directory = field.name, self._path(field.text(plan.values))
         lack = _lack(directory, role, setting, plan)
         return Weights(
             role, setting, directory, model.bytes, model.repo, model.gated, lack, model.download(str(directory))
@@ -88,9 +91,9 @@ class Subject:
         return self.deployment.path(written) if self.deployment else Path(written).expanduser().absolute()
 
 
-def _lack(directory: Path, role: str, setting: str, plan: Plan) -> str:
+def _lack(directory: Path, role: Role, setting: str, plan: Plan) -> str:
     """What is missing in a directory of weights; empty if it is complete."""
-    file = plan.values.get(setting.replace("HOST_PATH", "FILE"), "")
+    file = plan.settings.model_file if role == "target" else plan.settings.drafter_file
     try:
         check_weights(directory, role=role, setting=setting, mounted=plan.runtime == "compose", file=file)
     except WeightsMissing as missing:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dflash_deploy.host.containers import ContainerEngine, find_container_engine
 from dflash_deploy.host.gpu import Gpu, read_gpus
-from dflash_deploy.serve.engine import InstalledEngine, installed_engine
+from dflash_deploy.serve.engines.installed import InstalledEngine, installed_vllm
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def read_facts() -> HostFacts:
         memory_available=memory.get("MemAvailable"),
         gpus=reading.gpus,
         container_engine=find_container_engine(),
-        native_engine=installed_engine(),
+        native_engine=installed_vllm(),
         gpu_problem=reading.problem,
     )
 

@@ -3,17 +3,17 @@
 from dflash_deploy.plan.choose import choose_profile, choose_runtime
 from dflash_deploy.plan.command import engine_command, engine_environment
 from dflash_deploy.plan.plan import decide
-from dflash_deploy.plan.result import Finding, Plan, Setting, Severity
+from dflash_deploy.plan.result import Decision, Finding, Plan, Severity
 from dflash_deploy.plan.wishes import Checkpoints, Choice, Goal, RuntimeName
 
 __all__ = [
     "Checkpoints",
     "Choice",
+    "Decision",
     "Finding",
     "Goal",
     "Plan",
     "RuntimeName",
-    "Setting",
     "Severity",
     "choose_profile",
     "choose_runtime",

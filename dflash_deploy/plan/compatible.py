@@ -8,6 +8,7 @@ from packaging.version import InvalidVersion, Version
 
 from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
 from dflash_deploy.catalog.releases import Backend
+from dflash_deploy.serve.settings import Settings
 
 NO_GPU = "0.0"
 """The compute capability that stands for a processor."""
@@ -52,7 +53,11 @@ def _target_in_engine(profile: Profile, pair: ModelPair, engine: EngineRelease) 
         here, least = profile.match.compute_capability or NO_GPU, engine.loads[form]
         if capability(here) < capability(least):
             yield f"{engine.title} loads {form} from compute capability {least} on; {profile.title} has {here}"
-    if pair.target.forced_fp8_kv and engine.engine == "vllm" and not _reads_forced_cache(profile, pair, engine):
+    if (
+        pair.target.forced_fp8_kv
+        and engine.kind.fp8_kv_from_checkpoint
+        and not _reads_forced_cache(profile, pair, engine)
+    ):
         yield f"{pair.target.repo} asks for an FP8 cache, which {engine.title} does not read on {profile.title}"
     needed = pair.family.needs.get(engine.engine)
     if needed is not None and below(engine.version, needed):
@@ -61,7 +66,7 @@ def _target_in_engine(profile: Profile, pair: ModelPair, engine: EngineRelease) 
 
 def _reads_forced_cache(profile: Profile, pair: ModelPair, engine: EngineRelease) -> bool:
     """Whether the profile's backend for the target reads an FP8 cache (vllm-project/vllm#49293)."""
-    chosen = profile.settings_for(engine.name).get("ATTENTION_BACKEND")
+    chosen = profile.settings_for(engine.name).get(Settings.attention_backend.name)
     reader = backend_on(profile, engine, str(chosen.value)) if chosen is not None else None
     return reader is None or reads_fp8(reader, pair)
 
@@ -87,8 +92,7 @@ def _drafter_in_engine(pair: ModelPair, engine: EngineRelease) -> Iterator[str]:
     drafter = pair.drafter
     if drafter.architecture not in engine.drafters:
         yield f"{engine.title} does not know drafters of the architecture {drafter.architecture}"
-    # llama.cpp reads a drafter's windows from its header, whichever they are
-    if engine.engine not in {"vllm", "sglang"}:
+    if engine.kind.windows_in_header:
         return
     ability = {"sliding": "sliding-drafters", "mixed": "mixed-drafters"}.get(drafter.layer_types or "")
     if ability is not None and ability not in engine.abilities:

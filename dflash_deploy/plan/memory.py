@@ -46,7 +46,7 @@ class Sizing:
     """What memory follows from. `draft_tokens` is 0 without a drafter; `memory` is that of one GPU, in bytes."""
 
     memory: int
-    utilisation: float
+    utilization: float
     gpus: int
     max_model_len: int
     max_num_seqs: int
@@ -61,8 +61,8 @@ class Sizing:
     """Whether the share counts activations and graphs too; SGLang's does not."""
     cache_bytes: int | None = None
     """Where the cache's size is given outright, as to the CPU engine."""
-    own_head: bool = False
-    """Whether the drafts are of the target's own head: no more weights, and one more layer of full attention."""
+    uses_mtp_head: bool = False
+    """Whether the target's MTP head drafts: no more weights, and one more layer of full attention."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,8 @@ class _Kind:
 
 def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
     """Share out one GPU's memory."""
-    drafting = sizing.draft_tokens > 0 and not sizing.own_head
-    budget = int(sizing.memory * sizing.utilisation)
+    drafting = sizing.draft_tokens > 0 and not sizing.uses_mtp_head
+    budget = int(sizing.memory * sizing.utilization)
     target = pair.target.bytes // sizing.gpus
     drafter = pair.drafter.bytes // sizing.gpus if drafting else 0
     reserved = reserve(pair.shape, sizing).total
@@ -187,7 +187,7 @@ def _kinds(pair: ModelPair, sizing: Sizing) -> list[_Kind]:
     block = sizing.block_tokens * max(1, math.ceil(state / (sizing.block_tokens * per_token))) if per_token else 0
     page = max(block * per_token, state)
     if shape.full_attention is not None and shape.full_attention.layers:
-        layers = shape.full_attention.layers + int(sizing.own_head)
+        layers = shape.full_attention.layers + int(sizing.uses_mtp_head)
         kinds.append(_Kind(layers, page, block, math.ceil(sizing.max_model_len / block)))
     if shape.linear_attention is not None:
         held = sizing.states or sizing.draft_tokens + (2 if sizing.prefix_caching else 1)
@@ -198,7 +198,7 @@ def _kinds(pair: ModelPair, sizing: Sizing) -> list[_Kind]:
         width = int(shape.latent_attention.width * bytes_per_element(sizing.kv_cache_dtype))
         blocks = math.ceil(sizing.max_model_len / sizing.block_tokens)
         kinds.append(_Kind(shape.latent_attention.layers, width * sizing.block_tokens, sizing.block_tokens, blocks))
-    if sizing.draft_tokens and not sizing.own_head:
+    if sizing.draft_tokens and not sizing.uses_mtp_head:
         kinds.append(_drafter_kind(pair.drafter, sizing, page))
     return kinds
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from dflash_deploy.catalog import Catalog, EngineRelease, ModelPair, Profile
-from dflash_deploy.catalog.settings import setting_names, template_of
-from dflash_deploy.errors import NotPossible, SettingsRefused
+from dflash_deploy.catalog.settings import setting_names
+from dflash_deploy.errors import NotPossible
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.choose import (
     choose_engine,
@@ -18,29 +18,31 @@ from dflash_deploy.plan.choose import (
     engines_of,
     fitting_gpus,
 )
-from dflash_deploy.plan.command import check_values, is_directory
+from dflash_deploy.plan.command import is_directory, read_settings, refusals_of_env
 from dflash_deploy.plan.memory import MemoryFit, fit
 from dflash_deploy.plan.propose import directory_below, directory_of, propose
-from dflash_deploy.plan.result import Plan, Setting
-from dflash_deploy.plan.sizes import sizing_of
+from dflash_deploy.plan.result import Decision, Plan
+from dflash_deploy.plan.sizes import USUAL_SEQUENCES, sizing_of
 from dflash_deploy.plan.speed import Speed, predict
-from dflash_deploy.plan.wishes import Checkpoints, Choice, RuntimeName
+from dflash_deploy.plan.wishes import RUNTIMES, Checkpoints, Choice, RuntimeName
+from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.secrets import SECRET_NAMES
-from dflash_deploy.serve.settings import DRAFT_TOKENS, MTP, OFF
+from dflash_deploy.serve.settings import MTP, OFF, Settings
 
 NEVER_EMPTY = frozenset(
-    {
-        "DFLASH_PROFILE",
-        "DFLASH_PAIR",
-        "DFLASH_ENGINE",
-        "DFLASH_RUNTIME",
-        "DFLASH_BIND",
-        "DFLASH_PORT",
-        "DFLASH_IMAGE",
-        "DFLASH_BASE_IMAGE",
-    }
+    field.name
+    for field in (
+        Settings.dflash_profile,
+        Settings.dflash_pair,
+        Settings.dflash_engine,
+        Settings.dflash_runtime,
+        Settings.dflash_bind,
+        Settings.dflash_port,
+        Settings.dflash_image,
+        Settings.dflash_base_image,
+    )
 )
-"""Settings of this tool: an empty one stands for the planned value. One of the engine leaves the choice to it."""
+"""Settings of this tool: an empty one means the planned value. An empty one of the engine leaves the choice to it."""
 
 NO_CHECKPOINTS = Checkpoints()
 
@@ -57,30 +59,29 @@ def decide(facts: HostFacts, choice: Choice, catalog: Catalog, checkpoints: Chec
     pair, engine = _pair_and_engine(profile, choice, catalog, checkpoints, memory)
     runtime = _runtime(facts, choice, engine)
     proposed = propose(profile, pair, engine, runtime, facts, choice, memory)
-    settings = tuple(_settled(proposed, _with_drafter_path(choice.edited, pair, choice.models_dir), engine))
+    decisions = tuple(_settled(proposed, _with_drafter_path(choice.edited, pair, choice.models_dir), engine))
+    settings = read_settings({decision.name: decision.value for decision in decisions}, engine.kind)
     installed = facts.native_engine if runtime == "native" else None
-    plan = Plan(
-        profile, pair, engine, installed.version if installed else engine.version, runtime, settings, checkpoints
-    )
-    check_values(plan.values, engine.engine)
+    version = installed.version if installed else engine.version
+    plan = Plan(profile, pair, engine, version, runtime, decisions, settings, checkpoints)
     plan = replace(plan, memory=_memory(plan, memory), speed=tuple(_speeds(plan)))
     return replace(plan, weights_of=_weights_of(plan, catalog))
 
 
 def _weights_of(plan: Plan, catalog: Catalog) -> tuple[str, ...]:
     """The pairs whose target lies in a directory of that name, as far as the name tells."""
-    name = Path(plan.values["MODEL_HOST_PATH"]).name
+    name = Path(plan.settings.model_host_path).name
     return tuple(pair.name for pair in catalog.pairs.values() if (pair.target.repo or "").rsplit("/", 1)[-1] == name)
 
 
 def _profile(facts: HostFacts, choice: Choice, catalog: Catalog) -> Profile:
-    name = _asked(choice.profile, choice, "DFLASH_PROFILE")
+    name = _asked(choice.profile, choice, Settings.dflash_profile)
     return catalog.profile(name) if name is not None else choose_profile(facts, catalog)
 
 
-def _asked(wish: str | None, choice: Choice, setting: str) -> str | None:
+def _asked(wish: str | None, choice: Choice, field: Field[str]) -> str | None:
     """What was asked for, an empty word included: a script's variable may be empty. An empty line of `.env` is none."""
-    return wish if wish is not None else choice.edited.get(setting) or None
+    return wish if wish is not None else choice.edited.get(field.name) or None
 
 
 def _refuse_ranks_of_one(profile: Profile, choice: Choice) -> None:
@@ -101,8 +102,8 @@ def _pair_and_engine(
     profile: Profile, choice: Choice, catalog: Catalog, checkpoints: Checkpoints, memory: int
 ) -> tuple[ModelPair, EngineRelease]:
     """What was asked for where something was, else the profile's own pair and the first engine that serves it."""
-    engines = engines_of(profile, catalog, _asked(choice.engine, choice, "DFLASH_ENGINE"))
-    model = _asked(choice.model, choice, "DFLASH_PAIR")
+    engines = engines_of(profile, catalog, _asked(choice.engine, choice, Settings.dflash_engine))
+    model = _asked(choice.model, choice, Settings.dflash_pair)
     pair = catalog.pair(model) if model is not None else choose_pair(profile, catalog, engines, memory)
     return pair, choose_engine(profile, _as_on_disk(pair, checkpoints), engines)
 
@@ -129,15 +130,9 @@ def _runtime(facts: HostFacts, choice: Choice, engine: EngineRelease) -> Runtime
 def _runtime_asked(facts: HostFacts, choice: Choice, engine: EngineRelease) -> RuntimeName:
     if choice.runtime:
         return choice.runtime
-    match choice.edited.get("DFLASH_RUNTIME"):
-        case "compose":
-            return "compose"
-        case "native":
-            return "native"
-        case None | "":
-            return choose_runtime(facts, engine)
-        case other:
-            raise SettingsRefused(f"DFLASH_RUNTIME={other} is no runtime", hint="write compose or native")
+    with refusals_of_env():
+        written = Settings.dflash_runtime.read(choice.edited)
+    return next((name for name in RUNTIMES if name == written), None) or choose_runtime(facts, engine)
 
 
 def _memory_of_one_gpu(profile: Profile, facts: HostFacts) -> int:
@@ -153,8 +148,8 @@ def _memory_of_one_gpu(profile: Profile, facts: HostFacts) -> int:
 
 def _with_drafter_path(edited: Mapping[str, str], pair: ModelPair, models_dir: Path) -> Mapping[str, str]:
     """`.env` with the directory of the drafter it names, where it names one without saying where its weights lie."""
-    drafter = edited.get("DFLASH_DRAFTER", "")
-    if edited.get("DRAFTER_HOST_PATH") or drafter.lower() in {*OFF, MTP}:
+    drafter = Settings.dflash_drafter.text(edited)
+    if Settings.drafter_host_path.text(edited) or drafter.lower() in {*OFF, MTP}:
         return edited
     if is_directory(drafter):
         path = drafter
@@ -162,43 +157,37 @@ def _with_drafter_path(edited: Mapping[str, str], pair: ModelPair, models_dir: P
         path = directory_of(pair.drafter, models_dir)
     else:
         path = directory_below(models_dir, drafter)
-    return {**edited, "DRAFTER_HOST_PATH": path}
+    return {**edited, Settings.drafter_host_path.name: path}
 
 
-def _settled(proposed: Mapping[str, Setting], edited: Mapping[str, str], engine: EngineRelease) -> Iterator[Setting]:
+def _settled(proposed: Mapping[str, Decision], edited: Mapping[str, str], engine: EngineRelease) -> Iterator[Decision]:
     """Each setting in the template's order; what `.env` says differently wins, and says so."""
-    known = setting_names(template_of(engine.engine))
+    known = setting_names(engine.engine)
     others = dict.fromkeys(name for name in (*proposed, *edited) if name not in known)
     for name in (*known, *others):
         if name in SECRET_NAMES:
             continue
-        setting = proposed.get(name, Setting(name, "", "default", "left to the engine"))
+        decision = proposed.get(name, Decision(name, "", "default", "left to the engine"))
         if name in NEVER_EMPTY and not edited.get(name):
-            yield setting
+            yield decision
             continue
-        if name in edited and edited[name] != setting.value:
-            reason = f".env says so; the plan would say {setting.value}" if setting.value else ".env says so"
-            setting = Setting(name, edited[name], ".env", reason)
-        yield setting
+        if name in edited and edited[name] != decision.value:
+            reason = f".env says so; the plan would say {decision.value}" if decision.value else ".env says so"
+            decision = Decision(name, edited[name], ".env", reason)
+        yield decision
 
 
 def _memory(plan: Plan, memory: int) -> MemoryFit:
-    draft_tokens = _draft_tokens(plan)
-    sizing = sizing_of(plan.values, plan.profile, plan.pair, plan.engine, memory=memory, draft_tokens=draft_tokens)
-    return fit(plan.pair, replace(sizing, own_head=plan.own_head))
-
-
-def _draft_tokens(plan: Plan) -> int:
-    return int(plan.values.get("DFLASH_NUM_SPEC_TOKENS") or DRAFT_TOKENS) if plan.speculating else 0
+    draft_tokens = plan.settings.draft_tokens
+    sizing = sizing_of(plan.settings, plan.profile, plan.pair, plan.engine, memory=memory, draft_tokens=draft_tokens)
+    return fit(plan.pair, replace(sizing, uses_mtp_head=plan.uses_mtp_head))
 
 
 def _speeds(plan: Plan) -> Iterator[Speed]:
-    if plan.own_head:
-        # the model is one of DFlash
+    if plan.uses_mtp_head:
+        # the speed model is one of DFlash
         return
-    draft_tokens = _draft_tokens(plan)
-    streams = int(plan.values.get("MAX_NUM_SEQS") or 4)
-    for concurrency in sorted({1, streams}):
-        speed = predict(plan.profile, plan.pair, concurrency=concurrency, draft_tokens=draft_tokens)
+    for concurrency in sorted({1, plan.settings.max_num_seqs or USUAL_SEQUENCES}):
+        speed = predict(plan.profile, plan.pair, concurrency=concurrency, draft_tokens=plan.settings.draft_tokens)
         if speed is not None:
             yield speed

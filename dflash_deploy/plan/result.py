@@ -4,26 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
 from dflash_deploy.plan.memory import MemoryFit
 from dflash_deploy.plan.speed import Speed
 from dflash_deploy.plan.wishes import Checkpoints, RuntimeName
-from dflash_deploy.serve.settings import MTP, OFF
+from dflash_deploy.serve.field import Field
+from dflash_deploy.serve.settings import Settings
+
+T = TypeVar("T")
 
 Severity = Literal["error", "warning", "note"]
 
 
 @dataclass(frozen=True)
-class Setting:
-    """One line of `.env`: its value, where that came from, and why it is so."""
+class Decision:
+    """The value of one setting as `.env` writes it, where it came from, and why it is so."""
 
     name: str
     value: str
     origin: str
     reason: str
     source: str = ""
+
+
+def decided(field: Field[T], value: T, origin: str, reason: str, source: str = "") -> Decision:
+    """A decision about a setting, its value typed."""
+    return Decision(field.name, field.written(value), origin, reason, source)
 
 
 @dataclass(frozen=True)
@@ -43,7 +51,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Plan:
-    """All decisions for one deployment. Secrets are no part of it.
+    """All decisions for one deployment, without secrets; `settings` are their values, typed.
 
     `engine_version` is the installed one where the native runtime will start that, else the release's. `weights_of` are
     the pairs that the target's directory is named after.
@@ -54,7 +62,8 @@ class Plan:
     engine: EngineRelease
     engine_version: str
     runtime: RuntimeName
-    settings: tuple[Setting, ...]
+    decisions: tuple[Decision, ...]
+    settings: Settings
     checkpoints: Checkpoints
     findings: tuple[Finding, ...] = ()
     memory: MemoryFit | None = None
@@ -63,23 +72,23 @@ class Plan:
 
     @property
     def values(self) -> Mapping[str, str]:
-        """The settings as a mapping from name to value."""
-        return {setting.name: setting.value for setting in self.settings}
+        """The settings as `.env` writes them, by name: for `.env`, Compose and the engine's environment."""
+        return {decision.name: decision.value for decision in self.decisions}
 
     @property
     def drafting(self) -> bool:
         """Whether a drafter is used, which has weights of its own."""
-        return self.values["DFLASH_DRAFTER"].lower() not in {*OFF, MTP}
+        return self.settings.drafting
 
     @property
-    def own_head(self) -> bool:
-        """Whether the target's own head for multi-token prediction makes the drafts."""
-        return self.values["DFLASH_DRAFTER"].lower() == MTP
+    def uses_mtp_head(self) -> bool:
+        """Whether the target's own MTP head makes the drafts."""
+        return self.settings.uses_mtp_head
 
     @property
     def speculating(self) -> bool:
-        """Whether drafts are made, by whichever of the two."""
-        return self.drafting or self.own_head
+        """Whether drafts are made, by drafter or MTP head."""
+        return self.settings.speculating
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -94,4 +103,4 @@ class Plan:
 
     def setting_rows(self) -> list[dict[str, str]]:
         """The settings as rows for `--json`."""
-        return [asdict(setting) for setting in self.settings]
+        return [asdict(decision) for decision in self.decisions]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 RuntimeName = Literal["compose", "native"]
+RUNTIMES: tuple[RuntimeName, ...] = get_args(RuntimeName)
 Goal = Literal["latency", "throughput", "context"]
 GOALS: tuple[Goal, ...] = get_args(Goal)
 

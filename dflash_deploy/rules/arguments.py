@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
-
-from dflash_deploy.catalog.settings import all_setting_names, setting_names, template_of
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.compatible import below
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule
+from dflash_deploy.serve.settings import Settings
 
 
 def argument_is_gone(plan: Plan, facts: HostFacts) -> Finding | None:
     """Renamed and removed arguments, by version."""
-    try:
-        words = shlex.split(plan.values.get("EXTRA_ARGS", ""))
-    except ValueError:
-        return None
-    flags = {word.split("=", 1)[0].replace("_", "-") for word in words if word.startswith("-")}
+    flags = {word.split("=", 1)[0].replace("_", "-") for word in plan.settings.extra_args if word.startswith("-")}
     written = flags | {name for name, value in plan.values.items() if value}
     for known in plan.engine.renamed:
         if known.old in written and not below(plan.engine_version, known.since):
@@ -35,15 +29,15 @@ def argument_is_gone(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def setting_of_another_engine(plan: Plan, facts: HostFacts) -> Finding | None:
     """Settings that this engine's arguments have no place for."""
-    known = {*setting_names(template_of(plan.engine.engine))}
-    foreign = [name for name in all_setting_names() if name not in known and plan.values.get(name)]
+    kind = plan.engine.kind
+    foreign = [f.name for f in Settings.fields() if not f.internal and not kind.knows(f) and f.text(plan.values)]
     if not foreign:
         return None
     return Finding(
         "setting-of-another-engine",
         "warning",
         f"{', '.join(foreign)}: {plan.engine.title} has no such setting",
-        f"empty it; env-templates/{template_of(plan.engine.engine)}.env lists those it has",
+        f"empty it; env-templates/{kind.template}.env lists those it has",
         why="it would have no effect",
     )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.model_metadata import nested, stated
 from dflash_deploy.plan.result import Finding, Plan
-from dflash_deploy.rules.kinds import Rule, reads_checkpoints, switched_on
+from dflash_deploy.rules.kinds import Rule, reads_checkpoints
+from dflash_deploy.serve.settings import Settings
 
 
 @reads_checkpoints
@@ -28,7 +29,7 @@ def drafter_unknown_to_engine(plan: Plan, facts: HostFacts) -> Finding | None:
 def drafter_windows_not_run(plan: Plan, facts: HostFacts) -> Finding | None:
     """Mixed sliding and full attention in the drafter on disk."""
     kinds = nested(plan.checkpoints.drafter, "layer_types")
-    if not plan.drafting or not isinstance(kinds, list) or plan.engine.engine not in {"vllm", "sglang"}:
+    if not plan.drafting or not isinstance(kinds, list) or plan.engine.kind.windows_in_header:
         return None
     mixed, sliding = len(set(kinds)) > 1, "sliding_attention" in kinds
     needed = "mixed-drafters" if mixed else "sliding-drafters" if sliding else None
@@ -48,7 +49,7 @@ def drafter_windows_not_run(plan: Plan, facts: HostFacts) -> Finding | None:
 def drafter_quantised(plan: Plan, facts: HostFacts) -> Finding | None:
     """Quantised drafters are for llama.cpp."""
     quantised = nested(plan.checkpoints.drafter, "quantization_config") is not None
-    if not plan.drafting or plan.engine.engine not in {"vllm", "sglang"}:
+    if not plan.drafting or plan.engine.kind.quantized_drafters:
         return None
     if not quantised and not plan.pair.drafter.quantised:
         return None
@@ -86,8 +87,8 @@ def thinking_differs(plan: Plan, facts: HostFacts) -> Finding | None:
     family = plan.pair.family
     if not plan.drafting or family.drafter_thinking is None or family.thinking == "none":
         return None
-    written = plan.values.get("ENABLE_THINKING", "")
-    thinks = switched_on(plan, "ENABLE_THINKING") if written else family.thinking in {"on", "always"}
+    written = plan.settings.enable_thinking
+    thinks = family.thinking in {"on", "always"} if written is None else written
     if thinks == family.drafter_thinking:
         return None
     return Finding(
@@ -103,13 +104,13 @@ def thinking_differs(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def slots_without_drafts(plan: Plan, facts: HostFacts) -> Finding | None:
     """The fork drafts in few slots."""
-    slots = plan.values.get("MAX_NUM_SEQS", "")
-    if not plan.drafting or plan.engine.engine != "llamacpp-buun" or slots in {"", "1"}:
+    slots, drafted = plan.settings.max_num_seqs, plan.engine.kind.drafting_sequences
+    if not plan.drafting or slots is None or drafted is None or slots <= drafted:
         return None
     return Finding(
         "slots-without-drafts",
         "warning",
-        f"MAX_NUM_SEQS={slots} with the buun fork",
+        f"MAX_NUM_SEQS={slots} with {plan.engine.title}",
         "set MAX_NUM_SEQS=1, or use upstream llama.cpp with a drafter of its own form",
         "buun-llama-cpp 1c4788192, --dflash-max-slots",
         why="slots beyond the fork's own limit decode without drafts",
@@ -118,7 +119,7 @@ def slots_without_drafts(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def images_are_not_drafted(plan: Plan, facts: HostFacts) -> Finding | None:
     """The buun fork switches drafting off where a projector is loaded."""
-    if not plan.drafting or "drafts-with-images" in plan.engine.abilities or not plan.values.get("MMPROJ_FILE"):
+    if not plan.drafting or "drafts-with-images" in plan.engine.abilities or not plan.settings.mmproj_file:
         return None
     return Finding(
         "images-are-not-drafted",
@@ -132,13 +133,13 @@ def images_are_not_drafted(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def parser_differs(plan: Plan, facts: HostFacts) -> Finding | None:
     """Without its parser a model's thinking stands in the answer, and tool calls are text."""
-    if plan.engine.engine not in {"vllm", "sglang"}:
+    if not plan.engine.kind.knows(Settings.reasoning_parser):
         return None
     for name, right in (
-        ("REASONING_PARSER", plan.pair.family.reasoning_parser),
-        ("TOOL_CALL_PARSER", plan.pair.family.tool_call_parser),
+        (Settings.reasoning_parser, plan.pair.family.reasoning_parser),
+        (Settings.tool_call_parser, plan.pair.family.tool_call_parser),
     ):
-        written = plan.values.get(name, "")
+        written = name.text(plan.values)
         if right is not None and written != plan.engine.parser(right):
             return Finding(
                 "parser-differs",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 
 from dflash_deploy.host import HostFacts
-from dflash_deploy.plan.command import several_machines
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule
 
@@ -13,18 +12,11 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 _BEHIND_A_PROXY = "set DFLASH_BIND=127.0.0.1 and put a reverse proxy in front"
 
-_OPEN = {
-    "sglang": ("/health, /ready and /metrics", "SGLang's list of exempt routes"),
-    "llamacpp": ("/health and /v1/models", "llama.cpp tools/server README"),
-    "llamacpp-buun": ("/health and /v1/models", "llama.cpp tools/server README"),
-}
-"""Routes that answer without the key, by engine, and where that was seen."""
-
 
 def bind_is_no_address(plan: Plan, facts: HostFacts) -> Finding | None:
     """Docker publishes on addresses, and Compose's short syntax has no place for an IPv6 one."""
-    host = plan.values["DFLASH_BIND"]
-    if plan.runtime == "native" or several_machines(plan.values) or _is_ipv4(host):
+    host = plan.settings.dflash_bind
+    if plan.runtime == "native" or plan.settings.several_machines or _is_ipv4(host):
         return None
     return Finding(
         "bind-is-no-address",
@@ -46,10 +38,11 @@ def _is_ipv4(host: str) -> bool:
 
 def open_to_the_network(plan: Plan, facts: HostFacts) -> Finding | None:
     """Keys are seen on the way; and engines without our lock guard some routes with the key, and leave others open."""
-    host = plan.values["DFLASH_BIND"]
+    host = plan.settings.dflash_bind
     if host in LOOPBACK:
         return None
-    if plan.engine.engine not in _OPEN:
+    opened = plan.engine.kind.open_routes
+    if opened is None:
         return Finding(
             "open-to-the-network",
             "warning",
@@ -58,13 +51,12 @@ def open_to_the_network(plan: Plan, facts: HostFacts) -> Finding | None:
             "RFC 6750, section 5.3",
             why="who sees a key on its way can use it",
         )
-    routes, source = _OPEN[plan.engine.engine]
     return Finding(
         "open-to-the-network",
         "warning",
-        f"the endpoint listens on {host}: whoever can reach it can use {routes} without the key",
+        f"the endpoint listens on {host}: whoever can reach it can use {opened.routes} without the key",
         f"{_BEHIND_A_PROXY} that lets only /v1 through",
-        source,
+        opened.source,
         why="an open route can be used, and filled with work, by everybody",
     )
 

@@ -1,4 +1,4 @@
-"""What rules are made of, and how they read settings."""
+"""What rules are made of."""
 
 from __future__ import annotations
 
@@ -21,17 +21,6 @@ def reads_checkpoints(rule: Rule) -> Rule:
 def is_about_checkpoints(rule: Rule) -> bool:
     """Whether a rule is marked with `reads_checkpoints`."""
     return "reads_checkpoints" in vars(rule)
-
-
-def number(plan: Plan, name: str) -> int | None:
-    """A whole number among the settings. Other text is none here; `serve.settings` refuses it by name."""
-    value = plan.values.get(name, "")
-    return int(value) if value.isascii() and value.isdigit() else None
-
-
-def switched_on(plan: Plan, name: str) -> bool:
-    """Whether a setting says on."""
-    return plan.values.get(name, "").lower() in {"on", "1", "true", "yes"}
 
 
 def backend(plan: Plan, name: str) -> Backend | None:

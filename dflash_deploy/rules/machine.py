@@ -41,7 +41,7 @@ def gpus_unused(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def driver_too_old(plan: Plan, facts: HostFacts) -> Finding | None:
     """CUDA 13 images need a driver of the 580 series."""
-    wanted = (driver_needed(plan.engine, plan.values["DFLASH_BASE_IMAGE"]), plan.profile.hardware.driver)
+    wanted = (driver_needed(plan.engine, plan.settings.dflash_base_image), plan.profile.hardware.driver)
     needed = max(filter(None, wanted), default=None, key=int)
     old = [gpu for gpu in fitting_gpus(plan.profile, facts) if gpu.driver and needed and below(gpu.driver, needed)]
     if not old or plan.runtime == "native":
@@ -73,7 +73,7 @@ def no_image_for_processor(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def base_image_unseen(plan: Plan, facts: HostFacts) -> Finding | None:
     """A tag that follows the engine's naming, and that nobody here has pulled."""
-    tag = plan.values["DFLASH_BASE_IMAGE"]
+    tag = plan.settings.dflash_base_image
     if plan.runtime == "native" or tag not in {image.tag for _, image in base_images(plan.engine) if not image.seen}:
         return None
     return Finding(
@@ -87,7 +87,7 @@ def base_image_unseen(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def base_image_of_another_engine(plan: Plan, facts: HostFacts) -> Finding | None:
     """DFLASH_ENGINE changed by hand, and the image left as it was."""
-    tag = plan.values["DFLASH_BASE_IMAGE"]
+    tag = plan.settings.dflash_base_image
     known = {image.tag for image in plan.engine.base_images.values()}
     if plan.runtime == "native" or _repository(tag) in set(map(_repository, known)):
         return None

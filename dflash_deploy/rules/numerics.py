@@ -7,7 +7,8 @@ from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.compatible import reads_fp8
 from dflash_deploy.plan.model_metadata import nested
 from dflash_deploy.plan.result import Finding, Plan
-from dflash_deploy.rules.kinds import Rule, backend, reads_checkpoints, switched_on
+from dflash_deploy.rules.kinds import Rule, backend, reads_checkpoints
+from dflash_deploy.serve.settings import Settings
 
 _QUANTIZATION_FLAGS = {
     "bf16": set[str](),
@@ -56,8 +57,8 @@ def loader_unproven(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def kv_dtype_unknown(plan: Plan, facts: HostFacts) -> Finding | None:
     """A type that this release does not have."""
-    for name in ("KV_CACHE_DTYPE", "DFLASH_KV_CACHE_DTYPE"):
-        wanted = plan.values.get(name, "")
+    for name in (Settings.kv_cache_dtype, Settings.dflash_kv_cache_dtype):
+        wanted = name.text(plan.values)
         if wanted and plan.engine.kv_dtypes and wanted.lower() not in plan.engine.kv_dtypes:
             return Finding(
                 "kv-dtype-unknown",
@@ -72,8 +73,8 @@ def kv_dtype_unknown(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def backend_not_here(plan: Plan, facts: HostFacts) -> Finding | None:
     """A backend that this release does not have on this GPU."""
-    for name in ("ATTENTION_BACKEND", "DFLASH_ATTENTION_BACKEND"):
-        wanted = plan.values.get(name, "")
+    for name in (Settings.attention_backend, Settings.dflash_attention_backend):
+        wanted = name.text(plan.values)
         if wanted and plan.engine.attention and backend(plan, wanted) is None:
             known = ", ".join(dict.fromkeys(b.name for b in plan.engine.attention if backend(plan, b.name)))
             return Finding(
@@ -110,16 +111,16 @@ def _drafts_here(plan: Plan, name: str) -> bool:
 
 def _drafter_backend(plan: Plan) -> Backend | None:
     """The drafter's backend as far as it is named. The target's is not handed on: unnamed, the engine picks one."""
-    return backend(plan, plan.values.get("DFLASH_ATTENTION_BACKEND", ""))
+    return backend(plan, plan.settings.dflash_attention_backend)
 
 
 def fp8_kv_refused(plan: Plan, facts: HostFacts) -> Finding | None:
     """Release, backend and GPU decide together whether an FP8 cache can be read."""
-    wanted = plan.values.get("KV_CACHE_DTYPE", "").lower()
-    if not wanted.startswith("fp8") or plan.engine.engine not in {"vllm", "sglang"}:
+    wanted = plan.settings.kv_cache_dtype.lower()
+    if not wanted.startswith("fp8") or not plan.engine.kind.knows(Settings.attention_backend):
         return None
-    readers = [backend(plan, plan.values.get("ATTENTION_BACKEND", ""))]
-    if plan.drafting and plan.values.get("DFLASH_KV_CACHE_DTYPE", "").lower() not in {"auto", "bfloat16", "bf16"}:
+    readers = [backend(plan, plan.settings.attention_backend)]
+    if plan.drafting and plan.settings.dflash_kv_cache_dtype.lower() not in {"auto", "bfloat16", "bf16"}:
         readers.append(_drafter_backend(plan))
     for reader in readers:
         if reader is not None and not reads_fp8(reader, plan.pair):
@@ -136,10 +137,10 @@ def fp8_kv_refused(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def fp8_kv_without_backend(plan: Plan, facts: HostFacts) -> Finding | None:
     """Left to itself the engine may pick a backend that refuses the cache."""
-    wanted = plan.values.get("KV_CACHE_DTYPE", "").lower()
-    if not plan.drafting or not wanted.startswith("fp8") or plan.engine.engine != "vllm":
+    wanted = plan.settings.kv_cache_dtype.lower()
+    if not plan.drafting or not wanted.startswith("fp8") or not plan.engine.kind.drafter_chooses_backend:
         return None
-    if plan.values.get("ATTENTION_BACKEND") and plan.values.get("DFLASH_ATTENTION_BACKEND"):
+    if plan.settings.attention_backend and plan.settings.dflash_attention_backend:
         return None
     return Finding(
         "fp8-kv-without-backend",
@@ -153,10 +154,10 @@ def fp8_kv_without_backend(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def fp8_kv_forced(plan: Plan, facts: HostFacts) -> Finding | None:
     """ModelOpt checkpoints may ask for an FP8 cache, whatever KV_CACHE_DTYPE says."""
-    reader = backend(plan, plan.values.get("ATTENTION_BACKEND", ""))
+    reader = backend(plan, plan.settings.attention_backend)
     if (
         not plan.pair.target.forced_fp8_kv
-        or plan.engine.engine != "vllm"
+        or not plan.engine.kind.fp8_kv_from_checkpoint
         or reader is None
         or reads_fp8(reader, plan.pair)
     ):
@@ -175,7 +176,7 @@ def prefix_caching_kills_cpu(plan: Plan, facts: HostFacts) -> Finding | None:
     """The kernel that copies recurrent states has no form for processors."""
     if not plan.engine.cpu or plan.pair.shape.linear_attention is None:
         return None
-    if plan.values.get("ENABLE_PREFIX_CACHING") and not switched_on(plan, "ENABLE_PREFIX_CACHING"):
+    if plan.settings.enable_prefix_caching is False:
         return None
     return Finding(
         "prefix-caching-kills-cpu",
@@ -189,9 +190,9 @@ def prefix_caching_kills_cpu(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def prefix_caching_unsound(plan: Plan, facts: HostFacts) -> Finding | None:
     """Releases that lose acceptance, or worse, with cached prefixes."""
-    if not plan.drafting or plan.engine.cpu or plan.engine.engine != "vllm":
+    if not plan.drafting or plan.engine.cpu or not plan.engine.kind.stale_drafter_prefixes:
         return None
-    if "prefix-cache-sound" in plan.engine.abilities or not switched_on(plan, "ENABLE_PREFIX_CACHING"):
+    if "prefix-cache-sound" in plan.engine.abilities or not plan.settings.enable_prefix_caching:
         return None
     return Finding(
         "prefix-caching-unsound",
@@ -206,8 +207,8 @@ def prefix_caching_unsound(plan: Plan, facts: HostFacts) -> Finding | None:
 @reads_checkpoints
 def quantization_contradicts(plan: Plan, facts: HostFacts) -> Finding | None:
     """A flag copied from another checkpoint."""
-    flag = plan.values.get("QUANTIZATION", "").lower()
-    if flag in {"", "auto", "none"} or plan.engine.engine not in {"vllm", "sglang"}:
+    flag = plan.settings.quantization.lower()
+    if not flag or not plan.engine.kind.knows(Settings.quantization):
         return None
     stated = nested(plan.checkpoints.target, "quantization_config", "quant_method")
     form = f"quant_method {stated}" if isinstance(stated, str) else f"the form {plan.pair.target.quantisation}"

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
-
 from dflash_deploy.host import HostFacts
-from dflash_deploy.plan.command import several_machines
 from dflash_deploy.plan.result import Finding, Plan
-from dflash_deploy.rules.kinds import Rule, number, switched_on
+from dflash_deploy.rules.kinds import Rule
 
 
 def heads_do_not_divide(plan: Plan, facts: HostFacts) -> Finding | None:
     """Each GPU gets whole heads, of target and drafter."""
-    gpus = number(plan, "TENSOR_PARALLEL_SIZE") or 1
+    gpus = plan.settings.tensor_parallel_size or 1
     attention, drafter = plan.pair.shape.full_attention, plan.pair.drafter
     counts = {"attention heads": attention.heads} if attention is not None else {}
     if plan.drafting:
@@ -33,7 +30,7 @@ def heads_do_not_divide(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def more_gpus_than_there_are(plan: Plan, facts: HostFacts) -> Finding | None:
     """The target is split over GPUs that the machines have."""
-    wanted, there = number(plan, "TENSOR_PARALLEL_SIZE") or 1, max(plan.profile.gpus, len(facts.gpus), 1)
+    wanted, there = plan.settings.tensor_parallel_size or 1, max(plan.profile.gpus, len(facts.gpus), 1)
     if wanted <= there:
         return None
     return Finding(
@@ -47,10 +44,7 @@ def more_gpus_than_there_are(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def pipeline_with_drafter(plan: Plan, facts: HostFacts) -> Finding | None:
     """DFlash reads layers of all stages; most families cannot hand them on."""
-    try:
-        words = shlex.split(plan.values.get("EXTRA_ARGS", ""))
-    except ValueError:
-        return None
+    words = plan.settings.extra_args
     flags = {"-pp", "--pipeline-parallel-size", "--pp-size"}
     hit = next((word for word in words if word.split("=", 1)[0].replace("_", "-") in flags), None)
     if not plan.drafting or hit is None:
@@ -67,7 +61,7 @@ def pipeline_with_drafter(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def master_address_missing(plan: Plan, facts: HostFacts) -> Finding | None:
     """The machines have to find each other."""
-    if not several_machines(plan.values) or plan.values.get("MASTER_ADDR"):
+    if not plan.settings.several_machines or plan.settings.master_addr:
         return None
     return Finding(
         "master-address-missing",
@@ -81,7 +75,7 @@ def master_address_missing(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def graphs_across_machines(plan: Plan, facts: HostFacts) -> Finding | None:
     """Two GB10 do not capture graphs together."""
-    if not several_machines(plan.values) or not plan.profile.hardware.unified or switched_on(plan, "ENFORCE_EAGER"):
+    if not plan.settings.several_machines or not plan.profile.hardware.unified or plan.settings.enforce_eager:
         return None
     return Finding(
         "graphs-across-machines",

@@ -9,7 +9,8 @@ from dflash_deploy.plan.memory import GIB, SHORT
 from dflash_deploy.plan.model_metadata import stated
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.plan.sizes import PROMPT_TOKENS
-from dflash_deploy.rules.kinds import Rule, number, reads_checkpoints
+from dflash_deploy.rules.kinds import Rule, reads_checkpoints
+from dflash_deploy.serve.settings import Settings
 
 HANGS_UNIFIED = 65536
 
@@ -17,7 +18,7 @@ HANGS_UNIFIED = 65536
 @reads_checkpoints
 def draft_tokens_exceed_block(plan: Plan, facts: HostFacts) -> Finding | None:
     """vLLM does not check this for dflash; positions beyond the block were never trained."""
-    draft_tokens, block = number(plan, "DFLASH_NUM_SPEC_TOKENS"), _block_size(plan)
+    draft_tokens, block = plan.settings.dflash_num_spec_tokens, _block_size(plan)
     if not plan.drafting or draft_tokens is None or draft_tokens < block:
         return None
     return Finding(
@@ -38,8 +39,8 @@ def _block_size(plan: Plan) -> int:
 
 def budget_too_small(plan: Plan, facts: HostFacts) -> Finding | None:
     """Releases before 0.33 write out of bounds when the draft positions do not fit the budget."""
-    budget, needed = number(plan, "MAX_NUM_BATCHED_TOKENS"), _draft_positions(plan)
-    if plan.engine.engine != "vllm" or budget is None or needed is None or budget >= needed:
+    budget, needed = plan.settings.max_num_batched_tokens, _draft_positions(plan)
+    if not plan.engine.kind.speculation_budget or budget is None or needed is None or budget >= needed:
         return None
     clamped = "clamps-draft-slots" in plan.engine.abilities
     return Finding(
@@ -54,8 +55,8 @@ def budget_too_small(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def budget_leaves_little(plan: Plan, facts: HostFacts) -> Finding | None:
     """What drafts leave of the budget is all that prompts get."""
-    budget, taken = number(plan, "MAX_NUM_BATCHED_TOKENS"), _draft_positions(plan)
-    if plan.engine.engine != "vllm" or plan.engine.cpu or budget is None or taken is None:
+    budget, taken = plan.settings.max_num_batched_tokens, _draft_positions(plan)
+    if not plan.engine.kind.speculation_budget or plan.engine.cpu or budget is None or taken is None:
         return None
     if not taken <= budget < taken + PROMPT_TOKENS:
         return None
@@ -71,15 +72,15 @@ def budget_leaves_little(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def _draft_positions(plan: Plan) -> int | None:
     """Positions of a step that all sequences' drafts take; `None` without drafts or with sizes left open."""
-    sequences, draft_tokens = number(plan, "MAX_NUM_SEQS"), number(plan, "DFLASH_NUM_SPEC_TOKENS")
-    if not plan.speculating or sequences is None or draft_tokens is None:
+    settings = plan.settings
+    if not plan.speculating or settings.max_num_seqs is None or settings.dflash_num_spec_tokens is None:
         return None
-    return sequences * (draft_tokens + 1)
+    return settings.max_num_seqs * settings.positions_per_step
 
 
 def budget_hangs_unified_memory(plan: Plan, facts: HostFacts) -> Finding | None:
     """The value of the first published recipe."""
-    budget = number(plan, "MAX_NUM_BATCHED_TOKENS")
+    budget = plan.settings.max_num_batched_tokens
     if not plan.profile.hardware.unified or budget is None or budget < HANGS_UNIFIED:
         return None
     return Finding(
@@ -94,8 +95,8 @@ def budget_hangs_unified_memory(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def memory_overcommitted(plan: Plan, facts: HostFacts) -> Finding | None:
     """On unified memory the share counts what the system needs too."""
-    share, most = plan.values.get("GPU_MEMORY_UTILIZATION", ""), plan.profile.hardware.most_utilisation
-    if not share or float(share) <= most:
+    share, most = plan.settings.gpu_memory_utilization, plan.profile.hardware.most_utilisation
+    if share is None or share <= most:
         return None
     unified = plan.profile.hardware.unified
     return Finding(
@@ -145,7 +146,7 @@ def sequence_does_not_fit(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def streams_wait_for_memory(plan: Plan, facts: HostFacts) -> Finding | None:
     """A hybrid target holds states for every draft position of every sequence, however short it is."""
-    fit, streams = plan.memory, number(plan, "MAX_NUM_SEQS")
+    fit, streams = plan.memory, plan.settings.max_num_seqs
     if fit is None or streams is None or fit.short_sequences < 1 or fit.short_sequences >= streams:
         return None
     return Finding(
@@ -179,7 +180,7 @@ def drafter_slows_down(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def context_beyond_target(plan: Plan, facts: HostFacts) -> Finding | None:
     """Longer than the target was made for."""
-    length, longest = number(plan, "MAX_MODEL_LEN"), plan.pair.shape.context
+    length, longest = plan.settings.max_model_len, plan.pair.shape.context
     if length is None or length <= longest:
         return None
     return Finding(
@@ -194,10 +195,10 @@ def context_beyond_target(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def context_beyond_drafter(plan: Plan, facts: HostFacts) -> Finding | None:
     """Drafters were trained on shorter texts than their targets."""
-    length, trained = number(plan, "MAX_MODEL_LEN"), plan.pair.drafter.trained_context
+    length, trained = plan.settings.max_model_len, plan.pair.drafter.trained_context
     if not plan.drafting or length is None or trained is None or length <= trained:
         return None
-    window = "set DFLASH_DRAFT_WINDOW, " if plan.engine.engine == "sglang" else ""
+    window = "set DFLASH_DRAFT_WINDOW, " if plan.engine.kind.knows(Settings.dflash_draft_window) else ""
     return Finding(
         "context-beyond-drafter",
         "note",

@@ -9,7 +9,7 @@ from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.command import is_directory
 from dflash_deploy.plan.model_metadata import Stated, stated
 from dflash_deploy.plan.result import Finding, Plan
-from dflash_deploy.rules.kinds import Rule, number, reads_checkpoints
+from dflash_deploy.rules.kinds import Rule, reads_checkpoints
 
 
 def weights_of_another_model(plan: Plan, facts: HostFacts) -> Finding | None:
@@ -34,7 +34,7 @@ def target_of_another_model(plan: Plan, facts: HostFacts) -> Finding | None:
     return Finding(
         "target-of-another-model",
         "error",
-        f"the target in {plan.values['MODEL_HOST_PATH']} has a hidden size of {seen.hidden_size}; "
+        f"the target in {plan.settings.model_host_path} has a hidden size of {seen.hidden_size}; "
         f"{plan.pair.family.title} has {shape.hidden_size}",
         "`dflash-deploy models list` names the models; write the right one to DFLASH_PAIR",
         "config.json, or the GGUF's header",
@@ -45,7 +45,7 @@ def target_of_another_model(plan: Plan, facts: HostFacts) -> Finding | None:
 @reads_checkpoints
 def target_without_tokenizer(plan: Plan, facts: HostFacts) -> Finding | None:
     """Weights alone do not answer."""
-    if plan.checkpoints.tokenizer is not False or "--tokenizer" in plan.values.get("EXTRA_ARGS", ""):
+    if plan.checkpoints.tokenizer is not False or "--tokenizer" in plan.settings.extra_args:
         return None
     return Finding(
         "target-without-tokenizer",
@@ -59,7 +59,7 @@ def target_without_tokenizer(plan: Plan, facts: HostFacts) -> Finding | None:
 @reads_checkpoints
 def target_without_template(plan: Plan, facts: HostFacts) -> Finding | None:
     """Base models, and quantisers that leave files out."""
-    if plan.checkpoints.template is not False or "--chat-template" in plan.values.get("EXTRA_ARGS", ""):
+    if plan.checkpoints.template is not False or "--chat-template" in plan.settings.extra_args:
         return None
     return Finding(
         "target-without-template",
@@ -76,7 +76,7 @@ def target_without_head(plan: Plan, facts: HostFacts) -> Finding | None:
     """Drafts of the target's own head, where its files have none: quantised forms often leave it out."""
     checkpoints = plan.checkpoints
     named = bool(stated(checkpoints.target).head_layers)
-    if not plan.own_head or checkpoints.target is None or (named and checkpoints.head is not False):
+    if not plan.uses_mtp_head or checkpoints.target is None or (named and checkpoints.head is not False):
         return None
     lack = "its files hold no weights of one" if named else "its config.json has no mtp_num_hidden_layers"
     return Finding(
@@ -91,7 +91,7 @@ def target_without_head(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def drafter_named_twice(plan: Plan, facts: HostFacts) -> Finding | None:
     """Two directories for one drafter: the second is used, and the first is what was probably meant."""
-    drafter, path = plan.values["DFLASH_DRAFTER"], plan.values.get("DRAFTER_HOST_PATH", "")
+    drafter, path = plan.settings.dflash_drafter, plan.settings.drafter_host_path
     bundled = plan.pair.drafter.bundled is not None
     same = drafter == path if is_directory(drafter) else bundled or _named_after(path, drafter)
     if not plan.drafting or same:
@@ -166,7 +166,7 @@ def positions_differ(plan: Plan, facts: HostFacts) -> Finding | None:
 @reads_checkpoints
 def context_beyond_drafter_config(plan: Plan, facts: HostFacts) -> Finding | None:
     """vLLM drafts nothing beyond the drafter's own limit of positions."""
-    length, most = number(plan, "MAX_MODEL_LEN"), stated(plan.checkpoints.drafter).context
+    length, most = plan.settings.max_model_len, stated(plan.checkpoints.drafter).context
     if not plan.drafting or length is None or most is None or length <= most:
         return None
     return Finding(

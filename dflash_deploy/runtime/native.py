@@ -18,7 +18,7 @@ from dflash_deploy.errors import EngineMissing, EngineNotReady
 from dflash_deploy.plan import Plan, engine_environment
 from dflash_deploy.runtime.process import ProcessId
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, last_state
-from dflash_deploy.serve.engine import installed_engine
+from dflash_deploy.serve.engines.installed import installed_vllm
 from dflash_deploy.serve.secrets import SECRETS_FILE
 
 SUPERVISOR = "dflash_deploy.runtime.supervisor"
@@ -60,7 +60,7 @@ class NativeRuntime:
     def preflight(self) -> None:
         """Raises EngineMissing where no vLLM of the right build is installed beside this Python."""
         extra = self._plan.engine.native
-        engine = installed_engine()
+        engine = installed_vllm()
         if engine is None:
             raise EngineMissing(
                 f"no vLLM is installed beside {sys.executable}",
@@ -146,20 +146,20 @@ class NativeRuntime:
     def _environment(self) -> dict[str, str]:
         """This process's environment with its settings replaced by those of the deployment."""
         inherited = {name: value for name, value in os.environ.items() if name not in all_setting_names()}
-        ours = engine_environment(self._plan.values, "native")
+        ours = engine_environment(self._plan)
         # what lies in the deployment's directory is not to be imported
         return inherited | ours | {SECRETS_FILE: str(self._deployment.env_file), "PYTHONSAFEPATH": "1"}
 
     def _config(self) -> str:
         """A fingerprint of all that the engine was started with, so that a change is noticed."""
-        engine = installed_engine()
+        engine = installed_vllm()
         secrets = sorted((name, secret.reveal()) for name, secret in self._deployment.secrets.items())
-        parts = (sorted(engine_environment(self._plan.values, "native").items()), secrets, engine)
+        parts = (sorted(engine_environment(self._plan).items()), secrets, engine)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def _spawn(self, config: str) -> None:
         """Start the supervisor and wait until it has written down itself: nothing is started that nobody knows of."""
-        address = f"{self._plan.values['DFLASH_BIND']}:{self._plan.values['DFLASH_PORT']}"
+        address = f"{self._plan.settings.dflash_bind}:{self._plan.settings.dflash_port}"
         log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)
         with os.fdopen(log) as file:
             process = subprocess.Popen(

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.settings import Settings
 
-SECRET_NAMES = ("VLLM_API_KEY", "DFLASH_API_KEYS", "HF_TOKEN")
+SECRET_NAMES = tuple(field.name for field in Settings.fields() if field.secret)
 """The variables that never appear in an argument list, a container's configuration or a log."""
 
-_ENGINE = ("VLLM_API_KEY", "DFLASH_API_KEYS")
+_ENGINE = (Settings.vllm_api_key.name, Settings.dflash_api_keys.name)
 """What the engine gets to know. A token for the hub is for downloading, which is not its business."""
 
 SECRETS_FILE = "DFLASH_SECRETS_FILE"
@@ -47,10 +48,10 @@ def read_secrets(environment: Mapping[str, str]) -> dict[str, str]:
         ) from None
     found = (match for match in map(_LINE.match, lines) if match)
     secrets = {match["name"]: match["value"] for match in found if match["name"] in _ENGINE and match["value"]}
-    if "VLLM_API_KEY" not in secrets:
+    if Settings.vllm_api_key.name not in secrets:
         raise Refused(
-            f"{path} holds no VLLM_API_KEY, and the endpoint would be open to everybody",
-            hint="write VLLM_API_KEY=KEY, the key made of letters, digits, - and _",
+            f"{path} holds no {Settings.vllm_api_key}, and the endpoint would be open to everybody",
+            hint=f"write {Settings.vllm_api_key}=KEY, the key made of letters, digits, - and _",
         )
     return secrets
 
@@ -65,12 +66,12 @@ def api_keys(environment: Mapping[str, str]) -> tuple[str, ...]:
 
     Raises Refused where the first is missing, or where a further one is too short or has characters of its own meaning.
     """
-    first = environment.get("VLLM_API_KEY", "").strip()
+    first = Settings.vllm_api_key.text(environment)
     if not first:
         raise Refused(
             "there is no VLLM_API_KEY, and without one nobody can ask anything", hint="set VLLM_API_KEY in .env"
         )
-    further = split_keys(environment.get("DFLASH_API_KEYS", ""))
+    further = split_keys(Settings.dflash_api_keys.text(environment))
     if not all(map(KEY.fullmatch, further)):
         # which one is not said: it is a secret
         raise Refused(

@@ -1,61 +1,53 @@
-"""The settings of an engine as environment variables, read and checked.
+"""Every setting of a deployment, typed once: name, type, unit, default, and the engines that know it.
 
-The names are those that DFlash users already have in their `.env`, whichever engine it is; env-templates/ holds their
-manual, one file per engine. A setting that is absent or empty is left to the engine.
+The names are those that DFlash users already have in their `.env`; env-templates/ holds the manual, one file per group
+of engines. `.env` and a container's environment are texts; everything between them uses `Settings`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-from dflash_deploy.serve.reader import Reader
+from dflash_deploy.serve import kinds
+from dflash_deploy.serve.field import LLAMACPP, SGLANG, VLLM, Field, Values
+from dflash_deploy.serve.kinds import Schedule
 from dflash_deploy.serve.refusal import Refused
 
-EngineName = Literal["vllm", "sglang", "llamacpp", "llamacpp-buun"]
-
 OFF = frozenset({"", "off", "none", "false", "no", "0"})
-"""Values of DFLASH_DRAFTER that mean plain decoding."""
+"""Values of DFLASH_DRAFTER that switch speculative decoding off."""
 
 MTP = "mtp"
-"""Value of DFLASH_DRAFTER that means the target's own head for multi-token prediction, which comes with its weights."""
-
-
-_HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
-"""A host name or an IPv4 address, without scheme, port and path."""
-
-Schedule = tuple[tuple[int, int, int], ...]
-"""Draft tokens by load: from so many sequences in a step, to so many, the draft tokens. Rising, from 1 on."""
-
-_RANGE = re.compile(r"([1-9][0-9]{0,5})(?:-([1-9][0-9]{0,5}))?:([0-9]{1,3})", re.ASCII)
+"""Value of DFLASH_DRAFTER for the target's own MTP head, which comes with its weights."""
 
 DRAFT_TOKENS = 15
-"""Where DFLASH_NUM_SPEC_TOKENS is empty: what most drafters' blocks of 16 hold."""
+"""Draft tokens per step if DFLASH_NUM_SPEC_TOKENS is empty: what a drafter's usual block of 16 allows."""
+
+_PYTHON = (VLLM, SGLANG)
+"""Engines that read safetensors and name attention backends."""
 
 
 @dataclass(frozen=True)
 class Drafter:
-    """How draft tokens are made. `draft_tokens` is per step, the token that the target adds left out.
+    """How draft tokens are made. `draft_tokens` is per step, without the token that the target adds.
 
-    `path` is the directory or file of its weights, `None` for the target's own head. `schedule` makes fewer draft
-    tokens where many sequences share a step; empty: always as many.
+    `path` is the directory or file of the drafter's weights, `None` for the target's MTP head. `schedule` makes fewer
+    draft tokens if many sequences share a step; empty: always as many.
     """
 
     path: str | None
     draft_tokens: int
-    attention_backend: str | None
-    kv_cache_dtype: str | None
+    attention_backend: str
+    kv_cache_dtype: str
     window: int | None
     schedule: Schedule
 
     def weights(self, engine: str) -> str:
-        """`path`, for an engine that is started here with weights of their own only. Raises Refused without one."""
+        """`path`, for engines that need a drafter with weights of its own. Raises Refused for the MTP head."""
         if self.path is None:
             raise Refused(
-                f"DFLASH_DRAFTER={MTP}: the target's own head is known here for vLLM, not for {engine}",
-                hint="name a drafter, or write DFLASH_DRAFTER=off",
+                f"{Settings.dflash_drafter}={MTP}: the MTP head is supported with vLLM, not with {engine}",
+                hint=f"name a drafter, or write {Settings.dflash_drafter}=off",
             )
         return self.path
 
@@ -66,158 +58,163 @@ class Nodes:
 
     count: int
     rank: int
-    master: str | None
+    master: str
 
 
-@dataclass(frozen=True)
-class Settings:
-    """One engine's settings. Lengths and budgets are in tokens; `None` leaves the choice to the engine."""
+class Settings(Values):
+    """The settings of one deployment. An attribute of the class describes a setting, one of an instance is its value.
 
-    model_path: str
-    projector_path: str | None
-    served_model_names: tuple[str, ...]
-    drafter: Drafter | None
-    nodes: Nodes | None
-    max_model_len: int | None
-    max_num_seqs: int | None
-    max_num_batched_tokens: int | None
-    gpu_memory_utilization: float | None
-    kv_cache_dtype: str | None
-    attention_backend: str | None
-    quantization: str | None
-    tensor_parallel_size: int | None
-    prefix_caching: bool | None
-    enforce_eager: bool
-    images_per_prompt: int | None
-    media_domains: tuple[str, ...]
-    max_body_mib: int | None
-    reasoning_parser: str | None
-    tool_call_parser: str | None
-    thinking: bool | None
-    trust_remote_code: bool
-    extra_args: tuple[str, ...]
-    host: str
-    port: int
-
-
-def read_settings(environment: Mapping[str, str]) -> Settings:
-    """Read settings from environment variables.
-
-    Raises Refused, naming the variable, where a value is missing or of the wrong kind.
+    Lengths and budgets are in tokens. `None`, "" and () leave the choice to the engine.
     """
-    env = Reader(environment)
-    model = env.required("MODEL_PATH")
-    return Settings(
-        model_path=_file(env, model, "MODEL_FILE"),
-        projector_path=_file(env, model, "MMPROJ_FILE") if env.text("MMPROJ_FILE") else None,
-        served_model_names=tuple((env.text("SERVED_MODEL_NAME") or "").split()),
-        drafter=_read_drafter(env),
-        nodes=_read_nodes(env),
-        max_model_len=env.positive("MAX_MODEL_LEN"),
-        max_num_seqs=env.positive("MAX_NUM_SEQS"),
-        max_num_batched_tokens=env.positive("MAX_NUM_BATCHED_TOKENS"),
-        gpu_memory_utilization=env.fraction("GPU_MEMORY_UTILIZATION"),
-        kv_cache_dtype=env.text("KV_CACHE_DTYPE"),
-        attention_backend=env.text("ATTENTION_BACKEND"),
-        quantization=_quantization(env),
-        tensor_parallel_size=env.positive("TENSOR_PARALLEL_SIZE"),
-        prefix_caching=env.switch("ENABLE_PREFIX_CACHING"),
-        enforce_eager=bool(env.switch("ENFORCE_EAGER")),
-        images_per_prompt=env.positive("LIMIT_IMAGES_PER_PROMPT"),
-        media_domains=_media_domains(env),
-        max_body_mib=env.positive("MAX_BODY_MIB"),
-        reasoning_parser=env.text("REASONING_PARSER"),
-        tool_call_parser=env.text("TOOL_CALL_PARSER"),
-        thinking=env.switch("ENABLE_THINKING"),
-        trust_remote_code=bool(env.switch("TRUST_REMOTE_CODE")),
-        extra_args=env.words("EXTRA_ARGS"),
-        host=env.text("DFLASH_BIND") or "127.0.0.1",
-        port=_port(env),
-    )
 
+    # --- what is deployed
+    dflash_profile = Field(kinds.text, "")
+    dflash_pair = Field(kinds.text, "")
+    dflash_engine = Field(kinds.text, "")
+    dflash_goal = Field(kinds.one_of("latency", "throughput", "context"), "")
+    dflash_runtime = Field(kinds.one_of("compose", "native"), "")
+    # --- endpoint
+    dflash_bind = Field(kinds.text, "127.0.0.1", unit="address")
+    dflash_port = Field(kinds.port, 8000, unit="port")
+    vllm_api_key = Field(kinds.text, "", secret=True)
+    dflash_api_keys = Field(kinds.text, "", secret=True, templates=(VLLM,))
+    allowed_media_domains = Field[tuple[str, ...]](kinds.hosts, (), templates=(VLLM,))
+    served_model_name = Field[tuple[str, ...]](kinds.words, ())
+    # --- weights
+    model_host_path = Field(kinds.text, "", unit="directory")
+    model_file = Field(kinds.inner_path, "", templates=(LLAMACPP,))
+    mmproj_file = Field(kinds.inner_path, "", templates=(LLAMACPP,))
+    dflash_drafter = Field(kinds.text, "")
+    drafter_host_path = Field(kinds.text, "", unit="directory")
+    drafter_file = Field(kinds.inner_path, "", templates=(LLAMACPP,))
+    hf_token = Field(kinds.text, "", secret=True)
+    model_path = Field(kinds.text, "", unit="directory", internal=True)
+    drafter_path = Field(kinds.text, "", unit="directory", internal=True)
+    # --- speculative decoding
+    dflash_num_spec_tokens = Field[int | None](kinds.positive, None, unit="tokens")
+    dflash_spec_schedule = Field[Schedule](kinds.schedule, (), templates=(VLLM,))
+    dflash_attention_backend = Field(kinds.text, "", templates=_PYTHON)
+    dflash_kv_cache_dtype = Field(kinds.text, "", templates=_PYTHON)
+    dflash_draft_window = Field[int | None](kinds.positive, None, unit="tokens", templates=(SGLANG,))
+    # --- sizes
+    max_model_len = Field[int | None](kinds.positive, None, unit="tokens")
+    max_num_seqs = Field[int | None](kinds.positive, None, unit="sequences")
+    max_num_batched_tokens = Field[int | None](kinds.positive, None, unit="tokens")
+    gpu_memory_utilization = Field[float | None](kinds.fraction, None, unit="of a GPU's memory", templates=_PYTHON)
+    tensor_parallel_size = Field[int | None](kinds.positive, None, unit="GPUs", templates=_PYTHON)
+    nodes = Field[int](kinds.positive, 1, unit="machines", templates=_PYTHON)
+    node_rank = Field[int](kinds.whole, 0, templates=_PYTHON)
+    master_addr = Field(kinds.text, "", unit="address", templates=_PYTHON)
+    limit_images_per_prompt = Field[int | None](kinds.positive, None, unit="images", templates=_PYTHON)
+    # some ten photographs, which data URIs make a third larger
+    max_body_mib = Field[int](kinds.positive, 64, unit="MiB", templates=(VLLM,))
+    vllm_cpu_kvcache_space = Field[float | None](kinds.amount, None, unit="GiB", templates=(VLLM,))
+    omp_wait_policy = Field(kinds.text, "", templates=(VLLM,))
+    # --- numerics
+    kv_cache_dtype = Field(kinds.text, "")
+    attention_backend = Field(kinds.text, "", templates=_PYTHON)
+    quantization = Field(kinds.quantization, "", templates=_PYTHON)
+    enable_prefix_caching = Field[bool | None](kinds.switch, None, templates=_PYTHON)
+    enforce_eager = Field[bool](kinds.switch, False, templates=_PYTHON)
+    # --- prompting
+    reasoning_parser = Field(kinds.text, "", templates=_PYTHON)
+    tool_call_parser = Field(kinds.text, "", templates=_PYTHON)
+    enable_thinking = Field[bool | None](kinds.switch, None)
+    trust_remote_code = Field[bool](kinds.switch, False, templates=_PYTHON)
+    extra_args = Field[tuple[str, ...]](kinds.arguments, ())
+    # --- image
+    dflash_image = Field(kinds.text, "")
+    dflash_base_image = Field(kinds.text, "")
+    dflash_shm_size = Field(kinds.docker_size, "")
 
-def _file(env: Reader, directory: str, name: str) -> str:
-    """A file of a directory where `name` says which; the directory itself where it does not."""
-    file = env.text(name)
-    if file is None:
-        return directory
-    if file.startswith("/") or ".." in file.split("/"):
-        raise Refused(f"{name}={file} leads out of the directory", hint="name a file below the weights' directory")
-    return f"{directory}/{file}"
-
-
-def _read_drafter(env: Reader) -> Drafter | None:
-    """`DFLASH_DRAFTER` switches the drafter on; `DRAFTER_PATH`, where given, says where its weights lie."""
-    name = env.text("DFLASH_DRAFTER") or ""
-    if name.lower() in OFF:
-        return None
-    draft_tokens = env.positive("DFLASH_NUM_SPEC_TOKENS") or DRAFT_TOKENS
-    if name.lower() == MTP:
-        # what is set for a drafter's attention and cache is not said of the head, which has the target's
-        return Drafter(None, draft_tokens, None, None, None, _read_schedule(env, draft_tokens))
-    return Drafter(
-        path=_file(env, env.text("DRAFTER_PATH") or name, "DRAFTER_FILE"),
-        draft_tokens=draft_tokens,
-        attention_backend=env.text("DFLASH_ATTENTION_BACKEND"),
-        kv_cache_dtype=env.text("DFLASH_KV_CACHE_DTYPE"),
-        window=env.positive("DFLASH_DRAFT_WINDOW"),
-        schedule=_read_schedule(env, draft_tokens),
-    )
-
-
-def _read_schedule(env: Reader, most: int) -> Schedule:
-    """`1-2:7,3-8:3`: up to 2 sequences in a step 7 draft tokens each, up to 8 of them 3, and so on beyond."""
-    written = env.text("DFLASH_SPEC_SCHEDULE")
-    if written is None:
-        return ()
-    ranges = [_RANGE.fullmatch(part.strip()) for part in written.split(",")]
-    schedule = tuple((int(one[1]), int(one[2] or one[1]), int(one[3])) for one in ranges if one is not None)
-    starts = (1, *(last + 1 for _, last, _ in schedule[:-1]))
-    sound = len(schedule) == len(ranges) and all(
-        first == start and first <= last for start, (first, last, _) in zip(starts, schedule, strict=True)
-    )
-    if not sound:
-        raise Refused(
-            f"DFLASH_SPEC_SCHEDULE={written} is no schedule",
-            hint="write sequences:draft tokens, from 1 on and without gaps, such as 1-2:7,3-8:3",
-        )
-    if max(tokens for _, _, tokens in schedule) > most:
-        raise Refused(
-            f"DFLASH_SPEC_SCHEDULE={written} has more draft tokens than DFLASH_NUM_SPEC_TOKENS ({most})",
-            hint="DFLASH_NUM_SPEC_TOKENS is the most that a step makes: raise it, or lower the schedule",
-        )
-    return schedule
-
-
-def _read_nodes(env: Reader) -> Nodes | None:
-    count = env.positive("NODES") or 1
-    if count == 1:
-        return None
-    rank = env.whole("NODE_RANK") or 0
-    if rank >= count:
-        raise Refused(f"NODE_RANK={rank} is no rank among {count} machines", hint=f"ranks go from 0 to {count - 1}")
-    return Nodes(count, rank, env.text("MASTER_ADDR"))
-
-
-def _quantization(env: Reader) -> str | None:
-    """`auto` and `none` both mean no flag: the engine reads the checkpoint's own config.json."""
-    value = env.text("QUANTIZATION")
-    return None if value in {"auto", "none"} else value
-
-
-def _media_domains(env: Reader) -> tuple[str, ...]:
-    """Host names as vLLM compares them with that of an address: whole, and in lower case."""
-    names = tuple((env.text("ALLOWED_MEDIA_DOMAINS") or "").lower().replace(",", " ").split())
-    for name in names:
-        if not _HOST.fullmatch(name):
+    def __init__(self, values: Mapping[str, str]) -> None:
+        """Raises Refused, naming the setting, for a value of the wrong kind, and for values that contradict."""
+        super().__init__(values)
+        self._check_schedule(values)
+        if self.several_machines and self.node_rank >= self.nodes:
             raise Refused(
-                f"ALLOWED_MEDIA_DOMAINS={name} is no host name", hint="write it as images.example.com, without https://"
+                f"{Settings.node_rank}={self.node_rank} is not a rank of {self.nodes} machines (0-{self.nodes - 1})",
+                hint=f"set another {Settings.node_rank}, or raise {Settings.nodes}",
             )
-    return names
+
+    def _check_schedule(self, values: Mapping[str, str]) -> None:
+        most = self.dflash_num_spec_tokens or DRAFT_TOKENS
+        if self.speculating and max((tokens for *_, tokens in self.dflash_spec_schedule), default=0) > most:
+            field, limit = Settings.dflash_spec_schedule, Settings.dflash_num_spec_tokens
+            raise Refused(
+                f"{field}={field.text(values)} has more draft tokens than {limit} ({most})",
+                hint=f"{limit} is the most that a step makes: raise it, or lower the schedule",
+            )
+
+    @property
+    def drafting(self) -> bool:
+        """Whether a drafter with weights of its own makes drafts."""
+        return self.dflash_drafter.lower() not in {*OFF, MTP}
+
+    @property
+    def uses_mtp_head(self) -> bool:
+        """Whether the target's own MTP head makes drafts."""
+        return self.dflash_drafter.lower() == MTP
+
+    @property
+    def speculating(self) -> bool:
+        """Whether drafts are made, by drafter or MTP head."""
+        return self.drafting or self.uses_mtp_head
+
+    @property
+    def draft_tokens(self) -> int:
+        """Draft tokens per step; 0 without speculative decoding."""
+        return (self.dflash_num_spec_tokens or DRAFT_TOKENS) if self.speculating else 0
+
+    @property
+    def positions_per_step(self) -> int:
+        """Positions of a sequence that one step verifies: its drafts and the token that the target adds."""
+        return self.draft_tokens + 1
+
+    @property
+    def several_machines(self) -> bool:
+        """Whether this is one of several machines that serve one model; its container shares the host's network."""
+        return self.nodes > 1
+
+    @property
+    def answers_requests(self) -> bool:
+        """Whether this machine answers requests: alone, or as rank 0 of several."""
+        return self.node_rank == 0
+
+    @property
+    def target(self) -> str:
+        """Path of the target's weights as the engine gets it. Raises Refused if it is missing."""
+        if not self.model_path:
+            raise Refused(f"{Settings.model_path} is not set", hint=f"set {Settings.model_host_path} in .env")
+        return _below(self.model_path, self.model_file)
+
+    @property
+    def projector(self) -> str | None:
+        """Path of the vision projector beside a GGUF target; `None` without one."""
+        return _below(self.model_path, self.mmproj_file) if self.mmproj_file else None
+
+    @property
+    def drafter(self) -> Drafter | None:
+        """How draft tokens are made; `None` without speculative decoding."""
+        if not self.speculating:
+            return None
+        if self.uses_mtp_head:
+            # the head has the target's attention backend and cache
+            return Drafter(None, self.draft_tokens, "", "", None, self.dflash_spec_schedule)
+        return Drafter(
+            path=_below(self.drafter_path or self.dflash_drafter, self.drafter_file),
+            draft_tokens=self.draft_tokens,
+            attention_backend=self.dflash_attention_backend,
+            kv_cache_dtype=self.dflash_kv_cache_dtype,
+            window=self.dflash_draft_window,
+            schedule=self.dflash_spec_schedule,
+        )
+
+    @property
+    def group(self) -> Nodes | None:
+        """This machine's place among several; `None` for a single machine."""
+        return Nodes(self.nodes, self.node_rank, self.master_addr) if self.several_machines else None
 
 
-def _port(env: Reader) -> int:
-    port = env.positive("DFLASH_PORT") or 8000
-    if port > 65535:
-        raise Refused(f"DFLASH_PORT={port} is no port", hint="ports go up to 65535")
-    return port
+def _below(directory: str, file: str) -> str:
+    return f"{directory}/{file}" if file else directory

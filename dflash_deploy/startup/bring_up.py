@@ -11,7 +11,7 @@ from dflash_deploy.client import Completion, Endpoint, EndpointError
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import EngineNotReady
 from dflash_deploy.plan import Plan
-from dflash_deploy.plan.command import engine_environment
+from dflash_deploy.plan.command import model_path
 from dflash_deploy.runtime import Runtime
 from dflash_deploy.runtime.protocol import Narrate
 from dflash_deploy.startup.diagnosis import LogReader
@@ -46,13 +46,12 @@ class Ready:
 
 def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = None) -> Endpoint:
     """Return the endpoint of a deployment, as reached from this machine."""
-    host, port = plan.values["DFLASH_BIND"], plan.values["DFLASH_PORT"]
+    host, port = plan.settings.dflash_bind, plan.settings.dflash_port
     # a server listens on the wildcard address; a client cannot connect to it
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     if ":" in reachable:
         reachable = f"[{reachable}]"
-    unnamed = engine_environment(plan.values, plan.runtime)["MODEL_PATH"]
-    model = (plan.values["SERVED_MODEL_NAME"].split() or [unnamed])[0]
+    model = next(iter(plan.settings.served_model_name), model_path(plan))
     url = f"http://{reachable}:{port}"
     return Endpoint(url, deployment.key, model, timeout=timeout) if timeout else Endpoint(url, deployment.key, model)
 

@@ -7,9 +7,7 @@ from collections.abc import Mapping
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.plan import Plan
-from dflash_deploy.plan.sizes import PROMPT_TOKENS
-from dflash_deploy.rules.kinds import number
-from dflash_deploy.serve.settings import DRAFT_TOKENS
+from dflash_deploy.plan.sizes import budget_of
 
 HALF = "half"
 ENOUGH = "enough"
@@ -38,10 +36,9 @@ def _lines(deployment: Deployment) -> list[str]:
 
 def _resolved(name: str, value: str, plan: Plan) -> str | None:
     if value == HALF:
-        size = number(plan, name)
-        return str(size // 2) if size is not None and size > 1 else None
+        size = plan.settings.typed.get(name)
+        return str(size // 2) if isinstance(size, int) and size > 1 else None
     if value == ENOUGH:
-        sequences = number(plan, "MAX_NUM_SEQS")
-        draft_tokens = number(plan, "DFLASH_NUM_SPEC_TOKENS") or DRAFT_TOKENS
-        return None if sequences is None else str(sequences * (draft_tokens + 1) + PROMPT_TOKENS)
+        sequences = plan.settings.max_num_seqs
+        return None if sequences is None else str(budget_of(plan.settings, sequences))
     return value

@@ -6,8 +6,9 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import PortTaken, PreflightRefused, SettingsRefused
 from dflash_deploy.host import is_address_here, listener_on
 from dflash_deploy.plan import Plan
-from dflash_deploy.plan.command import answers_requests, drafter_host_path, engine_command
+from dflash_deploy.plan.command import drafter_directory, engine_command
 from dflash_deploy.runtime import Runtime
+from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights import check_weights
 
 
@@ -20,8 +21,8 @@ def preflight(
     which serves no requests.
     """
     engine_command(plan)
-    if not joining and not answers_requests(plan.values):
-        said = f"this machine is rank {plan.values['NODE_RANK']}; only rank 0 serves requests"
+    if not joining and not plan.settings.answers_requests:
+        said = f"this machine is rank {plan.settings.node_rank}; only rank 0 serves requests"
         raise PreflightRefused(said, hint="start it with `dflash-deploy up`")
     if not new_key:
         _check_key(deployment)
@@ -29,29 +30,30 @@ def preflight(
         raise PreflightRefused(finding.message, hint=finding.fix)
     runtime.preflight()
     _check_weights(deployment, plan)
-    if answers_requests(plan.values):
+    if plan.settings.answers_requests:
         _check_port(plan, runtime)
 
 
 def _check_weights(deployment: Deployment, plan: Plan) -> None:
     """Check that target and drafter are on disk, each with the files that the engine needs."""
-    target, drafter = deployment.path(plan.values["MODEL_HOST_PATH"]), deployment.path(drafter_host_path(plan.values))
+    settings = plan.settings
+    target, drafter = deployment.path(settings.model_host_path), deployment.path(drafter_directory(settings))
     mounted = plan.runtime == "compose"
     check_weights(
         target,
         role="target",
-        setting="MODEL_HOST_PATH",
+        setting=Settings.model_host_path.name,
         mounted=mounted,
-        file=plan.values.get("MODEL_FILE", ""),
+        file=settings.model_file,
         fetch=plan.pair.target.download(str(target)),
     )
     if plan.drafting:
         check_weights(
             drafter,
             role="drafter",
-            setting="DRAFTER_HOST_PATH",
+            setting=Settings.drafter_host_path.name,
             mounted=mounted,
-            file=plan.values.get("DRAFTER_FILE", ""),
+            file=settings.drafter_file,
             fetch=plan.pair.drafter.download(str(drafter)),
         )
 
@@ -72,7 +74,7 @@ def _check_key(deployment: Deployment) -> None:
 
 def _check_port(plan: Plan, runtime: Runtime) -> None:
     """Check that the address belongs to this machine and that no other process listens on the port."""
-    host, port = plan.values["DFLASH_BIND"], int(plan.values["DFLASH_PORT"])
+    host, port = plan.settings.dflash_bind, plan.settings.dflash_port
     if not is_address_here(host):
         raise PreflightRefused(
             f"DFLASH_BIND=`{host}` is not an address of this machine", hint="list its addresses with `ip addr`"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dflash_deploy.plan import Checkpoints
-from dflash_deploy.plan.command import drafter_host_path
+from dflash_deploy.plan.command import drafter_directory
 from dflash_deploy.plan.model_metadata import stated
-from dflash_deploy.serve.settings import MTP
+from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.check import tensor_names
 from dflash_deploy.weights.gguf import Header, NotGguf, read_header
 from dflash_deploy.weights.lockfile import Role
@@ -31,18 +31,18 @@ NO_HUB_METADATA = HubMetadata()
 
 
 def read_checkpoints(
-    values: Mapping[str, str], resolve: Callable[[str], Path], ahead: HubMetadata = NO_HUB_METADATA
+    settings: Settings, resolve: Callable[[str], Path], ahead: HubMetadata = NO_HUB_METADATA
 ) -> Checkpoints:
     """Read config.json, or the header of a GGUF, of target and drafter. What is not there or damaged is `None`.
 
-    `values` are settings; `resolve` turns a path of `.env` into one of this machine.
+    `resolve` turns a path of `.env` into one of this machine.
     """
-    place, file = values.get("MODEL_HOST_PATH", ""), values.get("MODEL_FILE", "")
+    place, file = settings.model_host_path, settings.model_file
     directory = resolve(place) if place else None
     target = ahead.headers.get("target") or _read(directory, file)
-    drafter_place = drafter_host_path(values)
+    drafter_place = drafter_directory(settings)
     drafter = ahead.headers.get("drafter") or _read(
-        resolve(drafter_place) if drafter_place else None, values.get("DRAFTER_FILE", "")
+        resolve(drafter_place) if drafter_place else None, settings.drafter_file
     )
     if target is None or directory is None:
         return Checkpoints(target, drafter)
@@ -50,7 +50,7 @@ def read_checkpoints(
         return Checkpoints(target, drafter, "tokenizer.ggml.model" in target, "tokenizer.chat_template" in target)
     names = _names(directory) | ahead.names.get("target", frozenset())
     # the headers of all shards are only read where the answer counts
-    head = _has_head(directory, target) if values.get("DFLASH_DRAFTER", "").lower() == MTP else None
+    head = _has_head(directory, target) if settings.uses_mtp_head else None
     return Checkpoints(target, drafter, bool(names & TOKENIZERS), _has_template(directory, names), head)
 
 

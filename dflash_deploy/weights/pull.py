@@ -10,7 +10,7 @@ from dflash_deploy.catalog.models import Weights
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import FilesMissing, RepositoryMissing
 from dflash_deploy.plan import Plan
-from dflash_deploy.plan.command import drafter_host_path, is_directory
+from dflash_deploy.plan.command import drafter_directory, is_directory
 from dflash_deploy.weights.fetch import missing_files
 from dflash_deploy.weights.hub import Source, resolve
 from dflash_deploy.weights.lockfile import Lock, LockedFile, LockedModel, Role
@@ -31,27 +31,24 @@ class Order:
 
 def orders(deployment: Deployment, plan: Plan) -> tuple[Order, ...]:
     """Target and drafter of a deployment, as far as they come from the hub."""
-    values = plan.values
-    target = (values.get("MODEL_FILE", ""), values.get("MMPROJ_FILE", ""))
-    found = [_order("target", plan.pair.target, None, deployment.path(values["MODEL_HOST_PATH"]), target)]
+    settings = plan.settings
+    target = (settings.model_file, settings.mmproj_file)
+    found = [_order("target", plan.pair.target, None, deployment.path(settings.model_host_path), target)]
     if plan.drafting:
-        named = values["DFLASH_DRAFTER"]
+        named = settings.dflash_drafter
         own = None if is_directory(named) else named
-        place = deployment.path(drafter_host_path(values))
-        found.append(_order("drafter", plan.pair.drafter, own, place, (values.get("DRAFTER_FILE", ""),)))
+        place = deployment.path(drafter_directory(settings))
+        found.append(_order("drafter", plan.pair.drafter, own, place, (settings.drafter_file,)))
     return tuple(order for order in found if order is not None)
 
 
 def _order(role: Role, weights: Weights, named: str | None, place: Path, names: tuple[str, ...]) -> Order | None:
-    """What is wanted of the repository that `.env` names, else of the catalog's, at the revision that the catalog pins.
-
-    `None` for weights that the package carries, and for those without a repository.
-    """
-    repo = named or weights.repo
-    if weights.bundled is not None or repo is None:
+    if weights.bundled is not None or (weights.repo is None and named is None):
         return None
-    revision = weights.revision if repo == weights.repo else None
-    return Order(role, repo, revision, place, tuple(name for name in names if name))
+    own = named is not None and named != weights.repo
+    repo = named if own and named else weights.repo
+    assert repo is not None  # noqa: S101 - one of the two is there
+    return Order(role, repo, None if own else weights.revision, place, tuple(name for name in names if name))
 
 
 def lock_for(wanted: Iterable[Order], before: Lock | None, source: Source, *, update: bool = False) -> Lock:

@@ -12,14 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Self
 
 import httpx
 
 from dflash_deploy.errors import DeployError, DownloadFailed, Interrupted
 from dflash_deploy.weights.hub import FORBIDDEN, MISSING, TRANSIENT, Source, pause, refusal, retry_after
-from dflash_deploy.weights.lockfile import LockedFile, LockedModel
+from dflash_deploy.weights.lockfile import LockedFile
 from dflash_deploy.weights.spans import Progress, Span
 
 WRITE = 1 << 20
@@ -68,68 +66,22 @@ class Throttle:
             time.sleep(wait)
 
 
-@dataclass(frozen=True)
-class Wish:
-    """How to fetch: at most `max_bandwidth` bytes a second (0: no limit); `count` gets the size of each chunk written.
+@dataclass
+class Fetching:
+    """One file on its way: where from, where to, and what of it is there. Shared by the connections that fetch it."""
 
-    `stopped` ends the run from another thread.
-    """
-
-    max_bandwidth: float = 0.0
-    count: Callable[[int], None] = lambda count: None
-    stopped: threading.Event = field(default_factory=threading.Event)
-
-
-class Transfer:
-    """What the files of one model share while they are fetched: the hub, the model, its client, one bandwidth."""
-
-    def __init__(self, source: Source, model: LockedModel, client: httpx.Client, wish: Wish) -> None:
-        self.source = source
-        self.model = model
-        self.client = client
-        self.wish = wish
-        self.throttle = Throttle(wish.max_bandwidth)
-
-
-class Download:
-    """One file on its way into its part file, which it owns: open from here to `close`, or to the end of a block.
-
-    The connections that fetch its spans share it.
-    """
-
-    def __init__(self, transfer: Transfer, file: LockedFile, part: Path, progress: Progress) -> None:
-        self.file = file
-        self.part = part
-        self.progress = progress
-        self._transfer = transfer
-        self._source = transfer.source
-        self._guard = threading.Lock()
-        self._resets = 0
-        self._descriptor: int | None = os.open(part, os.O_RDWR | os.O_CREAT, 0o644)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the part file. A second call does nothing."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
-
-    @property
-    def descriptor(self) -> int:
-        """The open part file; raises ValueError once it is closed."""
-        if self._descriptor is None:
-            raise ValueError(f"{self.part} is closed")
-        return self._descriptor
-
-    def begin_again(self) -> None:
-        """Forget all bytes: none of them counts any more."""
-        self._transfer.wish.count(-self.progress.done)
-        self.progress.reset()
+    source: Source
+    repo: str
+    commit: str
+    file: LockedFile
+    descriptor: int
+    progress: Progress
+    client: httpx.Client
+    throttle: Throttle
+    stopped: threading.Event
+    count: Callable[[int], None]
+    guard: threading.Lock = field(default_factory=threading.Lock)
+    resets: int = 0
 
     def run(self, span: Span, until: int | None = None) -> None:
         """Fetch a span to its end, or to the byte `until`. Raises DownloadFailed, or the hub's refusal."""
@@ -143,34 +95,29 @@ class Download:
                 fruitless = 0 if span.done > before else fruitless + 1
                 if fruitless >= FRUITLESS:
                     raise DownloadFailed(
-                        f"{self.name}: download stalled at {self.progress.done} of {self.file.size} bytes: {problem}",
+                        f"{self.repo}: {self.file.path} stays at {self.progress.done} of {self.file.size} bytes: "
+                        f"{problem}",
                         hint="run `dflash-deploy pull` again: it goes on from there",
                     ) from None
                 self._rest(pause(fruitless, getattr(problem, "after", None)))
-        with self._guard:
+        with self.guard:
             self.progress.save()
 
-    @property
-    def name(self) -> str:
-        """Repository and path, for messages."""
-        return f"{self._transfer.model.repo}: {self.file.path}"
-
     def _rest(self, seconds: float) -> None:
-        if self._transfer.wish.stopped.wait(seconds):
+        if self.stopped.wait(seconds):
             raise Interrupted
 
     def _attempt(self, span: Span, end: int) -> None:
-        begun = self._resets
+        begun = self.resets
         headers = {"Range": f"bytes={span.done}-{end - 1}", "Accept-Encoding": "identity"}
-        token = self._source.token.reveal()
+        token = self.source.token.reveal()
         if token:
             headers["Authorization"] = f"Bearer {token}"
         if self.progress.etag:
             headers["If-Range"] = self.progress.etag
-        model = self._transfer.model
-        url = self._source.file(model.repo, model.commit, self.file.path)
+        url = self.source.file(self.repo, self.commit, self.file.path)
         # httpx drops the token where a redirect leaves the hub
-        with self._transfer.client.stream("GET", url, headers=headers, follow_redirects=True) as answer:
+        with self.client.stream("GET", url, headers=headers, follow_redirects=True) as answer:
             skip = self._check(answer, span)
             for pieces in self._gathered(self._body(answer, skip)):
                 self._keep(span, pieces, begun)
@@ -183,8 +130,8 @@ class Download:
         """Whether the answer is what was asked for; returns how many of its bytes come before the span's next one."""
         status = answer.status_code
         away = (
-            answer.url.host != httpx.URL(self._source.endpoint).host
-            or answer.url.port != httpx.URL(self._source.endpoint).port
+            answer.url.host != httpx.URL(self.source.endpoint).host
+            or answer.url.port != httpx.URL(self.source.endpoint).port
         )
         if status in TRANSIENT or status == OUT_OF_RANGE or (status == FORBIDDEN and away):
             # a signed address that has expired is asked for anew
@@ -203,26 +150,27 @@ class Download:
         return 0
 
     def _refused(self, answer: httpx.Response) -> DeployError:
-        model, code = self._transfer.model, answer.headers.get("x-error-code", "")
+        code = answer.headers.get("x-error-code", "")
         if answer.status_code == MISSING:
             return DownloadFailed(
-                f"{model.repo} at {model.commit[:10]} has no {self.file.path} any more",
+                f"{self.repo} at {self.commit[:10]} has no {self.file.path} any more",
                 hint="`dflash-deploy pull --update` resolves anew",
             )
-        return refusal(answer.status_code, code, self._source, model.repo)
+        return refusal(answer.status_code, code, self.source, self.repo)
 
     def _same_file(self, answer: httpx.Response) -> None:
         """Bytes of two bodies are never mixed: another ETag starts the file anew."""
         etag = answer.headers.get("etag", "")
-        with self._guard:
+        with self.guard:
             if not self.progress.etag:
                 self.progress.etag = etag
             elif etag != self.progress.etag:
-                self._resets += 1
-                self.begin_again()
-                if self._resets > RESETS:
+                self.resets += 1
+                self.count(-self.progress.done)
+                self.progress.reset()
+                if self.resets > RESETS:
                     raise DownloadFailed(
-                        f"{self.name} is another file at every request",
+                        f"{self.repo}: {self.file.path} is another file at every request",
                         hint="try again later, or another mirror in HF_ENDPOINT",
                     )
                 raise TryAgain("the file has changed while it was fetched")
@@ -230,9 +178,9 @@ class Download:
     def _body(self, answer: httpx.Response, skip: int) -> Iterator[bytes]:
         # as they come: pieces of one size would be lost where a connection breaks in the middle of one
         for chunk in answer.iter_raw():
-            if self._transfer.wish.stopped.is_set():
+            if self.stopped.is_set():
                 raise Interrupted
-            self._transfer.throttle.take(len(chunk))
+            self.throttle.take(len(chunk))
             if skip >= len(chunk):
                 skip -= len(chunk)
                 continue
@@ -256,8 +204,8 @@ class Download:
         yield b"".join(pieces)
 
     def _keep(self, span: Span, chunk: bytes, begun: int) -> None:
-        with self._guard:
-            if self._resets != begun:
+        with self.guard:
+            if self.resets != begun:
                 # another connection found that this is no longer the file
                 raise TryAgain("the file has changed while it was fetched")
             chunk = chunk[: span.left]
@@ -266,4 +214,4 @@ class Download:
             span.done += len(chunk)
             if (before + len(chunk)) // SAVE_EVERY > before // SAVE_EVERY:
                 self.progress.save()
-        self._transfer.wish.count(len(chunk))
+        self.count(len(chunk))

@@ -5,9 +5,9 @@ import os
 import subprocess
 import sys
 
-from dflash_deploy.serve.arguments import engine_arguments
-from dflash_deploy.serve.engine import CPU_SITE
-from dflash_deploy.serve.settings import read_settings
+from dflash_deploy.serve.engines import DEFAULT, ENGINES, Build
+from dflash_deploy.serve.engines.installed import CPU_SITE
+from dflash_deploy.serve.settings import Settings
 from tests.unit.serve.test_arguments import FULL
 
 PARSE = """
@@ -20,7 +20,7 @@ print(json.dumps({"seqs": parsed.max_num_seqs, "limit": parsed.limit_mm_per_prom
 
 
 def test_every_argument_is_known_to_the_engine() -> None:
-    arguments = engine_arguments(read_settings(FULL), version="0.32.0")[1:]
+    arguments = ENGINES[DEFAULT].arguments(Settings(FULL), Build("0.32.0"))[1:]
     done = subprocess.run(
         [sys.executable, "-c", PARSE, json.dumps(arguments)],
         env=os.environ | {"PYTHONPATH": str(CPU_SITE)},
@@ -45,7 +45,7 @@ print(json.dumps(build_dynamic_sd_schedule_lookup(json.loads(sys.argv[1]), 10, 7
 
 def test_a_schedule_means_to_the_engine_what_the_template_says() -> None:
     written = {"MODEL_PATH": "/m", "DFLASH_DRAFTER": "/d", "DFLASH_NUM_SPEC_TOKENS": "7"}
-    settings = read_settings(written | {"DFLASH_SPEC_SCHEDULE": "1-2:7,3-8:3"})
+    settings = Settings(written | {"DFLASH_SPEC_SCHEDULE": "1-2:7,3-8:3"})
     assert settings.drafter is not None
     done = subprocess.run(
         [sys.executable, "-c", LOOK_UP, json.dumps(settings.drafter.schedule)],

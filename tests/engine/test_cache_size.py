@@ -66,7 +66,7 @@ def test_the_predicted_cache_is_within_a_tenth_of_the_engines(edited: dict[str, 
     plan = plan_deployment(LAPTOP, Choice(profile="cpu", runtime="native", edited=edited), load_catalog())
     secrets = tmp_path / "secrets"
     secrets.write_text("VLLM_API_KEY=only-for-this-test-0123456789\n")
-    environment = engine_environment(plan.values, "native") | {SECRETS_FILE: str(secrets)}
+    environment = engine_environment(plan) | {SECRETS_FILE: str(secrets)}
     logged = tokens_logged(environment, tmp_path / "engine.log")
     assert plan.memory is not None
     assert plan.memory.tokens == pytest.approx(logged, rel=0.1)

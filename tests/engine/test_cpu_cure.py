@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.serve.engine import CPU_SITE
+from dflash_deploy.serve.engines.installed import CPU_SITE
 
 ROOT = Path(__file__).parents[2]
 NEAR = 0.01

@@ -12,7 +12,7 @@ import torch
 
 from dflash_deploy.assets import asset
 from dflash_deploy.bench import Prompt
-from dflash_deploy.serve.engine import CPU_SITE
+from dflash_deploy.serve.engines.installed import CPU_SITE
 from tests.support.nvfp4 import quantise_checkpoint
 from tests.support.nvfp4_layers import CASES
 from tests.support.ports import free_port

@@ -10,7 +10,7 @@ import pytest
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.render import create
 from dflash_deploy.plan import Plan, engine_command
-from dflash_deploy.serve.arguments import engine_program
+from dflash_deploy.serve.engines import ENGINES
 from tests.parsers.combinations import PARSERS, planned
 from tests.support.parsers import Engine, rejections
 
@@ -59,7 +59,7 @@ def test_compose_accepts_every_rendering(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("family", "parser"), [(name, parser) for name, all_ in PARSERS.items() for parser in all_])
 def test_the_engines_own_parser_accepts_every_command(family: str, parser: Engine) -> None:
     plans = [plan for plan in planned() if plan.engine.engine == family and plan.engine.cpu <= (parser == "vllm-0.32")]
-    lists = [engine_command(plan)[len(engine_program(plan.engine.engine)) :] for plan in plans]
+    lists = [engine_command(plan)[len(list(ENGINES[plan.engine.engine].program)) :] for plan in plans]
     refused = rejections(parser, lists)
     assert {named(plan): said for plan, said in zip(plans, refused, strict=True) if said} == {}
 

@@ -12,6 +12,8 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.doctor import Check, Subject
 from dflash_deploy.host import ContainerEngine, Gpu, HostFacts
 from dflash_deploy.plan import Plan
+from dflash_deploy.serve.engines import ENGINES
+from dflash_deploy.serve.settings import Settings
 from tests.support.machines import DOCKER, GIB, machine
 
 H100 = Gpu("NVIDIA H100 80GB HBM3", "9.0", 81559 * 2**20, "580.65.06", free=81000 * 2**20)
@@ -45,14 +47,16 @@ def a_plan(
     }
     target = Weights(bytes=20 * GIB, repo="ada/target" if repos else None)
     drafter = Weights(bytes=3 * GIB, repo="ada/drafter" if repos else None, gated=gated)
-    hardware = SimpleNamespace(driver=driver, unified=unified, memory_gib=80)
+    hardware = SimpleNamespace(driver=driver, unified=unified, memory_gib=80, most_utilisation=0.95)
     match = Match(gpus=0 if cpu else gpus, names=["NVIDIA"])
+    written = {**settings, **values}
     plan = SimpleNamespace(
         profile=SimpleNamespace(name="h100", title="one H100", hardware=hardware, match=match, gpus=match.gpus),
         pair=SimpleNamespace(name="pair", target=target, drafter=drafter),
         engine=SimpleNamespace(
             name="vllm-0.33",
             engine=family,
+            kind=ENGINES[family],
             driver="575",
             older_drivers=None,
             cpu=cpu,
@@ -61,7 +65,8 @@ def a_plan(
         ),
         runtime=runtime,
         drafting=True,
-        values={**settings, **values},
+        values=written,
+        settings=Settings(written),
         findings=findings,
     )
     return cast(Plan, plan)

@@ -11,8 +11,8 @@ import runpy
 import sys
 from pathlib import Path
 
-from dflash_deploy.serve.engines.llamacpp import arguments
-from dflash_deploy.serve.settings import read_settings
+from dflash_deploy.serve.engines import ENGINES, Build
+from dflash_deploy.serve.settings import Settings
 from tests.support.parsers.fetch import REPOSITORY, fetched
 from tests.support.parsers.llamacpp_parser import Parser
 
@@ -60,7 +60,7 @@ def serve(directory: Path, port: str) -> None:
         "EXTRA_ARGS": "--threads 2 --spec-draft-threads 2",
     }
     parser = Parser()
-    parameters = parser.read(arguments(read_settings(settings), fork=False))
+    parameters = parser.read(ENGINES["llamacpp"].arguments(Settings(settings), Build("")))
     parameters.api_keys = [(directory / "key").read_text().strip()]
     server = importlib.import_module("xllamacpp").Server(parameters)
     print(server.listening_address, flush=True)

@@ -1,7 +1,7 @@
 """Machines as `plan` sees them, written down from what their owners showed."""
 
 from dflash_deploy.host import ContainerEngine, Gpu, HostFacts
-from dflash_deploy.serve.engine import InstalledEngine
+from dflash_deploy.serve.engines.installed import InstalledEngine
 
 GIB = 2**30
 MIB = 2**20

@@ -20,7 +20,7 @@ from typing import Any
 
 import httpx
 
-from dflash_deploy.serve.engine import CPU_SITE
+from dflash_deploy.serve.engines.installed import CPU_SITE
 from tests.support.parsers.fetch import REPOSITORY
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW")

@@ -14,7 +14,7 @@ from typing import IO, Any
 from dflash_deploy.assets import asset
 from dflash_deploy.bench import Prompt
 from dflash_deploy.client import Endpoint, SpecCounters
-from dflash_deploy.serve.engine import installed_engine
+from dflash_deploy.serve.engines.installed import installed_vllm
 
 LONGEST = 256
 """Tokens that no answer of the corpus reaches: each ends by itself."""
@@ -83,7 +83,7 @@ class VllmBench:
 @contextmanager
 def vllm_bench(key: str) -> Iterator[VllmBench]:
     """It, ready to be asked with this key; its process ends with the block."""
-    engine = installed_engine()
+    engine = installed_vllm()
     assert engine is not None
     environment = engine.environment(os.environ) | {"OPENAI_API_KEY": key, "HF_HUB_OFFLINE": "1"}
     with (

@@ -1,4 +1,4 @@
-"""The arguments of `llama-server`: upstream's from b10068 on, and those of the buun fork.
+"""llama.cpp: the arguments of `llama-server`, upstream's from b10068 on and those of the buun fork.
 
 They differ where DFlash does: upstream calls the method `draft-dflash` and its limit `--spec-draft-n-max`, the fork
 `dflash` and `--draft-max`; the fork keeps a short context for the drafter and small batches.
@@ -7,56 +7,136 @@ They differ where DFlash does: upstream calls the method `draft-dflash` and its 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import mmap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar
 
+from dflash_deploy.serve.engines.base import (
+    IN_ENV,
+    Build,
+    Engine,
+    Launch,
+    OpenRoutes,
+    Reserved,
+    reserved,
+)
+from dflash_deploy.serve.engines.counters import MetricNames
+from dflash_deploy.serve.field import LLAMACPP
 from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.secrets import api_keys, read_secrets
 from dflash_deploy.serve.settings import Drafter, Settings
 
-HAS_A_SETTING = {
-    "--api-key": "VLLM_API_KEY: `ps` shows arguments to everybody",
-    "--api-key-file": "VLLM_API_KEY",
-    "--host": "DFLASH_BIND",
-    "--port": "DFLASH_PORT",
-    "--model": "MODEL_HOST_PATH and MODEL_FILE",
-    "-m": "MODEL_HOST_PATH and MODEL_FILE",
-    "--mmproj": "MMPROJ_FILE",
-    "-mm": "MMPROJ_FILE",
-    "--alias": "SERVED_MODEL_NAME",
-    "-a": "SERVED_MODEL_NAME",
-    "--model-draft": "DFLASH_DRAFTER",
-    "--spec-draft-model": "DFLASH_DRAFTER",
-    "-md": "DFLASH_DRAFTER",
-    "--spec-type": "DFLASH_DRAFTER",
-    "--spec-draft-n-max": "DFLASH_NUM_SPEC_TOKENS",
-    "--draft-max": "DFLASH_NUM_SPEC_TOKENS",
-    "--ctx-size": "MAX_MODEL_LEN and MAX_NUM_SEQS",
-    "-c": "MAX_MODEL_LEN and MAX_NUM_SEQS",
-    "--parallel": "MAX_NUM_SEQS",
-    "-np": "MAX_NUM_SEQS",
-    "--batch-size": "MAX_NUM_BATCHED_TOKENS",
-    "-b": "MAX_NUM_BATCHED_TOKENS",
-    "--cache-type-k": "KV_CACHE_DTYPE",
-    "-ctk": "KV_CACHE_DTYPE",
-    "--cache-type-v": "KV_CACHE_DTYPE",
-    "-ctv": "KV_CACHE_DTYPE",
-}
-"""Arguments that EXTRA_ARGS must not hold, and the setting that each has."""
+LLAMA_SERVER = "/app/llama-server"
+"""Where llama.cpp's images have it."""
 
 FORK_DRAFT_CONTEXT = 256
 FORK_MICRO_BATCH = 64
 """What the fork's card says beside `-b 256`; its own defaults are the same (arg.cpp of 1c4788192)."""
 
 
-def arguments(settings: Settings, *, fork: bool) -> list[str]:
-    """The arguments of the server; `fork` is spiritbuun/buun-llama-cpp.
+class Llamacpp(Engine):
+    """llama.cpp's server as it is released."""
 
-    Raises Refused where llama.cpp cannot do what the settings ask.
-    """
-    if settings.nodes is not None:
-        raise Refused("llama.cpp serves from one machine", hint="empty NODES, or choose another engine")
+    name = "llamacpp"
+    title = "llama.cpp"
+    program = ("llama-server",)
+    template = LLAMACPP
+    fragments: ClassVar[tuple[str, ...]] = ("llamacpp",)
+    metrics = MetricNames("llamacpp", "tokens_predicted_total", "requests_processing", "requests_deferred")
+    open_routes = OpenRoutes("/health and /v1/models", "llama.cpp tools/server README")
+    utilization = None
+    recurrent_states = 2
+    # the state, and one to roll back to
+    windows_in_header = True
+    quantized_drafters = True
+    dflash_option: ClassVar[bytes] = b"draft-dflash"
+    """An option that a server with DFlash has: upstream from b10068 on."""
+    reserved_flags: ClassVar[Mapping[str, Reserved]] = {
+        "--api-key": reserved(Settings.vllm_api_key, reason=IN_ENV),
+        "--api-key-file": reserved(Settings.vllm_api_key),
+        "--host": reserved(Settings.dflash_bind),
+        "--port": reserved(Settings.dflash_port),
+        "--model": reserved(Settings.model_host_path, Settings.model_file),
+        "-m": reserved(Settings.model_host_path, Settings.model_file),
+        "--mmproj": reserved(Settings.mmproj_file),
+        "-mm": reserved(Settings.mmproj_file),
+        "--alias": reserved(Settings.served_model_name),
+        "-a": reserved(Settings.served_model_name),
+        "--model-draft": reserved(Settings.dflash_drafter),
+        "--spec-draft-model": reserved(Settings.dflash_drafter),
+        "-md": reserved(Settings.dflash_drafter),
+        "--spec-type": reserved(Settings.dflash_drafter),
+        "--spec-draft-n-max": reserved(Settings.dflash_num_spec_tokens),
+        "--draft-max": reserved(Settings.dflash_num_spec_tokens),
+        "--ctx-size": reserved(Settings.max_model_len, Settings.max_num_seqs),
+        "-c": reserved(Settings.max_model_len, Settings.max_num_seqs),
+        "--parallel": reserved(Settings.max_num_seqs),
+        "-np": reserved(Settings.max_num_seqs),
+        "--batch-size": reserved(Settings.max_num_batched_tokens),
+        "-b": reserved(Settings.max_num_batched_tokens),
+        "--cache-type-k": reserved(Settings.kv_cache_dtype),
+        "-ctk": reserved(Settings.kv_cache_dtype),
+        "--cache-type-v": reserved(Settings.kv_cache_dtype),
+        "-ctv": reserved(Settings.kv_cache_dtype),
+    }
+
+    def arguments(self, settings: Settings, build: Build) -> list[str]:
+        """The arguments of the server; the key comes in LLAMA_API_KEY."""
+        self.check_extra_args(settings)
+        return _arguments(settings, fork=False)
+
+    def launch(self, settings: Settings, environment: Mapping[str, str]) -> Launch:
+        """The image's server, its keys in a variable of their own."""
+        arguments = self.arguments(settings, Build(""))
+        secrets = read_secrets(environment)
+        # commas separate several keys there too (b11434 common/arg.cpp)
+        named = {"LLAMA_API_KEY": ",".join(api_keys(secrets))} if Settings.vllm_api_key.name in secrets else {}
+        without = {name: value for name, value in environment.items() if name not in secrets}
+        return Launch(
+            title=f"{self.name}: llama-server",
+            command=(LLAMA_SERVER, *arguments),
+            arguments=tuple(arguments),
+            environment={**without, **named},
+        )
+
+    def shortcomings(self, server: Path) -> list[str]:
+        """A missing server, or one without DFlash: the option is in the server itself or in a library beside it."""
+        if not server.is_file():
+            return [f"{server} is missing"]
+        beside = [server, *sorted(server.parent.glob("*.so*"))]
+        missing = f"{server} has no option {self.dflash_option.decode()}"
+        return [] if any(_holds(file, self.dflash_option) for file in beside) else [missing]
+
+
+class LlamacppBuun(Llamacpp):
+    """spiritbuun/buun-llama-cpp: DFlash by another dialect, for drafters of its own form."""
+
+    name = "llamacpp-buun"
+    title = "llama.cpp (buun fork)"
+    fragments: ClassVar[tuple[str, ...]] = ("llamacpp", "llamacpp-buun")
+    drafting_sequences = 1
+    dflash_option: ClassVar[bytes] = b"dflash-max-slots"
+
+    def arguments(self, settings: Settings, build: Build) -> list[str]:
+        """The same in the fork's dialect."""
+        self.check_extra_args(settings)
+        return _arguments(settings, fork=True)
+
+
+def _holds(file: Path, word: bytes) -> bool:
+    if file.stat().st_size == 0:
+        return False
+    with file.open("rb") as content, mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        return mapped.find(word) >= 0
+
+
+def _arguments(settings: Settings, *, fork: bool) -> list[str]:
+    if settings.several_machines:
+        raise Refused("llama.cpp serves from one machine", hint=f"empty {Settings.nodes}, or choose another engine")
     return [
         "--model",
-        settings.model_path,
+        settings.target,
         *_endpoint(settings, fork=fork),
         *_limits(settings, fork=fork),
         *_numerics(settings),
@@ -67,9 +147,9 @@ def arguments(settings: Settings, *, fork: bool) -> list[str]:
 
 
 def _endpoint(settings: Settings, *, fork: bool) -> Iterator[str]:
-    if settings.served_model_names:
-        yield from ("--alias", ",".join(settings.served_model_names))
-    yield from ("--host", settings.host, "--port", str(settings.port), "--metrics")
+    if settings.served_model_name:
+        yield from ("--alias", ",".join(settings.served_model_name))
+    yield from ("--host", settings.dflash_bind, "--port", str(settings.dflash_port), "--metrics")
     if not fork:
         # its web page is served without the key; the fork's card does not name the option
         yield "--no-webui"
@@ -91,16 +171,16 @@ def _limits(settings: Settings, *, fork: bool) -> Iterator[str]:
 
 def _numerics(settings: Settings) -> Iterator[str]:
     yield from ("--flash-attn", "on")
-    if settings.kv_cache_dtype not in {None, "auto"}:
-        yield from ("--cache-type-k", str(settings.kv_cache_dtype), "--cache-type-v", str(settings.kv_cache_dtype))
+    if settings.kv_cache_dtype not in {"", "auto"}:
+        yield from ("--cache-type-k", settings.kv_cache_dtype, "--cache-type-v", settings.kv_cache_dtype)
 
 
 def _prompting(settings: Settings) -> Iterator[str]:
     yield "--jinja"
-    if settings.projector_path is not None:
-        yield from ("--mmproj", settings.projector_path)
-    if settings.thinking is not None:
-        yield from ("--chat-template-kwargs", json.dumps({"enable_thinking": settings.thinking}))
+    if settings.projector is not None:
+        yield from ("--mmproj", settings.projector)
+    if settings.enable_thinking is not None:
+        yield from ("--chat-template-kwargs", json.dumps({"enable_thinking": settings.enable_thinking}))
 
 
 def _speculation(drafter: Drafter | None, *, fork: bool) -> Iterator[str]:

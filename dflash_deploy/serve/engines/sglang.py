@@ -1,55 +1,133 @@
-"""The arguments of `python3 -m sglang.launch_server`, by the names of 0.5.23."""
+"""SGLang: the arguments of `python3 -m sglang.launch_server` by the names of 0.5.23, and what is special about it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import ClassVar
 
-from dflash_deploy.serve.flags import valued
+from dflash_deploy.serve.engines.base import (
+    IN_ENV,
+    Build,
+    Engine,
+    Launch,
+    OpenRoutes,
+    Reserved,
+    reserved,
+    valued,
+)
+from dflash_deploy.serve.engines.counters import MetricNames, Sample, SpecCounters
+from dflash_deploy.serve.engines.installed import package_directory
+from dflash_deploy.serve.field import SGLANG
 from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.secrets import read_secrets
 from dflash_deploy.serve.settings import Drafter, Nodes, Settings
-
-HAS_A_SETTING = {
-    "--api-key": "VLLM_API_KEY: `ps` shows arguments to everybody",
-    "--host": "DFLASH_BIND",
-    "--port": "DFLASH_PORT",
-    "--model-path": "MODEL_HOST_PATH",
-    "--model": "MODEL_HOST_PATH",
-    "--served-model-name": "SERVED_MODEL_NAME",
-    "--speculative-algorithm": "DFLASH_DRAFTER",
-    "--speculative-draft-model-path": "DFLASH_DRAFTER",
-    "--speculative-num-draft-tokens": "DFLASH_NUM_SPEC_TOKENS",
-    "--speculative-draft-attention-backend": "DFLASH_ATTENTION_BACKEND",
-    "--speculative-draft-window-size": "DFLASH_DRAFT_WINDOW",
-    "--context-length": "MAX_MODEL_LEN",
-    "--max-running-requests": "MAX_NUM_SEQS",
-    "--chunked-prefill-size": "MAX_NUM_BATCHED_TOKENS",
-    "--mem-fraction-static": "GPU_MEMORY_UTILIZATION",
-    "--kv-cache-dtype": "KV_CACHE_DTYPE",
-    "--attention-backend": "ATTENTION_BACKEND",
-    "--quantization": "QUANTIZATION",
-    "--tp-size": "TENSOR_PARALLEL_SIZE",
-    "--tensor-parallel-size": "TENSOR_PARALLEL_SIZE",
-    "--tp": "TENSOR_PARALLEL_SIZE",
-    "--nnodes": "NODES",
-    "--node-rank": "NODE_RANK",
-    "--dist-init-addr": "MASTER_ADDR",
-    "--default-chat-template-kwargs": "ENABLE_THINKING",
-}
-"""Arguments that EXTRA_ARGS must not hold, and the setting that each has."""
 
 MEETING_PORT = 29501
 """Where several machines find each other; the port that vLLM uses too."""
 
 
-def arguments(settings: Settings) -> list[str]:
-    """The arguments of the server. Raises Refused where SGLang cannot do what the settings ask."""
+MODULE = "srt/models/dflash.py"
+"""What `--speculative-algorithm DFLASH` is to SGLang, from 0.5.11 on."""
+
+
+class Sglang(Engine):
+    """SGLang from 0.5.11 on."""
+
+    name = "sglang"
+    title = "SGLang"
+    program = ("python3", "-m", "sglang.launch_server")
+    template = SGLANG
+    fragments = ("sglang",)
+    metrics = MetricNames("sglang", "generation_tokens_total", "num_running_reqs", "num_queue_reqs", "token_usage")
+    open_routes = OpenRoutes("/health, /ready and /metrics", "SGLang's list of exempt routes")
+    several_keys = False
+    utilization_covers_activations = False
+    reserved_flags: ClassVar[Mapping[str, Reserved]] = {
+        "--api-key": reserved(Settings.vllm_api_key, reason=IN_ENV),
+        "--host": reserved(Settings.dflash_bind),
+        "--port": reserved(Settings.dflash_port),
+        "--model-path": reserved(Settings.model_host_path),
+        "--model": reserved(Settings.model_host_path),
+        "--served-model-name": reserved(Settings.served_model_name),
+        "--speculative-algorithm": reserved(Settings.dflash_drafter),
+        "--speculative-draft-model-path": reserved(Settings.dflash_drafter),
+        "--speculative-num-draft-tokens": reserved(Settings.dflash_num_spec_tokens),
+        "--speculative-draft-attention-backend": reserved(Settings.dflash_attention_backend),
+        "--speculative-draft-window-size": reserved(Settings.dflash_draft_window),
+        "--context-length": reserved(Settings.max_model_len),
+        "--max-running-requests": reserved(Settings.max_num_seqs),
+        "--chunked-prefill-size": reserved(Settings.max_num_batched_tokens),
+        "--mem-fraction-static": reserved(Settings.gpu_memory_utilization),
+        "--kv-cache-dtype": reserved(Settings.kv_cache_dtype),
+        "--attention-backend": reserved(Settings.attention_backend),
+        "--quantization": reserved(Settings.quantization),
+        "--tp-size": reserved(Settings.tensor_parallel_size),
+        "--tensor-parallel-size": reserved(Settings.tensor_parallel_size),
+        "--tp": reserved(Settings.tensor_parallel_size),
+        "--nnodes": reserved(Settings.nodes),
+        "--node-rank": reserved(Settings.node_rank),
+        "--dist-init-addr": reserved(Settings.master_addr),
+        "--default-chat-template-kwargs": reserved(Settings.enable_thinking),
+    }
+
+    def arguments(self, settings: Settings, build: Build) -> list[str]:
+        """The arguments of the server; the key is added inside its process (`sglang_server`)."""
+        self.check_extra_args(settings)
+        return _arguments(settings)
+
+    def launch(self, settings: Settings, environment: Mapping[str, str]) -> Launch:
+        """SGLang reads a key from its arguments only: `sglang_server` adds it where `ps` does not look."""
+        try:
+            version = metadata.version("sglang")
+        except metadata.PackageNotFoundError:
+            raise Refused(
+                "no SGLang is installed beside this Python", hint="build the image from images/sglang"
+            ) from None
+        arguments = self.arguments(settings, Build(version))
+        secrets = read_secrets(environment)
+        keys = Settings.dflash_api_keys
+        if secrets.get(keys.name):
+            raise Refused(f"SGLang takes one key, and {keys} holds more", hint=f"empty {keys} in .env")
+        return Launch(
+            title=f"SGLang {version}: sglang.launch_server",
+            command=(sys.executable, "-m", "dflash_deploy.serve.engines.sglang_server", *arguments),
+            arguments=tuple(arguments),
+            environment={**environment, **secrets},
+        )
+
+    def shortcomings(self, server: Path) -> list[str]:
+        """A missing package, or one older than DFlash."""
+        root = package_directory("sglang")
+        if root is None:
+            return ["SGLang is not installed"]
+        return [] if (root / MODULE).is_file() else [f"sglang/{MODULE} is missing: it came with 0.5.11"]
+
+    def drafts(self, samples: Iterable[Sample]) -> SpecCounters:
+        """Verification steps and generated tokens; the acceptance length is the one over the other.
+
+        So is `spec_accept_length` of its answers (managers/tokenizer_manager.py): the first token of an answer, which
+        no verification yields, counts too. The block counts its anchor.
+        """
+        known = list(samples)
+        steps = self.metrics.total(known, "spec_verify_calls_total")
+        if not steps:
+            return SpecCounters()
+        block = int(max((s.value for s in known if s.name == "sglang:spec_num_draft_tokens"), default=1))
+        generated = self.metrics.total(known, self.metrics.generated_tokens)
+        return SpecCounters(steps, steps * max(block - 1, 0), max(generated - steps, 0))
+
+
+def _arguments(settings: Settings) -> list[str]:
     return [
         "--model-path",
-        settings.model_path,
+        settings.target,
         *_endpoint(settings),
         *_limits(settings),
-        *_nodes(settings.nodes),
+        *_nodes(settings.group),
         *_numerics(settings),
         *_prompting(settings),
         *_speculation(settings.drafter),
@@ -58,11 +136,13 @@ def arguments(settings: Settings) -> list[str]:
 
 
 def _endpoint(settings: Settings) -> Iterator[str]:
-    if len(settings.served_model_names) > 1:
-        raise Refused("SERVED_MODEL_NAME holds several names, and SGLang takes one", hint="leave one of them")
-    if settings.served_model_names:
-        yield from ("--served-model-name", settings.served_model_names[0])
-    yield from ("--host", settings.host, "--port", str(settings.port), "--enable-metrics")
+    if len(settings.served_model_name) > 1:
+        raise Refused(
+            f"{Settings.served_model_name} holds several names, and SGLang takes one", hint="keep one of them"
+        )
+    if settings.served_model_name:
+        yield from ("--served-model-name", settings.served_model_name[0])
+    yield from ("--host", settings.dflash_bind, "--port", str(settings.dflash_port), "--enable-metrics")
 
 
 def _limits(settings: Settings) -> Iterator[str]:
@@ -83,19 +163,19 @@ def _numerics(settings: Settings) -> Iterator[str]:
     yield from valued("--kv-cache-dtype", settings.kv_cache_dtype)
     yield from valued("--attention-backend", settings.attention_backend)
     yield from valued("--quantization", settings.quantization)
-    if settings.prefix_caching is False:
+    if settings.enable_prefix_caching is False:
         yield "--disable-radix-cache"
     if settings.enforce_eager:
         yield "--disable-cuda-graph"
 
 
 def _prompting(settings: Settings) -> Iterator[str]:
-    if settings.images_per_prompt is not None:
-        yield from ("--limit-mm-data-per-request", json.dumps({"image": settings.images_per_prompt, "video": 0}))
+    if settings.limit_images_per_prompt is not None:
+        yield from ("--limit-mm-data-per-request", json.dumps({"image": settings.limit_images_per_prompt, "video": 0}))
     yield from valued("--reasoning-parser", settings.reasoning_parser)
     yield from valued("--tool-call-parser", settings.tool_call_parser)
-    if settings.thinking is not None:
-        yield from ("--default-chat-template-kwargs", json.dumps({"enable_thinking": settings.thinking}))
+    if settings.enable_thinking is not None:
+        yield from ("--default-chat-template-kwargs", json.dumps({"enable_thinking": settings.enable_thinking}))
     if settings.trust_remote_code:
         yield "--trust-remote-code"
 

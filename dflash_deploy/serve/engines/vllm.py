@@ -1,51 +1,31 @@
-"""The arguments of `vllm serve`."""
+"""vLLM: the arguments of `vllm serve`, how it is launched, and what is special about it."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import ClassVar
 
-from dflash_deploy.serve.flags import valued
+from dflash_deploy.serve.engines.base import (
+    IN_ENV,
+    Build,
+    Engine,
+    Launch,
+    Reserved,
+    reserved,
+    valued,
+)
+from dflash_deploy.serve.engines.counters import MetricNames
+from dflash_deploy.serve.engines.installed import installed_vllm, package_directory
+from dflash_deploy.serve.field import VLLM
 from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.secrets import api_keys, read_secrets
 from dflash_deploy.serve.settings import Drafter, Nodes, Settings
 
 Version = tuple[int, int]
-
-HAS_A_SETTING = {
-    "--api-key": "VLLM_API_KEY: `ps` shows arguments to everybody",
-    "--hf-token": "HF_TOKEN: `ps` shows arguments to everybody",
-    "--host": "DFLASH_BIND",
-    "--port": "DFLASH_PORT",
-    "--model": "MODEL_HOST_PATH",
-    "--served-model-name": "SERVED_MODEL_NAME",
-    "--speculative-config": "DFLASH_DRAFTER and DFLASH_NUM_SPEC_TOKENS",
-    "-sc": "DFLASH_DRAFTER and DFLASH_NUM_SPEC_TOKENS",
-    "--spec-method": "DFLASH_DRAFTER",
-    "--spec-model": "DFLASH_DRAFTER",
-    "--spec-tokens": "DFLASH_NUM_SPEC_TOKENS",
-    "--max-model-len": "MAX_MODEL_LEN",
-    "--max-num-seqs": "MAX_NUM_SEQS",
-    "--max-num-batched-tokens": "MAX_NUM_BATCHED_TOKENS",
-    "--gpu-memory-utilization": "GPU_MEMORY_UTILIZATION",
-    "--kv-cache-dtype": "KV_CACHE_DTYPE",
-    "--attention-backend": "ATTENTION_BACKEND",
-    "--quantization": "QUANTIZATION",
-    "-q": "QUANTIZATION",
-    "--enable-prefix-caching": "ENABLE_PREFIX_CACHING",
-    "--no-enable-prefix-caching": "ENABLE_PREFIX_CACHING",
-    "--enforce-eager": "ENFORCE_EAGER",
-    "--tensor-parallel-size": "TENSOR_PARALLEL_SIZE",
-    "-tp": "TENSOR_PARALLEL_SIZE",
-    "--nnodes": "NODES",
-    "-n": "NODES",
-    "--node-rank": "NODE_RANK",
-    "-r": "NODE_RANK",
-    "--master-addr": "MASTER_ADDR",
-    "--default-chat-template-kwargs": "ENABLE_THINKING",
-    "--allowed-media-domains": "ALLOWED_MEDIA_DOMAINS",
-}
-"""Arguments that EXTRA_ARGS must not hold, and the setting that each has."""
 
 MIDDLEWARE = "dflash_deploy.serve.gateway.auth.DenyByDefault"
 MIDDLEWARE_WITH_CORS = "dflash_deploy.serve.gateway.auth.DenyButPreflights"
@@ -75,6 +55,114 @@ FIRST_WITH_SCHEDULE: Version = (0, 24)
 ranges as [first, last, draft tokens], the last one carried on, was read in 0.32 and 0.33 (v1/spec_decode/dynamic)."""
 
 
+MODULES = ("v1/spec_decode/dflash.py", "model_executor/models/qwen3_dflash.py")
+"""The proposer (mask tokens in, draft tokens out) and the drafter's model, in every vLLM since 0.20.0."""
+
+ARCHITECTURE = "DFlashDraftModel"
+"""What drafters call themselves in config.json; the model registry must know it."""
+
+PLUGINS = "vllm.general_plugins"
+"""The group of entry points that vLLM loads in each of its processes."""
+
+NVFP4_PLUGIN = "dflash_nvfp4_awq"
+"""The entry point of `serve.nvfp4`, as VLLM_PLUGINS lists what vLLM may load; unset, it loads all."""
+
+
+class Vllm(Engine):
+    """vLLM, stock or in AEON's images."""
+
+    name = "vllm"
+    title = "vLLM"
+    program = ("vllm",)
+    template = VLLM
+    fragments = ("vllm",)
+    metrics = MetricNames(
+        "vllm", "generation_tokens_total", "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"
+    )
+    gateway = True
+    refuses_other_models = True
+    reports_weights = True
+    speculation_budget = True
+    counts_by_position = True
+    counts_every_draft = True
+    drafter_chooses_backend = True
+    fp8_kv_from_checkpoint = True
+    stale_drafter_prefixes = True
+    reserved_flags: ClassVar[Mapping[str, Reserved]] = {
+        "--api-key": reserved(Settings.vllm_api_key, reason=IN_ENV),
+        "--hf-token": reserved(Settings.hf_token, reason=IN_ENV),
+        "--host": reserved(Settings.dflash_bind),
+        "--port": reserved(Settings.dflash_port),
+        "--model": reserved(Settings.model_host_path),
+        "--served-model-name": reserved(Settings.served_model_name),
+        "--speculative-config": reserved(Settings.dflash_drafter, Settings.dflash_num_spec_tokens),
+        "-sc": reserved(Settings.dflash_drafter, Settings.dflash_num_spec_tokens),
+        "--spec-method": reserved(Settings.dflash_drafter),
+        "--spec-model": reserved(Settings.dflash_drafter),
+        "--spec-tokens": reserved(Settings.dflash_num_spec_tokens),
+        "--max-model-len": reserved(Settings.max_model_len),
+        "--max-num-seqs": reserved(Settings.max_num_seqs),
+        "--max-num-batched-tokens": reserved(Settings.max_num_batched_tokens),
+        "--gpu-memory-utilization": reserved(Settings.gpu_memory_utilization),
+        "--kv-cache-dtype": reserved(Settings.kv_cache_dtype),
+        "--attention-backend": reserved(Settings.attention_backend),
+        "--quantization": reserved(Settings.quantization),
+        "-q": reserved(Settings.quantization),
+        "--enable-prefix-caching": reserved(Settings.enable_prefix_caching),
+        "--no-enable-prefix-caching": reserved(Settings.enable_prefix_caching),
+        "--enforce-eager": reserved(Settings.enforce_eager),
+        "--tensor-parallel-size": reserved(Settings.tensor_parallel_size),
+        "-tp": reserved(Settings.tensor_parallel_size),
+        "--nnodes": reserved(Settings.nodes),
+        "-n": reserved(Settings.nodes),
+        "--node-rank": reserved(Settings.node_rank),
+        "-r": reserved(Settings.node_rank),
+        "--master-addr": reserved(Settings.master_addr),
+        "--default-chat-template-kwargs": reserved(Settings.enable_thinking),
+        "--allowed-media-domains": reserved(Settings.allowed_media_domains),
+    }
+
+    def arguments(self, settings: Settings, build: Build) -> list[str]:
+        """`serve` first. The engine reads VLLM_API_KEY from its environment."""
+        self.check_extra_args(settings)
+        return _arguments(settings, build)
+
+    def launch(self, settings: Settings, environment: Mapping[str, str]) -> Launch:
+        """vLLM's own command line, run by this interpreter."""
+        engine = installed_vllm()
+        if engine is None:
+            raise Refused("no vLLM is installed beside this Python", hint="pip install 'dflash-deploy[vllm]'")
+        arguments = self.arguments(settings, Build(engine.version, engine.cpu))
+        secrets = read_secrets(environment)
+        # checked here because the gateway would refuse them only once the model is loaded, minutes later
+        api_keys(secrets)
+        return Launch(
+            title=f"vLLM {engine.version}: vllm",
+            command=tuple(engine.command(arguments)),
+            arguments=tuple(arguments),
+            environment=engine.environment(environment) | secrets,
+        )
+
+    def shortcomings(self, server: Path) -> list[str]:
+        """Missing modules, an old version, a model registry without drafters, a missing loader of NVFP4_AWQ."""
+        engine, root = installed_vllm(), package_directory("vllm")
+        if engine is None or root is None:
+            return ["vLLM is not installed"]
+        missing = [f"vllm/{module} is missing" for module in MODULES if not (root / module).is_file()]
+        if not has_dflash(engine.version, cpu=engine.cpu):
+            missing.append(f"vLLM {engine.version} is older than DFlash")
+        registry = root / "model_executor/models/registry.py"
+        if not registry.is_file() or ARCHITECTURE not in registry.read_text(encoding="utf-8"):
+            missing.append(f"the model registry does not know {ARCHITECTURE}")
+        if NVFP4_PLUGIN not in metadata.entry_points(group=PLUGINS).names:
+            missing.append(f"no distribution offers {NVFP4_PLUGIN} to vLLM: NVFP4_AWQ checkpoints would be refused")
+        return missing
+
+    def schedules_drafts(self, version: str) -> bool:
+        """From 0.24 on."""
+        return minor_version(version) >= FIRST_WITH_SCHEDULE
+
+
 def minor_version(version: str) -> Version:
     """`0.33.0`, `0.32.0+cpu` and `0.19.1rc1.dev110` as (major, minor)."""
     found = re.match(r"(\d+)\.(\d+)", version)
@@ -83,7 +171,7 @@ def minor_version(version: str) -> Version:
     return int(found[1]), int(found[2])
 
 
-def arguments(settings: Settings, *, version: str, cpu: bool) -> list[str]:
+def _arguments(settings: Settings, build: Build) -> list[str]:
     """The arguments after `vllm`, `serve` first.
 
     No secret is among them: the engine reads VLLM_API_KEY and HF_TOKEN from its environment.
@@ -91,14 +179,14 @@ def arguments(settings: Settings, *, version: str, cpu: bool) -> list[str]:
     """
     return [
         "serve",
-        settings.model_path,
+        settings.target,
         *_endpoint(settings),
         *_media(settings),
         *_limits(settings),
-        *_nodes(settings.nodes),
+        *_nodes(settings.group),
         *_numerics(settings),
         *_prompting(settings),
-        *_speculation(settings.drafter, version, cpu=cpu),
+        *_speculation(settings.drafter, build.version, cpu=build.cpu),
         *settings.extra_args,
         # vLLM puts what is named last in front of all others, those of EXTRA_ARGS included
         *("--middleware", _middleware(settings)),
@@ -106,18 +194,18 @@ def arguments(settings: Settings, *, version: str, cpu: bool) -> list[str]:
 
 
 def _endpoint(settings: Settings) -> Iterator[str]:
-    if settings.served_model_names:
+    if settings.served_model_name:
         yield "--served-model-name"
-        yield from settings.served_model_names
-    yield from ("--host", settings.host, "--port", str(settings.port))
+        yield from settings.served_model_name
+    yield from ("--host", settings.dflash_bind, "--port", str(settings.dflash_port))
     # asked for every 30 seconds, it would be most of the log; since 0.16 (vllm-project/vllm#30011)
     yield from ("--disable-access-log-for-endpoints", "/health")
 
 
 def _media(settings: Settings) -> Iterator[str]:
-    if settings.media_domains != ("all",):
+    if settings.allowed_media_domains != ("all",):
         yield "--allowed-media-domains"
-        yield from settings.media_domains or (NO_DOMAIN,)
+        yield from settings.allowed_media_domains or (NO_DOMAIN,)
 
 
 def _middleware(settings: Settings) -> str:
@@ -137,20 +225,20 @@ def _numerics(settings: Settings) -> Iterator[str]:
     yield from valued("--kv-cache-dtype", settings.kv_cache_dtype)
     yield from valued("--attention-backend", settings.attention_backend)
     yield from valued("--quantization", settings.quantization)
-    if settings.prefix_caching is not None:
-        yield "--enable-prefix-caching" if settings.prefix_caching else "--no-enable-prefix-caching"
+    if settings.enable_prefix_caching is not None:
+        yield "--enable-prefix-caching" if settings.enable_prefix_caching else "--no-enable-prefix-caching"
     if settings.enforce_eager:
         yield "--enforce-eager"
 
 
 def _prompting(settings: Settings) -> Iterator[str]:
-    if settings.images_per_prompt is not None:
-        yield from ("--limit-mm-per-prompt", json.dumps({"image": settings.images_per_prompt, "video": 0}))
+    if settings.limit_images_per_prompt is not None:
+        yield from ("--limit-mm-per-prompt", json.dumps({"image": settings.limit_images_per_prompt, "video": 0}))
     yield from valued("--reasoning-parser", settings.reasoning_parser)
-    if settings.tool_call_parser is not None:
+    if settings.tool_call_parser:
         yield from ("--enable-auto-tool-choice", "--tool-call-parser", settings.tool_call_parser)
-    if settings.thinking is not None:
-        yield from ("--default-chat-template-kwargs", json.dumps({"enable_thinking": settings.thinking}))
+    if settings.enable_thinking is not None:
+        yield from ("--default-chat-template-kwargs", json.dumps({"enable_thinking": settings.enable_thinking}))
     if settings.trust_remote_code:
         yield "--trust-remote-code"
 
@@ -178,15 +266,15 @@ def _speculation(drafter: Drafter | None, built: str, *, cpu: bool) -> Iterator[
         needed = FIRST_WITH_DFLASH_ON_CPU if cpu else FIRST_WITH_DFLASH
         raise Refused(
             f"vLLM {_dotted(version)} has no DFlash{' on the CPU' if cpu else ''}; it came with {_dotted(needed)}",
-            hint="use a newer engine, or set DFLASH_DRAFTER=off",
+            hint=f"use a newer engine, or set {Settings.dflash_drafter}=off",
         )
     # the method is named even though vLLM guesses it: its guess goes by the directory's name
     method = {"method": "mtp"} if drafter.path is None else {"method": "dflash", "model": drafter.path}
     config: dict[str, object] = {**method, "num_speculative_tokens": drafter.draft_tokens}
     for key, value, setting, since in (
-        ("attention_backend", drafter.attention_backend, "DFLASH_ATTENTION_BACKEND", FIRST_WITH_DRAFTER_BACKEND),
-        ("kv_cache_dtype", drafter.kv_cache_dtype, "DFLASH_KV_CACHE_DTYPE", FIRST_WITH_DRAFTER_KV_DTYPE),
-        ("num_speculative_tokens_per_batch_size", drafter.schedule, "DFLASH_SPEC_SCHEDULE", FIRST_WITH_SCHEDULE),
+        ("attention_backend", drafter.attention_backend, Settings.dflash_attention_backend, FIRST_WITH_DRAFTER_BACKEND),
+        ("kv_cache_dtype", drafter.kv_cache_dtype, Settings.dflash_kv_cache_dtype, FIRST_WITH_DRAFTER_KV_DTYPE),
+        ("num_speculative_tokens_per_batch_size", drafter.schedule, Settings.dflash_spec_schedule, FIRST_WITH_SCHEDULE),
     ):
         if not value:
             continue

@@ -17,14 +17,11 @@ from hmac import compare_digest
 
 from dflash_deploy.serve.gateway.asgi import App, Receive, Scope, Send, answer_error, header_values
 from dflash_deploy.serve.gateway.body_limit import MIB, BodyLimit
-from dflash_deploy.serve.reader import Reader
 from dflash_deploy.serve.secrets import api_keys
+from dflash_deploy.serve.settings import Settings
 
 LIVENESS = "/health"
 """The one open path, for the container's health check and for whoever balances load."""
-
-MAX_BODY_MIB = 64
-"""Where MAX_BODY_MIB is empty: some ten photographs, which data URIs make a third larger."""
 
 POLICY_VIOLATION = 1008
 """The close code of RFC 6455 for a websocket that is not let in; before the handshake servers make it a 403."""
@@ -47,7 +44,7 @@ class DenyByDefault:
         keys = api_keys(environment)
         self._known = [sha256(key.encode()).digest() for key in keys]
         self._first = b"Bearer " + keys[0].encode()
-        self._limited = BodyLimit(app, (Reader(environment).positive("MAX_BODY_MIB") or MAX_BODY_MIB) * MIB)
+        self._limited = BodyLimit(app, Settings.max_body_mib.read(environment) * MIB)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, or the server's own start and end (`lifespan`)."""

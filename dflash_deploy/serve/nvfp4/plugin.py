@@ -10,13 +10,10 @@ import functools
 import logging
 from typing import Any
 
-from dflash_deploy.serve.engine import installed_engine
+from dflash_deploy.serve.engines.installed import installed_vllm
 from dflash_deploy.serve.engines.vllm import Version, minor_version
 from dflash_deploy.serve.nvfp4.metadata import ALGORITHM, states_awq
 from dflash_deploy.serve.refusal import Refused
-
-NAME = "dflash_nvfp4_awq"
-"""The name for VLLM_PLUGINS, which lists what vLLM may load; unset, it loads all."""
 
 OLDEST: Version = (0, 26)
 NEWEST: Version = (0, 33)
@@ -31,7 +28,7 @@ def register() -> None:
 
     May be called again; each process of vLLM calls it once.
     """
-    engine = installed_engine()
+    engine = installed_vllm()
     version = "of no known version" if engine is None else engine.version
     if not _known(version):
         _log.info("the loader of NVFP4_AWQ is for vLLM 0.26 to 0.33, and stays out of this one (%s)", version)

@@ -11,6 +11,7 @@ from dflash_deploy.catalog import Questions
 from dflash_deploy.checks import CHECKS, CheckResult, EndpointUnderTest, run_checks
 from dflash_deploy.client import Endpoint
 from dflash_deploy.redact import Secret
+from dflash_deploy.serve.engines import ENGINES
 from tests.support import proxies
 from tests.support.openai_server import KEY, MODEL, Engine, serving
 from tests.support.proxies import Proxy, before
@@ -21,7 +22,7 @@ def tested(url: str) -> EndpointUnderTest:
     return EndpointUnderTest(
         Endpoint(url, Secret(KEY), MODEL, timeout=20),
         Questions(),
-        engine="vllm",
+        engine=ENGINES["vllm"],
         locked=True,
         drafting=True,
         sees=True,
@@ -152,7 +153,7 @@ def test_what_cannot_be_judged_is_skipped_with_its_reason(opened: ExitStack) -> 
 
 def test_the_other_engines_answer_every_name(opened: ExitStack) -> None:
     url = opened.enter_context(serving(Engine()))
-    assert run(replace(tested(url), engine="sglang"), "name")["name"].status == "skipped"
+    assert run(replace(tested(url), engine=ENGINES["sglang"]), "name")["name"].status == "skipped"
 
 
 class Hangs(Proxy):

@@ -113,7 +113,7 @@ def test_the_probes_arguments() -> None:
     assert by_device[by_device.index("--device") + 1] == "nvidia.com/gpu=all"
 
 
-def test_the_installed_engine() -> None:
+def test_the_installed_vllm() -> None:
     cpu = a_plan(runtime="native", cpu=True)
     installed = bare(native_engine=CPU_ENGINE)
     assert only(container.runs_it, a_subject(cpu, installed)).status == "ok"

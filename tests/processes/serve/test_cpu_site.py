@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.serve.engine import CPU_SITE, InstalledEngine
+from dflash_deploy.serve.engines.installed import CPU_SITE, InstalledEngine
 
 MODULE = "vllm.model_executor.layers.mamba.ops.cpu.gdn_attention"
 KEEP = "            keep = B[:, offset + 1 : offset + 1 + (state_len - q_i)]\n"

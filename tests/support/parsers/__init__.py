@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from dflash_deploy.serve.engine import CPU_SITE
+from dflash_deploy.serve.engines.installed import CPU_SITE
 from tests.support.parsers.fetch import REPOSITORY, fetched
 
 Engine = Literal["vllm-0.32", "vllm-0.33", "sglang-0.5.23", "llamacpp-b11434"]

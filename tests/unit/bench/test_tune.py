@@ -19,7 +19,7 @@ from dflash_deploy.bench.tune_choose import (
 from dflash_deploy.bench.tune_model import Model, Point, fitted, point_of
 from dflash_deploy.bench.tune_slots import worth_trying
 from dflash_deploy.plan.sizes import budget_for
-from dflash_deploy.serve.settings import read_settings
+from dflash_deploy.serve.settings import Settings
 from tests.support.measured import rows
 
 ANSWER = 100.0
@@ -99,7 +99,7 @@ def test_few_drafts_for_many_streams() -> None:
     assert (best.ranges[0][0], best.ranges[-1][1]) == (1, 16)
     # the engine's own reader takes it
     written = {"MODEL_PATH": "/m", "DFLASH_DRAFTER": "/d", **best.settings}
-    drafter = read_settings(written).drafter
+    drafter = Settings(written).drafter
     assert drafter is not None
     assert (drafter.schedule, drafter.draft_tokens) == (best.ranges, max(numbers))
 

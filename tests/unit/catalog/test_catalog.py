@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from dflash_deploy.assets import asset
 from dflash_deploy.catalog import ModelPair, Profile, load_catalog
 from dflash_deploy.catalog.schema import Choice
-from dflash_deploy.catalog.settings import all_setting_names, passed_on, setting_names, template_of
+from dflash_deploy.catalog.settings import all_setting_names, passed_on, setting_names
 from dflash_deploy.errors import UnknownEngine, UnknownPair, UnknownProfile
 
 CATALOG = load_catalog()
@@ -28,7 +28,7 @@ def test_every_setting_of_a_profile_exists_and_says_why(profile: Profile) -> Non
         assert name in all_setting_names() or passed_on(name)
         assert choice.reason
     for engine in profile.engines:
-        known = setting_names(template_of(CATALOG.engines[engine.release].engine))
+        known = setting_names(CATALOG.engines[engine.release].engine)
         assert set(engine.settings) <= set(known)
 
 

@@ -12,7 +12,7 @@ QWEN = CATALOG.pairs["qwen3.5-27b-fp8"]
 
 TINY = Sizing(
     memory=24 * GIB,
-    utilisation=0.9,
+    utilization=0.9,
     gpus=1,
     max_model_len=2048,
     max_num_seqs=4,
@@ -24,7 +24,7 @@ TINY = Sizing(
     cache_bytes=GIB,
 )
 H100 = replace(
-    TINY, memory=int(79.6 * GIB), utilisation=0.92, max_num_seqs=1, max_model_len=220_000, block_tokens=16,
+    TINY, memory=int(79.6 * GIB), utilization=0.92, max_num_seqs=1, max_model_len=220_000, block_tokens=16,
     draft_tokens=16, max_num_batched_tokens=32768, cache_bytes=None,
 )  # fmt: skip
 
@@ -52,7 +52,7 @@ def test_a_hybrid_target_keeps_states_for_every_draft_position() -> None:
 
 
 def test_a_head_of_the_target_s_own_brings_no_weights_and_one_layer() -> None:
-    drafter, head = fit(QWEN, H100), fit(QWEN, replace(H100, own_head=True))
+    drafter, head = fit(QWEN, H100), fit(QWEN, replace(H100, uses_mtp_head=True))
     plain = fit(QWEN, replace(H100, draft_tokens=0))
     assert (head.drafter, plain.drafter) == (0, 0)
     assert head.cache > drafter.cache

@@ -8,11 +8,11 @@ import pytest
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.errors import NotPossible, SettingsRefused, UnknownEngine, UnknownPair, UnknownProfile
 from dflash_deploy.host import Gpu, HostFacts
-from dflash_deploy.plan import Checkpoints, Choice, Plan, engine_command, engine_environment
+from dflash_deploy.plan import Checkpoints, Choice, Decision, Plan, engine_command, engine_environment
 from dflash_deploy.plan.propose import OF_THE_DRAFTER
 from dflash_deploy.plan.wishes import GOALS, Goal
 from dflash_deploy.rules import plan_deployment
-from dflash_deploy.serve.engine import InstalledEngine
+from dflash_deploy.serve.engines.installed import InstalledEngine
 from tests.support.machines import CPU_ENGINE, DOCKER, H100, LAPTOP, MACHINES, MIB, RTX_3090, SPARK, machine
 
 
@@ -116,14 +116,14 @@ def test_what_is_asked_for_wins() -> None:
 
 def test_an_edited_line_wins_and_says_what_the_plan_had() -> None:
     made = plan(LAPTOP, Choice(edited={"MAX_NUM_SEQS": "2", "MAX_MODEL_LEN": "2048"}))
-    settings = {setting.name: setting for setting in made.settings}
+    settings = {setting.name: setting for setting in made.decisions}
     assert (settings["MAX_NUM_SEQS"].value, settings["MAX_NUM_SEQS"].origin) == ("2", ".env")
     assert "4" in settings["MAX_NUM_SEQS"].reason
     assert settings["MAX_MODEL_LEN"].origin == "profile cpu"
 
 
 def test_every_setting_has_a_reason_and_no_secret_is_among_them() -> None:
-    for setting in plan(SPARK).settings:
+    for setting in plan(SPARK).decisions:
         assert setting.reason
         assert setting.name not in {"VLLM_API_KEY", "HF_TOKEN"}
 
@@ -134,7 +134,7 @@ def test_a_runtime_that_does_not_exist_is_refused() -> None:
 
 
 def test_in_a_container_the_weights_lie_where_they_are_mounted() -> None:
-    environment = engine_environment(plan(SPARK).values, "compose")
+    environment = engine_environment(plan(SPARK))
     assert environment["MODEL_PATH"] == "/models/target"
     assert (environment["DFLASH_BIND"], environment["DFLASH_PORT"]) == ("0.0.0.0", "8000")
 
@@ -147,14 +147,16 @@ def test_natively_they_lie_where_they_are() -> None:
 
 
 def test_natively_the_home_directory_is_what_it_is_to_compose() -> None:
-    environment = engine_environment({"MODEL_HOST_PATH": "~/models/x", "DRAFTER_HOST_PATH": "~/y"}, "native")
+    edited = {"DFLASH_RUNTIME": "native", "MODEL_HOST_PATH": "~/models/x", "DRAFTER_HOST_PATH": "~/y"}
+    environment = engine_environment(plan(LAPTOP, Choice(edited=edited)))
     assert environment["MODEL_PATH"] == str(Path.home() / "models/x")
     assert environment["DRAFTER_PATH"] == str(Path.home() / "y")
 
 
 def test_variables_of_the_engine_pass_through_and_secrets_do_not() -> None:
-    values = {"MODEL_HOST_PATH": "/m", "NCCL_DEBUG": "INFO", "VLLM_API_KEY": "x", "HF_TOKEN": "y"}
-    environment = engine_environment(values, "native")
+    made = plan(LAPTOP, Choice(edited={"NCCL_DEBUG": "INFO"}))
+    secrets = tuple(Decision(name, "x", "", "") for name in ("VLLM_API_KEY", "HF_TOKEN"))
+    environment = engine_environment(replace(made, decisions=(*made.decisions, *secrets)))
     assert environment["NCCL_DEBUG"] == "INFO"
     assert not {"VLLM_API_KEY", "HF_TOKEN"} & set(environment)
 
@@ -197,7 +199,7 @@ def test_a_goal_changes_sizes_and_says_so() -> None:
     assert lengths["throughput"] < lengths["latency"] < lengths["context"]
     assert drafts["throughput"] < drafts["latency"]
     made = plan(MACHINES["h100"], Choice(goal="throughput"))
-    assert next(setting for setting in made.settings if setting.name == "MAX_NUM_SEQS").origin == "--goal throughput"
+    assert next(setting for setting in made.decisions if setting.name == "MAX_NUM_SEQS").origin == "--goal throughput"
 
 
 def test_wishes_are_kept_and_the_budget_follows() -> None:
@@ -229,7 +231,7 @@ def test_what_was_written_is_planned_again_as_it_stands() -> None:
     made = plan(MACHINES["h100"], wish)
     again = plan(MACHINES["h100"], Choice(edited=made.values))
     assert again.values == made.values
-    assert not [setting for setting in again.settings if setting.origin == ".env"]
+    assert not [setting for setting in again.decisions if setting.origin == ".env"]
 
 
 @pytest.mark.parametrize(("profile", "engine"), [("rtx-3090", "llamacpp"), ("h100", "sglang")])

@@ -16,7 +16,7 @@ from dflash_deploy.host import ContainerEngine, Gpu, HostFacts
 from dflash_deploy.plan import Checkpoints, Choice, engine_command
 from dflash_deploy.plan.wishes import GOALS
 from dflash_deploy.rules import plan_deployment
-from dflash_deploy.serve.engine import InstalledEngine
+from dflash_deploy.serve.engines.installed import InstalledEngine
 from tests.support.machines import MACHINES
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ def test_planning_is_total_and_deterministic(facts: HostFacts, choice: Choice, f
         assert plan.hint
         return
     assert plan == plan_deployment(facts, choice, CATALOG, found)
-    assert all(setting.reason and setting.origin for setting in plan.settings)
+    assert all(setting.reason and setting.origin for setting in plan.decisions)
     command = answered(partial(engine_command, plan))
     assert command.hint if isinstance(command, DeployError) else command
     written = answered(partial(fill_template, plan.values))

@@ -17,7 +17,7 @@ from dflash_deploy.errors import UnknownPair
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan import Choice, Plan, engine_command
 from dflash_deploy.rules import plan_deployment
-from dflash_deploy.serve.arguments import engine_program
+from dflash_deploy.serve.engines import ENGINES
 from tests.support.machines import MACHINES
 from tests.unit.seeds.command import DRAFTERS, WEIGHTS, Command, Value, normal, parse, parse_words, same_weights
 
@@ -122,7 +122,7 @@ def test_no_common_reason_is_stale() -> None:
 
 @pytest.mark.parametrize("seed", [seed for seed in SEEDS if seed.no_counterpart], ids=str)
 def test_what_has_no_counterpart_is_no_program_of_ours(seed: Seed) -> None:
-    programs = {engine_program(engine.engine)[-1] for engine in load_catalog().engines.values()}
+    programs = {list(ENGINES[engine.engine].program)[-1] for engine in load_catalog().engines.values()}
     assert parse(seed.text).program not in programs
 
 

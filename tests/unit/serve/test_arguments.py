@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from dflash_deploy.serve.arguments import engine_arguments
+from dflash_deploy.serve.engines import DEFAULT, ENGINES, Build
 from dflash_deploy.serve.engines.vllm import has_dflash, minor_version
 from dflash_deploy.serve.refusal import Refused
-from dflash_deploy.serve.settings import EngineName, read_settings
+from dflash_deploy.serve.settings import Settings
 
 FULL = {
     "MODEL_PATH": "/models/target",
@@ -38,7 +38,7 @@ FULL = {
 
 
 def test_all_settings() -> None:
-    assert engine_arguments(read_settings(FULL), version="0.33.0") == [
+    assert ENGINES[DEFAULT].arguments(Settings(FULL), Build("0.33.0")) == [
         *("serve", "/models/target"),
         *("--served-model-name", "one", "two"),
         *("--host", "0.0.0.0", "--port", "8000"),
@@ -83,15 +83,15 @@ def test_all_settings() -> None:
         ("llamacpp-buun", "--api-key abc"),
     ],
 )
-def test_extra_args_cannot_fight_the_settings(engine: EngineName, extra: str) -> None:
-    settings = read_settings({"MODEL_PATH": "/m", "EXTRA_ARGS": extra})
+def test_extra_args_cannot_fight_the_settings(engine: str, extra: str) -> None:
+    settings = Settings({"MODEL_PATH": "/m", "EXTRA_ARGS": extra})
     with pytest.raises(Refused, match="EXTRA_ARGS") as refusal:
-        engine_arguments(settings, engine=engine, version="0.33.0")
+        ENGINES[engine].arguments(settings, Build("0.33.0"))
     assert refusal.value.hint
 
 
 def test_the_least() -> None:
-    arguments = engine_arguments(read_settings({"MODEL_PATH": "/m"}), version="0.18.1")
+    arguments = ENGINES[DEFAULT].arguments(Settings({"MODEL_PATH": "/m"}), Build("0.18.1"))
     assert arguments == [
         *("serve", "/m", "--host", "127.0.0.1", "--port", "8000"),
         *("--disable-access-log-for-endpoints", "/health"),
@@ -102,25 +102,27 @@ def test_the_least() -> None:
 
 def test_no_layer_of_the_users_stands_in_front_of_the_lock() -> None:
     extra = "--middleware mine.First --middleware=mine.Second"
-    arguments = engine_arguments(read_settings({"MODEL_PATH": "/m", "EXTRA_ARGS": extra}), version="0.33.0")
+    arguments = ENGINES[DEFAULT].arguments(Settings({"MODEL_PATH": "/m", "EXTRA_ARGS": extra}), Build("0.33.0"))
     assert arguments[-5:] == [*extra.split(), "--middleware", "dflash_deploy.serve.gateway.auth.DenyByDefault"]
 
 
 @pytest.mark.parametrize("flag", ["--allowed-origins", "--allowed_origins"])
 def test_browsers_may_ask_first_where_origins_are_named(flag: str) -> None:
     extra = f"{flag} '[\"https://app.example.com\"]'"
-    arguments = engine_arguments(read_settings({"MODEL_PATH": "/m", "EXTRA_ARGS": extra}), version="0.33.0")
+    arguments = ENGINES[DEFAULT].arguments(Settings({"MODEL_PATH": "/m", "EXTRA_ARGS": extra}), Build("0.33.0"))
     assert arguments[-1] == "dflash_deploy.serve.gateway.auth.DenyButPreflights"
 
 
 def test_images_come_from_anywhere_where_that_is_asked_for() -> None:
-    arguments = engine_arguments(read_settings({"MODEL_PATH": "/m", "ALLOWED_MEDIA_DOMAINS": "all"}), version="0.33.0")
+    arguments = ENGINES[DEFAULT].arguments(
+        Settings({"MODEL_PATH": "/m", "ALLOWED_MEDIA_DOMAINS": "all"}), Build("0.33.0")
+    )
     assert "--allowed-media-domains" not in arguments
 
 
 @pytest.mark.parametrize("value", ["auto", "none", ""])
 def test_no_quantization_flag_where_the_checkpoint_says_it_itself(value: str) -> None:
-    arguments = engine_arguments(read_settings({"MODEL_PATH": "/m", "QUANTIZATION": value}), version="0.33.0")
+    arguments = ENGINES[DEFAULT].arguments(Settings({"MODEL_PATH": "/m", "QUANTIZATION": value}), Build("0.33.0"))
     assert "--quantization" not in arguments
 
 
@@ -128,34 +130,34 @@ def test_no_quantization_flag_where_the_checkpoint_says_it_itself(value: str) ->
     ("version", "cpu", "carries"), [("0.19.1", False, False), ("0.20.0", False, True), ("0.25.1", True, False)]
 )
 def test_dflash_needs_a_release_that_carries_it(version: str, cpu: bool, carries: bool) -> None:
-    settings = read_settings({"MODEL_PATH": "/m", "DFLASH_DRAFTER": "/d"})
+    settings = Settings({"MODEL_PATH": "/m", "DFLASH_DRAFTER": "/d"})
     if carries:
-        arguments = engine_arguments(settings, version=version, cpu=cpu)
+        arguments = ENGINES[DEFAULT].arguments(settings, Build(version, cpu))
         config = json.loads(arguments[arguments.index("--speculative-config") + 1])
         assert config["method"] == "dflash"
     else:
         with pytest.raises(Refused, match="no DFlash"):
-            engine_arguments(settings, version=version, cpu=cpu)
+            ENGINES[DEFAULT].arguments(settings, Build(version, cpu))
 
 
 def test_a_drafter_backend_is_refused_where_the_release_has_no_place_for_it() -> None:
-    settings = read_settings({"MODEL_PATH": "/m", "DFLASH_DRAFTER": "/d", "DFLASH_ATTENTION_BACKEND": "TRITON_ATTN"})
+    settings = Settings({"MODEL_PATH": "/m", "DFLASH_DRAFTER": "/d", "DFLASH_ATTENTION_BACKEND": "TRITON_ATTN"})
     with pytest.raises(Refused, match="attention_backend"):
-        engine_arguments(settings, version="0.20.0")
+        ENGINES[DEFAULT].arguments(settings, Build("0.20.0"))
 
 
 def test_a_schedule_is_refused_where_the_release_has_none() -> None:
-    settings = read_settings({"MODEL_PATH": "/m", "DFLASH_DRAFTER": "/d", "DFLASH_SPEC_SCHEDULE": "1-2:7,3-8:3"})
-    assert "[[1, 2, 7], [3, 8, 3]]" in " ".join(engine_arguments(settings, version="0.24.0"))
+    settings = Settings({"MODEL_PATH": "/m", "DFLASH_DRAFTER": "/d", "DFLASH_SPEC_SCHEDULE": "1-2:7,3-8:3"})
+    assert "[[1, 2, 7], [3, 8, 3]]" in " ".join(ENGINES[DEFAULT].arguments(settings, Build("0.24.0")))
     with pytest.raises(Refused, match="per_batch_size") as refusal:
-        engine_arguments(settings, version="0.23.0")
+        ENGINES[DEFAULT].arguments(settings, Build("0.23.0"))
     assert "DFLASH_SPEC_SCHEDULE" in refusal.value.hint
 
 
 def test_the_target_s_own_head_drafts_without_other_weights() -> None:
     environment = FULL | {"DFLASH_DRAFTER": "MTP", "DRAFTER_PATH": "/models/drafter", "DFLASH_NUM_SPEC_TOKENS": "2"}
-    settings = read_settings(environment | {"DFLASH_SPEC_SCHEDULE": "1-4:2,5-16:1"})
-    arguments = engine_arguments(settings, version="0.24.0")
+    settings = Settings(environment | {"DFLASH_SPEC_SCHEDULE": "1-4:2,5-16:1"})
+    arguments = ENGINES[DEFAULT].arguments(settings, Build("0.24.0"))
     assert json.loads(arguments[arguments.index("--speculative-config") + 1]) == {
         "method": "mtp",
         "num_speculative_tokens": 2,
@@ -164,10 +166,10 @@ def test_the_target_s_own_head_drafts_without_other_weights() -> None:
 
 
 @pytest.mark.parametrize("engine", ["sglang", "llamacpp", "llamacpp-buun"])
-def test_the_target_s_own_head_is_refused_where_nothing_is_known_of_it(engine: EngineName) -> None:
-    settings = read_settings({"MODEL_PATH": "/m", "MODEL_FILE": "t.gguf", "DFLASH_DRAFTER": "mtp"})
-    with pytest.raises(Refused, match="known here for vLLM"):
-        engine_arguments(settings, engine=engine, version="0.5.23")
+def test_the_target_s_own_head_is_refused_where_nothing_is_known_of_it(engine: str) -> None:
+    settings = Settings({"MODEL_PATH": "/m", "MODEL_FILE": "t.gguf", "DFLASH_DRAFTER": "mtp"})
+    with pytest.raises(Refused, match="supported with vLLM"):
+        ENGINES[engine].arguments(settings, Build("0.5.23"))
 
 
 def test_versions_as_people_have_them() -> None:

@@ -2,12 +2,13 @@
 
 import pytest
 
-from dflash_deploy.serve.arguments import engine_arguments, engine_program
-from dflash_deploy.serve.engine import InstalledEngine
+from dflash_deploy.serve.engines import DEFAULT, ENGINES, Build
+from dflash_deploy.serve.engines.installed import InstalledEngine
+from dflash_deploy.serve.engines.llamacpp import LLAMA_SERVER
 from dflash_deploy.serve.engines.sglang_server import UnprintedKey
-from dflash_deploy.serve.launch import LLAMA_SERVER, prepare
+from dflash_deploy.serve.launch import prepare
 from dflash_deploy.serve.refusal import Refused
-from dflash_deploy.serve.settings import EngineName, read_settings
+from dflash_deploy.serve.settings import Settings
 
 SETTINGS = {
     "MODEL_PATH": "/models/target",
@@ -24,8 +25,8 @@ SETTINGS = {
 GGUF = {**SETTINGS, "MODEL_FILE": "target.gguf", "DRAFTER_FILE": "drafter.gguf", "MMPROJ_FILE": "mmproj.gguf"}
 
 
-def arguments(engine: EngineName, settings: dict[str, str]) -> list[str]:
-    return engine_arguments(read_settings(settings), engine=engine, version="0.33.0")
+def arguments(engine: str, settings: dict[str, str]) -> list[str]:
+    return ENGINES[engine].arguments(Settings(settings), Build("0.33.0"))
 
 
 def test_sglang() -> None:
@@ -96,7 +97,7 @@ def test_the_buun_fork_calls_it_otherwise() -> None:
 
 
 @pytest.mark.parametrize("engine", ["sglang", "llamacpp", "llamacpp-buun"])
-def test_without_a_drafter_nothing_speaks_of_one(engine: EngineName) -> None:
+def test_without_a_drafter_nothing_speaks_of_one(engine: str) -> None:
     made = arguments(engine, GGUF | {"DFLASH_DRAFTER": "off"})
     assert not [word for word in made if "spec" in word or "draft" in word]
 
@@ -123,7 +124,7 @@ def test_llamacpp_takes_several_keys_and_sglang_says_that_it_does_not(monkeypatc
     launch = prepare(GGUF | keys | {"DFLASH_ENGINE_FAMILY": "llamacpp"})
     assert launch.environment["LLAMA_API_KEY"] == "first-key-of-some-length,other-key-of-some-length"
     assert not set(keys) & set(launch.environment)
-    monkeypatch.setattr("dflash_deploy.serve.launch.metadata.version", lambda name: "0.5.23")
+    monkeypatch.setattr("dflash_deploy.serve.engines.sglang.metadata.version", lambda name: "0.5.23")
     with pytest.raises(Refused, match="SGLang takes one key"):
         prepare(SETTINGS | keys | {"DFLASH_ENGINE_FAMILY": "sglang"})
 
@@ -134,11 +135,11 @@ def test_sglang_takes_one_name() -> None:
 
 
 def test_the_drafters_cache_has_a_type_of_its_own_from_0_26_on() -> None:
-    settings = read_settings(SETTINGS | {"DFLASH_KV_CACHE_DTYPE": "auto"})
-    made = engine_arguments(settings, version="0.26.0")
+    settings = Settings(SETTINGS | {"DFLASH_KV_CACHE_DTYPE": "auto"})
+    made = ENGINES[DEFAULT].arguments(settings, Build("0.26.0"))
     assert '"kv_cache_dtype": "auto"' in made[made.index("--speculative-config") + 1]
     with pytest.raises(Refused, match="kv_cache_dtype"):
-        engine_arguments(settings, version="0.25.1")
+        ENGINES[DEFAULT].arguments(settings, Build("0.25.1"))
 
 
 def test_media_are_not_followed_to_another_host_unless_env_says_so() -> None:
@@ -148,8 +149,8 @@ def test_media_are_not_followed_to_another_host_unless_env_says_so() -> None:
 
 
 def test_each_engine_has_its_program() -> None:
-    assert engine_program("sglang") == ["python3", "-m", "sglang.launch_server"]
-    assert engine_program("llamacpp-buun") == ["llama-server"]
+    assert list(ENGINES["sglang"].program) == ["python3", "-m", "sglang.launch_server"]
+    assert list(ENGINES["llamacpp-buun"].program) == ["llama-server"]
 
 
 def test_llama_cpp_gets_the_key_in_a_variable_of_its_own() -> None:

