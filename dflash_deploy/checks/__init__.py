@@ -1,4 +1,4 @@
-"""The checks of `test`: is the endpoint right, fast and closed?"""
+"""The checks of `test`: does the endpoint answer correctly, with accepted drafts, and only with the API key?"""
 
 from dflash_deploy.checks.acceptance import AcceptanceGrade, grade_acceptance
 from dflash_deploy.checks.junit import junit

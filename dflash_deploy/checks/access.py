@@ -1,4 +1,4 @@
-"""Checks of who is let in, and under which name."""
+"""Checks of authentication and of the served model name."""
 
 from __future__ import annotations
 
@@ -13,70 +13,70 @@ from dflash_deploy.serve.gateway.auth import LIVENESS
 Routes = tuple[tuple[str, str], ...]
 
 GUARDED: Routes = (("GET", "/v1/models"), ("POST", "/v1/chat/completions"), ("POST", "/v1/completions"))
-"""Routes that must answer 401 without the key."""
+"""Routes that must return 401 without the API key."""
 
 LEFT_OPEN: Routes = (("GET", "/metrics"), ("GET", "/docs"), ("POST", "/invocations"), ("POST", "/tokenize"))
-"""Routes that vLLM's own lock leaves open, and `dflash_deploy.serve.gateway.auth` must not."""
+"""Routes that vLLM leaves open and `dflash_deploy.serve.gateway.auth` must close."""
 
 
 def liveness(tested: EndpointUnderTest) -> Outcome:
-    """It says that it lives, and that it does not know a path that nobody has."""
+    """The liveness route returns 200 and an unknown path returns an error."""
     nowhere = f"/{secrets.token_hex(8)}"
     alive, unknown = tested.endpoint.status("GET", LIVENESS), tested.endpoint.status("GET", nowhere)
     asked = f"GET {LIVENESS}, GET {nowhere}"
-    hint = "no engine lives there: `dflash-deploy status` looks"
+    hint = "no engine runs there: check with `dflash-deploy status`"
     if alive == 200 and unknown < 400:
-        hint = "something answers whatever is asked: is this the engine's own port?"
+        hint = "the server accepts every path: check that this is the engine's port"
     return Outcome(alive == 200 and unknown in {401, 403, 404, 405}, asked, f"{alive}, {unknown}", hint)
 
 
 def served(tested: EndpointUnderTest) -> Outcome:
-    """The name that clients must ask for is among the served ones, and stands for what the deployment says."""
+    """The model name of the deployment is served, with the weights and the context length of the deployment."""
     listed, name = tested.endpoint.served(), tested.endpoint.model
     found = next((one for one in listed if one.name == name), None)
     if found is None:
-        hint = f"clients must ask for one of these names; SERVED_MODEL_NAME in .env says {name}"
+        hint = f"clients must request one of these names; SERVED_MODEL_NAME in .env is `{name}`"
         return Outcome(False, "GET /v1/models", ", ".join(one.name for one in listed) or "no model", hint)
     got, right = name, True
     if tested.weights and found.root and found.root != tested.weights:
         got, right = f"{name} is {found.root}, not {tested.weights}", False
     elif tested.max_model_len and found.max_model_len and found.max_model_len != tested.max_model_len:
-        got, right = f"{name} takes {found.max_model_len} tokens, MAX_MODEL_LEN is {tested.max_model_len}", False
+        got, right = f"{name} accepts {found.max_model_len} tokens, MAX_MODEL_LEN is {tested.max_model_len}", False
     return Outcome(
-        right, "GET /v1/models", got, "another engine answers, or .env changed since: `dflash-deploy restart`"
+        right, "GET /v1/models", got, "another engine answers, or .env has changed: run `dflash-deploy restart`"
     )
 
 
 def auth(tested: EndpointUnderTest) -> Outcome:
-    """Requests without the key, or with a wrong one, are turned away on every route that the server lists."""
+    """Requests without the API key, or with a wrong one, get 401 on every route that the server lists."""
     routes = {*GUARDED, *(LEFT_OPEN if tested.locked else ())}
     if tested.locked:
-        # HEAD does nothing where a lock is missing, as a POST of /pause would
+        # HEAD has no effect on an open route; a POST of /pause would have one
         known = {path for _, path in routes} | {LIVENESS}
         routes |= {("HEAD", path) for path in tested.endpoint.paths() if path not in known}
     stranger = Secret(secrets.token_urlsafe(32))
     answers = {f"{method} {path}": tested.endpoint.status_without_key(method, path) for method, path in sorted(routes)}
     answers["GET /v1/models with a wrong key"] = tested.endpoint.status("GET", "/v1/models", key=stranger)
     opened = {route: status for route, status in answers.items() if status != 401}
-    hint = "restart the engine; if that does not help, something else than dflash_deploy.serve has started it"
+    hint = "restart the engine; if the routes stay open, it was not started by dflash_deploy.serve"
     if opened:
         got = ", ".join(f"{route} {status}" for route, status in opened.items())
-        return Outcome(False, f"{len(answers)} requests without the key", got, hint)
-    return Outcome(True, f"{len(answers)} requests without the key, or with a wrong one", "401 to each")
+        return Outcome(False, f"{len(answers)} requests without the API key", got, hint)
+    return Outcome(True, f"{len(answers)} requests without the API key, or with a wrong one", "401 to each")
 
 
 def wrong_name(tested: EndpointUnderTest) -> Outcome:
-    """A model that is not served is refused, not answered by another one."""
+    """A request for an unknown model name is refused, not answered by another model."""
     name = f"no-such-model-{secrets.token_hex(4)}"
     if tested.engine is not None and not tested.engine.refuses_other_models:
         # serving_base.py of SGLang 0.5.23; server-common.cpp of llama.cpp b11434
-        raise CheckSkipped(f"the model {name}", "this engine answers to every name with the one model that it has")
+        raise CheckSkipped(f"the model {name}", "this engine ignores the model name of a request")
     try:
         answer = tested.endpoint.chat(tested.questions.text.ask, max_tokens=8, model=name)
     except EndpointError as problem:
         got = f"refused with {problem.status}" if problem.status else str(problem)
         return Outcome(
-            problem.status in {400, 404}, f"the model {name}", got, "an unknown name is a 404 in OpenAI's API"
+            problem.status in {400, 404}, f"the model {name}", got, "OpenAI's API returns 404 for an unknown model"
         )
-    hint = "something answers for the engine: a proxy that rewrites names, or a cache"
+    hint = "a proxy rewrites the model name, or a cache answers in place of the engine"
     return Outcome(False, f"the model {name}", f"answered: {answer.text.strip()}", hint)

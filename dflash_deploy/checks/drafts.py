@@ -1,4 +1,4 @@
-"""Checks of speculative decoding: is it counted, are drafts made and accepted, is the output the target's own?"""
+"""Checks of speculative decoding: counters, acceptance, and whether the output equals that of the target."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from dflash_deploy.client import Completion, Endpoint, SpecCounters, plain_png
 from dflash_deploy.serve.engines import ENGINES
 
 SETTLING = 2.0
-"""Seconds within which an engine's counters must show what it has answered."""
+"""Seconds within which an engine's counters must include an answer."""
 
 LONG_ANSWER = 256
 
 NEAR_TIE = 0.1
-"""Most that the two best log-probabilities may lie apart where a token differs: 16-bit sums depend on order."""
+"""Largest difference of the two best log-probabilities at which a token may differ: 16-bit sums depend on order."""
 
 
 def counted(tested: EndpointUnderTest) -> Outcome:
-    """/metrics is this engine's own: it counts the tokens of an answer that was just given."""
+    """/metrics belongs to this engine: it counts the tokens of a new answer."""
     before = tested.endpoint.metrics()
     if before.engine is None:
-        hint = "is this the engine's own port? vLLM, SGLang and llama.cpp are known"
-        return Outcome(False, "GET /metrics", "no counters of an engine that is known here", hint)
+        hint = "check that this is the engine's port; supported engines: vLLM, SGLang and llama.cpp"
+        return Outcome(False, "GET /metrics", "no counters of a supported engine", hint)
     answer = tested.endpoint.chat(tested.questions.text.ask, max_tokens=tested.room)
     after, started = tested.endpoint.metrics(), time.monotonic()
     while after.generated_tokens - before.generated_tokens < answer.completion_tokens:
@@ -38,15 +38,17 @@ def counted(tested: EndpointUnderTest) -> Outcome:
     got = f"{before.engine}: {answer.completion_tokens} tokens answered, {made} counted"
     own = tested.engine is None or tested.engine.metrics == ENGINES[before.engine].metrics
     right = made >= answer.completion_tokens and own
-    return Outcome(right, "/metrics around an answer", got, "the counters are of another engine, or a cache answered")
+    return Outcome(
+        right, "/metrics around an answer", got, "the counters belong to another engine, or a cache answered"
+    )
 
 
 def drafts(tested: EndpointUnderTest) -> Outcome:
-    """Drafts are made and accepted, on each kind of work."""
+    """Draft tokens are proposed and accepted, for each kind of request."""
     asked = "the engine's counters around a long answer"
     if tested.drafting is False:
-        raise CheckSkipped(asked, "DFLASH_DRAFTER is off: plain decoding")
-    # a drafter knows the kind of answers that it was trained on, those with thinking often alone (z-lab/dflash#60)
+        raise CheckSkipped(asked, "DFLASH_DRAFTER=off: the engine runs without speculative decoding")
+    # many drafters are trained only on answers with thinking (z-lab/dflash#60)
     trained = {"chat_template_kwargs": {"enable_thinking": True}} if tested.drafter_thinks else {}
     works: dict[str, Callable[[], Completion]] = {
         "long answer": lambda: tested.endpoint.chat(tested.questions.long, max_tokens=LONG_ANSWER, **trained),
@@ -60,8 +62,8 @@ def drafts(tested: EndpointUnderTest) -> Outcome:
         works["image"] = lambda: tested.endpoint.ask_image(red, tested.questions.vision, max_tokens=tested.room)
     gained = {name: _gained(tested.endpoint, work) for name, work in works.items()}
     if tested.drafting is None and not any(one.drafts for one in gained.values()):
-        raise CheckSkipped(asked, "no draft was counted, and nobody said that there is a drafter")
-    # where an answer ends after a few tokens nothing is accepted past its end, and counting is easier than work is
+        raise CheckSkipped(asked, "the engine counted no draft tokens; whether it has a drafter is unknown")
+    # graded on the long answer: short answers end before all draft tokens are used, and counting is too easy
     verdict = grade_acceptance(gained["long answer"], tested.acceptance)
     lengths = {name: one.acceptance_length for name, one in gained.items()}
     others = ", ".join(f"{name} {length:.2f}" for name, length in list(lengths.items())[1:] if length)
@@ -73,7 +75,7 @@ def drafts(tested: EndpointUnderTest) -> Outcome:
 
 
 def _gained(endpoint: Endpoint, work: Callable[[], Completion]) -> SpecCounters:
-    """The drafts of one piece of work; as the answer tells them where /metrics has none, as in early llama.cpp."""
+    """Return the drafts of one request, from /metrics or, for older llama.cpp without these counters, the answer."""
     before = endpoint.counters()
     answer = work()
     gained = endpoint.counters() - before
@@ -81,12 +83,12 @@ def _gained(endpoint: Endpoint, work: Callable[[], Completion]) -> SpecCounters:
 
 
 def lossless(tested: EndpointUnderTest) -> Outcome:
-    """Decoded greedily, the answers are those of an endpoint without the drafter, but for ties."""
+    """With greedy decoding, the answers equal those of an endpoint without the drafter, except for near ties."""
     asked = "the same questions here and at the baseline"
     if tested.baseline is None:
-        raise CheckSkipped(asked, "no endpoint to compare with: --baseline-url names one without the drafter")
+        raise CheckSkipped(asked, "no baseline: name an endpoint without a drafter with --baseline-url")
     if tested.baseline.counters().drafts:
-        raise CheckSkipped(asked, "the baseline drafts too: start it with DFLASH_DRAFTER=off")
+        raise CheckSkipped(asked, "the baseline uses a drafter too: start it with DFLASH_DRAFTER=off")
     questions = (tested.questions.text.ask, tested.questions.count, tested.questions.long)
     differing, tokens = list[str](), 0
     for question in questions:
@@ -98,11 +100,11 @@ def lossless(tested: EndpointUnderTest) -> Outcome:
         if at is not None and min(here[at][1], there[at][1]) > NEAR_TIE:
             differing.append(f"{question[:40]}: token {at} is {here[at][0]!r} here, {there[at][0]!r} there")
     got = "; ".join(differing) or f"{len(questions)} answers, {tokens} tokens, the same"
-    return Outcome(not differing, asked, got, "the drafter changes the output: not the same target, or a defect")
+    return Outcome(not differing, asked, got, "the drafter changes the output: the targets differ, or this is a bug")
 
 
 def _steps(endpoint: Endpoint, question: str) -> list[tuple[str, float]]:
-    """Each token, and how far its log-probability lies ahead of the second best."""
+    """Return each token, and the difference between its log-probability and the second best."""
     answer = endpoint.chat(question, max_tokens=LONG_ANSWER, logprobs=True, top_logprobs=2)
     steps = []
     for entry in answer.logprobs["content"]:

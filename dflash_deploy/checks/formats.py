@@ -1,4 +1,4 @@
-"""Checks of answers that have a form: tool calls, thoughts kept apart, JSON of a schema."""
+"""Checks of structured answers: tool calls, reasoning content, JSON of a schema."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dflash_deploy.client import EndpointError
 
 
 def tools(tested: EndpointUnderTest) -> Outcome:
-    """A tool that is offered is called, by its name and with the argument that was named."""
+    """The model calls the tool that is offered, with the argument from the question."""
     city = random.SystemRandom().choice(("Lisbon", "Oslo", "Vienna", "Athens"))
-    asked = f"the weather in {city}, with a tool get_weather(city) at hand"
+    asked = f"the weather in {city}, with a tool get_weather(city)"
     if tested.calls_tools is False:
-        raise CheckSkipped(asked, "TOOL_CALL_PARSER is empty: the engine does not read calls")
+        raise CheckSkipped(asked, "TOOL_CALL_PARSER is empty: the engine does not parse tool calls")
     tested.needs_general(asked)
     parameters = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     function = {"name": "get_weather", "description": "The weather of a city now", "parameters": parameters}
@@ -27,10 +27,10 @@ def tools(tested: EndpointUnderTest) -> Outcome:
         )
     except EndpointError as problem:
         if tested.calls_tools is None and problem.status == 400 and "tool" in str(problem):
-            raise CheckSkipped(asked, f"the engine reads no calls: {problem}") from None
+            raise CheckSkipped(asked, f"the engine does not parse tool calls: {problem}") from None
         raise
-    got = "; ".join(f"{call.name}({call.arguments})" for call in answer.tool_calls) or f"no call, but: {answer.text}"
-    hint = "TOOL_CALL_PARSER does not fit the model: its calls stand in the text, or are not made"
+    got = "; ".join(f"{call.name}({call.arguments})" for call in answer.tool_calls) or f"no call; text: {answer.text}"
+    hint = "TOOL_CALL_PARSER does not match the model: tool calls are left in the text, or are not made"
     return Outcome(any(_calls(call.name, call.arguments, city) for call in answer.tool_calls), asked, got, hint)
 
 
@@ -43,21 +43,21 @@ def _calls(name: str, arguments: str, city: str) -> bool:
 
 
 def reasoning(tested: EndpointUnderTest) -> Outcome:
-    """With thinking on, the thought comes apart from the answer."""
+    """With thinking on, the reasoning content is separate from the answer."""
     ask = "How many legs do three spiders have together?"
     if tested.thinks is not True:
-        unsaid = "nobody said whether this model thinks" if tested.thinks is None else "REASONING_PARSER is empty"
-        raise CheckSkipped(ask, f"{unsaid}: a thought would stand in the answer")
+        reason = "whether this model thinks is unknown" if tested.thinks is None else "REASONING_PARSER is empty"
+        raise CheckSkipped(ask, f"{reason}: the reasoning would be part of the answer")
     tested.needs_general(ask)
     switch = {"chat_template_kwargs": {"enable_thinking": True}}
     answer = tested.endpoint.chat(ask, max_tokens=tested.within(ROOM_TO_THINK), **switch)
-    got = f"{len(answer.reasoning)} characters of thought, then: {answer.text.strip()}"
+    got = f"{len(answer.reasoning)} characters of reasoning, then: {answer.text.strip()}"
     right = bool(answer.reasoning.strip()) and "24" in answer.text and "<think>" not in answer.text
-    return Outcome(right, ask, got, "REASONING_PARSER does not fit the model, or the answer was not reached")
+    return Outcome(right, ask, got, "REASONING_PARSER does not match the model, or max_tokens ended the answer")
 
 
 def schema(tested: EndpointUnderTest) -> Outcome:
-    """With a schema the answer is JSON of that schema, drafter or not."""
+    """With a JSON schema, the answer is JSON of that schema, also with a drafter."""
     wanted = {
         "type": "object",
         "properties": {"answer": {"type": "string", "enum": ["yes", "no"]}, "sure": {"type": "boolean"}},
@@ -74,4 +74,4 @@ def schema(tested: EndpointUnderTest) -> Outcome:
     fits = isinstance(said, dict) and said.keys() == {"answer", "sure"} and said["answer"] in ("yes", "no")
     right = fits and isinstance(said["sure"], bool) and (said["answer"] == "yes" or bool(tested.questions.limits))
     shape = "as JSON {answer: yes|no, sure: boolean}"
-    return Outcome(right, f"{ask} {shape}", answer.text, "response_format is ignored, or lost on the way")
+    return Outcome(right, f"{ask} {shape}", answer.text, "the engine ignores response_format, or a proxy drops it")

@@ -1,4 +1,4 @@
-"""The report in the form that CI systems read."""
+"""The report as JUnit XML, for CI systems."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NOT_IN_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 
 
 def junit(report: CheckReport, redact: Callable[[str], str]) -> str:
-    """One test case for each check, what came as its output; every text goes through `redact`."""
+    """Return JUnit XML with one test case per check; every text goes through `redact`."""
 
     def clean(text: str) -> str:
         return _NOT_IN_XML.sub("?", redact(text))

@@ -1,4 +1,4 @@
-"""Checks of prompts that are long, and of requests that are too long."""
+"""Checks of long prompts, and of requests that are too long."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from dflash_deploy.checks.under_test import EndpointUnderTest
 from dflash_deploy.client import EndpointError, SpecCounters
 
 BEYOND = 1.1
-"""How far a long prompt goes beyond what the drafter was trained on."""
+"""Length of a long prompt, as a multiple of the drafter's trained context."""
 
 LONG_PROMPT = 8192
-"""Tokens of a long prompt where nobody said what the drafter was trained on."""
+"""Tokens of a long prompt if the drafter's trained context is unknown."""
 
 MIB = 2**20
 
-CUT = "the prompt is cut, or the model loses its middle: MAX_MODEL_LEN, KV_CACHE_DTYPE, rope scaling"
+CUT = "the prompt is cut, or the model loses its middle: check MAX_MODEL_LEN, KV_CACHE_DTYPE and rope scaling"
 
 
 def long_prompt(tested: EndpointUnderTest) -> Outcome:
-    """A prompt longer than the drafter ever saw is read whole; a word in its middle is found."""
+    """The model reads a prompt longer than the drafter's trained context, and finds a word in its middle."""
     code = f"K{secrets.randbelow(9000) + 1000}"
     lines, wanted = _long_lines(tested)
     found = f"Line {len(lines) // 2}: the box holds the code {code}."
     lines[len(lines) // 2] = found
-    ask = "Which code does a box hold? Answer with the code alone."
+    ask = "Which code does a box hold? Answer with only the code."
     before = _drafts(tested)
     answer = tested.endpoint.chat("\n".join([*lines, ask]), max_tokens=tested.room)
     asked = f"{len(lines)} lines with a code in the middle, {wanted} tokens"
@@ -35,25 +35,27 @@ def long_prompt(tested: EndpointUnderTest) -> Outcome:
         got += f", acceptance length {length:.2f}"
     read = answer.prompt_tokens >= 0.9 * wanted and answer.completion_tokens > 0
     if tested.questions.limits:
-        return Outcome(read, asked, f"{got}; what it says is not judged: {tested.questions.limits}", CUT)
+        return Outcome(read, asked, f"{got}; the text is not checked: {tested.questions.limits}", CUT)
     return Outcome(read and code in answer.text, asked, f"{got}: {answer.text.strip()}", CUT)
 
 
 def _long_lines(tested: EndpointUnderTest) -> tuple[list[str], int]:
-    """Lines that make a prompt of so many tokens: beyond what the drafter was trained on, within the context.
+    """Return lines of a long prompt and their tokens: beyond the drafter's trained context, within MAX_MODEL_LEN.
 
-    How many tokens a line has is measured, since each model cuts text differently.
+    The tokens per line are measured, since tokenizers differ.
     """
     few = tested.endpoint.chat("\n".join(map(_line, range(20))), max_tokens=1)
     more = tested.endpoint.chat("\n".join(map(_line, range(40))), max_tokens=1)
     each = (more.prompt_tokens - few.prompt_tokens) / 20
     if each <= 0:
-        raise EndpointError(f"20 and 40 lines are {few.prompt_tokens} and {more.prompt_tokens} prompt tokens: cut")
+        raise EndpointError(
+            f"prompts are cut: 20 and 40 lines have {few.prompt_tokens} and {more.prompt_tokens} tokens"
+        )
     limit = _context(tested)
     wanted = int(tested.trained_context * BEYOND) if tested.trained_context else LONG_PROMPT
     if limit is not None:
         wanted = min(wanted, int((limit - tested.room) * 0.9))
-    # higher numbers have more digits, so that there are rather too many tokens than too few, by a few in a hundred
+    # higher numbers have more digits, so there are rather a few percent too many tokens than too few
     return [_line(number) for number in range(max(int(wanted / each), 1))], wanted
 
 
@@ -69,11 +71,11 @@ def _drafts(tested: EndpointUnderTest) -> SpecCounters | None:
 
 
 def oversized(tested: EndpointUnderTest) -> Outcome:
-    """A prompt that the context does not hold is refused with a reason, and a huge body before it is read."""
+    """A prompt beyond the context is refused with a reason, and a body beyond MAX_BODY_MIB before it is read."""
     limit = _context(tested)
-    asked = f"{limit} words and more" if limit else "more words than the context holds"
+    asked = f"more than {limit} words" if limit else "a prompt beyond the context"
     if limit is None:
-        raise CheckSkipped(asked, "nobody said how long a sequence may be")
+        raise CheckSkipped(asked, "the context length is unknown")
     answers, right = [], True
     try:
         answer = tested.endpoint.chat("word and " * limit, max_tokens=8)
@@ -83,11 +85,11 @@ def oversized(tested: EndpointUnderTest) -> Outcome:
         answers.append(f"refused with {problem.status}")
         right = problem.status in {400, 413}
     if tested.max_body_mib is not None:
-        asked += f", and a body of {tested.max_body_mib} MiB and a byte"
+        asked += f", and a body of {tested.max_body_mib} MiB plus 1 byte"
         status = tested.endpoint.status_of_announced(tested.max_body_mib * MIB + 1)
-        answers.append("the body is waited for" if status is None else f"the body with {status}")
+        answers.append("the server waits for the body" if status is None else f"the body with {status}")
         right = right and status == 413
-    hint = "what is too long must be refused: cut in silence it brings answers to half a question"
+    hint = "requests that are too long must be refused: a silently cut prompt gives wrong answers"
     return Outcome(right, asked, ", ".join(answers), hint)
 
 

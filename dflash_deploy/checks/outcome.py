@@ -1,4 +1,4 @@
-"""What a check says."""
+"""The outcome of a check, and its line in the report."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ CheckStatus = Literal["passed", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a check saw: whether that is right, what was asked, what came, and what to do if it is wrong.
+    """The outcome of a check: whether it is right, what was asked, what came, and a hint if it is wrong.
 
-    `figures` are numbers that others want too, by name: `tokens_per_second` of one stream, `acceptance_length` and
+    `figures` are numbers for the report, by name: `tokens_per_second` at concurrency 1, `acceptance_length` and
     the same by workload.
     """
 
@@ -25,7 +25,7 @@ class Outcome:
 
 
 class CheckSkipped(Exception):
-    """Raised where a check cannot tell right from wrong here; `reason` says why."""
+    """Raised when a check cannot decide right from wrong; `reason` says why."""
 
     def __init__(self, asked: str, reason: str) -> None:
         super().__init__(reason)
@@ -35,9 +35,9 @@ class CheckSkipped(Exception):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One line of the report: which check, what became of it, how many seconds it took.
+    """One line of the report: the check's name, status, seconds and outcome.
 
-    `silent` says that an answer was waited for in vain.
+    `silent`: the check timed out without an answer.
     """
 
     name: str

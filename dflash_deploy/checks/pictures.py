@@ -1,4 +1,4 @@
-"""Checks of vision, with pictures made on the spot: an answer that was guessed will not do."""
+"""Checks of vision, with randomly generated images, so that answers cannot be guessed or known."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ COLOURS: dict[str, tuple[int, int, int]] = {
 DIGIT_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 ShownPicture = tuple[str, tuple[str, ...], bytes]
-"""What is shown in words, the words of which one must be in the answer, the PNG."""
+"""A description, the words of which one must be in the answer, and the PNG."""
 
 
 def colour(tested: EndpointUnderTest) -> Outcome:
-    """The colours of three plain images, sizes and order by chance."""
+    """Name the colors of three plain images, with random sizes and order."""
     chance = random.SystemRandom()
     pictures: list[ShownPicture] = []
     for name in chance.sample(sorted(COLOURS), k=3):
@@ -37,8 +37,8 @@ def colour(tested: EndpointUnderTest) -> Outcome:
 
 
 def digit(tested: EndpointUnderTest) -> Outcome:
-    """Two digits, drawn large."""
-    ask = "Which digit is in this image? Answer with the digit alone."
+    """Read two large digits."""
+    ask = "Which digit is in this image? Answer with only the digit."
     tested.needs_general(ask)
     chance = random.SystemRandom()
     drawn = chance.sample(range(10), k=2)
@@ -53,7 +53,7 @@ def digit(tested: EndpointUnderTest) -> Outcome:
 
 
 def shape(tested: EndpointUnderTest) -> Outcome:
-    """A circle, a square and a triangle."""
+    """Name a circle, a square and a triangle."""
     ask = "Which shape is in this image: a circle, a square or a triangle? Answer with one word."
     tested.needs_general(ask)
     chance = random.SystemRandom()
@@ -62,9 +62,9 @@ def shape(tested: EndpointUnderTest) -> Outcome:
 
 
 def _looked(tested: EndpointUnderTest, ask: str, pictures: Sequence[ShownPicture]) -> Outcome:
-    """All of these pictures are read. Where one is not, the number of prompt tokens tells a dropped one."""
+    """Check that each image is recognized. If one is not, the prompt tokens show whether the image was dropped."""
     if tested.sees is False:
-        raise CheckSkipped(ask, "this form of the model takes no images")
+        raise CheckSkipped(ask, "this quantization of the model does not accept images")
     seen, wrong, tokens = list[str](), list[str](), 0
     for shown, words, png in pictures:
         try:
@@ -72,7 +72,7 @@ def _looked(tested: EndpointUnderTest, ask: str, pictures: Sequence[ShownPicture
         except EndpointError as problem:
             # llama.cpp without a projector answers 500
             if tested.sees is None and problem.status in {400, 500} and "image" in str(problem):
-                raise CheckSkipped(ask, f"nobody said that the model takes images, and {problem}") from None
+                raise CheckSkipped(ask, f"the model may not accept images: {problem}") from None
             raise
         seen.append(f"{shown}: {answer.text.strip()}")
         tokens = answer.prompt_tokens
@@ -83,8 +83,7 @@ def _looked(tested: EndpointUnderTest, ask: str, pictures: Sequence[ShownPicture
         return Outcome(True, ask, got)
     bare = tested.endpoint.chat(ask, max_tokens=1).prompt_tokens
     if tokens <= bare:
-        got = f"{got}; {tokens} prompt tokens with a picture, {bare} without"
-        return Outcome(False, ask, got, "the picture is dropped before the engine: what stands in between?")
-    return Outcome(
-        False, ask, got, "the picture does not reach the model: is the checkpoint one with its vision tower?"
-    )
+        got = f"{got}; {tokens} prompt tokens with an image, {bare} without"
+        return Outcome(False, ask, got, "the image is dropped before the engine: check proxies in between")
+    hint = "the image does not reach the model: check that the checkpoint includes the vision tower"
+    return Outcome(False, ask, got, hint)

@@ -1,4 +1,4 @@
-"""Running the checks, one after the other, against one endpoint."""
+"""Run the checks, one after the other, against one endpoint."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ CHECKS: dict[str, Callable[[EndpointUnderTest], Outcome]] = {
     "drafts": drafts.drafts,
     "lossless": drafts.lossless,
 }
-"""Every check by its name, in the order in which they run: what is cheap and explains the rest comes first."""
+"""Every check by name, in the order in which they run: cheap checks that explain later failures come first."""
 
 ON_REQUEST = frozenset({"lossless"})
-"""Checks that need something more than the endpoint."""
+"""Checks that need more than the endpoint."""
 
 QUICK = frozenset({"models", "auth", "name", "text", "vision"})
-"""Checks that take a moment even where tokens come slowly: what `up` ends with."""
+"""Checks that are fast even on a slow engine: `up` ends with them."""
 
-_LEFT_OUT = "not asked: "
+_NOT_RUN = "not run: "
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,15 @@ class CheckReport:
 
     @property
     def skipped(self) -> tuple[CheckResult, ...]:
-        """The checks that could not tell right from wrong here."""
+        """The checks that could not decide right from wrong."""
         return tuple(check for check in self.checks if check.status == "skipped")
 
     def figure(self, name: str) -> float | None:
-        """A number that some check measured, such as `tokens_per_second` of one stream, prefill included."""
+        """Return a number that a check measured, such as `tokens_per_second` of one request including prefill."""
         return next((check.figures[name] for check in self.checks if name in check.figures), None)
 
     def rows(self, redact: Callable[[str], str]) -> list[dict[str, object]]:
-        """The checks as rows for `--json`, every text gone through `redact`: an endpoint may echo its key."""
+        """Return the checks as rows for `--json`, with every text redacted: an endpoint may echo its key."""
         return [
             {
                 "name": check.name,
@@ -83,17 +83,17 @@ class CheckReport:
 def run_checks(
     tested: EndpointUnderTest, names: Collection[str] = (), *, show: Callable[[CheckResult], None] = lambda check: None
 ) -> CheckReport:
-    """Run the checks of these names, or all, and show each as it ends. One that gets no answer has failed.
+    """Run the named checks, or all, and show each result. A check without an answer fails.
 
-    What needs more than the endpoint runs where it was named, or where there is a baseline. After one that waited for
-    an answer in vain nothing more is asked, since each would wait as long; those have failed, too.
+    Checks of ON_REQUEST run only if they are named or there is a baseline. After a check that timed out, the remaining
+    checks fail as "not run", since each would wait as long.
     """
     left_out = ON_REQUEST if tested.baseline is None else frozenset()
     done: list[CheckResult] = []
     for name, check in CHECKS.items():
         if name in names or (not names and name not in left_out):
             hangs = bool(done) and done[-1].silent
-            done.append(_not_asked(name, done[-1]) if hangs else _timed(name, check, tested))
+            done.append(_not_run(name, done[-1]) if hangs else _timed(name, check, tested))
             show(done[-1])
     return CheckReport(tuple(done))
 
@@ -106,14 +106,14 @@ def _timed(name: str, check: Callable[[EndpointUnderTest], Outcome], tested: End
         return CheckResult(name, "skipped", round(time.monotonic() - started, 3), reason.asked, reason.reason)
     except EndpointError as problem:
         silent = problem.silent
-        outcome = Outcome(False, name, str(problem), "is the engine ready? `dflash-deploy status` looks")
+        outcome = Outcome(False, name, str(problem), "check whether the engine is ready: `dflash-deploy status`")
     seconds = round(time.monotonic() - started, 3)
     hint = "" if outcome.right else outcome.hint
     status: CheckStatus = "passed" if outcome.right else "failed"
     return CheckResult(name, status, seconds, outcome.asked, outcome.got, hint, outcome.figures, silent)
 
 
-def _not_asked(name: str, before: CheckResult) -> CheckResult:
-    """What is left out behind a check that nothing answered."""
-    why = before.got.removeprefix(_LEFT_OUT)
-    return CheckResult(name, "failed", 0.0, "nothing", f"{_LEFT_OUT}{why}", before.hint, silent=True)
+def _not_run(name: str, before: CheckResult) -> CheckResult:
+    """Return the result of a check after one that timed out."""
+    why = before.got.removeprefix(_NOT_RUN)
+    return CheckResult(name, "failed", 0.0, "nothing", f"{_NOT_RUN}{why}", before.hint, silent=True)

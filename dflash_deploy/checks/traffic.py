@@ -1,4 +1,4 @@
-"""Checks with more than one request: a burst beyond what is answered at once, and a client that leaves."""
+"""Checks with several requests: a burst beyond max_num_seqs, and a client that disconnects."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from dflash_deploy.checks.outcome import CheckSkipped, Outcome
-from dflash_deploy.checks.under_test import FEW_STREAMS, EndpointUnderTest
+from dflash_deploy.checks.under_test import DEFAULT_MAX_NUM_SEQS, EndpointUnderTest
 from dflash_deploy.client import EndpointError
 
 MORE = 2
-"""Requests of the burst beyond those that the engine answers at the same time."""
+"""Requests of the burst beyond max_num_seqs."""
 
 ENDLESS = 4096
-"""Tokens of the answer whose client leaves, where the context holds them."""
+"""Tokens of the answer whose client disconnects, if the context is long enough."""
 
 EARLY = 4
-"""Pieces after which the client leaves."""
+"""Chunks after which the client disconnects."""
 
 PATIENCE = 5.0
-"""Seconds within which an engine must notice that its client left."""
+"""Seconds within which the engine must notice that the client disconnected."""
 
 INTERVAL = 0.05
 
 
 def burst(tested: EndpointUnderTest) -> Outcome:
-    """More requests at once than the engine takes: the others wait, and all get their own answer."""
-    count = (tested.max_num_seqs or FEW_STREAMS) + MORE
+    """With more requests than max_num_seqs, the others wait, and each gets the right answer."""
+    count = (tested.max_num_seqs or DEFAULT_MAX_NUM_SEQS) + MORE
     question = tested.questions.text
 
     def one(_: int) -> str:
@@ -43,20 +43,18 @@ def burst(tested: EndpointUnderTest) -> Outcome:
     got = f"{count - len(wrong)} of {count} right after {time.monotonic() - started:.1f} s"
     if wrong:
         got += f"; one said: {wrong[0].strip()[:120]}"
-    return Outcome(not wrong, asked, got, "requests that wait must be answered too: look at `dflash-deploy logs`")
+    return Outcome(not wrong, asked, got, "waiting requests must be answered too: read `dflash-deploy logs`")
 
 
 def cancelled(tested: EndpointUnderTest) -> Outcome:
-    """The engine stops working for a client that left in the middle of a long answer."""
+    """The engine stops generating when the client disconnects during a long answer."""
     endpoint = tested.endpoint
     limit = tested.max_model_len or next((one.max_model_len for one in endpoint.served()), None) or ENDLESS
     tokens = max(min(ENDLESS, limit - 256), 256)
-    asked = f"an answer of {tokens} tokens, left after {EARLY} pieces"
+    asked = f"an answer of {tokens} tokens, disconnected after {EARLY} chunks"
     before = endpoint.metrics()
     if before.engine is None:
-        raise CheckSkipped(
-            asked, "/metrics is of no engine that is known here: whether the slot is free cannot be seen"
-        )
+        raise CheckSkipped(asked, "/metrics has no counters of a supported engine: running requests are unknown")
     during = _leave(tested, tokens)
     left, after = time.monotonic(), endpoint.metrics()
     while after.running > before.running and time.monotonic() - left < PATIENCE:
@@ -64,16 +62,18 @@ def cancelled(tested: EndpointUnderTest) -> Outcome:
         after = endpoint.metrics()
     waited = time.monotonic() - left
     made = after.generated_tokens - before.generated_tokens
-    got = f"{during} at work while it ran, {after.running} after {waited:.1f} s, {made} tokens made"
+    got = f"running: {during} during the stream, {after.running} after {waited:.1f} s; {made} tokens generated"
     if during <= before.running:
-        return Outcome(False, asked, got, "/metrics did not see the request: it is of another engine")
-    # SGLang counts tokens at the end of a request; a count that was reached means that it was never cut off
+        return Outcome(False, asked, got, "/metrics does not show the request: it belongs to another engine")
+    # SGLang counts tokens at the end of a request; the full count means that the request was never cancelled
     right = after.running <= before.running and made < tokens
-    return Outcome(right, asked, got, "the engine goes on for clients that left: a proxy keeps their connections open")
+    return Outcome(
+        right, asked, got, "the engine continues for disconnected clients: a proxy keeps their connections open"
+    )
 
 
 def _leave(tested: EndpointUnderTest, tokens: int) -> int:
-    """Begin a stream, leave it early, and return how many requests were at work meanwhile."""
+    """Begin a stream, disconnect early, and return how many requests were running meanwhile."""
     body = {
         "model": tested.endpoint.model,
         "messages": [{"role": "user", "content": tested.questions.long}],
@@ -86,4 +86,4 @@ def _leave(tested: EndpointUnderTest, tokens: int) -> int:
         for number, _ in enumerate(events):
             if number >= EARLY:
                 return tested.endpoint.metrics().running
-    raise EndpointError(f"the stream ended after fewer than {EARLY} pieces")
+    raise EndpointError(f"the stream ended after fewer than {EARLY} chunks")

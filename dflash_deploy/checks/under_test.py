@@ -1,4 +1,4 @@
-"""What is tested: an endpoint, and what is known about the engine behind it."""
+"""The endpoint under test, and what is known about the engine behind it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ ROOM = 200
 """Tokens for a short answer."""
 
 ROOM_TO_THINK = 4000
-"""The same from a model that cannot leave out thinking."""
+"""Tokens for a short answer of a model that always thinks."""
 
-FEW_STREAMS = 6
-"""Requests of a burst where nobody said how many the engine answers at the same time."""
+DEFAULT_MAX_NUM_SEQS = 6
+"""The engine's max_num_seqs that a burst assumes if it is unknown."""
 
 
 @dataclass(frozen=True)
 class EndpointUnderTest:
-    """What a check may count on; `None` is for what nobody said.
+    """What is known about the endpoint; `None` means unknown.
 
-    `engine` is the one that should be there, `locked` whether `dflash_deploy.serve.gateway.auth` stands in front of it,
-    `weights` the path that it was told to load. `drafter_thinks`: the drafter was trained on answers with thinking,
-    which can be switched on. Lengths are in tokens. `acceptance` is what was
-    measured for the pair. `baseline` answers without a drafter.
+    `engine` is the expected engine, `locked` whether `dflash_deploy.serve.gateway.auth` guards it, `weights` the path
+    that it loads. `drafter_thinks`: the drafter was trained on answers with thinking, which can be switched on. Lengths
+    are in tokens. `acceptance` is the published acceptance of target and draft model. `baseline` is an endpoint without
+    a drafter.
     """
 
     endpoint: Endpoint
@@ -56,17 +56,17 @@ class EndpointUnderTest:
         return self.within(ROOM_TO_THINK if self.must_think else ROOM)
 
     def within(self, tokens: int) -> int:
-        """So many tokens of an answer, or half of the context where that is less."""
+        """Return the tokens for an answer, limited to half of the context."""
         return tokens if self.max_model_len is None else min(tokens, self.max_model_len // 2)
 
     def needs_general(self, asked: str) -> None:
-        """Raises CheckSkipped where the model can be asked nothing but what its family lists."""
+        """Raise CheckSkipped if the model only knows the questions that its family lists."""
         if self.questions.limits:
             raise CheckSkipped(asked, self.questions.limits)
 
 
 def deployed_endpoint(endpoint: Endpoint, plan: Plan, baseline: Endpoint | None = None) -> EndpointUnderTest:
-    """The endpoint of a deployment, all that its plan says being known."""
+    """Return the endpoint of a deployment with everything that its plan says."""
     settings, family, engine = plan.settings, plan.pair.family, plan.engine.kind
     return EndpointUnderTest(
         endpoint,
@@ -90,7 +90,7 @@ def deployed_endpoint(endpoint: Endpoint, plan: Plan, baseline: Endpoint | None 
 
 
 def unknown_endpoint(endpoint: Endpoint, catalog: Catalog, baseline: Endpoint | None = None) -> EndpointUnderTest:
-    """An endpoint that no deployment is known of: the engine says what it says, the served name may be a known one."""
+    """Return an endpoint without a known deployment: its metrics name the engine, its served name may be known."""
     named = [pair for pair in catalog.pairs.values() if pair.target.served_name == endpoint.model]
     questions: Questions = named[0].family if named else Questions()
     trained = {pair.drafter.trained_context for pair in named}
@@ -100,7 +100,7 @@ def unknown_endpoint(endpoint: Endpoint, catalog: Catalog, baseline: Endpoint | 
         engine=_engine_of(endpoint),
         must_think=bool(named) and named[0].family.thinking == "always",
         drafter_thinks=bool(named) and _drafter_thinks(named[0].family),
-        # two forms of a model may go with two drafters
+        # two quantizations of a model may have different drafters
         trained_context=trained.pop() if len(trained) == 1 else None,
         acceptance=tuple(named[0].family.acceptance) if named else (),
         baseline=baseline,

@@ -148,4 +148,4 @@ def test_a_drafter_that_is_claimed_and_not_there_is_named(server: Server) -> Non
     edit_env(server.directory, DFLASH_DRAFTER="off")
     assert ran.code is ExitCode.SMOKE_TEST
     (check,) = ran.document["data"]["checks"]
-    assert "no draft was made" in check["got"]
+    assert "reported no draft tokens" in check["got"]

@@ -17,7 +17,7 @@ from tests.support.openai_server import KEY, MODEL, Engine, serving
 from tests.support.proxies import Proxy, before
 
 
-def tested(url: str) -> EndpointUnderTest:
+def under_test(url: str) -> EndpointUnderTest:
     """What a deployment would know of the scripted server."""
     return EndpointUnderTest(
         Endpoint(url, Secret(KEY), MODEL, timeout=20),
@@ -50,27 +50,27 @@ def run(of: EndpointUnderTest, *names: str) -> dict[str, CheckResult]:
 def test_a_sound_endpoint_passes_every_check(opened: ExitStack) -> None:
     url = opened.enter_context(serving(Engine()))
     with Endpoint(opened.enter_context(serving(Engine(accepted=None))), Secret(KEY), MODEL) as plain:
-        checks = run(replace(tested(url), baseline=plain))
+        checks = run(replace(under_test(url), baseline=plain))
     assert {name: check.got for name, check in checks.items() if check.status != "passed"} == {}
     assert set(checks) == set(CHECKS)
 
 
 def test_a_proxy_that_changes_nothing_is_no_trap(opened: ExitStack) -> None:
     url = opened.enter_context(before(opened.enter_context(serving(Engine())), Proxy))
-    checks = run(tested(url))
+    checks = run(under_test(url))
     assert {name: check.got for name, check in checks.items() if check.status != "passed"} == {}
 
 
 @pytest.mark.parametrize(
     ("kind", "check", "named"),
     [
-        (proxies.AnswersEverything, "live", "answers whatever is asked"),
+        (proxies.AnswersEverything, "live", "accepts every path"),
         (proxies.DropsPictures, "vision", "dropped before the engine"),
         (proxies.DropsPictures, "digit", "dropped before the engine"),
         (proxies.DropsPictures, "shape", "dropped before the engine"),
         (proxies.DropsHistory, "turns", "earlier turns do not reach"),
-        (proxies.DropsSchemas, "json", "response_format is ignored"),
-        (proxies.DropsTools, "tools", "no call, but"),
+        (proxies.DropsSchemas, "json", "ignores response_format"),
+        (proxies.DropsTools, "tools", "no call; text"),
         (proxies.DropsUsage, "stream", "no usage"),
         (proxies.Buffers, "stream", "all at once"),
         (proxies.Garbles, "stream", "something unexpected"),
@@ -79,7 +79,7 @@ def test_a_proxy_that_changes_nothing_is_no_trap(opened: ExitStack) -> None:
         (proxies.CutsPrompts, "long", "cut"),
         (proxies.CutsPrompts, "size", "must be refused"),
         (proxies.CapsAnswers, "whole", "cut short"),
-        (proxies.RewritesNames, "name", "rewrites names"),
+        (proxies.RewritesNames, "name", "rewrites the model name"),
         (proxies.AddsTheKey, "auth", "GET /v1/models 200"),
         (proxies.AddsTheKey, "auth", "GET /v1/models with a wrong key 200"),
         (proxies.AddsTheKey, "auth", "HEAD /pause"),
@@ -87,25 +87,25 @@ def test_a_proxy_that_changes_nothing_is_no_trap(opened: ExitStack) -> None:
         (proxies.CachesAnew, "metrics", "0 counted"),
         (proxies.HidesMetrics, "metrics", "answered 404"),
         (proxies.HidesMetrics, "drafts", "answered 404"),
-        (proxies.OtherMetrics, "metrics", "of another engine"),
-        (proxies.OtherMetrics, "cancel", "of another engine"),
-        (proxies.OtherMetrics, "drafts", "no draft was made"),
-        (proxies.ProxysOwnMetrics, "metrics", "no counters of an engine"),
-        (proxies.ReadsOn, "cancel", "goes on for clients that left"),
+        (proxies.OtherMetrics, "metrics", "belong to another engine"),
+        (proxies.OtherMetrics, "cancel", "belongs to another engine"),
+        (proxies.OtherMetrics, "drafts", "reported no draft tokens"),
+        (proxies.ProxysOwnMetrics, "metrics", "no counters of a supported engine"),
+        (proxies.ReadsOn, "cancel", "continues for disconnected clients"),
         (proxies.TurnsAwayBursts, "burst", "busy"),
     ],
 )
 def test_a_proxy_in_between_is_named(kind: type[Proxy], check: str, named: str, opened: ExitStack) -> None:
     url = opened.enter_context(before(opened.enter_context(serving(Engine())), kind, KEY))
     # a cache answers what it has seen
-    result = (run(tested(url), check) if kind is not proxies.CachesAnew else _twice(url, check))[check]
+    result = (run(under_test(url), check) if kind is not proxies.CachesAnew else _twice(url, check))[check]
     assert result.status == "failed"
     assert named in f"{result.got} {result.hint}"
 
 
 def _twice(url: str, check: str) -> dict[str, CheckResult]:
-    run(tested(url), check)
-    return run(tested(url), check)
+    run(under_test(url), check)
+    return run(under_test(url), check)
 
 
 @pytest.mark.parametrize(
@@ -113,19 +113,19 @@ def _twice(url: str, check: str) -> dict[str, CheckResult]:
     [
         (Engine(model="another"), "models", "another"),
         (Engine(root="/models/another"), "models", "scripted is /models/another"),
-        (Engine(context=1024), "models", "takes 1024 tokens"),
-        (Engine(accepted=None), "drafts", "plainly"),
+        (Engine(context=1024), "models", "accepts 1024 tokens"),
+        (Engine(accepted=None), "drafts", "speculative decoding is off"),
         (Engine(accepted=(0.02, 0.01, 0.01)), "drafts", "broken"),
-        (Engine(accepted=(0.02, 0.01, 0.01)), "drafts", "not those of this target"),
+        (Engine(accepted=(0.02, 0.01, 0.01)), "drafts", "not for this target"),
         (Engine(accepted=(0.25, 0.2, 0.1)), "drafts", "rejected from the first position"),
-        (Engine(thinks_apart=False), "reasoning", "REASONING_PARSER does not fit"),
-        (Engine(body_limit=2**22), "size", "a byte"),
+        (Engine(thinks_apart=False), "reasoning", "REASONING_PARSER does not match"),
+        (Engine(body_limit=2**22), "size", "1 byte"),
     ],
 )
 def test_an_engine_that_is_not_as_the_deployment_says_is_named(
     engine: Engine, check: str, named: str, opened: ExitStack
 ) -> None:
-    result = run(tested(opened.enter_context(serving(engine))), check)[check]
+    result = run(under_test(opened.enter_context(serving(engine))), check)[check]
     assert result.status == "failed"
     assert named in f"{result.asked} {result.got} {result.hint}"
 
@@ -133,7 +133,7 @@ def test_an_engine_that_is_not_as_the_deployment_says_is_named(
 def test_output_that_the_drafter_changes_is_named(opened: ExitStack) -> None:
     url = opened.enter_context(serving(Engine(program="def fibonacci(n): return 1 # it never ends " * 10)))
     with Endpoint(opened.enter_context(serving(Engine(accepted=None))), Secret(KEY), MODEL) as plain:
-        result = run(replace(tested(url), baseline=plain), "lossless")["lossless"]
+        result = run(replace(under_test(url), baseline=plain), "lossless")["lossless"]
     assert result.status == "failed"
     assert "'return ' here" in result.got or " here, " in result.got
 
@@ -141,19 +141,21 @@ def test_output_that_the_drafter_changes_is_named(opened: ExitStack) -> None:
 def test_what_cannot_be_judged_is_skipped_with_its_reason(opened: ExitStack) -> None:
     url = opened.enter_context(serving(Engine()))
     narrow = Questions(count="Count from 1 to 50.", limits="it knows its corpus and nothing else")
-    knows_little = replace(tested(url), questions=narrow, sees=False, drafting=False, thinks=False, calls_tools=False)
+    knows_little = replace(
+        under_test(url), questions=narrow, sees=False, drafting=False, thinks=False, calls_tools=False
+    )
     checks = run(knows_little)
     skipped = {name: check.got for name, check in checks.items() if check.status == "skipped"}
     assert set(skipped) == {"vision", "digit", "shape", "tools", "reasoning", "drafts"}
     assert "corpus" in skipped["digit"]
-    assert "takes no images" in skipped["vision"]
+    assert "does not accept images" in skipped["vision"]
     assert "TOOL_CALL_PARSER" in skipped["tools"]
-    assert "not judged" in checks["long"].got
+    assert "the text is not checked" in checks["long"].got
 
 
 def test_the_other_engines_answer_every_name(opened: ExitStack) -> None:
     url = opened.enter_context(serving(Engine()))
-    assert run(replace(tested(url), engine=ENGINES["sglang"]), "name")["name"].status == "skipped"
+    assert run(replace(under_test(url), engine=ENGINES["sglang"]), "name")["name"].status == "skipped"
 
 
 class Hangs(Proxy):
@@ -167,7 +169,7 @@ class Hangs(Proxy):
 
 def test_after_an_answer_that_does_not_come_nothing_more_is_asked(opened: ExitStack) -> None:
     url = opened.enter_context(before(opened.enter_context(serving(Engine())), Hangs))
-    impatient = replace(tested(url), endpoint=Endpoint(url, Secret(KEY), MODEL, timeout=1))
+    impatient = replace(under_test(url), endpoint=Endpoint(url, Secret(KEY), MODEL, timeout=1))
     checks = run(impatient, "text", "stream", "whole", "vision")
     assert {name: check.status for name, check in checks.items()} == {
         "text": "passed",
@@ -175,7 +177,7 @@ def test_after_an_answer_that_does_not_come_nothing_more_is_asked(opened: ExitSt
         "whole": "failed",
         "vision": "failed",
     }
-    assert checks["vision"].got == f"not asked: {checks['stream'].got}"
+    assert checks["vision"].got == f"not run: {checks['stream'].got}"
     assert "timed out" in checks["stream"].got
 
 
@@ -191,11 +193,11 @@ class SlowToStrangers(Proxy):
 def test_one_slow_refusal_is_no_silence(opened: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dflash_deploy.client.api.CONNECT_TIMEOUT", 0.5)
     url = opened.enter_context(before(opened.enter_context(serving(Engine())), SlowToStrangers))
-    checks = run(tested(url), "auth", "text")
+    checks = run(under_test(url), "auth", "text")
     assert {name: check.status for name, check in checks.items()} == {"auth": "failed", "text": "passed"}
 
 
 def test_without_anything_listening_every_check_fails() -> None:
-    checks = run(tested("http://127.0.0.1:9"))
+    checks = run(under_test("http://127.0.0.1:9"))
     # those that need a second endpoint are not run at all
     assert {check.status for check in checks.values()} == {"failed"}
