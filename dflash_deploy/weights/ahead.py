@@ -12,14 +12,14 @@ from pathlib import Path
 
 from dflash_deploy.errors import DownloadFailed
 from dflash_deploy.weights.checkpoints import HubMetadata
-from dflash_deploy.weights.fetch import Wish, begin, fetch, missing_files
+from dflash_deploy.weights.fetch import Wish, fetch, missing_files
 from dflash_deploy.weights.gguf import Header, HeaderEnds, NotGguf, parse_header, read_header
 from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import Lock, LockedFile, LockedModel, Role
 from dflash_deploy.weights.pull import Order
 from dflash_deploy.weights.spans import open_progress
 from dflash_deploy.weights.staging import check_room, new_client, places, staging_of, writing
-from dflash_deploy.weights.transfer import Throttle
+from dflash_deploy.weights.transfer import Download, Transfer
 
 CONFIGS = frozenset({"config.json", "hf_quant_config.json", "tokenizer_config.json"})
 """What target and drafter say of themselves, in a few kilobytes."""
@@ -69,24 +69,20 @@ def _fetched(source: Source, model: LockedModel, file: LockedFile, staging: Path
     record, part = places(staging, file)
     progress = open_progress(record, part, file)
     until, anew = min(FIRST, file.size), False
-    with new_client() as client:
-        fetching = begin(source, model, file, part, progress, client, Throttle(wish.max_bandwidth), wish)
-        try:
-            while True:
-                for span in progress.spans:
-                    fetching.run(span, until)
-                try:
-                    return parse_header(BytesIO(os.pread(fetching.descriptor, until, 0)), file.path)
-                except HeaderEnds:
-                    if until >= min(file.size, LONGEST):
-                        raise
-                    until = min(4 * until, file.size)
-                except NotGguf:
-                    # wrong bytes may have arrived on the way: once more from the start
-                    progress.reset()
-                    if anew:
-                        progress.save()
-                        raise
-                    anew = True
-        finally:
-            os.close(fetching.descriptor)
+    with new_client() as client, Download(Transfer(source, model, client, wish), file, part, progress) as download:
+        while True:
+            for span in progress.spans:
+                download.run(span, until)
+            try:
+                return parse_header(BytesIO(os.pread(download.descriptor, until, 0)), file.path)
+            except HeaderEnds:
+                if until >= min(file.size, LONGEST):
+                    raise
+                until = min(4 * until, file.size)
+            except NotGguf:
+                # wrong bytes may have arrived on the way: once more from the start
+                progress.reset()
+                if anew:
+                    progress.save()
+                    raise
+                anew = True

@@ -10,18 +10,17 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-
-import httpx
 
 from dflash_deploy.deployment.files import PUBLIC, write_atomically
 from dflash_deploy.errors import DownloadFailed
 from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import LockedFile, LockedModel
-from dflash_deploy.weights.spans import Progress, open_progress
+from dflash_deploy.weights.spans import Progress, Span, open_progress
 from dflash_deploy.weights.staging import (
     STAGING,
     WORKERS,
@@ -32,8 +31,10 @@ from dflash_deploy.weights.staging import (
     staging_of,
     writing,
 )
-from dflash_deploy.weights.transfer import Fetching, Throttle
+from dflash_deploy.weights.transfer import Download, Transfer, Wish
 from dflash_deploy.weights.verify import is_right
+
+__all__ = ["Fetched", "Wish", "fetch", "missing_files", "take_over"]
 
 
 @dataclass(frozen=True)
@@ -44,15 +45,6 @@ class Fetched:
     reused: int
     fetched: int
     bytes_fetched: int
-
-
-@dataclass(frozen=True)
-class Wish:
-    """How to fetch: below how many bytes a second (0: any), and who is told of each piece."""
-
-    max_bandwidth: float = 0.0
-    count: Callable[[int], None] = lambda count: None
-    stopped: threading.Event = field(default_factory=threading.Event)
 
 
 def missing_files(directory: Path, model: LockedModel) -> tuple[LockedFile, ...]:
@@ -67,13 +59,14 @@ def fetch(source: Source, model: LockedModel, directory: Path, wish: Wish) -> Fe
         absent = missing_files(directory, model)
         reused = [file for file in absent if _from_cache(source, model, file, directory)]
         wanted = [file for file in absent if file not in reused]
-        progress = {file.path: open_progress(*places(staging, file), file) for file in wanted}
-        left = sum(file.size - progress[file.path].done for file in wanted)
+        progress = {file: open_progress(*places(staging, file), file) for file in wanted}
+        left = sum(file.size - one.done for file, one in progress.items())
         check_room(directory, left, model)
         wish.count(sum(file.size for file in model.files if file not in wanted))
         wish.count(sum(one.done for one in progress.values()))
         if wanted:
-            _fetch_all(source, model, directory, staging, wanted, progress, wish)
+            with new_client() as client:
+                _fetch_all(Transfer(source, model, client, wish), directory, staging, progress)
         _Known(directory).remember(model.files)
         _tidy(staging, model)
     return Fetched(len(model.files) - len(absent), len(reused), len(wanted), left)
@@ -86,68 +79,42 @@ def _tidy(staging: Path, model: LockedModel) -> None:
             place.unlink(missing_ok=True)
 
 
-def _fetch_all(
-    source: Source,
-    model: LockedModel,
-    directory: Path,
-    staging: Path,
-    wanted: list[LockedFile],
-    progress: dict[str, Progress],
-    wish: Wish,
-) -> None:
-    throttle = Throttle(wish.max_bandwidth)
-    with new_client() as client, ThreadPoolExecutor(WORKERS) as pool:
+def _fetch_all(transfer: Transfer, directory: Path, staging: Path, wanted: Mapping[LockedFile, Progress]) -> None:
+    """Fetch these files, each from where its progress says, over several connections at a time."""
+    with ExitStack() as opened, ThreadPoolExecutor(WORKERS) as pool:
         jobs: list[Future[None]] = []
         for file in sorted(wanted, key=lambda file: -file.size):
             part = places(staging, file)[1]
-            fetching = begin(source, model, file, part, progress[file.path], client, throttle, wish)
-            landing = _Landing(fetching, part, directory / file.path)
-            jobs += [pool.submit(landing.bring, number) for number in range(len(fetching.progress.spans))]
+            download = opened.enter_context(Download(transfer, file, part, wanted[file]))
+            landing = _Landing(download, directory / file.path)
+            jobs += [pool.submit(landing.bring, span) for span in download.progress.spans]
         try:
             done, _ = wait(jobs, return_when=FIRST_EXCEPTION)
             for job in done:
                 job.result()
         except BaseException:
-            wish.stopped.set()
+            transfer.wish.stopped.set()
             for job in jobs:
                 job.cancel()
             raise
 
 
-def begin(
-    source: Source,
-    model: LockedModel,
-    file: LockedFile,
-    part: Path,
-    progress: Progress,
-    client: httpx.Client,
-    throttle: Throttle,
-    wish: Wish,
-) -> Fetching:
-    """One file on its way into `part`, which is opened here and closed by whoever is done with it."""
-    descriptor = os.open(part, os.O_RDWR | os.O_CREAT, 0o644)
-    return Fetching(
-        source, model.repo, model.commit, file, descriptor, progress, client, throttle, wish.stopped, wish.count
-    )
-
-
 class _Landing:
     """Follows one file to its end: the last of its connections checks it and gives it its name."""
 
-    def __init__(self, fetching: Fetching, part: Path, place: Path) -> None:
-        self._fetching = fetching
-        self._part = part
+    def __init__(self, download: Download, place: Path) -> None:
+        self._download = download
         self._place = place
-        self._flying = len(fetching.progress.spans)
+        self._flying = len(download.progress.spans)
         self._guard = threading.Lock()
 
-    def bring(self, number: int) -> None:
+    def bring(self, span: Span) -> None:
         """Fetch one span; the last one lands the file."""
         try:
-            self._fetching.run(self._fetching.progress.spans[number])
+            self._download.run(span)
         except BaseException:
             with contextlib.suppress(OSError):
-                self._fetching.progress.save()
+                self._download.progress.save()
             raise
         with self._guard:
             self._flying -= 1
@@ -156,31 +123,32 @@ class _Landing:
             self._land()
 
     def _land(self) -> None:
-        fetching = self._fetching
-        for span in fetching.progress.spans:
-            # a reset while other connections were done already leaves them something to do again
-            fetching.run(span)
-        os.ftruncate(fetching.descriptor, fetching.file.size)
-        if not is_right(self._part, fetching.file):
+        download = self._download
+        # a reset while other connections were done already leaves them something to do again
+        self._fetch_spans()
+        os.ftruncate(download.descriptor, download.file.size)
+        if not is_right(download.part, download.file):
             self._again()
-        os.fsync(fetching.descriptor)
-        os.close(fetching.descriptor)
+        os.fsync(download.descriptor)
+        download.close()
         self._place.parent.mkdir(parents=True, exist_ok=True)
-        self._part.replace(self._place)
-        fetching.progress.path.unlink(missing_ok=True)
+        download.part.replace(self._place)
+        download.progress.path.unlink(missing_ok=True)
+
+    def _fetch_spans(self) -> None:
+        for span in self._download.progress.spans:
+            self._download.run(span)
 
     def _again(self) -> None:
         """Wrong bytes arrived somewhere on the way: once more from the start, and then it is the hub's fault."""
-        fetching = self._fetching
-        fetching.count(-fetching.progress.done)
-        fetching.progress.reset()
-        for span in fetching.progress.spans:
-            fetching.run(span)
-        if not is_right(self._part, fetching.file):
-            fetching.progress.reset()
-            fetching.progress.save()
+        download = self._download
+        download.begin_again()
+        self._fetch_spans()
+        if not is_right(download.part, download.file):
+            download.progress.reset()
+            download.progress.save()
             raise DownloadFailed(
-                f"{fetching.repo}: {fetching.file.path} arrived twice with another content than the hub states",
+                f"{download.name} arrived twice with another content than the hub states",
                 hint="something in between changes it: another mirror in HF_ENDPOINT, or no proxy",
             )
 

@@ -43,12 +43,15 @@ def orders(deployment: Deployment, plan: Plan) -> tuple[Order, ...]:
 
 
 def _order(role: Role, weights: Weights, named: str | None, place: Path, names: tuple[str, ...]) -> Order | None:
-    if weights.bundled is not None or (weights.repo is None and named is None):
+    """What is wanted of the repository that `.env` names, else of the catalog's, at the revision that the catalog pins.
+
+    `None` for weights that the package carries, and for those without a repository.
+    """
+    repo = named or weights.repo
+    if weights.bundled is not None or repo is None:
         return None
-    own = named is not None and named != weights.repo
-    repo = named if own and named else weights.repo
-    assert repo is not None  # noqa: S101 - one of the two is there
-    return Order(role, repo, None if own else weights.revision, place, tuple(name for name in names if name))
+    revision = weights.revision if repo == weights.repo else None
+    return Order(role, repo, revision, place, tuple(name for name in names if name))
 
 
 def lock_for(wanted: Iterable[Order], before: Lock | None, source: Source, *, update: bool = False) -> Lock:

@@ -73,11 +73,24 @@ def open_progress(path: Path, part: Path, file: LockedFile) -> Progress:
         etag, there = str(document["etag"]), part.stat().st_size
     except (OSError, ValueError, KeyError, TypeError):
         return fresh
-    covers = [span.start for span in spans] + [file.size] == [0] + [span.end for span in spans]
-    sound = all(span.start <= span.done <= span.end and span.done <= max(there, span.start) for span in spans)
-    if not same or not covers or not sound:
-        return fresh
-    return Progress(file.size, fresh.identity, spans, etag, path)
+    if same and _cover(spans, file.size) and all(_is_sound(span, there) for span in spans):
+        return Progress(file.size, fresh.identity, spans, etag, path)
+    return fresh
+
+
+def _cover(spans: list[Span], size: int) -> bool:
+    """Whether each span begins where the one before it ends: no gap, no overlap, from byte 0 to `size`."""
+    expected = 0
+    for span in spans:
+        if span.start != expected:
+            return False
+        expected = span.end
+    return expected == size
+
+
+def _is_sound(span: Span, there: int) -> bool:
+    """Whether the bytes that a span counts are its own, and in a part file of `there` bytes."""
+    return span.start <= span.done <= span.end and span.done <= max(there, span.start)
 
 
 def _split(size: int) -> Iterator[Span]:

@@ -1,7 +1,8 @@
 """Fetching the bytes of one span, and again, until they are there.
 
-The hub's client starts a broken file from zero since its 1.18; this goes on where the bytes end. A body counts only if
-it is the range that was asked for, of the file that was begun: Content-Range and ETag say so, and If-Range asks for it.
+The Hugging Face Hub's own client starts a broken file from zero since its 1.18; this resumes where the bytes end. A
+body counts only if it is the range that was asked for, of the file that was begun: Content-Range and ETag say so, and
+If-Range asks for it.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
 
 import httpx
 
 from dflash_deploy.errors import DeployError, DownloadFailed, Interrupted
 from dflash_deploy.weights.hub import FORBIDDEN, MISSING, TRANSIENT, Source, pause, refusal, retry_after
-from dflash_deploy.weights.lockfile import LockedFile
+from dflash_deploy.weights.lockfile import LockedFile, LockedModel
 from dflash_deploy.weights.spans import Progress, Span
 
 WRITE = 1 << 20
@@ -30,7 +33,7 @@ PATIENCE = 30.0
 """Seconds without a byte after which a connection is given up."""
 
 FRUITLESS = 8
-"""Attempts in a row that brought nothing, after which a file is given up."""
+"""Attempts in a row without a new byte, after which a file is given up."""
 
 RESETS = 3
 """Times that a file may turn out to be another one while it is fetched."""
@@ -48,7 +51,7 @@ class TryAgain(Exception):
 
 
 class Throttle:
-    """Keeps all connections together below so many bytes a second; 0 is no limit."""
+    """Keeps all connections together below so many bytes a second; 0: no limit."""
 
     def __init__(self, rate: float = 0.0) -> None:
         self._rate = rate
@@ -66,25 +69,71 @@ class Throttle:
             time.sleep(wait)
 
 
-@dataclass
-class Fetching:
-    """One file on its way: where from, where to, and what of it is there. Shared by the connections that fetch it."""
+@dataclass(frozen=True)
+class Wish:
+    """How to fetch: at most `max_bandwidth` bytes a second (0: no limit); `count` gets the size of each chunk written.
 
-    source: Source
-    repo: str
-    commit: str
-    file: LockedFile
-    descriptor: int
-    progress: Progress
-    client: httpx.Client
-    throttle: Throttle
-    stopped: threading.Event
-    count: Callable[[int], None]
-    guard: threading.Lock = field(default_factory=threading.Lock)
-    resets: int = 0
+    `stopped` ends the run from another thread.
+    """
+
+    max_bandwidth: float = 0.0
+    count: Callable[[int], None] = lambda count: None
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+
+class Transfer:
+    """What the files of one model share while they are fetched: source, model, HTTP client, bandwidth."""
+
+    def __init__(self, source: Source, model: LockedModel, client: httpx.Client, wish: Wish) -> None:
+        self.source = source
+        self.model = model
+        self.client = client
+        self.wish = wish
+        self.throttle = Throttle(wish.max_bandwidth)
+
+
+class Download:
+    """One file on its way into its part file, which it owns: open from here to `close`, or to the end of a block.
+
+    The connections that fetch its spans share it.
+    """
+
+    def __init__(self, transfer: Transfer, file: LockedFile, part: Path, progress: Progress) -> None:
+        self.file = file
+        self.part = part
+        self.progress = progress
+        self._transfer = transfer
+        self._source = transfer.source
+        self._guard = threading.Lock()
+        self._resets = 0
+        self._descriptor: int | None = os.open(part, os.O_RDWR | os.O_CREAT, 0o644)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the part file. A second call does nothing."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    @property
+    def descriptor(self) -> int:
+        """The open part file; raises ValueError once it is closed."""
+        if self._descriptor is None:
+            raise ValueError(f"{self.part} is closed")
+        return self._descriptor
+
+    def begin_again(self) -> None:
+        """Forget all bytes: none of them counts any more."""
+        self._transfer.wish.count(-self.progress.done)
+        self.progress.reset()
 
     def run(self, span: Span, until: int | None = None) -> None:
-        """Fetch a span to its end, or to the byte `until`. Raises DownloadFailed, or the hub's refusal."""
+        """Fetch a span to its end, or to the byte `until`. Raises DownloadFailed, or the error of a refused request."""
         end = span.end if until is None else min(span.end, until)
         fruitless = 0
         while span.done < end:
@@ -95,32 +144,37 @@ class Fetching:
                 fruitless = 0 if span.done > before else fruitless + 1
                 if fruitless >= FRUITLESS:
                     raise DownloadFailed(
-                        f"{self.repo}: {self.file.path} stays at {self.progress.done} of {self.file.size} bytes: "
-                        f"{problem}",
+                        f"{self.name}: download stalled at {self.progress.done} of {self.file.size} bytes: {problem}",
                         hint="run `dflash-deploy pull` again: it goes on from there",
                     ) from None
                 self._rest(pause(fruitless, getattr(problem, "after", None)))
-        with self.guard:
+        with self._guard:
             self.progress.save()
 
+    @property
+    def name(self) -> str:
+        """Repository and path, for messages."""
+        return f"{self._transfer.model.repo}: {self.file.path}"
+
     def _rest(self, seconds: float) -> None:
-        if self.stopped.wait(seconds):
+        if self._transfer.wish.stopped.wait(seconds):
             raise Interrupted
 
     def _attempt(self, span: Span, end: int) -> None:
-        begun = self.resets
+        begun = self._resets
         headers = {"Range": f"bytes={span.done}-{end - 1}", "Accept-Encoding": "identity"}
-        token = self.source.token.reveal()
+        token = self._source.token.reveal()
         if token:
             headers["Authorization"] = f"Bearer {token}"
         if self.progress.etag:
             headers["If-Range"] = self.progress.etag
-        url = self.source.file(self.repo, self.commit, self.file.path)
-        # httpx drops the token where a redirect leaves the hub
-        with self.client.stream("GET", url, headers=headers, follow_redirects=True) as answer:
+        model = self._transfer.model
+        url = self._source.file(model.repo, model.commit, self.file.path)
+        # httpx drops the token when a redirect leaves the Hub's host
+        with self._transfer.client.stream("GET", url, headers=headers, follow_redirects=True) as answer:
             skip = self._check(answer, span)
-            for pieces in self._gathered(self._body(answer, skip)):
-                self._keep(span, pieces, begun)
+            for chunk in self._gathered(self._body(answer, skip)):
+                self._keep(span, chunk, begun)
                 if span.done >= end:
                     return
         if span.done < end:
@@ -130,11 +184,11 @@ class Fetching:
         """Whether the answer is what was asked for; returns how many of its bytes come before the span's next one."""
         status = answer.status_code
         away = (
-            answer.url.host != httpx.URL(self.source.endpoint).host
-            or answer.url.port != httpx.URL(self.source.endpoint).port
+            answer.url.host != httpx.URL(self._source.endpoint).host
+            or answer.url.port != httpx.URL(self._source.endpoint).port
         )
         if status in TRANSIENT or status == OUT_OF_RANGE or (status == FORBIDDEN and away):
-            # a signed address that has expired is asked for anew
+            # a signed address expires: the next attempt asks for a new one
             raise TryAgain(f"the server answers {status}", retry_after(answer.headers.get("retry-after")))
         if status not in {WHOLE, PART}:
             raise self._refused(answer)
@@ -150,37 +204,36 @@ class Fetching:
         return 0
 
     def _refused(self, answer: httpx.Response) -> DeployError:
-        code = answer.headers.get("x-error-code", "")
+        model, code = self._transfer.model, answer.headers.get("x-error-code", "")
         if answer.status_code == MISSING:
             return DownloadFailed(
-                f"{self.repo} at {self.commit[:10]} has no {self.file.path} any more",
-                hint="`dflash-deploy pull --update` resolves anew",
+                f"{model.repo} at {model.commit[:10]} has no {self.file.path} any more",
+                hint="`dflash-deploy pull --update` reads the newest commit",
             )
-        return refusal(answer.status_code, code, self.source, self.repo)
+        return refusal(answer.status_code, code, self._source, model.repo)
 
     def _same_file(self, answer: httpx.Response) -> None:
-        """Bytes of two bodies are never mixed: another ETag starts the file anew."""
+        """Bytes of two bodies are never mixed: another ETag starts the file again from byte 0."""
         etag = answer.headers.get("etag", "")
-        with self.guard:
+        with self._guard:
             if not self.progress.etag:
                 self.progress.etag = etag
             elif etag != self.progress.etag:
-                self.resets += 1
-                self.count(-self.progress.done)
-                self.progress.reset()
-                if self.resets > RESETS:
+                self._resets += 1
+                self.begin_again()
+                if self._resets > RESETS:
                     raise DownloadFailed(
-                        f"{self.repo}: {self.file.path} is another file at every request",
+                        f"{self.name} is another file at every request",
                         hint="try again later, or another mirror in HF_ENDPOINT",
                     )
                 raise TryAgain("the file has changed while it was fetched")
 
     def _body(self, answer: httpx.Response, skip: int) -> Iterator[bytes]:
-        # as they come: pieces of one size would be lost where a connection breaks in the middle of one
+        # as they arrive: a chunk of fixed size would be lost if the connection broke in the middle of it
         for chunk in answer.iter_raw():
-            if self.stopped.is_set():
+            if self._transfer.wish.stopped.is_set():
                 raise Interrupted
-            self.throttle.take(len(chunk))
+            self._transfer.throttle.take(len(chunk))
             if skip >= len(chunk):
                 skip -= len(chunk)
                 continue
@@ -188,24 +241,24 @@ class Fetching:
             skip = 0
 
     def _gathered(self, body: Iterator[bytes]) -> Iterator[bytes]:
-        """Pieces worth writing. What had come when a connection breaks is one too."""
-        pieces: list[bytes] = []
+        """Chunks large enough to write. What had arrived when a connection breaks is one too."""
+        chunks: list[bytes] = []
         size = 0
         try:
-            for piece in body:
-                pieces.append(piece)
-                size += len(piece)
+            for chunk in body:
+                chunks.append(chunk)
+                size += len(chunk)
                 if size >= WRITE:
-                    yield b"".join(pieces)
-                    pieces, size = [], 0
+                    yield b"".join(chunks)
+                    chunks, size = [], 0
         except httpx.TransportError:
-            yield b"".join(pieces)
+            yield b"".join(chunks)
             raise
-        yield b"".join(pieces)
+        yield b"".join(chunks)
 
     def _keep(self, span: Span, chunk: bytes, begun: int) -> None:
-        with self.guard:
-            if self.resets != begun:
+        with self._guard:
+            if self._resets != begun:
                 # another connection found that this is no longer the file
                 raise TryAgain("the file has changed while it was fetched")
             chunk = chunk[: span.left]
@@ -214,4 +267,4 @@ class Fetching:
             span.done += len(chunk)
             if (before + len(chunk)) // SAVE_EVERY > before // SAVE_EVERY:
                 self.progress.save()
-        self.count(len(chunk))
+        self._transfer.wish.count(len(chunk))

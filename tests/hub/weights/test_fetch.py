@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dflash_deploy.errors import DeployError, DownloadFailed, NoRoom, RepositoryGated, RepositoryMissing, TokenRefused
 from dflash_deploy.redact import Secret
 from dflash_deploy.weights import hub as asking
-from dflash_deploy.weights import staging
+from dflash_deploy.weights import staging, transfer
 from dflash_deploy.weights.fetch import Wish, fetch, missing_files
 from dflash_deploy.weights.hub import Source, resolve
 from dflash_deploy.weights.lockfile import LockedModel
@@ -140,6 +140,24 @@ def test_bytes_that_are_wrong_every_time_are_never_taken(hub: Hub, tmp_path: Pat
     with pytest.raises(DownloadFailed, match="another content"):
         fetch(source(hub), model(hub), tmp_path / "m", Wish())
     assert not (tmp_path / "m" / SHARD).exists()
+
+
+def open_files(directory: Path) -> list[str]:
+    """The files below a directory that this process holds open."""
+    links = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return [link for link in links if link.startswith(f"{directory}/")]
+
+
+@pytest.mark.parametrize("faults", [(Flip(1234),), (broken(500),), (broken(404),)], ids=["bytes", "hub", "file"])
+def test_a_download_that_fails_leaves_no_file_open(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: tuple[Fault, ...]
+) -> None:
+    monkeypatch.setattr(transfer, "FRUITLESS", 2)
+    hub.faults(SHARD, *faults, forever=True)
+    wanted = model(hub)
+    with pytest.raises(DownloadFailed):
+        fetch(source(hub), wanted, tmp_path / "m", Wish())
+    assert open_files(tmp_path) == []
 
 
 @pytest.mark.parametrize(
