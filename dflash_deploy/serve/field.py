@@ -18,8 +18,8 @@ class Field(Generic[T]):
     """A setting. As an attribute of the class it describes itself; as one of an instance it is the value.
 
     Its name in `.env` is the attribute's name in capitals, so that a setting is named once. `default` is the value of
-    an absent or empty setting; `None`, "" or () leaves the choice to the engine. `internal` settings are never in
-    `.env`: `render` and the native runtime set them.
+    an absent or empty setting; `None`, "" or () leaves the choice to the engine. A `secret` has a name here and no value:
+    `serve.secrets` reads it. `internal` settings are never in `.env`: `render` and the native runtime set them.
     """
 
     def __init__(
@@ -84,6 +84,8 @@ class Field(Generic[T]):
     def __get__(self, instance: Values | None, owner: type) -> Self | T:
         if instance is None:
             return self
+        if self.secret:
+            raise AttributeError(f"{self.name} is a secret: serve.secrets reads it, and settings do not hold it")
         value: T = instance.typed[self.name]
         return value
 
@@ -95,9 +97,9 @@ class Values:
     """The typed values of all fields of a class, read from texts once."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        """Read `values` by name. Raises Refused, naming the first setting with a value of the wrong kind."""
+        """Read `values` by name, secrets left out. Raises Refused, naming the first setting with a value of the wrong kind."""
         self.typed: Mapping[str, Any] = MappingProxyType(
-            {field.name: field.read(values) for field in type(self).fields()}
+            {field.name: field.read(values) for field in type(self).fields() if not field.secret}
         )
 
     @classmethod

@@ -1,7 +1,12 @@
 """Environment variables are read by kind, and complaints name the variable."""
 
+import re
+
 import pytest
 
+from dflash_deploy.assets import asset
+from dflash_deploy.catalog.settings import template_text
+from dflash_deploy.serve.engines import ENGINES, Engine
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.settings import Settings
 
@@ -75,3 +80,56 @@ def test_json_with_spaces_survives_in_extra_args() -> None:
 
 def test_several_served_names_are_split() -> None:
     assert Settings(BARE | {"SERVED_MODEL_NAME": "a b"}).served_model_name == ("a", "b")
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+def test_a_template_lists_the_settings_of_its_engine_in_their_order(engine: Engine) -> None:
+    listed = re.findall(r"^([A-Z][A-Z0-9_]*)=$", template_text(engine.template), re.MULTILINE)
+    assert listed == [field.name for field in engine.settings]
+
+
+USED_ON_THE_HOST = {
+    *(Settings.dflash_profile, Settings.dflash_pair, Settings.dflash_engine, Settings.dflash_goal),
+    *(Settings.dflash_runtime, Settings.model_host_path, Settings.drafter_host_path),
+    *(Settings.dflash_image, Settings.dflash_base_image, Settings.dflash_shm_size),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+def test_the_compose_fragments_hand_over_every_setting_of_their_engine(engine: Engine) -> None:
+    names = ("base", *engine.fragments, "drafter", "nodes", "cpu")
+    text = "".join(asset("compose", f"{name}.yaml").read_text(encoding="utf-8") for name in names)
+    handed_over = set(re.findall(r"^      ([A-Z][A-Z0-9_]*): ", text, re.MULTILINE))
+    needed = {field.name for field in engine.settings if field not in USED_ON_THE_HOST and not field.secret}
+    assert not needed - handed_over
+
+
+def test_a_value_is_written_as_it_is_read_back() -> None:
+    written = {
+        "MAX_MODEL_LEN": "4096",
+        "ENFORCE_EAGER": "on",
+        "GPU_MEMORY_UTILIZATION": "0.9",
+        "SERVED_MODEL_NAME": "a b",
+    }
+    settings = Settings(written)
+    for field in Settings.fields():
+        if field.name in written:
+            assert field.written(field.read(written)) == written[field.name]
+    assert settings.max_model_len == 4096
+    assert settings.gpu_memory_utilization == 0.9
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(AttributeError):
+        Settings({}).max_num_seqs = 3
+
+
+def test_a_setting_prints_as_its_name() -> None:
+    assert f"{Settings.max_model_len}" == "MAX_MODEL_LEN"
+    assert "max_model_len" not in repr(Settings({}))
+    assert "MAX_MODEL_LEN=4096" in repr(Settings({"MAX_MODEL_LEN": "4096"}))
+    assert Settings({"MAX_MODEL_LEN": "4096"}) == Settings({"MAX_MODEL_LEN": " 4096 "})
+
+
+def test_a_secret_is_no_part_of_what_settings_print() -> None:
+    assert "of-sixteen" not in repr(Settings({"VLLM_API_KEY": "a-key-of-sixteen-and-more"}))
