@@ -18,8 +18,8 @@ class Field(Generic[T]):
     """A setting. As an attribute of the class it describes itself; as one of an instance it is the value.
 
     Its name in `.env` is the attribute's name in capitals, so that a setting is named once. `default` is the value of
-    an absent or empty setting; `None`, "" or () leaves the choice to the engine. A `secret` has a name here and no value:
-    `serve.secrets` reads it. `internal` settings are never in `.env`: `render` and the native runtime set them.
+    an absent or empty setting; `None`, "" or () leaves the choice to the engine. A `secret` has a name here and no
+    value: `serve.secrets` reads it. `internal` settings are never in `.env`: `render` and the native runtime set them.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Values:
     """The typed values of all fields of a class, read from texts once."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        """Read `values` by name, secrets left out. Raises Refused, naming the first setting with a value of the wrong kind."""
+        """Read `values` by name, secrets left out. Raises Refused, naming the first setting of the wrong kind."""
         self.typed: Mapping[str, Any] = MappingProxyType(
             {field.name: field.read(values) for field in type(self).fields() if not field.secret}
         )

@@ -131,5 +131,8 @@ def test_a_setting_prints_as_its_name() -> None:
     assert Settings({"MAX_MODEL_LEN": "4096"}) == Settings({"MAX_MODEL_LEN": " 4096 "})
 
 
-def test_a_secret_is_no_part_of_what_settings_print() -> None:
-    assert "of-sixteen" not in repr(Settings({"VLLM_API_KEY": "a-key-of-sixteen-and-more"}))
+def test_settings_hold_no_secret() -> None:
+    settings = Settings({"VLLM_API_KEY": "a-key-of-sixteen-and-more"})
+    assert "of-sixteen" not in repr(settings) + str(dict(settings.typed))
+    with pytest.raises(AttributeError, match="VLLM_API_KEY is a secret"):
+        _ = settings.vllm_api_key
