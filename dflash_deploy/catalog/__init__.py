@@ -1,4 +1,4 @@
-"""What is known about hardware, models and engines, as YAML; the schema says what each field means."""
+"""Facts about hardware, models and engines, as YAML. The schema describes each field."""
 
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.load import Catalog, load_catalog

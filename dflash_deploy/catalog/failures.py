@@ -1,4 +1,4 @@
-"""How engines fail: fingerprints of known failures, each with its cause and what to do about it."""
+"""Fingerprints of known engine failures, each with its cause and its fix."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Fixable = Literal[
     "MAX_NUM_BATCHED_TOKENS",
     "MAX_NUM_SEQS",
 ]
-"""Settings that `up --fix` may change: none of them changes what is answered, to whom, or from which weights."""
+"""Settings that `up --fix` may change. None of them changes the answers, the access or the weights."""
 
 _PLACE = re.compile(r"\{(\w+)\}")
 
@@ -32,33 +32,33 @@ _REFERENCE = re.compile(r"\\[1-9]|\(\?P=")
 
 
 class Failure(Entry):
-    """One fingerprint. Every condition that it states has to hold; the first of the file that fits is the diagnosis."""
+    """One fingerprint. All its conditions must hold. The first one in the file that matches is the diagnosis."""
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
     pattern: Annotated[
-        str, Field(description="regular expression that is searched in each line; empty: the ending alone tells")
+        str, Field(description="regular expression, searched in each line; empty: only the exit is checked")
     ] = ""
     where: Annotated[
-        Literal["log", "kernel"], Field(description="whose lines: the engine's log, or the kernel's since the start")
+        Literal["log", "kernel"], Field(description="the lines: the engine's log, or the kernel log since the start")
     ] = "log"
     exit_codes: Annotated[
-        list[int], Field(description="the engine ended with one of them; a negative one is a signal")
+        list[int], Field(description="exit codes of the engine, any of them; a negative one is a signal")
     ] = []
-    out_of_memory: Annotated[bool, Field(description="the container's OOM flag is up")] = False
-    restarted: Annotated[bool, Field(description="the runtime has started it again by itself")] = False
-    engines: Annotated[list[EngineName], Field(description="whose failure it is; empty: anybody's")] = []
-    versions: Annotated[str, Field(description="of the engine, as in `>=0.24,<0.26`; empty: all")] = ""
+    out_of_memory: Annotated[bool, Field(description="the container's OOM flag is set")] = False
+    restarted: Annotated[bool, Field(description="the runtime has restarted the engine")] = False
+    engines: Annotated[list[EngineName], Field(description="engines that fail this way; empty: all")] = []
+    versions: Annotated[str, Field(description="versions of the engine, as in `>=0.24,<0.26`; empty: all")] = ""
     effect: Annotated[
         Literal["ends", "costs"],
-        Field(description="it ends or hangs the engine, or it only costs speed, memory or a feature"),
+        Field(description="`ends`: the engine exits or hangs; `costs`: it only loses speed, memory or a feature"),
     ] = "ends"
     cause: Annotated[str, Field(min_length=10, description="in one sentence; `{name}` is a named group of the pattern")]
     do: Annotated[str, Field(min_length=10, description="a setting or a command; `{name}` as in `cause`")]
     fix: Annotated[
         dict[Fixable, str],
         Field(
-            description="settings that `up --fix` may write. `half` halves what is there; `enough` is room for a draft "
-            "of every sequence and 8192 tokens of prompts; empty leaves the choice to the engine"
+            description="settings that `up --fix` may write. `half` halves the current value; `enough` is "
+            "MAX_NUM_SEQS × (DFLASH_NUM_SPEC_TOKENS + 1) + 8192; an empty value lets the engine choose"
         ),
     ] = {}
     source: str
@@ -66,15 +66,15 @@ class Failure(Entry):
     @field_validator("pattern")
     @classmethod
     def _reads_a_line_in_little_time(cls, pattern: str) -> str:
-        """What makes a search take time that grows faster than the log is no pattern here."""
+        """Refuse patterns whose search time grows faster than the log."""
         try:
             compiled = re.compile(pattern)
         except re.error as problem:
-            raise ValueError(f"no regular expression: {problem}") from None
+            raise ValueError(f"not a valid regular expression: {problem}") from None
         if _REPEATED_GROUP.search(pattern) or len(_ANYTHING.findall(pattern)) > 1 or _REFERENCE.search(pattern):
-            raise ValueError("repeat no group, write `.*` once at most, and refer back to nothing")
+            raise ValueError("the pattern is too slow: use no repeated group, at most one `.*`, and no back-reference")
         if pattern and compiled.search(""):
-            raise ValueError("it fits an empty line")
+            raise ValueError("the pattern matches an empty line")
         return pattern
 
     @field_validator("versions")
@@ -83,7 +83,7 @@ class Failure(Entry):
         try:
             SpecifierSet(versions)
         except InvalidSpecifier:
-            raise ValueError("write versions as in `>=0.24,<0.26`") from None
+            raise ValueError(f"`{versions}` is not a version range: write it as in `>=0.24,<0.26`") from None
         return versions
 
     @model_validator(mode="after")
@@ -94,16 +94,16 @@ class Failure(Entry):
         for text in (self.cause, self.do, *self.fix.values()):
             for name in _PLACE.findall(text):
                 if name not in found:
-                    raise ValueError(f"{{{name}}} is no named group of the pattern")
+                    raise ValueError(f"`{{{name}}}` is not a named group of the pattern")
         return self
 
     @cached_property
     def compiled(self) -> re.Pattern[str]:
-        """The pattern."""
+        """The compiled pattern."""
         return re.compile(self.pattern)
 
     def concerns(self, engine: str, version: str) -> bool:
-        """Whether it may be a failure of this engine. A version that cannot be compared is none that is left out."""
+        """Whether it applies to this engine. A version that cannot be parsed matches every range."""
         if self.engines and engine not in self.engines:
             return False
         try:
@@ -113,6 +113,6 @@ class Failure(Entry):
 
 
 class Failures(Entry):
-    """A file of fingerprints; their order counts."""
+    """A file of fingerprints. Their order is significant: the first match wins."""
 
     failures: list[Failure]

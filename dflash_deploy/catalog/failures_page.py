@@ -1,4 +1,4 @@
-"""`python -m dflash_deploy.catalog.failures_page > docs/failures.md`: the fingerprints as a table for people."""
+"""`python -m dflash_deploy.catalog.failures_page > docs/failures.md`: the fingerprints as a table in Markdown."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from collections.abc import Iterable, Iterator
 from dflash_deploy.catalog.failures import Failure
 from dflash_deploy.catalog.load import load_catalog
 
-_HEAD = """# Failures that are known
+_HEAD = """# Known failures
 
-What `up` and `status` hold an engine's log, its exit code, the container's OOM flag and the kernel's log against. The
-first row that fits names the cause. `up --fix` writes what stands under "fix" into `.env` and tries once more: `half`
-halves a size, `enough` is room for a draft of every sequence and 8192 tokens of prompts, an empty value leaves the
-choice to the engine. `{...}` is what the log says at that place.
+`up` and `status` compare the engine's log, its exit code, the container's OOM flag and the kernel log with these rows.
+The first row that matches names the cause. `up --fix` writes the settings of the column "fix" into `.env` and tries
+once more:
+
+- `half` halves the current value.
+- `enough` is `MAX_NUM_SEQS × (DFLASH_NUM_SPEC_TOKENS + 1) + 8192`: one draft per sequence and 8192 tokens of prompts.
+- An empty value lets the engine choose.
+
+`{...}` is the text of the log at that place.
 
 Generated from `dflash_deploy/catalog/failures.yaml` by `python -m dflash_deploy.catalog.failures_page`; a test compares
-them. One's own rows go into a `failures.yaml` of [one's own catalog](catalog/README.md).
+them. Add your own rows in the `failures.yaml` of a [custom catalog](catalog/README.md).
 """
 
 
@@ -27,9 +32,9 @@ def page(failures: Iterable[Failure]) -> str:
     costs = [failure for failure in known if failure.effect == "costs"]
     parts = (
         _HEAD,
-        f"## What ends or hangs an engine ({len(ends)})\n",
+        f"## Failures that end or hang the engine ({len(ends)})\n",
         *_table(ends),
-        f"\n## What costs speed, memory or a feature ({len(costs)})\n",
+        f"\n## Failures that cost speed, memory or a feature ({len(costs)})\n",
         *_table(costs),
     )
     return "\n".join(parts) + "\n"

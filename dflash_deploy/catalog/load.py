@@ -1,4 +1,4 @@
-"""The catalog's files, read once and checked against each other."""
+"""Loads the files of the catalog once and checks them against each other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dflash_deploy.errors import CatalogRefused, UnknownEngine, UnknownPair, Unk
 T = TypeVar("T", bound=BaseModel)
 
 OWN = "DFLASH_CATALOG"
-"""Names a directory with a catalog of one's own: the same folders, the same files."""
+"""The environment variable with the directory of a custom catalog, which has the same folders and files."""
 
 FOLDERS = ("profiles", "families", "engines")
 FAILURES = "failures.yaml"
@@ -36,7 +36,7 @@ FAILURES = "failures.yaml"
 
 @dataclass(frozen=True)
 class Catalog:
-    """All that is known, by name."""
+    """All entries of the catalog, by name."""
 
     profiles: Mapping[str, Profile]
     pairs: Mapping[str, ModelPair]
@@ -46,15 +46,15 @@ class Catalog:
     phases: tuple[PhaseMark, ...]
 
     def profile(self, name: str) -> Profile:
-        """The profile of that name; raises UnknownProfile with the nearest one."""
+        """The profile of that name. Raises UnknownProfile with a hint that suggests the closest name."""
         if name not in self.profiles:
-            raise UnknownProfile(f"there is no profile {name!r}", hint=nearest(name, self.profiles))
+            raise UnknownProfile(f"`{name}` is not a known profile", hint=nearest(name, self.profiles))
         return self.profiles[name]
 
     def pair(self, name: str) -> ModelPair:
-        """The pair of that name, or of the target with that repository, whatever its case.
+        """The pair of that name, or of the target with that repository; upper and lower case are equal.
 
-        Raises UnknownPair: with the targets that it belongs to where a drafter is named, else with the nearest pair.
+        Raises UnknownPair. For a drafter the hint names its targets, otherwise the closest pair.
         """
         asked = name.lower().removeprefix("https://").removeprefix("huggingface.co/").removeprefix("hf.co/")
         for pair in self.pairs.values():
@@ -63,30 +63,30 @@ class Catalog:
         belongs = [p.name for p in self.pairs.values() if p.drafter.repo and asked == p.drafter.repo.lower()]
         if belongs:
             raise UnknownPair(
-                f"{name} is a drafter: it proposes tokens and cannot answer by itself",
-                hint=f"name the target that it belongs to: --model {belongs[0]}"
+                f"`{name}` is a drafter: it proposes tokens and cannot answer by itself",
+                hint=f"name its target: --model {belongs[0]}"
                 + (f" (or {', '.join(belongs[1:])})" if belongs[1:] else ""),
             )
-        raise UnknownPair(f"there is no model pair {name!r}", hint=nearest(name, self.pairs))
+        raise UnknownPair(f"`{name}` is not a known model", hint=nearest(name, self.pairs))
 
     def engine(self, name: str) -> EngineRelease:
-        """The engine release of that name; raises UnknownEngine with the nearest one."""
+        """The engine release of that name. Raises UnknownEngine with a hint that suggests the closest name."""
         if name not in self.engines:
-            raise UnknownEngine(f"there is no engine release {name!r}", hint=nearest(name, self.engines))
+            raise UnknownEngine(f"`{name}` is not a known engine release", hint=nearest(name, self.engines))
         return self.engines[name]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint that names the likeliest meaning first, then all there is."""
+    """A hint with the closest name first, then all valid names."""
     names = sorted(known)
     near = difflib.get_close_matches(name.lower(), names, n=1)
-    return (f"did you mean {near[0]}? " if near else "") + f"there are: {', '.join(names)}"
+    return (f"did you mean {near[0]}? " if near else "") + f"valid names: {', '.join(names)}"
 
 
 def load_catalog() -> Catalog:
-    """The packaged catalog, and what the directory in DFLASH_CATALOG adds to it or puts in its place, by name.
+    """The packaged catalog, extended by the directory in DFLASH_CATALOG, whose entries replace those of the same name.
 
-    Raises CatalogRefused, naming file and key, where an entry is wrong.
+    Raises CatalogRefused with file and key if an entry is not valid.
     """
     return _load(os.environ.get(OWN, ""))
 
@@ -103,7 +103,7 @@ def _load(own: str) -> Catalog:
     speeds, phases = _rows(roots[0], "speeds.yaml", PublishedSpeed), _rows(roots[0], "phases.yaml", PhaseMark)
     catalog = Catalog(profiles, pairs, engines, speeds, _failures(roots), phases)
     for problem in _contradictions(catalog):
-        raise CatalogRefused(problem, hint="write the name as it stands in the file that it means")
+        raise CatalogRefused(problem, hint="write the name exactly as in the file of that entry")
     return catalog
 
 
@@ -116,10 +116,11 @@ def _own_root(own: str) -> Path:
     try:
         root = Path(own).expanduser()
     except RuntimeError:
-        raise CatalogRefused(f"{OWN}={own} names no home directory", hint="write the path from the root on") from None
+        hint = "write an absolute path"
+        raise CatalogRefused(f"{OWN}={own}: the home directory does not exist", hint=hint) from None
     if not any((root / part).exists() for part in (*FOLDERS, FAILURES)):
-        hint = f"it has one of the folders {', '.join(FOLDERS)}, or {FAILURES}"
-        raise CatalogRefused(f"{OWN}={own} holds no catalog", hint=hint)
+        hint = f"a catalog has at least one of the folders {', '.join(FOLDERS)}, or {FAILURES}"
+        raise CatalogRefused(f"{OWN}={own} contains no catalog", hint=hint)
     return root
 
 
@@ -130,7 +131,7 @@ def _entries(roots: Iterable[Traversable], folder: str, kind: type[T]) -> Iterat
 
 
 def _failures(roots: Iterable[Traversable]) -> tuple[Failure, ...]:
-    """One's own fingerprints are asked before the packaged ones, and stand in the place of those with the same id."""
+    """Fingerprints of a custom catalog are checked before the packaged ones and replace those with the same id."""
     files = [root / FAILURES for root in roots if (root / FAILURES).is_file()]
     known: dict[str, Failure] = {}
     for file in reversed(files):
@@ -140,17 +141,17 @@ def _failures(roots: Iterable[Traversable]) -> tuple[Failure, ...]:
 
 
 def _contradictions(catalog: Catalog) -> Iterator[str]:
-    """Names in one file that no other file has."""
+    """Names in one file that no other file defines."""
     for profile in catalog.profiles.values():
         if profile.pair not in catalog.pairs:
-            yield f"profile {profile.name} names the pair {profile.pair}, which the catalog does not have"
+            yield f"profile {profile.name} names the pair {profile.pair}, which is not in the catalog"
         for choice in profile.engines:
             if choice.release not in catalog.engines:
-                yield f"profile {profile.name} names the engine {choice.release}, which the catalog does not have"
+                yield f"profile {profile.name} names the engine {choice.release}, which is not in the catalog"
         for name in (*profile.settings, *(name for choice in profile.engines for name in choice.settings)):
             if name not in all_setting_names() and not passed_on(name):
                 near = difflib.get_close_matches(name, all_setting_names(), n=1)
-                yield f"profile {profile.name} sets {name}, which is no setting" + (f" ({near[0]}?)" if near else "")
+                yield f"profile {profile.name} sets {name}, which is not a setting" + (f" ({near[0]}?)" if near else "")
     for speed in catalog.speeds:
         if speed.profile not in catalog.profiles or speed.pair not in catalog.pairs:
-            yield f"speeds.yaml names {speed.profile} and {speed.pair}, one of which the catalog does not have"
+            yield f"speeds.yaml names {speed.profile} and {speed.pair}, one of which is not in the catalog"

@@ -1,4 +1,4 @@
-"""Model families: a base model, the drafter made for it, and the forms in which its weights are published."""
+"""Model families: a base model, the drafter that was trained for it, and its published quantizations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dflash_deploy.catalog.schema import Entry, Quantisation, Settings
 
 
 class Attention(Entry):
-    """Layers with ordinary attention, whose KV cache grows with every token."""
+    """Layers with full attention; their KV cache grows with every token."""
 
     layers: Annotated[int, Field(ge=0)]
     heads: Annotated[int, Field(gt=0)]
@@ -21,13 +21,13 @@ class Attention(Entry):
 
 
 class SlidingAttention(Attention):
-    """Layers that look back over a window only: their cache stops growing there."""
+    """Layers that attend only to a window; their KV cache stops growing at its size."""
 
     window: Annotated[int, Field(gt=0, description="tokens")]
 
 
 class LatentAttention(Entry):
-    """Multi-head latent attention (MLA): one compressed vector a token and layer."""
+    """Multi-head latent attention (MLA): one compressed vector per token and layer."""
 
     layers: Annotated[int, Field(ge=0)]
     heads: Annotated[int, Field(gt=0)]
@@ -35,7 +35,7 @@ class LatentAttention(Entry):
 
 
 class LinearAttention(Entry):
-    """Layers with a recurrent state of fixed size (gated delta net): one state a sequence, however long."""
+    """Layers with a recurrent state of fixed size (gated delta net): one state per sequence of any length."""
 
     layers: Annotated[int, Field(ge=0)]
     key_heads: Annotated[int, Field(gt=0)]
@@ -49,18 +49,18 @@ Layers = TypeVar("Layers", Attention, SlidingAttention, LatentAttention, LinearA
 
 
 class Shape(Entry):
-    """The numbers of a base model's config.json that memory and speed follow from."""
+    """The numbers of a base model's config.json that determine memory and speed."""
 
     layers: Annotated[int, Field(gt=0)]
     hidden_size: Annotated[int, Field(gt=0)]
     vocabulary: Annotated[int, Field(gt=0)]
-    context: Annotated[int, Field(gt=0, description="longest sequence in tokens that it was made for")]
-    parameters: Annotated[float, Field(gt=0, description="all parameters, the vision tower included")]
+    context: Annotated[int, Field(gt=0, description="longest supported sequence in tokens")]
+    parameters: Annotated[float, Field(gt=0, description="all parameters, including the vision tower")]
     active_parameters: Annotated[
         float | None,
-        Field(gt=0, description="parameters one token passes through; `null` for a dense model: all of them"),
+        Field(gt=0, description="parameters that one token uses; `null` for a dense model: all of them"),
     ] = None
-    experts: Annotated[tuple[int, int] | None, Field(description="experts per layer, and chosen per token")] = None
+    experts: Annotated[tuple[int, int] | None, Field(description="experts per layer, and active per token")] = None
     full_attention: Attention | None = None
     sliding_attention: SlidingAttention | None = None
     latent_attention: LatentAttention | None = None
@@ -82,21 +82,19 @@ class Shape(Entry):
 
 
 class Weights(Entry):
-    """A repository of the hub, or a directory that the package carries."""
+    """A repository on the Hugging Face Hub, or a directory that is part of the package."""
 
-    repo: Annotated[str | None, Field(description="repository id on the hub")] = None
-    revision: Annotated[str | None, Field(description="commit of the repository; the newest where it is left out")] = (
-        None
-    )
+    repo: Annotated[str | None, Field(description="repository id on the Hugging Face Hub")] = None
+    revision: Annotated[str | None, Field(description="commit of the repository; `null`: the newest")] = None
     bundled: Annotated[str | None, Field(description="path among the package's assets")] = None
     file: Annotated[str | None, Field(description="the one file of the repository that is used (GGUF)")] = None
     bytes: Annotated[int, Field(gt=0, description="size of the weights on disk")]
     licence: str = ""
-    gated: Annotated[bool, Field(description="the hub asks for an account that accepted its terms")] = False
-    source: Annotated[str, Field(description="where size, licence and gating were read")] = ""
+    gated: Annotated[bool, Field(description="the Hub requires an account that accepted the terms")] = False
+    source: Annotated[str, Field(description="source of size, licence and gating")] = ""
 
     def download(self, directory: str) -> str:
-        """The hub client's command that brings it, as a person types it who does not want `pull`."""
+        """The command of the Hugging Face client that downloads the weights, for users who do not use `pull`."""
         parts = ["hf download", self.repo or "REPOSITORY"]
         if self.file:
             parts.append(self.file)
@@ -113,15 +111,15 @@ class Drafter(Weights):
         Field(description="`architectures` of config.json, or `general.architecture` of a GGUF"),
     ] = "DFlashDraftModel"
     block_size: Annotated[
-        int, Field(ge=2, description="tokens of a block, the anchor included; draft tokens are one fewer")
+        int, Field(ge=2, description="tokens of a block, including the anchor; draft tokens are one fewer")
     ]
     layers: Annotated[int, Field(gt=0)]
-    hidden_size: Annotated[int | None, Field(description="must be the target's, where it is known")] = None
+    hidden_size: Annotated[int | None, Field(description="must equal the target's; `null` if unknown")] = None
     kv_heads: Annotated[int, Field(gt=0)] = 8
     head_dim: Annotated[int, Field(gt=0)] = 128
     target_layer_ids: Annotated[list[int], Field(description="target layers whose output the drafter reads")] = []
     layer_types: Annotated[
-        Literal["full", "sliding", "mixed"] | None, Field(description="attention of its layers; `null` where unknown")
+        Literal["full", "sliding", "mixed"] | None, Field(description="attention of its layers; `null` if unknown")
     ] = None
     trained_context: Annotated[int | None, Field(description="longest sequence in tokens it was trained on")] = None
     quantised: bool = False
@@ -133,17 +131,15 @@ class Drafter(Weights):
 
 
 class Target(Weights):
-    """One published form of the base model's weights."""
+    """One published quantization of the base model."""
 
     name: Annotated[str, Field(description="name of the pair that this target makes with its drafter")]
     title: str
     quantisation: Quantisation
     served_name: Annotated[str, Field(description="the model's name in requests")]
     projector: Annotated[str | None, Field(description="vision projector of a GGUF, a file of the repository")] = None
-    drafter: Annotated[Drafter | None, Field(description="where this form needs another drafter than the family")] = (
-        None
-    )
-    notice: Annotated[str, Field(description="what its user must know before serving it")] = ""
+    drafter: Annotated[Drafter | None, Field(description="if this quantization needs another drafter")] = None
+    notice: Annotated[str, Field(description="what the user must know before serving it")] = ""
     forced_fp8_kv: Annotated[bool, Field(description="the checkpoint asks for an FP8 KV cache")] = False
     settings: Settings = {}
 
@@ -152,29 +148,29 @@ class Question(Entry):
     """A question whose answer can be checked, for the smoke test."""
 
     ask: str
-    expect: Annotated[str, Field(description="must occur in the answer, whatever its case")]
+    expect: Annotated[str, Field(description="must occur in the answer, in upper or lower case")]
 
 
 class Questions(Entry):
-    """What `test` asks. The defaults are for models of general use."""
+    """The requests that `test` sends. The defaults are for general models."""
 
     text: Question = Question(ask="What is the capital of France? Answer with one word.", expect="Paris")
     long: Annotated[
-        str, Field(description="a request that brings at least 60 tokens, to measure drafts and speed by")
+        str, Field(description="a request whose answer has at least 60 tokens, to measure drafts and speed")
     ] = "Write a Python function that returns the n-th Fibonacci number, with a docstring and three examples."
-    count: Annotated[str, Field(description="how to have it write every number from 1 to 50")] = (
+    count: Annotated[str, Field(description="a request to write every number from 1 to 50")] = (
         "Count from 1 to 50. Write every number, separated by commas, and nothing else."
     )
-    vision: Annotated[str, Field(description="how to ask for the colour of an image")] = (
+    vision: Annotated[str, Field(description="a request for the colour of an image")] = (
         "What colour is this image? Answer with one word."
     )
     limits: Annotated[
-        str, Field(description="why it can be asked nothing but the above: checks that need more are skipped with this")
+        str, Field(description="why it can answer only these requests: the reason of checks that are skipped")
     ] = ""
 
 
 class Acceptance(Entry):
-    """Mean acceptance length that somebody measured, the token that the target adds included."""
+    """A measured mean acceptance length, including the token that the target adds."""
 
     workload: str
     draft_tokens: int
@@ -192,19 +188,19 @@ class Family(Questions):
     targets: Annotated[list[Target], Field(min_length=1)]
     thinking: Annotated[
         Literal["on", "off", "always", "none"],
-        Field(description="whether it thinks unless told otherwise; `none`: it cannot, `always`: it cannot stop"),
+        Field(description="whether it thinks by default; `none`: it cannot think, `always`: it always thinks"),
     ] = "none"
     drafter_thinking: Annotated[
-        bool | None, Field(description="whether the drafter was trained with thinking; `null` where nobody said")
+        bool | None, Field(description="whether the drafter was trained with thinking; `null` if unknown")
     ] = None
     reasoning_parser: str | None = None
     tool_call_parser: str | None = None
     needs: Annotated[
-        dict[str, str], Field(description="lowest version of an engine that knows the architecture, by engine")
+        dict[str, str], Field(description="lowest version of each engine that supports the architecture")
     ] = {}
     acceptance: list[Acceptance] = []
     settings: Settings = {}
-    source: Annotated[str, Field(description="where the shape and the drafter's config were read")]
+    source: Annotated[str, Field(description="source of the shape and of the drafter's config")]
 
 
 @dataclass(frozen=True)
@@ -216,17 +212,17 @@ class ModelPair:
 
     @property
     def name(self) -> str:
-        """The name by which people choose it."""
+        """The name of the pair: the name of its target."""
         return self.target.name
 
     @property
     def title(self) -> str:
-        """One line for people."""
+        """The title, one line."""
         return self.target.title
 
     @property
     def drafter(self) -> Drafter:
-        """The target's own drafter, else that of its family."""
+        """The target's own drafter, else the drafter of its family."""
         return self.target.drafter or self.family.drafter
 
     @property
@@ -236,7 +232,7 @@ class ModelPair:
 
     @property
     def sees(self) -> bool:
-        """Whether this form of the model takes images. A GGUF needs a projector beside it."""
+        """Whether this target accepts images. A GGUF also needs a projector."""
         return self.shape.vision_parameters > 0 and (self.target.quantisation != "gguf" or bool(self.target.projector))
 
     @property
@@ -246,10 +242,10 @@ class ModelPair:
 
     @property
     def long(self) -> str:
-        """A request that brings at least 60 tokens."""
+        """A request whose answer has at least 60 tokens."""
         return self.family.long
 
     @property
     def vision(self) -> str:
-        """How to ask for the colour of an image."""
+        """A request for the colour of an image."""
         return self.family.vision

@@ -1,4 +1,4 @@
-"""The phases of a start: the lines that begin them, and the lines that say how far a phase is."""
+"""The phases of a start: the log lines that begin each phase, and those that report its progress."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dflash_deploy.catalog.schema import Entry
 
 
 class PhaseMark(Entry):
-    """What tells a phase in the lines that Compose or an engine writes. Without a phase it only counts."""
+    """Regular expressions for the lines of a phase. A mark without a phase only reports progress."""
 
-    phase: Annotated[str, Field(description="in words, as it is shown: `compiling`")] = ""
-    by: Annotated[list[Literal["compose"] | EngineName], Field(min_length=1, description="whose lines they are")]
-    begins: Annotated[str, Field(description="regular expression that is searched in a line")] = ""
-    counts: Annotated[str, Field(description="regular expression with two groups: how many are done, of how many")] = ""
-    once: Annotated[bool, Field(description="only a first start has this phase: its time predicts nothing")] = False
-    source: Annotated[str, Field(description="where the lines were seen")]
+    phase: Annotated[str, Field(description="name of the phase, as it is shown: `compiling`")] = ""
+    by: Annotated[list[Literal["compose"] | EngineName], Field(min_length=1, description="who writes the lines")]
+    begins: Annotated[str, Field(description="regular expression, searched in a line, that begins the phase")] = ""
+    counts: Annotated[str, Field(description="regular expression with two groups: number done, and total")] = ""
+    once: Annotated[bool, Field(description="only a first start has this phase; its duration predicts nothing")] = False
+    source: Annotated[str, Field(description="source of the lines")]
 
     @field_validator("begins", "counts")
     @classmethod
@@ -28,23 +28,23 @@ class PhaseMark(Entry):
         try:
             re.compile(pattern)
         except re.error as problem:
-            raise ValueError(f"no regular expression: {problem}") from None
+            raise ValueError(f"not a valid regular expression: {problem}") from None
         return pattern
 
     @model_validator(mode="after")
     def _tells_something(self) -> PhaseMark:
         if bool(self.phase) is not bool(self.begins):
-            raise ValueError("a phase needs the lines that begin it, and lines that begin one need its name")
+            raise ValueError("`phase` and `begins` belong together: set both or neither")
         if self.counts and re.compile(self.counts).groups != 2:
-            raise ValueError("`counts` has two groups: how many are done, of how many")
+            raise ValueError("`counts` must have two groups: number done, and total")
         return self
 
     @cached_property
     def beginning(self) -> re.Pattern[str]:
-        """The pattern of a line that begins the phase; it fits nothing where there is none."""
+        """The pattern of a line that begins the phase. Without `begins` it matches nothing."""
         return re.compile(self.begins or r"(?!)")
 
     @cached_property
     def counting(self) -> re.Pattern[str]:
-        """The pattern of a line that says how far it is; it fits nothing where there is none."""
+        """The pattern of a line that reports progress. Without `counts` it matches nothing."""
         return re.compile(self.counts or r"(?!)")

@@ -1,4 +1,4 @@
-"""One file of the catalog, read and validated; what is wrong with it is said by file and key."""
+"""Reads and validates one catalog file; errors name the file and the key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T", bound=BaseModel)
 
 
 def read_folder(folder: Traversable, kind: type[T]) -> Iterator[T]:
-    """The entries of a folder's YAML files, by name of the file; raises CatalogRefused."""
+    """The entries of a folder's YAML files, sorted by file name. Raises CatalogRefused."""
     for file in sorted(
         (file for file in folder.iterdir() if file.name.endswith((".yaml", ".yml"))), key=lambda file: file.name
     ):
@@ -26,21 +26,24 @@ def read_folder(folder: Traversable, kind: type[T]) -> Iterator[T]:
 
 
 def read_entry(file: Traversable, kind: type[T]) -> T:
-    """One entry. Raises CatalogRefused, naming the key, and the nearest one that exists where it is unknown."""
+    """One entry. Raises CatalogRefused with the key and, if the key is unknown, the closest valid one."""
     try:
         return kind.model_validate(read_yaml(file.read_text(encoding="utf-8")))
     except ValidationError as problem:
         error = _telling(problem)
         raise CatalogRefused(f"{file}: {_said(error)}", hint=_hint(error, kind)) from None
     except OSError as problem:
-        raise CatalogRefused(f"{file} cannot be read: {problem.strerror}", hint="see to its kind and mode") from None
+        hint = "check that it is a file, and its permissions"
+        raise CatalogRefused(f"{file} cannot be read: {problem.strerror}", hint=hint) from None
     except (yaml.YAMLError, ValueError) as problem:
         said = " ".join(str(problem).split())
-        raise CatalogRefused(f"{file} is no YAML: {said}", hint="docs/catalog has an annotated example") from None
+        raise CatalogRefused(
+            f"{file} is not valid YAML: {said}", hint="docs/catalog has an annotated example"
+        ) from None
 
 
 def _telling(problem: ValidationError) -> ErrorDetails:
-    """The error that says most: a slip in a key is also a missing key, and the slip is what can be mended."""
+    """The error to report: a misspelt key is also a missing key, and the misspelling is the one to fix."""
     errors = problem.errors()
     return next((error for error in errors if error["type"] == "extra_forbidden"), errors[0])
 
@@ -57,11 +60,11 @@ def _hint(error: ErrorDetails, kind: type[BaseModel]) -> str:
         return "docs/catalog has an annotated example of each kind of file"
     known = sorted(_keys_at(kind, error["loc"][:-1]))
     near = difflib.get_close_matches(str(error["loc"][-1]), known, n=1)
-    return (f"did you mean {near[0]}? " if near else "") + f"there are {', '.join(known)}"
+    return (f"did you mean {near[0]}? " if near else "") + f"valid keys: {', '.join(known)}"
 
 
 def _keys_at(kind: type[BaseModel], place: tuple[int | str, ...]) -> set[str]:
-    """The keys that an entry has at a place within it."""
+    """The valid keys at a place within an entry."""
     for step in place:
         field = kind.model_fields.get(str(step))
         if field is not None:
@@ -70,7 +73,7 @@ def _keys_at(kind: type[BaseModel], place: tuple[int | str, ...]) -> set[str]:
 
 
 def models_in(annotation: object) -> Iterator[type[BaseModel]]:
-    """The entries that a field holds, whether one, a list of them or a mapping to them."""
+    """The models in a field's type: one, a list of them, or a mapping to them."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for inner in get_args(annotation):

@@ -1,4 +1,4 @@
-"""Engine releases: what they run on, what they load, what changed, what is broken in them."""
+"""Engine releases: the hardware and formats they support, what changed, and their known bugs."""
 
 from __future__ import annotations
 
@@ -19,45 +19,47 @@ def _known_engine(name: str) -> str:
 
 
 EngineName = Annotated[str, AfterValidator(_known_engine)]
-"""The engine's command line. AEON's images hold vLLM; the buun fork of llama.cpp has arguments of its own."""
+"""The engine by its command line. AEON's images contain vLLM; the buun fork of llama.cpp has different arguments."""
 
 
 class BaseImage(Entry):
-    """What the project's image is built on, for one processor architecture."""
+    """The base image of the project's image, for one processor architecture."""
 
     tag: str
-    seen: Annotated[bool, Field(description="whether somebody was seen using it, or it is only the expected name")]
+    seen: Annotated[bool, Field(description="true: a report shows it in use; false: it is only the expected name")]
     source: str = ""
 
 
 class OlderDrivers(Entry):
-    """The same image built with an earlier CUDA, for drivers that are too old for the first one."""
+    """The same image built with an earlier CUDA, for drivers that are too old for the default one."""
 
-    suffix: Annotated[str, Field(description="what its tag has behind that of the first")]
-    driver: Annotated[str, Field(description="lowest NVIDIA driver of this one")]
-    seen: Annotated[bool, Field(description="whether somebody was seen using it, or it is only the expected name")]
+    suffix: Annotated[str, Field(description="suffix that its tag adds to the default tag")]
+    driver: Annotated[str, Field(description="lowest NVIDIA driver for this image")]
+    seen: Annotated[bool, Field(description="true: a report shows it in use; false: it is only the expected name")]
     source: str
 
 
 class Backend(Entry):
-    """An attention backend as this release has it, on a range of GPUs. The first entry that fits a GPU counts."""
+    """An attention backend of this release on a range of GPUs. The first entry that matches a GPU applies."""
 
     name: str
-    capabilities: Annotated[tuple[Capability, Capability], Field(description="lowest and highest that it runs on")]
-    drafts: Annotated[bool, Field(description="it can attend non-causally, which a DFlash drafter needs")]
-    fp8_kv: Annotated[bool, Field(description="it reads an FP8 KV cache there")] = False
-    fp8_kv_most_head_dim: Annotated[int | None, Field(description="largest head that it reads from FP8")] = None
+    capabilities: Annotated[
+        tuple[Capability, Capability], Field(description="lowest and highest compute capability that it runs on")
+    ]
+    drafts: Annotated[bool, Field(description="it supports non-causal attention, which a DFlash drafter needs")]
+    fp8_kv: Annotated[bool, Field(description="it supports an FP8 KV cache on these GPUs")] = False
+    fp8_kv_most_head_dim: Annotated[int | None, Field(description="largest head dimension with FP8 KV cache")] = None
     source: str
 
 
 class Renamed(Entry):
-    """An argument or variable that people still copy, and what became of it."""
+    """An outdated argument or variable that is still in use, and its replacement."""
 
     old: str
-    new: Annotated[str, Field(description="what to write instead; empty where it has no successor")] = ""
-    since: Annotated[str, Field(description="first version in which the old one is gone or without effect")]
+    new: Annotated[str, Field(description="what to write instead; empty if it has no replacement")] = ""
+    since: Annotated[str, Field(description="first version in which the old name is removed or has no effect")]
     effect: Annotated[
-        Literal["refused", "ignored"], Field(description="what the engine does with the old one from then on")
+        Literal["refused", "ignored"], Field(description="what the engine does with the old name since then")
     ]
     source: str
 
@@ -66,19 +68,19 @@ class Bug(Entry):
     """A known defect of this release."""
 
     what: str
-    until: Annotated[str, Field(description="version that mends it; empty while it is open")] = ""
+    until: Annotated[str, Field(description="version that fixes it; empty while it is open")] = ""
     workaround: str
     source: str
 
 
 class Converter(Entry):
-    """An image whose entry point takes llama.cpp's `--convert` and `--quantize`, and what drafters it writes."""
+    """An image whose entry point takes llama.cpp's `--convert` and `--quantize`, and the drafters that it writes."""
 
     image: str
     architecture: Annotated[
         Literal["dflash", "dflash-draft"], Field(description="`general.architecture` of a drafter that it writes")
     ]
-    seen: Annotated[bool, Field(description="whether somebody was seen using it, or it is only the expected name")]
+    seen: Annotated[bool, Field(description="true: a report shows it in use; false: it is only the expected name")]
     source: str
 
 
@@ -98,21 +100,22 @@ class EngineRelease(Entry):
         Literal["arguments", "environment", "modes", "shell"],
         Field(
             description="what the base image's own entry point takes: arguments, environment variables, a mode word, "
-            "or nothing at all (it is a shell). The project's image puts its own in front of all four"
+            "or nothing (it is a shell). The project's image replaces all four by its own entry point"
         ),
     ] = "arguments"
     capabilities: Annotated[
-        list[Capability], Field(description="GPUs that its kernels were built for; empty: any")
+        list[Capability], Field(description="compute capabilities that its kernels were built for; empty: any")
     ] = []
     driver: Annotated[str | None, Field(description="lowest NVIDIA driver")] = None
     older_drivers: OlderDrivers | None = None
     loads: Annotated[
-        dict[Quantisation, Capability], Field(description="formats it loads, each with the lowest capability")
+        dict[Quantisation, Capability],
+        Field(description="quantizations that it loads, each with the lowest compute capability"),
     ]
     unproven: Annotated[
-        list[Quantisation], Field(description="forms among them that nobody is known to have loaded with it on a GPU")
+        list[Quantisation], Field(description="those of `loads` without any report that they load on a GPU")
     ] = []
-    drafters: Annotated[list[str], Field(description="drafter architectures that it knows")]
+    drafters: Annotated[list[str], Field(description="drafter architectures that it supports")]
     abilities: Annotated[
         list[
             Literal[
@@ -125,18 +128,18 @@ class EngineRelease(Entry):
                 "drafts-with-images",
             ]
         ],
-        Field(description="what this release can do that others of its engine cannot"),
+        Field(description="features of this release that other releases of its engine lack"),
     ] = []
     attention: list[Backend] = []
     kv_dtypes: list[str] = []
-    families: Annotated[list[str], Field(description="model families that it was made for; empty: any")] = []
+    families: Annotated[list[str], Field(description="model families that it supports; empty: any")] = []
     parsers: Annotated[
-        dict[str, str], Field(description="what it calls parsers that have another name in vLLM, by vLLM's name")
+        dict[str, str], Field(description="its names of parsers that differ from vLLM's, by vLLM's name")
     ] = {}
     renamed: list[Renamed] = []
     bugs: list[Bug] = []
-    converter: Annotated[Converter | None, Field(description="what makes its GGUFs")] = None
-    native: Annotated[str | None, Field(description="the extra that installs it for the native runtime")] = None
+    converter: Annotated[Converter | None, Field(description="the image that converts its GGUFs")] = None
+    native: Annotated[str | None, Field(description="the pip extra that installs it for the native runtime")] = None
 
     @property
     def kind(self) -> Engine:
@@ -144,5 +147,5 @@ class EngineRelease(Entry):
         return ENGINES[self.engine]
 
     def parser(self, name: str) -> str:
-        """What this release calls a parser that vLLM calls `name`."""
+        """This release's name of the parser that vLLM calls `name`."""
         return self.parsers.get(name, name)

@@ -1,4 +1,4 @@
-"""What every file of the catalog is made of: entries that refuse unknown keys, values with reasons, evidence."""
+"""The building blocks of all catalog files: entries that reject unknown keys, values with reasons, evidence."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Evidence = Literal["verified", "reported", "untested"]
-"""`verified`: run by this project. `reported`: by the source named. `untested`: read or inferred, not run."""
+"""`verified`: run by this project. `reported`: by the named source. `untested`: read or inferred, not run."""
 
 Architecture = Literal["x86_64", "aarch64"]
-"""The processor, as `uname -m` names it."""
+"""The processor architecture, as `uname -m` prints it."""
 
 Quantisation = Literal[
     "bf16",
@@ -31,7 +31,7 @@ Quantisation = Literal[
 
 
 class Entry(BaseModel):
-    """A node of a catalog file. Unknown keys are refused, and what was read does not change."""
+    """A node of a catalog file. Unknown keys are rejected; entries are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -41,15 +41,15 @@ class Choice(Entry):
 
     value: str | int | float | bool
     reason: Annotated[str, Field(min_length=10, description="why this value, in one sentence for the owner of the box")]
-    source: Annotated[str, Field(description="where the fact was read or measured")] = ""
+    source: Annotated[str, Field(description="source of the fact: a document or a measurement")] = ""
 
 
 Settings = dict[str, Choice]
-"""Settings by the name they have in `.env`."""
+"""Settings by their name in `.env`."""
 
 
 class Evidenced(Entry):
-    """How far something is known to work."""
+    """The evidence that an entry works."""
 
     state: Evidence
-    by: Annotated[str, Field(description="who ran it, on what, when; or what it was read in")]
+    by: Annotated[str, Field(description="who ran it, on which hardware, when; or the document that says so")]

@@ -40,9 +40,9 @@ _PASSED_ON = (
     "TRITON_",
     "FLASHINFER_",
 )
-"""Prefixes of variables that vLLM and its libraries read themselves; `.env` may hold any of them."""
+"""Prefixes of variables that vLLM and its libraries read themselves; `.env` may contain any of them."""
 
 
 def passed_on(name: str) -> bool:
-    """Whether a variable that is no setting belongs to the engine and is handed over as it is."""
+    """Whether a variable that is not a setting belongs to the engine and is passed on unchanged."""
     return name.startswith(_PASSED_ON)

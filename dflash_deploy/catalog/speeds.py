@@ -1,4 +1,4 @@
-"""Published figures: tokens per second that others measured, for people to compare and for the speed model to meet."""
+"""Published speeds: tokens per second that other projects measured, to compare with and to check the speed model."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dflash_deploy.catalog.schema import Entry
 
 
 class PublishedSpeed(Entry):
-    """Tokens per second of all streams together."""
+    """Tokens per second of all requests together."""
 
     profile: str
     pair: str
     workload: str
-    concurrency: Annotated[int, Field(ge=1, description="streams at the same time")]
-    draft_tokens: Annotated[int, Field(ge=1, description="per step, the token that the target adds left out")]
-    plain: Annotated[float | None, Field(description="without the drafter")] = None
-    dflash: Annotated[float, Field(description="with it")]
-    acceptance_length: Annotated[float | None, Field(description="of that run, where it was given")] = None
+    concurrency: Annotated[int, Field(ge=1, description="requests at the same time")]
+    draft_tokens: Annotated[int, Field(ge=1, description="per step, without the token that the target adds")]
+    plain: Annotated[float | None, Field(description="tokens per second without speculative decoding")] = None
+    dflash: Annotated[float, Field(description="tokens per second with the drafter")]
+    acceptance_length: Annotated[float | None, Field(description="mean of that run; `null` if not published")] = None
     source: str

@@ -97,6 +97,6 @@ def test_a_pair_is_found_by_its_targets_repository() -> None:
 @pytest.mark.parametrize("drafter", ["z-lab/Qwen3.5-27B-DFlash", "Z-Lab/qwen3.5-27b-dflash"])
 def test_a_drafter_asked_for_as_a_model_is_refused_with_its_target(drafter: str) -> None:
     # the hub's own snippets for the drafter say `vllm serve "z-lab/Qwen3.5-27B-DFlash"`
-    with pytest.raises(UnknownPair, match="is a drafter") as refusal:
+    with pytest.raises(UnknownPair, match="` is a drafter") as refusal:
         CATALOG.pair(drafter)
     assert "--model qwen3.5-27b-" in refusal.value.hint

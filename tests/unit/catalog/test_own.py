@@ -60,8 +60,8 @@ def test_a_profile_of_ones_own_is_one_more(own: Path) -> None:
         ("  bandwidth:", "  bandwith:", "unknown key hardware.bandwith", "did you mean bandwidth?"),
         ("      MAX_NUM_SEQS:\n        value:", "      MAX_NUM_SEQS:\n        vaule:", "vaule", "did you mean value?"),
         ("memory_gib: 24 ", "memory_gib: much ", "hardware.memory_gib", "annotated example"),
-        ("pair: qwen3.5-27b-gguf", "pair: qwen9", "qwen9", "name as it stands"),
-        ("match:", "match: [", "is no YAML", "annotated example"),
+        ("pair: qwen3.5-27b-gguf", "pair: qwen9", "qwen9", "name exactly as"),
+        ("match:", "match: [", "is not valid YAML", "annotated example"),
     ],
 )
 def test_what_is_wrong_is_said_by_file_and_key(own: Path, old: str, new: str, says: str, hint: str) -> None:
@@ -95,5 +95,5 @@ def test_a_slip_in_a_fingerprint_is_said_by_file_and_key(tmp_path: Path, monkeyp
 
 def test_a_directory_that_is_no_catalog_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DFLASH_CATALOG", str(tmp_path / "nowhere"))
-    with pytest.raises(CatalogRefused, match="holds no catalog"):
+    with pytest.raises(CatalogRefused, match="contains no catalog"):
         load_catalog()

@@ -131,7 +131,7 @@ def test_a_drafter_asked_for_as_a_model_is_refused_with_the_targets_it_belongs_t
     asked = parse(seed.text).model
     pairs = load_catalog().pairs.values()
     belonging = [pair for pair in pairs if pair.drafter.repo == asked]
-    with pytest.raises(UnknownPair, match=f"{asked} is a drafter") as refusal:
+    with pytest.raises(UnknownPair, match=f"`{asked}` is a drafter") as refusal:
         plan_deployment(seed.facts, Choice(profile=seed.profile, model=asked), load_catalog())
     assert all(pair.name in refusal.value.hint for pair in belonging)
     assert seed.drafter_as_model in {pair.target.repo for pair in belonging}
