@@ -58,7 +58,7 @@ class Failure(Entry):
         dict[Fixable, str],
         Field(
             description="settings that `up --fix` may write. `half` halves the current value; `enough` is "
-            "MAX_NUM_SEQS × (DFLASH_NUM_SPEC_TOKENS + 1) + 8192; an empty value lets the engine choose"
+            "MAX_NUM_SEQS x (DFLASH_NUM_SPEC_TOKENS + 1) + 8192; an empty value lets the engine choose"
         ),
     ] = {}
     source: str

@@ -15,7 +15,7 @@ The first row that matches names the cause. `up --fix` writes the settings of th
 once more:
 
 - `half` halves the current value.
-- `enough` is `MAX_NUM_SEQS × (DFLASH_NUM_SPEC_TOKENS + 1) + 8192`: one draft per sequence and 8192 tokens of prompts.
+- `enough` is `MAX_NUM_SEQS x (DFLASH_NUM_SPEC_TOKENS + 1) + 8192`: one draft per sequence and 8192 tokens of prompts.
 - An empty value lets the engine choose.
 
 `{...}` is the text of the log at that place.

@@ -100,7 +100,7 @@ ENDS_AT_ONCE = Fault(
     REAL,
     UP,
     30,
-    ("it ends soon after each start", "dflash-deploy down"),
+    ("it exits soon after each start", "dflash-deploy down"),
     ExitCode.NOT_READY,
     "what it ended of",
 )
@@ -245,7 +245,7 @@ KILLED = seen_by_status(
     "the engine's core is killed while it answers 8 clients",
     "none is needed: Docker starts it anew",
     "starting",
-    "the engine's core ended without a word while it served",
+    "the engine's core exited without a message while it served",
     within=15,
 )
 RESTARTED = Fault(

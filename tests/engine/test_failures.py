@@ -33,14 +33,14 @@ def dies(name: str, cure: str, *says: str, within: float = 120) -> Fault:
 DAMAGED = dies(
     "weights whose header is damaged",
     "the right bytes",
-    "a weight file is cut short or damaged",
+    "a weight file is incomplete or damaged",
     "weights-damaged",
     "dflash-deploy pull",
 )
 UNKNOWN_ARCHITECTURE = dies(
     "a config.json that names an architecture which the engine does not know",
     "the right one",
-    "this vLLM does not know the architecture",
+    "this vLLM does not support the architecture",
     "architecture-unknown",
 )
 

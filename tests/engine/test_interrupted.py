@@ -35,7 +35,7 @@ CORE_KILLED = Fault(
     "the real engine",
     "status",
     20,
-    ("exited", "the engine's core ended without a word while it served", "dmesg"),
+    ("exited", "the engine's core exited without a message while it served", "dmesg"),
     ExitCode.DONE,
     "`up`",
 )

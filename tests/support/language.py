@@ -107,6 +107,8 @@ class Quoted:
 
 QUOTED = (
     Quoted("dflash_deploy/doctor/container.py", "container engine", "the name of a check in `doctor --json`"),
+    Quoted("docs/failures.md", "links of the hub's cache", "the source of a fact, as the catalog states it"),
+    Quoted("docs/failures.md", "16 to 32 streams", "the source of a fact, as the catalog states it"),
     Quoted("dflash_deploy/doctor/table.py", "container engine", "the name of a check in `doctor --json`"),
 )
 
@@ -180,9 +182,10 @@ def found_in(file: Path) -> Iterator[Found]:
 
 
 def _without(text: str, quoted: Iterable[str]) -> str:
-    """The text, with code spans and quotations blanked: neither is prose of this project."""
+    """The text, with code spans, named groups and quotations blanked: they are not prose of this project."""
     for quote in quoted:
         text = text.replace(quote, re.sub(r"[^\n]", "·", quote))
+    text = re.sub(r"\{\w+\}", lambda group: "·" * len(group[0]), text)
     return re.sub(r"`[^`\n]+`", lambda span: "`" + "·" * (len(span[0]) - 2) + "`", text)
 
 
