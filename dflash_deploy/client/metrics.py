@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_string_to_metric_families
 
 from dflash_deploy.serve.engines import ENGINES
-from dflash_deploy.serve.engines.counters import Sample, SpecCounters
+from dflash_deploy.serve.engines.counters import MetricSample, SpecCounters
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Metrics:
 def read_metrics(exposition: str) -> Metrics:
     """Read the text of /metrics, all engines of the server added up. Raises ValueError if it is not such a text."""
     samples = [
-        Sample(sample.name, sample.value, _position(sample.labels))
+        MetricSample(sample.name, sample.value, _position(sample.labels))
         for family in text_string_to_metric_families(exposition)
         for sample in family.samples
     ]

@@ -28,7 +28,7 @@ _PYTHON = (VLLM, SGLANG)
 
 
 @dataclass(frozen=True)
-class Drafter:
+class Speculation:
     """How draft tokens are made. `draft_tokens` is per step, without the token that the target adds.
 
     `path` is the directory or file of the drafter's weights, `None` for the target's MTP head. `schedule` makes fewer
@@ -194,14 +194,14 @@ class Settings(Values):
         return _below(self.model_path, self.mmproj_file) if self.mmproj_file else None
 
     @property
-    def drafter(self) -> Drafter | None:
+    def speculation(self) -> Speculation | None:
         """How draft tokens are made; `None` without speculative decoding."""
         if not self.speculating:
             return None
         if self.uses_mtp_head:
             # the head has the target's attention backend and cache
-            return Drafter(None, self.draft_tokens, "", "", None, self.dflash_spec_schedule)
-        return Drafter(
+            return Speculation(None, self.draft_tokens, "", "", None, self.dflash_spec_schedule)
+        return Speculation(
             path=_below(self.drafter_path or self.dflash_drafter, self.drafter_file),
             draft_tokens=self.draft_tokens,
             attention_backend=self.dflash_attention_backend,

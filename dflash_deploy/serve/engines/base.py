@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from dflash_deploy.serve.engines.counters import MetricNames, Sample, SpecCounters
+from dflash_deploy.serve.engines.counters import MetricNames, MetricSample, SpecCounters
 from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.settings import Settings
@@ -132,7 +132,7 @@ class Engine(ABC):
     def shortcomings(self, server: Path) -> list[str]:
         """What the installed engine lacks for DFlash; empty if nothing. `server` is the binary of llama.cpp."""
 
-    def drafts(self, samples: Iterable[Sample]) -> SpecCounters:
+    def drafts(self, samples: Iterable[MetricSample]) -> SpecCounters:
         """The counters of speculative decoding, as vLLM names them; llama.cpp took over the names."""
         known = list(samples)
         positions: dict[int, float] = {}

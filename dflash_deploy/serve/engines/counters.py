@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Sample:
+class MetricSample:
     """One sample of /metrics. `position` is that of a draft token, `None` for all other samples."""
 
     name: str
@@ -57,11 +57,11 @@ class MetricNames:
     waiting: str
     kv_cache_usage: str = ""
 
-    def total(self, samples: Iterable[Sample], name: str) -> int:
+    def total(self, samples: Iterable[MetricSample], name: str) -> int:
         """The sum of a metric over all engines of the server."""
         return int(sum(self.each(samples, name)))
 
-    def each(self, samples: Iterable[Sample], name: str) -> list[float]:
+    def each(self, samples: Iterable[MetricSample], name: str) -> list[float]:
         """A metric of every engine of the server."""
         wanted = f"{self.prefix}:{name}"
         return [sample.value for sample in samples if sample.name == wanted and sample.position is None]

@@ -25,7 +25,7 @@ from dflash_deploy.serve.engines.counters import MetricNames
 from dflash_deploy.serve.field import LLAMACPP
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import api_keys, read_secrets
-from dflash_deploy.serve.settings import Drafter, Settings
+from dflash_deploy.serve.settings import Settings, Speculation
 
 LLAMA_SERVER = "/app/llama-server"
 """Where llama.cpp's images have it."""
@@ -141,7 +141,7 @@ def _arguments(settings: Settings, *, fork: bool) -> list[str]:
         *_limits(settings, fork=fork),
         *_numerics(settings),
         *_prompting(settings),
-        *_speculation(settings.drafter, fork=fork),
+        *_speculation(settings.speculation, fork=fork),
         *settings.extra_args,
     ]
 
@@ -163,7 +163,7 @@ def _limits(settings: Settings, *, fork: bool) -> Iterator[str]:
         yield from ("--ctx-size", str(settings.max_model_len * slots))
     if settings.max_num_batched_tokens is not None:
         yield from ("--batch-size", str(settings.max_num_batched_tokens))
-    if fork and settings.drafter is not None:
+    if fork and settings.speculation is not None:
         yield from ("--ubatch-size", str(FORK_MICRO_BATCH))
     # all layers on the GPU: a model that does not fit is refused by the plan, not slowed down in silence
     yield from ("--n-gpu-layers", "99")
@@ -183,13 +183,13 @@ def _prompting(settings: Settings) -> Iterator[str]:
         yield from ("--chat-template-kwargs", json.dumps({"enable_thinking": settings.enable_thinking}))
 
 
-def _speculation(drafter: Drafter | None, *, fork: bool) -> Iterator[str]:
-    if drafter is None:
+def _speculation(speculation: Speculation | None, *, fork: bool) -> Iterator[str]:
+    if speculation is None:
         return
-    weights = drafter.weights("llama.cpp")
+    weights = speculation.weights("llama.cpp")
     if fork:
-        yield from ("--model-draft", weights, "--spec-type", "dflash", "--draft-max", str(drafter.draft_tokens))
+        yield from ("--model-draft", weights, "--spec-type", "dflash", "--draft-max", str(speculation.draft_tokens))
         yield from ("--n-gpu-layers-draft", "99", "--ctx-size-draft", str(FORK_DRAFT_CONTEXT))
         return
     yield from ("--spec-draft-model", weights, "--spec-type", "draft-dflash")
-    yield from ("--spec-draft-n-max", str(drafter.draft_tokens), "--spec-draft-ngl", "99")
+    yield from ("--spec-draft-n-max", str(speculation.draft_tokens), "--spec-draft-ngl", "99")

@@ -19,12 +19,12 @@ from dflash_deploy.serve.engines.base import (
     reserved,
     valued,
 )
-from dflash_deploy.serve.engines.counters import MetricNames, Sample, SpecCounters
+from dflash_deploy.serve.engines.counters import MetricNames, MetricSample, SpecCounters
 from dflash_deploy.serve.engines.installed import package_directory
 from dflash_deploy.serve.field import SGLANG
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import read_secrets
-from dflash_deploy.serve.settings import Drafter, Nodes, Settings
+from dflash_deploy.serve.settings import Nodes, Settings, Speculation
 
 MEETING_PORT = 29501
 """Where several machines find each other; the port that vLLM uses too."""
@@ -106,7 +106,7 @@ class Sglang(Engine):
             return ["SGLang is not installed"]
         return [] if (root / MODULE).is_file() else [f"sglang/{MODULE} is missing: it came with 0.5.11"]
 
-    def drafts(self, samples: Iterable[Sample]) -> SpecCounters:
+    def drafts(self, samples: Iterable[MetricSample]) -> SpecCounters:
         """Verification steps and generated tokens; the acceptance length is the one over the other.
 
         So is `spec_accept_length` of its answers (managers/tokenizer_manager.py): the first token of an answer, which
@@ -130,7 +130,7 @@ def _arguments(settings: Settings) -> list[str]:
         *_nodes(settings.group),
         *_numerics(settings),
         *_prompting(settings),
-        *_speculation(settings.drafter),
+        *_speculation(settings.speculation),
         *settings.extra_args,
     ]
 
@@ -180,12 +180,12 @@ def _prompting(settings: Settings) -> Iterator[str]:
         yield "--trust-remote-code"
 
 
-def _speculation(drafter: Drafter | None) -> Iterator[str]:
-    if drafter is None:
+def _speculation(speculation: Speculation | None) -> Iterator[str]:
+    if speculation is None:
         return
-    yield from ("--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", drafter.weights("SGLang"))
+    yield from ("--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", speculation.weights("SGLang"))
     # SGLang counts the whole block, the anchor included; vLLM and DFLASH_NUM_SPEC_TOKENS leave it out
-    yield from ("--speculative-num-draft-tokens", str(drafter.draft_tokens + 1))
-    yield from valued("--speculative-draft-attention-backend", drafter.attention_backend)
-    yield from valued("--speculative-draft-kv-cache-dtype", drafter.kv_cache_dtype)
-    yield from valued("--speculative-draft-window-size", drafter.window)
+    yield from ("--speculative-num-draft-tokens", str(speculation.draft_tokens + 1))
+    yield from valued("--speculative-draft-attention-backend", speculation.attention_backend)
+    yield from valued("--speculative-draft-kv-cache-dtype", speculation.kv_cache_dtype)
+    yield from valued("--speculative-draft-window-size", speculation.window)

@@ -23,7 +23,7 @@ from dflash_deploy.serve.engines.installed import installed_vllm, package_direct
 from dflash_deploy.serve.field import VLLM
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import api_keys, read_secrets
-from dflash_deploy.serve.settings import Drafter, Nodes, Settings
+from dflash_deploy.serve.settings import Nodes, Settings, Speculation
 
 Version = tuple[int, int]
 
@@ -186,7 +186,7 @@ def _arguments(settings: Settings, build: Build) -> list[str]:
         *_nodes(settings.group),
         *_numerics(settings),
         *_prompting(settings),
-        *_speculation(settings.drafter, build.version, cpu=build.cpu),
+        *_speculation(settings.speculation, build.version, cpu=build.cpu),
         *settings.extra_args,
         # vLLM puts what is named last in front of all others, those of EXTRA_ARGS included
         *("--middleware", _middleware(settings)),
@@ -258,8 +258,8 @@ def has_dflash(built: str, *, cpu: bool) -> bool:
     return minor_version(built) >= needed or bool(EARLY_BUILDS.match(built))
 
 
-def _speculation(drafter: Drafter | None, built: str, *, cpu: bool) -> Iterator[str]:
-    if drafter is None:
+def _speculation(speculation: Speculation | None, built: str, *, cpu: bool) -> Iterator[str]:
+    if speculation is None:
         return
     version = minor_version(built)
     if not has_dflash(built, cpu=cpu):
@@ -269,12 +269,22 @@ def _speculation(drafter: Drafter | None, built: str, *, cpu: bool) -> Iterator[
             hint=f"use a newer engine, or set {Settings.dflash_drafter}=off",
         )
     # the method is named even though vLLM guesses it: its guess goes by the directory's name
-    method = {"method": "mtp"} if drafter.path is None else {"method": "dflash", "model": drafter.path}
-    config: dict[str, object] = {**method, "num_speculative_tokens": drafter.draft_tokens}
+    method = {"method": "mtp"} if speculation.path is None else {"method": "dflash", "model": speculation.path}
+    config: dict[str, object] = {**method, "num_speculative_tokens": speculation.draft_tokens}
     for key, value, setting, since in (
-        ("attention_backend", drafter.attention_backend, Settings.dflash_attention_backend, FIRST_WITH_DRAFTER_BACKEND),
-        ("kv_cache_dtype", drafter.kv_cache_dtype, Settings.dflash_kv_cache_dtype, FIRST_WITH_DRAFTER_KV_DTYPE),
-        ("num_speculative_tokens_per_batch_size", drafter.schedule, Settings.dflash_spec_schedule, FIRST_WITH_SCHEDULE),
+        (
+            "attention_backend",
+            speculation.attention_backend,
+            Settings.dflash_attention_backend,
+            FIRST_WITH_DRAFTER_BACKEND,
+        ),
+        ("kv_cache_dtype", speculation.kv_cache_dtype, Settings.dflash_kv_cache_dtype, FIRST_WITH_DRAFTER_KV_DTYPE),
+        (
+            "num_speculative_tokens_per_batch_size",
+            speculation.schedule,
+            Settings.dflash_spec_schedule,
+            FIRST_WITH_SCHEDULE,
+        ),
     ):
         if not value:
             continue

@@ -24,7 +24,7 @@ def test_drafting_is_switched_off_by_name(off: str) -> None:
 
 
 def test_the_drafters_directory_counts_more_than_its_name() -> None:
-    drafter = Settings(BARE | {"DFLASH_DRAFTER": "z-lab/x", "DRAFTER_PATH": "/models/drafter"}).drafter
+    drafter = Settings(BARE | {"DFLASH_DRAFTER": "z-lab/x", "DRAFTER_PATH": "/models/drafter"}).speculation
     assert drafter is not None
     assert (drafter.path, drafter.draft_tokens) == ("/models/drafter", 15)
 
@@ -63,7 +63,7 @@ def test_a_schedule_has_no_gaps_and_no_more_than_the_most(written: str) -> None:
 
 
 def test_a_schedule_is_read_range_by_range() -> None:
-    drafter = Settings(BARE | {"DFLASH_DRAFTER": "/d", "DFLASH_SPEC_SCHEDULE": "1:15, 2-8:3,9-64:0"}).drafter
+    drafter = Settings(BARE | {"DFLASH_DRAFTER": "/d", "DFLASH_SPEC_SCHEDULE": "1:15, 2-8:3,9-64:0"}).speculation
     assert drafter is not None
     assert drafter.schedule == ((1, 1, 15), (2, 8, 3), (9, 64, 0))
 
