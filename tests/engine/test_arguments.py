@@ -46,9 +46,9 @@ print(json.dumps(build_dynamic_sd_schedule_lookup(json.loads(sys.argv[1]), 10, 7
 def test_a_schedule_means_to_the_engine_what_the_template_says() -> None:
     written = {"MODEL_PATH": "/m", "DFLASH_DRAFTER": "/d", "DFLASH_NUM_SPEC_TOKENS": "7"}
     settings = Settings(written | {"DFLASH_SPEC_SCHEDULE": "1-2:7,3-8:3"})
-    assert settings.drafter is not None
+    assert settings.speculation is not None
     done = subprocess.run(
-        [sys.executable, "-c", LOOK_UP, json.dumps(settings.drafter.schedule)],
+        [sys.executable, "-c", LOOK_UP, json.dumps(settings.speculation.schedule)],
         env=os.environ | {"PYTHONPATH": str(CPU_SITE)},
         capture_output=True,
         text=True,

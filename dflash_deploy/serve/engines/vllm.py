@@ -50,6 +50,9 @@ FIRST_WITH_DRAFTER_BACKEND: Version = (0, 21)
 FIRST_WITH_DRAFTER_KV_DTYPE: Version = (0, 26)
 """`kv_cache_dtype` inside --speculative-config (vllm-project/vllm#48787); before it the drafter takes the target's."""
 
+BACKEND, KV_DTYPE, PER_BATCH_SIZE = "attention_backend", "kv_cache_dtype", "num_speculative_tokens_per_batch_size"
+"""Keys inside --speculative-config that came after DFlash itself."""
+
 FIRST_WITH_SCHEDULE: Version = (0, 24)
 """`num_speculative_tokens_per_batch_size` inside --speculative-config (vllm-project/vllm#32374). Its form, inclusive
 ranges as [first, last, draft tokens], the last one carried on, was read in 0.32 and 0.33 (v1/spec_decode/dynamic)."""
@@ -272,19 +275,9 @@ def _speculation(speculation: Speculation | None, built: str, *, cpu: bool) -> I
     method = {"method": "mtp"} if speculation.path is None else {"method": "dflash", "model": speculation.path}
     config: dict[str, object] = {**method, "num_speculative_tokens": speculation.draft_tokens}
     for key, value, setting, since in (
-        (
-            "attention_backend",
-            speculation.attention_backend,
-            Settings.dflash_attention_backend,
-            FIRST_WITH_DRAFTER_BACKEND,
-        ),
-        ("kv_cache_dtype", speculation.kv_cache_dtype, Settings.dflash_kv_cache_dtype, FIRST_WITH_DRAFTER_KV_DTYPE),
-        (
-            "num_speculative_tokens_per_batch_size",
-            speculation.schedule,
-            Settings.dflash_spec_schedule,
-            FIRST_WITH_SCHEDULE,
-        ),
+        (BACKEND, speculation.attention_backend, Settings.dflash_attention_backend, FIRST_WITH_DRAFTER_BACKEND),
+        (KV_DTYPE, speculation.kv_cache_dtype, Settings.dflash_kv_cache_dtype, FIRST_WITH_DRAFTER_KV_DTYPE),
+        (PER_BATCH_SIZE, speculation.schedule, Settings.dflash_spec_schedule, FIRST_WITH_SCHEDULE),
     ):
         if not value:
             continue

@@ -99,7 +99,7 @@ def test_few_drafts_for_many_streams() -> None:
     assert (best.ranges[0][0], best.ranges[-1][1]) == (1, 16)
     # the engine's own reader takes it
     written = {"MODEL_PATH": "/m", "DFLASH_DRAFTER": "/d", **best.settings}
-    drafter = Settings(written).drafter
+    drafter = Settings(written).speculation
     assert drafter is not None
     assert (drafter.schedule, drafter.draft_tokens) == (best.ranges, max(numbers))
 

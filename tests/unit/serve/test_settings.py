@@ -20,7 +20,7 @@ def test_what_is_absent_or_empty_is_left_to_the_engine() -> None:
 
 @pytest.mark.parametrize("off", ["", "off", "OFF", "none"])
 def test_drafting_is_switched_off_by_name(off: str) -> None:
-    assert Settings(BARE | {"DFLASH_DRAFTER": off, "DRAFTER_PATH": "/models/drafter"}).drafter is None
+    assert Settings(BARE | {"DFLASH_DRAFTER": off, "DRAFTER_PATH": "/models/drafter"}).speculation is None
 
 
 def test_the_drafters_directory_counts_more_than_its_name() -> None:
