@@ -1,4 +1,4 @@
-"""Configurations for other people's clients, made of the templates in connect/. None of them holds the key."""
+"""Configurations for clients, from the templates in connect/. None of them contains the API key."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from dflash_deploy.assets import asset, read_yaml
 
 KEY_VARIABLE = "DFLASH_API_KEY"
-"""The environment variable from which every client takes the key."""
+"""The environment variable from which every client reads the API key."""
 
 LONGEST_ANSWER = 32_768
-"""Tokens of an answer that a client is told to expect at most; a quarter of the context where that is less."""
+"""Maximum tokens of an answer in a client's configuration; a quarter of the context if that is less."""
 
 SOME_CONTEXT = 32_768
-"""The context in tokens that a client is told where MAX_MODEL_LEN leaves it to the engine."""
+"""Context in tokens in a client's configuration if MAX_MODEL_LEN leaves it to the engine."""
 
 
 class ClientTemplate(BaseModel):
-    """One client: its template, where the configuration belongs, and whether it is of use without tool calls."""
+    """One client: its template, where the configuration belongs, and whether the client needs tool calls."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -35,7 +35,7 @@ class ClientTemplate(BaseModel):
 
 @dataclass(frozen=True)
 class EndpointFacts:
-    """What a configuration says of an endpoint. `url` is without /v1, `context` in tokens."""
+    """The facts about an endpoint in a configuration. `url` is without /v1, `context` in tokens."""
 
     url: str
     model: str
@@ -43,7 +43,7 @@ class EndpointFacts:
     directory: str
 
     def values(self) -> dict[str, str]:
-        """What the words of the templates stand for."""
+        """Return the value of each placeholder of the templates."""
         context = self.context or SOME_CONTEXT
         question = {
             "model": self.model,
@@ -63,16 +63,16 @@ class EndpointFacts:
 
 @cache
 def clients() -> dict[str, ClientTemplate]:
-    """Every client that is known, by its name."""
+    """Return every known client by name."""
     written = read_yaml(asset("connect", "clients.yaml").read_text(encoding="utf-8"))
     return TypeAdapter(dict[str, ClientTemplate]).validate_python(written)
 
 
 def configuration(client: ClientTemplate, place: EndpointFacts) -> str:
-    """The text to paste, its values quoted as the form of the file wants it."""
+    """Return the text to paste, with values quoted for the format of the file."""
     text = asset("connect", client.file).read_text(encoding="utf-8")
     for word, value in place.values().items():
-        # shell templates have bare words; in all others the words stand between double quotes, whose rules are JSON's
+        # shell templates have bare placeholders; in all others they are inside double quotes with JSON's rules
         quoted = shlex.quote(value) if client.file.endswith(".sh") else json.dumps(value)[1:-1]
         text = text.replace(word, quoted)
     return text

@@ -40,14 +40,14 @@ def watch(deployment: Deployment, plan: Plan, every: float, looks: int | None) -
 
 def _look(runtime: Runtime, endpoint: Endpoint, seen: Watch) -> Window:
     from dflash_deploy.client import EndpointError
-    from dflash_deploy.startup.watch import Sample
+    from dflash_deploy.startup.watch import Reading
 
     state = runtime.state()
     try:
         metrics = endpoint.metrics() if state.phase == "running" else None
     except EndpointError:
         metrics = None
-    return seen.see(Sample(time.monotonic(), state.phase, state.identity, metrics))
+    return seen.see(Reading(time.monotonic(), state.phase, state.identity, metrics))
 
 
 @contextmanager

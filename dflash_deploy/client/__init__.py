@@ -1,4 +1,4 @@
-"""The endpoint as the rest of the code sees it: the OpenAI API and the counters of /metrics."""
+"""A client of one endpoint: the OpenAI API and the counters of /metrics."""
 
 from dflash_deploy.client.api import Endpoint
 from dflash_deploy.client.completion import Completion, EndpointError, ServedModel, ToolCall

@@ -1,4 +1,4 @@
-"""The OpenAI API of one endpoint, for one client at a time."""
+"""The OpenAI API of one endpoint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ANSWER_TIMEOUT = 180.0
 """Seconds for a whole answer: the first request after a start may compile kernels for more than 30 s."""
 
 QUEUE_TIMEOUT = 900.0
-"""Seconds without a byte where many requests run: they wait for each other before their first token."""
+"""Seconds without a byte under load: requests wait for each other before their first token."""
 
 
 class Endpoint:
@@ -35,13 +35,13 @@ class Endpoint:
     def __init__(
         self, url: str, key: Secret, model: str, *, timeout: float = ANSWER_TIMEOUT, proxies: bool = False
     ) -> None:
-        """`proxies` says whether those of the environment are used: an endpoint of this machine needs none."""
+        """`proxies`: use the proxies of the environment, which an endpoint of this machine does not need."""
         self.url = url.rstrip("/")
         self.model = model
         self._key = key
         self._proxies = proxies
         limits = httpx.Timeout(timeout, connect=CONNECT_TIMEOUT)
-        # a burst is held back by the engine, not by the client's own limit of 100 connections
+        # the engine limits a burst, not the client's default of 100 connections
         pool = httpx.Limits(max_connections=None, max_keepalive_connections=20)
         self._client = httpx.Client(
             base_url=self.url, headers=self._authorization, timeout=limits, limits=pool, trust_env=proxies
@@ -61,22 +61,22 @@ class Endpoint:
         return {"Authorization": f"Bearer {self._key.reveal()}"} if self._key else {}
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close all connections."""
         self._client.close()
         self._keyless.close()
 
     def async_session(self, connections: int) -> aiohttp.ClientSession:
-        """A client of the same endpoint, with the same key, for so many requests at the same time.
+        """Return an aiohttp session with the same key, for `connections` requests at the same time.
 
-        To be called where an event loop runs. It is not httpx: what measures an engine on the same cores has to take
-        little of them.
+        Call it in a running event loop. aiohttp takes less CPU time than httpx, which matters when the client measures
+        an engine on the same cores.
         """
         import aiohttp
 
         ssl = httpx.create_ssl_context(trust_env=self._proxies) if self.url.startswith("https:") else True
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=QUEUE_TIMEOUT)
         return aiohttp.ClientSession(
-            # relative to it: an endpoint may lie under a path
+            # with a slash, so that paths are relative to it: the URL of an endpoint may have a path
             f"{self.url}/",
             headers={**self._authorization, "Content-Type": "application/json", "Accept-Encoding": "identity"},
             connector=aiohttp.TCPConnector(limit=connections, ssl=ssl),
@@ -85,24 +85,24 @@ class Endpoint:
         )
 
     def alive(self) -> bool:
-        """Whether GET /health answers 200: the process listens, which is not yet readiness."""
+        """Return whether GET /health returns 200. That means the process listens, not that it is ready."""
         try:
             return self._client.get("/health", timeout=CONNECT_TIMEOUT).status_code == httpx.codes.OK
         except httpx.HTTPError:
             return False
 
     def models(self) -> list[str]:
-        """The names under which models are served."""
+        """Return the served model names."""
         return [served.name for served in self.served()]
 
     def served(self) -> list[ServedModel]:
-        """What is served, as GET /v1/models tells it; vLLM says the weights' path and the length, others less."""
+        """Return the models of GET /v1/models; only vLLM reports the weights' path and the length."""
         said = _json(self._send("GET", "/v1/models"))
         with expected_shape("GET /v1/models"):
             return [ServedModel(one["id"], one.get("root"), one.get("max_model_len")) for one in said["data"]]
 
     def paths(self) -> list[str]:
-        """The paths that the server's own description lists; none where it has no description."""
+        """Return the paths in the server's OpenAPI description; empty if it has none."""
         try:
             said = _json(self._send("GET", "/openapi.json"))
         except EndpointError:
@@ -111,22 +111,22 @@ class Endpoint:
             return sorted(said["paths"])
 
     def chat(self, content: str | Sequence[Mapping[str, object]], *, max_tokens: int, **options: object) -> Completion:
-        """Ask one question, greedily, with thinking off where the template knows it; further fields in `options`."""
+        """Ask one question with temperature 0 and thinking off; `options` are more fields of the request."""
         return self.complete(self._question(content, max_tokens, options))
 
     def complete(self, body: Mapping[str, object]) -> Completion:
-        """Send the body of a chat completion as it is."""
+        """Send the body of a chat completion unchanged."""
         started = time.monotonic()
         said = _json(self._send("POST", "/v1/chat/completions", body))
         with expected_shape("POST /v1/chat/completions"):
             return read_completion(said, time.monotonic() - started)
 
     def stream(self, content: str, *, max_tokens: int, **options: object) -> Completion:
-        """Ask one question and take the answer in pieces, as they are made."""
+        """Ask one question and stream the answer."""
         asked = self._question(content, max_tokens, options)
         asked |= {"stream": True, "stream_options": {"include_usage": True}}
         started, finish, tokens, ended = time.monotonic(), "", 0, False
-        arrivals, pieces = list[float](), list[str]()
+        arrivals, chunks = list[float](), list[str]()
         with self.events(asked) as events:
             for event in events:
                 if event is None:
@@ -137,17 +137,17 @@ class Endpoint:
                     finish = choice.get("finish_reason") or finish
                     if text := choice["delta"].get("content"):
                         arrivals.append(time.monotonic() - started)
-                        pieces.append(text)
+                        chunks.append(text)
         first, last = (arrivals[0], arrivals[-1]) if arrivals else (None, None)
         return Completion(
-            "".join(pieces), finish, tokens, time.monotonic() - started, first, last, len(pieces), ended=ended
+            "".join(chunks), finish, tokens, time.monotonic() - started, first, last, len(chunks), ended=ended
         )
 
     @contextmanager
     def events(self, body: Mapping[str, object]) -> Iterator[Iterator[Any]]:
-        """The events of a streamed chat completion, `None` for [DONE]; leaving the block early closes the connection.
+        """Yield the events of a streamed chat completion, `None` for [DONE]; leaving the block closes the connection.
 
-        Raises EndpointError where the stream is refused, breaks off, or brings something else.
+        Raises EndpointError if the stream is refused, breaks off, or is not a stream of events.
         """
         try:
             with (
@@ -159,13 +159,13 @@ class Endpoint:
                     raise _refusal(response)
                 kind = response.headers.get("content-type", "missing")
                 if not kind.startswith("text/event-stream"):
-                    raise EndpointError(f"the stream came as {kind}, not as text/event-stream")
+                    raise EndpointError(f"the stream has content type `{kind}`, expected text/event-stream")
                 yield _events(response)
         except httpx.HTTPError as problem:
             raise _unanswered("the stream broke off", problem) from problem
 
     def ask_image(self, png: bytes, question: str, *, max_tokens: int, **options: object) -> Completion:
-        """Ask about a picture, sent as a data URI."""
+        """Ask about an image, sent as a data URI."""
         parts: list[Mapping[str, object]] = [
             {"type": "image_url", "image_url": {"url": data_uri(png)}},
             {"type": "text", "text": question},
@@ -173,33 +173,33 @@ class Endpoint:
         return self.chat(parts, max_tokens=max_tokens, **options)
 
     def status_without_key(self, method: str, path: str) -> int:
-        """The HTTP status of a request that carries no key."""
+        """Return the HTTP status of a request without a key."""
         return self.status(method, path, key=Secret(""))
 
     def status(self, method: str, path: str, *, key: Secret | None = None) -> int:
-        """The HTTP status of an empty request, with another key than the endpoint's where one is given."""
+        """Return the HTTP status of an empty request, with `key` instead of the endpoint's key if it is given."""
         sent = self._key if key is None else key
         headers = {"Authorization": f"Bearer {sent.reveal()}"} if sent else {}
         try:
             bare = self._keyless.request(method, path, json={} if method == "POST" else None, headers=headers)
         except httpx.HTTPError as problem:
-            unanswered = _unanswered(f"{method} {path} brought no answer", problem)
-            # this was waited for a moment alone, which is silence only where nothing else is answered either
+            unanswered = _unanswered(f"{method} {path} got no answer", problem)
+            # the timeout is short here, so this is silence only if /health does not answer either
             unanswered.silent = unanswered.silent and not self.alive()
             raise unanswered from problem
         return bare.status_code
 
     def counters(self) -> SpecCounters:
-        """The counters of speculative decoding as they stand now."""
+        """Return the current counters of speculative decoding."""
         return self.metrics().drafts
 
     def metrics(self) -> Metrics:
-        """What the engine has counted until now. Raises EndpointError where /metrics is no such text."""
+        """Return the engine's current counters. Raises EndpointError if /metrics is not a metrics text."""
         with expected_shape("GET /metrics"):
             return read_metrics(self._send("GET", "/metrics").text)
 
     def status_of_announced(self, size: int) -> int | None:
-        """The HTTP status of a chat completion, `size` bytes of it announced; `None` where they are waited for."""
+        """Announce a chat completion of `size` bytes and return its HTTP status; `None` if the server waits for it."""
         place = httpx.URL(self.url)
         kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
         connection = kind(place.host, place.port, timeout=CONNECT_TIMEOUT)
@@ -213,7 +213,9 @@ class Endpoint:
         except TimeoutError:
             return None
         except (OSError, http.client.HTTPException) as problem:
-            raise EndpointError(f"a body of {size} bytes was announced: {problem or type(problem).__name__}") from None
+            raise EndpointError(
+                f"announcing a body of {size} bytes failed: {problem or type(problem).__name__}"
+            ) from None
         finally:
             connection.close()
 
@@ -234,17 +236,17 @@ class Endpoint:
             try:
                 response = self._client.request(method, path, json=body)
             except httpx.RemoteProtocolError:
-                # a server may close a connection that it kept just when it is used again; a second one is a new one
+                # the server may close an idle connection just when it is used again; the second request opens a new one
                 response = self._client.request(method, path, json=body)
         except httpx.HTTPError as problem:
-            raise _unanswered(f"{method} {path} brought no answer", problem) from problem
+            raise _unanswered(f"{method} {path} got no answer", problem) from problem
         if response.is_error:
             raise _refusal(response)
         return response
 
 
 def _events(response: httpx.Response) -> Any:
-    """The JSON of each server-sent event, `None` for [DONE]."""
+    """Yield the JSON of each server-sent event, `None` for [DONE]."""
     for line in response.iter_lines():
         data = line.removeprefix("data:").strip()
         if line.startswith("data:") and data == "[DONE]":
@@ -252,8 +254,8 @@ def _events(response: httpx.Response) -> Any:
         elif line.startswith("data:"):
             event = json.loads(data)
             if "error" in event:
-                # an engine that dies in the middle can no longer change the status
-                raise EndpointError(f"the stream ended in an error: {event['error']}")
+                # an engine that dies during a stream cannot change the status any more
+                raise EndpointError(f"the stream ended with an error: {event['error']}")
             yield event
 
 
@@ -261,7 +263,7 @@ def _json(response: httpx.Response) -> Any:
     try:
         return response.json()
     except ValueError:
-        raise EndpointError(f"{response.url.path} answered something that is not JSON") from None
+        raise EndpointError(f"{response.url.path} did not return JSON") from None
 
 
 def _refusal(response: httpx.Response) -> EndpointError:

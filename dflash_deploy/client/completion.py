@@ -1,4 +1,4 @@
-"""What an endpoint answers: one completion, one served name, and the error of an answer that is none."""
+"""Answers of an endpoint: a completion, a served model, and the error of a request without a valid answer."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dflash_deploy.serve.engines.counters import SpecCounters
 
 
 class EndpointError(Exception):
-    """Raised when a request brought no answer of the expected shape; `status` is the HTTP status, if there was one.
+    """Raised when a request has no answer of the expected shape; `status` is the HTTP status, if there is one.
 
-    `silent` says that the endpoint was waited for in vain: whatever is asked next is likely to wait as long.
+    `silent`: the request timed out without an answer, and the next request is likely to wait as long.
     """
 
     def __init__(self, message: str, *, status: int | None = None, silent: bool = False) -> None:
@@ -24,7 +24,7 @@ class EndpointError(Exception):
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call that the model wants made; `arguments` is the JSON text as it came."""
+    """A tool call of the model; `arguments` is the JSON text as received."""
 
     name: str
     arguments: str
@@ -32,10 +32,10 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Completion:
-    """One completion. `chunks` counts streamed pieces, 1 where it came whole; times in seconds from the request on.
+    """One completion. `chunks` counts streamed chunks, 1 without streaming; times are in seconds since the request.
 
-    `logprobs` is what the API calls so, where it was asked for. Of a stream, `completion_tokens` is 0 where its usage
-    did not come, and `ended` says whether [DONE] did. `drafted` are the drafts of this answer, which llama.cpp tells.
+    `logprobs` is the API's field of that name, if requested. For a stream, `completion_tokens` is 0 if usage is
+    missing, and `ended` is whether [DONE] came. `drafted` are the drafts of this answer, which only llama.cpp reports.
     """
 
     text: str
@@ -55,13 +55,13 @@ class Completion:
 
     @property
     def tokens_per_second(self) -> float:
-        """Completion tokens over the time of the whole request, prefill included."""
+        """Completion tokens per second of the whole request, prefill included."""
         return self.completion_tokens / self.seconds
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """One served name, what the engine says it stands for, and its longest sequence in tokens where it says so."""
+    """A served model name, the weights it refers to, and the longest sequence in tokens; `None` if not reported."""
 
     name: str
     root: str | None
@@ -70,15 +70,15 @@ class ServedModel:
 
 @contextmanager
 def expected_shape(source: str) -> Iterator[None]:
-    """An answer that is not what the API promises is an EndpointError, whatever is missing in it."""
+    """Turn errors of reading an answer without the API's fields into an EndpointError."""
     try:
         yield
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as problem:
-        raise EndpointError(f"{source} brought something unexpected: {type(problem).__name__}: {problem}") from None
+        raise EndpointError(f"{source} returned an unexpected answer: {type(problem).__name__}: {problem}") from None
 
 
 def read_completion(said: Mapping[str, Any], seconds: float) -> Completion:
-    """The answer in the body of a chat completion that came whole, after so many seconds."""
+    """Return the completion in the body of a response without streaming, which took `seconds`."""
     choice = said["choices"][0]
     message = choice["message"]
     return Completion(
@@ -96,7 +96,7 @@ def read_completion(said: Mapping[str, Any], seconds: float) -> Completion:
 
 
 def _thought(message: Mapping[str, Any]) -> str:
-    """What was thought, where the engine keeps it apart: vLLM calls it `reasoning`, others `reasoning_content`."""
+    """Return the reasoning content: vLLM names the field `reasoning`, other engines `reasoning_content`."""
     return message.get("reasoning") or message.get("reasoning_content") or ""
 
 
@@ -106,10 +106,10 @@ def _tool_calls(message: Mapping[str, Any]) -> Iterator[ToolCall]:
 
 
 def _drafted(timings: Mapping[str, Any]) -> SpecCounters | None:
-    """The drafts of one answer of llama.cpp (server-common.cpp, b11434), which has them where any was made.
+    """Return the drafts in an answer of llama.cpp (server-common.cpp, b11434); `None` if it has none.
 
-    It does not tell the steps. Each brings the accepted tokens and one of the target's own, and the prompt brings one
-    before them all, so the steps are the rest (on the tiny pair 190 - 165 - 1, and 168 draft tokens are 24 times 7).
+    llama.cpp does not report the steps. Each step yields its accepted tokens and one token of the target, and prefill
+    yields one token. So the steps are the rest (tiny pair: 190 - 165 - 1, and 168 draft tokens are 24 times 7).
     """
     if "draft_n" not in timings:
         return None

@@ -1,4 +1,4 @@
-"""A picture to ask about, made on the spot: no file is needed, and nobody can have seen it before."""
+"""Generated images for questions: no file is needed, and no model has seen them before."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ DIGITS = (
     ("01110", "10001", "10001", "01110", "10001", "10001", "01110"),
     ("01110", "10001", "10001", "01111", "00001", "00001", "01110"),
 )
-"""The ten digits, five dots wide and seven high."""
+"""The ten digits, 5 dots wide and 7 dots high."""
 
 
 def plain_png(colour: tuple[int, int, int], width: int, height: int) -> bytes:
-    """A PNG of one sRGB colour (8 bits per channel), `width` x `height` pixels."""
+    """Return a PNG of one sRGB color (8 bits per channel), `width` x `height` pixels."""
     row = bytes(colour) * width
     return _png([row] * height, width)
 
 
 def digit_png(digit: int, dot: int) -> bytes:
-    """A PNG of one digit, black on white, 9 x 11 dots of `dot` pixels, the digit in the middle."""
+    """Return a PNG of one digit, black on white, centered in 9 x 11 dots of `dot` pixels."""
     blank, rows = "000000000", DIGITS[digit]
     dots = [blank, blank, *(f"00{row}00" for row in rows), blank, blank]
     lines = [b"".join(_ink(mark == "1") * dot for mark in row) for row in dots]
@@ -40,7 +40,7 @@ def digit_png(digit: int, dot: int) -> bytes:
 
 
 def shape_png(shape: ShapeName, side: int) -> bytes:
-    """A PNG of one filled shape, black on white, `side` x `side` pixels, the shape half as wide and in the middle."""
+    """Return a PNG of one filled shape, black on white, centered in `side` x `side` pixels and half as wide."""
     return _png(
         [b"".join(_ink(_inside(shape, x / side, y / side)) for x in range(side)) for y in range(side)],
         side,
@@ -48,12 +48,12 @@ def shape_png(shape: ShapeName, side: int) -> bytes:
 
 
 def _inside(shape: ShapeName, x: float, y: float) -> bool:
-    """Whether a point of the unit square lies in the shape."""
+    """Return whether a point of the unit square is inside the shape."""
     if shape == "circle":
         return (x - 0.5) ** 2 + (y - 0.5) ** 2 <= 0.25**2
     if shape == "square":
         return abs(x - 0.5) <= 0.25 and abs(y - 0.5) <= 0.25
-    # its tip is above: the half width grows with the depth
+    # the tip is at the top: the half width grows with the depth
     return 0.25 <= y <= 0.75 and abs(x - 0.5) <= (y - 0.25) / 2
 
 
@@ -62,7 +62,7 @@ def _ink(black: bool) -> bytes:
 
 
 def _png(rows: Sequence[bytes], width: int) -> bytes:
-    """Rows of three bytes a pixel as a PNG."""
+    """Return rows of three bytes per pixel as a PNG."""
     header = struct.pack(">IIBBBBB", width, len(rows), 8, 2, 0, 0, 0)
     content = b"".join(b"\0" + row for row in rows)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(content)), (b"IEND", b""))
@@ -74,5 +74,5 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 
 
 def data_uri(png: bytes) -> str:
-    """The picture as an address that needs no network."""
+    """Return the PNG as a data URI."""
     return f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"

@@ -1,8 +1,8 @@
-"""What an engine counts, as its /metrics shows it: vLLM, SGLang and llama.cpp, told apart by the prefix of the names.
+"""The counters of an engine's /metrics. The prefix of the metric names identifies vLLM, SGLang or llama.cpp.
 
 Sources: vllm/v1/spec_decode/metrics.py and vllm/v1/metrics/loggers.py (0.32, 0.33);
-sglang/srt/observability/metrics_collector.py (0.5.23); tools/server/server-task.cpp of llama.cpp (b11434). The last one
-took vLLM's names for drafts. A step is one draft; the mean acceptance length counts the target's own token:
+sglang/srt/observability/metrics_collector.py (0.5.23); tools/server/server-task.cpp of llama.cpp (b11434), which uses
+vLLM's names for drafts. A step is one draft; the mean acceptance length includes the target's token:
 1 + accepted / drafts.
 """
 
@@ -19,10 +19,10 @@ from dflash_deploy.serve.engines.counters import MetricSample, SpecCounters
 
 @dataclass(frozen=True)
 class Metrics:
-    """One reading: whose it is (`None`: of no engine that is known here), drafts, tokens made, requests at work.
+    """One reading: the engine (`None`: not a supported one), drafts, generated tokens, running requests.
 
-    `waiting` are requests that wait for a slot; `cache` is the used share of the KV cache: llama.cpp
-    does not tell it (`None`).
+    `waiting` is the number of queued requests, `cache` the used share of the KV cache (`None` for llama.cpp, which does
+    not report it).
     """
 
     engine: str | None

@@ -1,7 +1,7 @@
-"""One streamed completion among many: when each piece of it came.
+"""One streamed completion among many: the arrival time of each chunk.
 
-The times are those that vLLM's own benchmark takes (vllm/benchmarks/lib/endpoint_request_func.py, 0.32.0), but that a
-first chunk which only names the role is no token: some servers send it before they have looked at the prompt.
+The times are defined as in vLLM's benchmark (vllm/benchmarks/lib/endpoint_request_func.py, 0.32.0), except that a first
+chunk with only the role is not a token: some servers send it before they read the prompt.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 PATH = "v1/chat/completions"
 
 _TEXTS = ("content", "reasoning_content", "reasoning", "tool_calls")
-"""Fields of a delta that hold something the model generated."""
+"""Fields of a delta that contain generated text."""
 
 
 @dataclass
 class TimedCompletion:
-    """One request as its client saw it. Times in seconds, from the moment it was sent; counts as the server says them.
+    """One request as its client saw it. Times are in seconds since it was sent; token counts are the server's.
 
-    `gaps` lie between one piece and the next, `problem` is empty where all went well.
+    `gaps` are the times between chunks; `problem` is empty if the request succeeded.
     """
 
     ttft: float = 0.0
@@ -38,22 +38,22 @@ class TimedCompletion:
 
     @property
     def tpot(self) -> float | None:
-        """Seconds for each token after the first; `None` where there was one token or none."""
+        """Seconds per token after the first; `None` if there are fewer than two tokens."""
         return (self.seconds - self.ttft) / (self.completion_tokens - 1) if self.completion_tokens > 1 else None
 
 
 def streaming_body(body: Mapping[str, object]) -> bytes:
-    """The bytes of a request whose answer comes in pieces, with the token counts at its end."""
+    """Return the body of a streaming request with usage in its last chunk."""
     return json.dumps({**body, "stream": True, "stream_options": {"include_usage": True}}).encode()
 
 
 async def time_completion(session: aiohttp.ClientSession, body: bytes) -> TimedCompletion:
-    """Send a request (of `streamed`) and note when its pieces come. Whatever goes wrong stands in `problem`."""
+    """Send a request of `streaming_body` and measure its chunks. Errors are returned in `problem`."""
     import aiohttp
 
     clock = _Clock(time.perf_counter())
     try:
-        # another address would be another endpoint
+        # a redirect would measure another endpoint
         async with session.post(PATH, data=body, allow_redirects=False) as response:
             if response.status != HTTPStatus.OK:
                 said = " ".join((await response.read()).decode("utf-8", "replace").split())[:300]
@@ -68,12 +68,12 @@ async def time_completion(session: aiohttp.ClientSession, body: bytes) -> TimedC
     except (aiohttp.ClientError, OSError) as problem:
         return TimedCompletion(problem=f"the stream broke off: {str(problem) or type(problem).__name__}")
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as problem:
-        return TimedCompletion(problem=f"the stream brought something unexpected: {type(problem).__name__}: {problem}")
+        return TimedCompletion(problem=f"the stream has an unexpected event: {type(problem).__name__}: {problem}")
     return clock.timed()
 
 
 class _Clock:
-    """Reads the lines of one stream of server-sent events."""
+    """Reads the lines of one response with server-sent events."""
 
     def __init__(self, started: float) -> None:
         self._started = started
@@ -82,13 +82,13 @@ class _Clock:
         self._timed = TimedCompletion()
 
     def read(self, line: bytes, now: float) -> None:
-        """Take one line that came at `now`."""
+        """Read one line that arrived at `now`."""
         if not line.startswith(b"data:") or (data := line[5:].strip()) == b"[DONE]":
             return
         event: dict[str, Any] = json.loads(data)
         if "error" in event:
-            # an engine that dies in the middle can no longer change the status
-            self._timed.problem = f"the stream ended in an error: {event['error']}"
+            # an engine that dies during a stream cannot change the status any more
+            self._timed.problem = f"the stream ended with an error: {event['error']}"
             return
         self._usage = event.get("usage") or self._usage
         if not event["choices"]:
@@ -103,14 +103,14 @@ class _Clock:
         self._last = now
 
     def timed(self) -> TimedCompletion:
-        """What the whole stream came to."""
+        """Return the measurements of the whole stream."""
         timed = self._timed
         if self._last is None:
-            timed.problem = timed.problem or "the stream held no answer"
+            timed.problem = timed.problem or "the stream has no answer"
             return timed
         timed.seconds = self._last - self._started
         timed.prompt_tokens = self._usage.get("prompt_tokens", 0)
         timed.completion_tokens = self._usage.get("completion_tokens", 0)
         if not timed.completion_tokens:
-            timed.problem = timed.problem or "the server did not say how many tokens it made"
+            timed.problem = timed.problem or "the server did not report usage (generated tokens)"
         return timed

@@ -1,4 +1,4 @@
-"""The deployment directory: `.env`, `compose.yaml`, `.dflash/`. It is the only state there is."""
+"""The deployment directory: `.env`, `compose.yaml`, `.dflash/`. It is the only state."""
 
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.lock import hold

@@ -1,4 +1,4 @@
-"""A packed folder for its owner alone."""
+"""A tar.gz that only its owner can read."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from dflash_deploy.errors import BadInput
 
 
 def write_archive(path: Path, members: Mapping[str, str]) -> None:
-    """Write a tar.gz with one folder of texts, of mode 0600 from its first byte on.
+    """Write a tar.gz with one folder of texts, created with mode 0600.
 
-    Raises BadInput where there is something already, or nothing can be written.
+    Raises BadInput if the file exists or cannot be written.
     """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
     except FileExistsError:
-        raise BadInput(f"{path} is there already", hint="name another file") from None
+        raise BadInput(f"{path} already exists", hint="choose another file name") from None
     except OSError as problem:
-        raise BadInput(f"{path} cannot be written: {problem.strerror}", hint="name a file elsewhere") from None
+        raise BadInput(f"{path} cannot be written: {problem.strerror}", hint="choose another directory") from None
     folder = path.name.removesuffix(".gz").removesuffix(".tar")
     with os.fdopen(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
         for name, text in members.items():

@@ -1,7 +1,7 @@
-"""`.env`: filled in from the commented template, read back, and checked for keys that mean nothing.
+"""`.env`: filled from the commented template, read back, and checked for unknown settings.
 
-Three programs read this file, each by its own rules: Compose expands `$`, python-dotenv does not, `docker run` keeps
-quotes. Values are therefore written so that Compose and python-dotenv agree; a property test holds them to it.
+Three programs read this file with different rules: Compose expands `$`, python-dotenv does not, `docker run` keeps
+quotes. So values are written in a form that Compose and python-dotenv read the same; a property test checks it.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from dflash_deploy.serve.secrets import SECRET_NAMES
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,=~-]*\Z")
 
 _SOUND_VALUE = re.compile(r"[ \t]*(?P<quote>['\"]?)[A-Za-z0-9_-]*(?P=quote)(?P<rest>(?:[ \t]+#[^\r\n]*)?\s*)\Z")
-"""A value that ends where it seems to end, and the comment behind it."""
+"""A well-formed value and the comment after it."""
 
 WHY = "#= "
-"""How a comment begins that says what a value was chosen for."""
+"""Prefix of a comment with the reason for a value."""
 
 _LIKE_A_SECRET = re.compile(r"_(TOKEN|KEY|SECRET|PASSWORD)\Z")
 
 NEARLY = 0.85
-"""Likeness from which an unknown key is taken for a slip of a known one, even where the engine might read it."""
+"""Similarity from which an unknown setting is taken for a typo, even if the engine might read it."""
 
 
 def fill_template(values: Mapping[str, str], engine: str = DEFAULT) -> str:
-    """An engine's commented template with these values; keys that it does not have follow at the end."""
+    """Return an engine's commented template with these values; other settings are added at the end."""
     known = setting_names(engine)
     lines = [_filled(line, values, known) for line in template_text(ENGINES[engine].template).splitlines()]
     others = [name for name in values if name not in known]
     if others:
-        lines += ["", "# --- Handed to the engine as they are " + "-" * 83, ""]
+        lines += ["", "# --- Passed to the engine unchanged " + "-" * 85, ""]
         lines += [f"{name}={quote(values[name])}" for name in others]
     return "\n".join(lines) + "\n"
 
@@ -51,39 +51,39 @@ def _filled(line: str, values: Mapping[str, str], known: Collection[str]) -> str
 
 
 def quote(value: str) -> str:
-    """`value` as Compose and python-dotenv both read it back. Raises SettingsRefused where there is no such form."""
+    """Return `value` in a form that Compose and python-dotenv read the same. Raises SettingsRefused if none exists."""
     if _PLAIN.match(value):
         return value
     if re.search(r"['\\\x00-\x1f\x7f]", value):
         raise SettingsRefused(
             f"{value!r} cannot be written to .env",
-            hint="leave out single quotes, backslashes and control characters",
+            hint="remove single quotes, backslashes and control characters",
         )
     return f"'{value}'"
 
 
 def replace_value(text: str, name: str, value: str) -> str:
-    """The text of a `.env` with another value of one setting, all other lines and comments as they are.
+    """Return the text of a `.env` with one setting changed and all other lines and comments kept.
 
-    Every line that sets it is changed, so that none is left with the old value; without one, a line is added. Raises
-    SettingsRefused where such a line cannot be read, which would keep the old value in the file.
+    Every line of the setting is changed, so that the old value is gone; if there is none, a line is added. Raises
+    SettingsRefused if such a line cannot be parsed, since the old value would stay in the file.
     """
     mark, body = _marked(text)
     bindings = list(parse_stream(io.StringIO(body)))
     if any(binding.error and name in binding.original.string for binding in bindings):
-        raise SettingsRefused(f".env: the line of {name} cannot be read", hint="close the quote that is opened there")
-    pieces = [
+        raise SettingsRefused(f".env: the line of {name} cannot be parsed", hint="close the open quote in this line")
+    parts = [
         _rewritten(binding.original.string, name, quote(value)) if binding.key == name else binding.original.string
         for binding in bindings
     ]
     if all(binding.key != name for binding in bindings):
         ended = not body or body.endswith(("\n", "\r"))
-        pieces.append(f"{'' if ended else chr(10)}{name}={quote(value)}\n")
-    return mark + "".join(pieces)
+        parts.append(f"{'' if ended else chr(10)}{name}={quote(value)}\n")
+    return mark + "".join(parts)
 
 
 def explained(text: str, name: str, why: Iterable[str]) -> str:
-    """The text of a `.env` with comments before the first line that sets `name`; earlier ones of this kind are gone."""
+    """Return the text of a `.env` with comments before the first line of `name`; earlier ones are removed."""
     mark, body = _marked(text)
     end = "\r\n" if "\r\n" in body else "\n"
     kept = [line for line in body.splitlines(keepends=True) if not line.startswith(WHY)]
@@ -94,12 +94,12 @@ def explained(text: str, name: str, why: Iterable[str]) -> str:
 
 
 def _marked(text: str) -> tuple[str, str]:
-    """The byte order mark that some editors leave at the start of a file, and the rest."""
+    """Split off the byte order mark that some editors write."""
     return ("\ufeff", text[1:]) if text.startswith("\ufeff") else ("", text)
 
 
 def _rewritten(line: str, name: str, value: str) -> str:
-    """One binding with another value; blank lines before it and a comment behind it stay."""
+    """Return one binding with another value; blank lines before it and a comment after it stay."""
     before, equals, old = line.partition("=")
     if not equals:
         blank = line[: len(line) - len(line.lstrip())]
@@ -113,12 +113,12 @@ def _line_end(line: str) -> str:
 
 
 def parse(text: str) -> dict[str, str]:
-    """The lines of a `.env`. `$` stands for itself: no value is made from another or from this process."""
+    """Parse the text of a `.env`. `$` is literal: no variable is expanded."""
     return {name: value or "" for name, value in dotenv_values(stream=io.StringIO(text), interpolate=False).items()}
 
 
 def shareable(text: str) -> str:
-    """The settings of a `.env` for others to see: without secrets, comments, and lines that cannot be read."""
+    """Return the settings of a `.env` for sharing, without secrets, comments and lines that cannot be parsed."""
     kept = []
     for name, value in parse(text).items():
         secret = name in SECRET_NAMES or _LIKE_A_SECRET.search(name)
@@ -127,7 +127,7 @@ def shareable(text: str) -> str:
 
 
 def check_keys(names: Iterable[str]) -> None:
-    """Raises SettingsRefused for the first key that is neither a setting nor one that the engine reads itself."""
+    """Raise SettingsRefused for the first name that is neither a setting nor a variable of the engine."""
     known = all_setting_names()
     for name in names:
         if name in known:
@@ -136,12 +136,12 @@ def check_keys(names: Iterable[str]) -> None:
         sure = bool(near) and difflib.SequenceMatcher(None, name, near[0]).ratio() >= NEARLY
         if _LIKE_A_SECRET.search(name) and not sure:
             raise SettingsRefused(
-                f".env: {name} looks like a secret, and would be handed to the engine in the open",
-                hint="VLLM_API_KEY, DFLASH_API_KEYS and HF_TOKEN are the secrets that are kept",
+                f".env: {name} looks like a secret and would be passed to the engine as a plain variable",
+                hint="remove it; the supported secrets are VLLM_API_KEY, DFLASH_API_KEYS and HF_TOKEN",
             )
         if passed_on(name) and not sure:
             continue
         hint = f"did you mean {near[0]}? " if near else ""
         raise SettingsRefused(
-            f".env: unknown setting {name}", hint=f"{hint}the comments of a fresh .env name every setting"
+            f".env: unknown setting `{name}`", hint=f"{hint}the comments of a new .env list all settings"
         )

@@ -1,4 +1,4 @@
-"""Writing files so that nobody ever sees half of one."""
+"""Write files atomically."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ PUBLIC = 0o644
 
 
 def write_atomically(path: Path, text: str, *, mode: int) -> None:
-    """Write beside `path` and rename. The file has its mode from the first byte on; a failure leaves the old one.
+    """Write a temporary file with `mode` beside `path` and rename it. A failure leaves the old file.
 
-    A file that is there keeps its owner, also where root writes for somebody. A container that has `path` mounted keeps
-    the old content until it is started anew.
+    The owner of an existing file is kept, also if root writes. A container that mounts `path` sees the old content
+    until it restarts.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -33,7 +33,7 @@ def write_atomically(path: Path, text: str, *, mode: int) -> None:
 
 
 def _keep_owner(descriptor: int, path: Path) -> None:
-    """Give a new file to the owner of the one that it replaces, which only root may do."""
+    """As root, give a new file to the owner of the file that it replaces."""
     if os.geteuid() == 0:
         with contextlib.suppress(FileNotFoundError):
             status = path.stat()
@@ -41,7 +41,7 @@ def _keep_owner(descriptor: int, path: Path) -> None:
 
 
 def write_if_changed(path: Path, text: str, *, mode: int) -> bool:
-    """Write unless the file already says so; tells whether it was written."""
+    """Write the file if its text differs; return whether it was written."""
     with contextlib.suppress(FileNotFoundError):
         if path.read_text(encoding="utf-8") == text:
             return False

@@ -1,4 +1,4 @@
-"""One command at a time per deployment directory."""
+"""The lock of a deployment directory: one command at a time."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from dflash_deploy.errors import DirectoryBusy, PreflightRefused
 
 @contextmanager
 def hold(deployment: Deployment, command: str) -> Iterator[None]:
-    """Hold the directory's lock, which the system drops when this process ends, however it ends.
+    """Hold the directory's lock. The system releases it when this process ends, even after a crash.
 
-    It is the first thing that a command writes. Raises DirectoryBusy, saying who holds it since when, and
-    PreflightRefused where nothing can be written, as on a full disk.
+    It is the first file that a command writes. Raises DirectoryBusy with the command that holds it, and
+    PreflightRefused if the file cannot be written, as on a full disk.
     """
     with _opened(deployment) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise DirectoryBusy(
-                f"another command works on {deployment.directory}: {file.read().decode().strip() or 'unknown'}",
-                hint="wait for it, or end it; `dflash-deploy status` may be used meanwhile",
+                f"{deployment.directory} is in use by another command: {file.read().decode().strip() or 'unknown'}",
+                hint="wait until it ends, or stop it; `dflash-deploy status` works meanwhile",
             ) from None
         file.truncate(0)
         try:
@@ -44,12 +44,12 @@ def _opened(deployment: Deployment) -> io.FileIO:
         descriptor = os.open(deployment.make_state() / "lock", os.O_RDWR | os.O_CREAT, PRIVATE)
     except OSError as problem:
         raise _not_writable(deployment, problem) from None
-    # without a buffer: what a full disk refuses is not tried again when the file is closed
+    # unbuffered: a write that fails on a full disk is not repeated on close
     return io.FileIO(descriptor, "r+")
 
 
 def _not_writable(deployment: Deployment, problem: OSError) -> PreflightRefused:
     return PreflightRefused(
         f"{deployment.state} cannot be written: {problem.strerror}",
-        hint="the state of the deployment is kept there: make room (`df -h`), or see who owns it (`ls -ld`)",
+        hint="the state of the deployment is stored there: free disk space (`df -h`), or check the owner (`ls -ld`)",
     )

@@ -1,4 +1,4 @@
-"""The engine in a container: the Compose command starts and removes it, the engine's API tells its state and log."""
+"""The engine in a container: Compose starts and removes it, Docker's API returns its state and log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dflash_deploy.runtime.docker_api import docker_client
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, Phase, last_state
 
 STOP_GRACE = 45
-"""Seconds a container gets to end by itself; compose/base.yaml says the same."""
+"""Seconds a container gets to stop before it is killed; the same as in compose/base.yaml."""
 
 _PHASES: Mapping[str, Phase] = {
     "created": "exited",
@@ -39,10 +39,10 @@ _PHASES: Mapping[str, Phase] = {
 }
 
 
-def compose_command(deployment: Deployment, *verb: str) -> list[str]:
-    """The argument list of one Compose call.
+def compose_command(deployment: Deployment, *command: str) -> list[str]:
+    """Return the argument list of one Compose call.
 
-    Every call names project, files and `.env` itself: a call that leaves one out works on something else.
+    Every call names project, files and `.env`: without one of them, Compose would use another project or file.
     """
     files = [deployment.compose_file]
     if deployment.override_file.is_file():
@@ -57,14 +57,14 @@ def compose_command(deployment: Deployment, *verb: str) -> list[str]:
         "--env-file",
         str(deployment.settings_file),
         *(part for file in files for part in ("-f", str(file))),
-        *verb,
+        *command,
     ]
 
 
 def compose_environment(environment: Mapping[str, str], written: Collection[str]) -> dict[str, str]:
-    """This process's environment without settings and all else that `.env` holds (`written`).
+    """Return this process's environment without settings and without the names in `.env` (`written`).
 
-    To Compose an exported variable counts more than the same line of `.env`.
+    In Compose, an exported variable overrides the same line of `.env`.
     """
     return {name: value for name, value in environment.items() if name not in {*all_setting_names(), *written}}
 
@@ -79,37 +79,37 @@ class ComposeRuntime:
         self._plan = plan
 
     def preflight(self) -> None:
-        """Raises EngineMissing where no container engine answers, or its Compose plugin does not."""
+        """Raise EngineMissing if Docker or its Compose plugin does not respond."""
         engine = find_container_engine()
         if engine is None:
-            own = ", or use this machine's own vLLM: init --runtime native" if self._plan.engine.native else ""
-            raise EngineMissing("no container engine answers", hint=f"start Docker (`systemctl start docker`){own}")
+            own = ", or use the installed vLLM with `init --runtime native`" if self._plan.engine.native else ""
+            raise EngineMissing("Docker does not respond", hint=f"start it with `systemctl start docker`{own}")
         if engine.compose is None:
             raise EngineMissing(
-                f"Docker {engine.version} answers, but `docker compose` does not",
+                f"Docker {engine.version} responds, but `docker compose` does not",
                 hint="install the Compose plugin (docker-compose-plugin, or docker-compose-v2)",
             )
 
     def start(self, narrate: Narrate) -> bool:
-        """`docker compose up -d`, after writing compose.yaml anew. Raises EngineNotReady with Compose's own words."""
+        """Write compose.yaml and run `docker compose up -d`. Raises EngineNotReady with Compose's message."""
         render(self._deployment, self._plan)
         before = self.state()
         if before.phase == "paused":
             self._compose("unpause", narrate=narrate)
-        # Compose looks at the networks of a container itself, but not in its older releases
-        anew = () if before.connected else ("--force-recreate",)
-        self._compose("up", "--detach", "--remove-orphans", *anew, narrate=narrate)
+        # older releases of Compose do not notice that a container is disconnected from its network
+        recreate = () if before.connected else ("--force-recreate",)
+        self._compose("up", "--detach", "--remove-orphans", *recreate, narrate=narrate)
         after = self.state()
         return before.identity != after.identity or before.phase != "running"
 
     def build(self, narrate: Narrate) -> None:
-        """`docker compose build`, after writing compose.yaml anew. Raises EngineNotReady with Compose's own words."""
+        """Write compose.yaml and run `docker compose build`. Raises EngineNotReady with Compose's message."""
         self.preflight()
         render(self._deployment, self._plan)
         self._compose("build", narrate=narrate)
 
     def halt(self) -> None:
-        """Stop the container, which also ends its restarting, and keep it for its log."""
+        """Stop the container, which also ends its restarts, and keep it for its log."""
         self._compose("stop", "--timeout", str(STOP_GRACE))
 
     def down(self) -> bool:
@@ -119,7 +119,7 @@ class ComposeRuntime:
         return there
 
     def state(self) -> EngineState:
-        """The container's state as the engine's API tells it."""
+        """Return the container's state from Docker's API."""
         container = self._container()
         if container is None:
             return EngineState("absent")
@@ -136,26 +136,26 @@ class ComposeRuntime:
         )
 
     def memory(self) -> int | None:
-        """What `docker stats` shows: the container's memory without files that were read and may be dropped."""
+        """Return the container's memory as `docker stats` shows it: without the page cache that can be dropped."""
         container = self._container()
         if container is None or container.status != "running":
             return None
         try:
-            told = cast("dict[str, Any]", container.stats(stream=False, one_shot=True))
+            stats = cast("dict[str, Any]", container.stats(stream=False, one_shot=True))
         except (DockerException, OSError):
-            # it went away just now, or its engine is too old to say
+            # the container was just removed, or Docker is too old to report it
             return None
-        held = told.get("memory_stats") or {}
+        held = stats.get("memory_stats") or {}
         used, files = held.get("usage"), held.get("stats") or {}
         # cgroup v2, and v1
         return None if used is None else int(used) - files.get("inactive_file", files.get("total_inactive_file", 0))
 
     def next_line(self) -> str:
-        """Behind the last line of the container: started anew it goes on with the same log."""
+        """Return the end of the log: a restarted container continues the same log."""
         return self.read_log().cursor
 
     def read_log(self, cursor: str = "") -> LogPage:
-        """Lines newer than `cursor`, a time stamp: the engine writes them with nanoseconds and a fixed width."""
+        """Return lines newer than `cursor`, a time stamp: Docker writes them with nanoseconds and a fixed width."""
         container = self._container()
         if container is None:
             return LogPage((), cursor)
@@ -176,23 +176,23 @@ class ComposeRuntime:
             f"com.docker.compose.service={SERVICE}",
         ]
         with _answering():
-            # one that is removed between the list and the look at it is as good as gone
+            # a container that is removed between listing and inspecting is treated as gone
             found = self._client.containers.list(all=True, filters={"label": labels}, ignore_removed=True)
         return found[0] if found else None
 
-    def _compose(self, *verb: str, narrate: Narrate | None = None) -> None:
-        """Run Compose, hand its lines on as they come, and keep the last for the error."""
+    def _compose(self, *command: str, narrate: Narrate | None = None) -> None:
+        """Run Compose, pass on its lines as they come, and keep the last ones for the error."""
         tail: deque[str] = deque(maxlen=20)
         redact = self._deployment.redact
         with subprocess.Popen(
-            compose_command(self._deployment, *verb),
+            compose_command(self._deployment, *command),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             cwd=Path(self._deployment.directory),
             env=compose_environment(os.environ, self._deployment.values),
         ) as process:
-            assert process.stdout is not None  # noqa: S101 - it was asked for above
+            assert process.stdout is not None  # noqa: S101 - because of stdout=PIPE
             for line in process.stdout:
                 if text := redact(line.strip()):
                     tail.append(text)
@@ -200,34 +200,34 @@ class ComposeRuntime:
                         narrate(text)
         if process.returncode != 0:
             raise EngineNotReady(
-                f"docker compose {verb[0]} failed: {tail[-1] if tail else 'it said nothing'}",
-                hint="read the lines above; `docker compose config` in the deployment directory checks the file",
+                f"docker compose {command[0]} failed: {tail[-1] if tail else 'no output'}",
+                hint="read the lines above; check the file with `docker compose config` in the deployment directory",
                 detail="\n".join(tail),
             )
 
 
 @contextmanager
 def _answering() -> Iterator[None]:
-    """What the engine's API does not answer is an EngineNotReady: it answered when this command began."""
+    """Turn errors of Docker's API into EngineNotReady: Docker responded when this command began."""
     try:
         yield
     except NotFound:
         raise EngineNotReady(
-            "the container was removed while it was looked at", hint="`dflash-deploy up` makes it anew"
+            "the container was removed during the command", hint="start it again with `dflash-deploy up`"
         ) from None
     except (DockerException, OSError) as problem:
         raise EngineNotReady(
-            f"Docker does not answer any more: {first_line(problem)}",
-            hint="see to Docker (`systemctl status docker`); `dflash-deploy up` goes on from here",
+            f"Docker no longer responds: {first_line(problem)}",
+            hint="check Docker with `systemctl status docker`, then continue with `dflash-deploy up`",
         ) from None
 
 
 def _address(attributes: Mapping[str, Any]) -> str:
-    """HOST:PORT of the first published port; in the host's own network, as the engine was told to listen."""
+    """Return HOST:PORT of the first published port; in host network mode, the address that the engine listens on."""
     host = attributes["HostConfig"]
     if host["NetworkMode"] == "host":
-        told = dict(line.partition("=")[::2] for line in attributes["Config"]["Env"] or ())
-        return f"{told.get('DFLASH_BIND', '')}:{told.get('DFLASH_PORT', '')}"
+        variables = dict(line.partition("=")[::2] for line in attributes["Config"]["Env"] or ())
+        return f"{variables.get('DFLASH_BIND', '')}:{variables.get('DFLASH_PORT', '')}"
     for ports in (host["PortBindings"] or {}).values():
         for port in ports:
             return f"{port['HostIp']}:{port['HostPort']}"
@@ -235,11 +235,11 @@ def _address(attributes: Mapping[str, Any]) -> str:
 
 
 def parse_stamped(raw: str) -> list[tuple[str, str]]:
-    """Lines of a container's log as (time stamp, text)."""
+    """Split a container's log into (time stamp, text)."""
     stamped = (line.partition(" ") for line in raw.split("\n"))
     return [(stamp, last_state(text)) for stamp, _, text in stamped if stamp]
 
 
 def _seconds(stamp: str) -> float:
-    # nanoseconds are beyond what datetime reads
+    # datetime does not parse nanoseconds
     return datetime.fromisoformat(f"{stamp[:26]}+00:00").timestamp()

@@ -1,4 +1,4 @@
-"""A command in a container of its own: no network, no capabilities, nothing writable but its aim."""
+"""Run one command in a container without network and capabilities; only named mounts are writable."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from dflash_deploy.runtime.protocol import Narrate
 
 @dataclass(frozen=True)
 class ContainerJob:
-    """What is run: an image, the words for its entry point, or for `entry_point` where that is another.
+    """What to run: an image, the arguments of its entry point, and another `entry_point` if it is given.
 
-    `mounts` maps a path of the container to one of this machine and whether it may be written.
+    `mounts` maps a path of the container to a path of this machine and whether it is writable.
     """
 
     image: str
@@ -32,46 +32,46 @@ class ContainerJob:
 
 @dataclass(frozen=True)
 class JobResult:
-    """How it ended: the exit status, and the last lines that it wrote."""
+    """The exit status and the last lines of output."""
 
     status: int
     lines: tuple[str, ...]
 
     @property
     def last(self) -> str:
-        """What it said last."""
-        return self.lines[-1] if self.lines else "it said nothing"
+        """The last line of output."""
+        return self.lines[-1] if self.lines else "no output"
 
 
-def run_job(tool: ContainerJob, narrate: Narrate, *, fetch: bool = True) -> JobResult:
-    """Run it to its end, handing on its lines.
+def run_job(job: ContainerJob, narrate: Narrate, *, fetch: bool = True) -> JobResult:
+    """Run the job to its end and pass its lines to `narrate`.
 
-    Raises EngineMissing where no container engine answers, or the image is not here and cannot be fetched.
+    Raises EngineMissing if Docker does not respond, or the image is missing and cannot be pulled.
     """
     client = docker_client()
     try:
-        client.images.get(tool.image)
+        client.images.get(job.image)
     except ImageNotFound:
         if not fetch:
             raise EngineMissing(
-                f"the image {tool.image} is not on this machine", hint="`dflash-deploy image build` makes it"
+                f"the image {job.image} is not on this machine", hint="build it with `dflash-deploy image build`"
             ) from None
-        narrate(f"fetching {tool.image}")
+        narrate(f"pulling {job.image}")
         try:
-            client.images.pull(tool.image)
+            client.images.pull(job.image)
         except DockerException as problem:
             raise EngineMissing(
-                f"the image {tool.image} could not be fetched: {first_line(problem)}",
-                hint="see to the network, or name an image that this machine has: --image IMAGE",
+                f"failed to pull the image {job.image}: {first_line(problem)}",
+                hint="check the network, or name an image on this machine with `--image IMAGE`",
             ) from None
     mounts = [
         Mount(inside, str(place.resolve()), type="bind", read_only=not writable)
-        for inside, (place, writable) in tool.mounts.items()
+        for inside, (place, writable) in job.mounts.items()
     ]
     container = client.containers.create(
-        tool.image,
-        list(tool.command),
-        entrypoint=tool.entry_point,
+        job.image,
+        list(job.command),
+        entrypoint=job.entry_point,
         mounts=mounts,
         user=f"{os.getuid()}:{os.getgid()}",
         environment={"HOME": "/tmp", "USER": "dflash", "HF_HUB_OFFLINE": "1"},  # noqa: S108 - the container's own
@@ -92,7 +92,7 @@ def run_job(tool: ContainerJob, narrate: Narrate, *, fetch: bool = True) -> JobR
         return JobResult(container.wait()["StatusCode"], tuple(tail))
     except DockerException as problem:
         raise EngineMissing(
-            f"{tool.image} could not be run: {first_line(problem)}", hint="`dflash-deploy doctor` looks at the engine"
+            f"failed to run {job.image}: {first_line(problem)}", hint="check Docker with `dflash-deploy doctor`"
         ) from None
     finally:
         with contextlib.suppress(DockerException):
@@ -100,5 +100,5 @@ def run_job(tool: ContainerJob, narrate: Narrate, *, fetch: bool = True) -> JobR
 
 
 def first_line(problem: Exception) -> str:
-    """An error of the engine's API, without what follows its first line."""
+    """Return the first line of an error of Docker's API."""
     return (str(problem).splitlines() or [type(problem).__name__])[0]

@@ -1,4 +1,4 @@
-"""The container engine's API, of the engine that the `docker` command uses."""
+"""A client of Docker's API, for the Docker that the `docker` command uses."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dflash_deploy.host import find_container_engine
 
 
 def docker_client() -> docker.DockerClient:
-    """A client of that engine. Raises EngineMissing where none answers."""
+    """Return a client of Docker's API. Raises EngineMissing if Docker does not respond."""
     engine = find_container_engine()
     try:
         if engine is None:
             raise DockerException
         return docker.DockerClient(base_url=engine.host or None)
     except DockerException:
-        raise EngineMissing("no container engine answers", hint="start Docker (`systemctl start docker`)") from None
+        raise EngineMissing("Docker does not respond", hint="start it with `systemctl start docker`") from None

@@ -1,4 +1,4 @@
-"""An image as the container engine knows it: what it says of itself, where it comes from, what is in it."""
+"""An image in Docker: its configuration, its origin, its contents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BASE_LABEL = "org.opencontainers.image.base.name"
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """An image's configuration and history, as `docker image inspect` and `docker history` tell them."""
+    """An image's configuration and history, as `docker image inspect` and `docker history` show them."""
 
     config: Mapping[str, Any]
     history: tuple[str, ...]
@@ -28,7 +28,7 @@ class ImageFacts:
 
 @dataclass(frozen=True)
 class ImageCheck:
-    """One thing about an image that has to be so."""
+    """One check of an image: whether it is good, and what was found."""
 
     name: str
     good: bool
@@ -36,18 +36,18 @@ class ImageCheck:
 
 
 def read_image(tag: str) -> ImageFacts:
-    """What the engine knows of an image. Raises EngineMissing where it has none of that name."""
+    """Return Docker's facts about an image. Raises EngineMissing if it has no image of that name."""
     try:
         image = docker_client().images.get(tag)
         return ImageFacts(image.attrs["Config"], tuple(layer.get("CreatedBy", "") for layer in image.history()))
     except ImageNotFound:
         raise EngineMissing(
-            f"the image {tag} is not on this machine", hint="`dflash-deploy image build` makes it"
+            f"the image {tag} is not on this machine", hint="build it with `dflash-deploy image build`"
         ) from None
 
 
 def examine(facts: ImageFacts, base: str, secrets: Iterable[Secret]) -> Iterator[ImageCheck]:
-    """What can be seen without starting it: who it runs as, what starts, what it stands on, that it holds no secret."""
+    """Check user, entry point, health check, base image and secrets of an image without running it."""
     user = str(facts.config.get("User") or "")
     yield ImageCheck("user", user.split(":", maxsplit=1)[0] not in {"", "0", "root"}, user or "root")
     entry = tuple(facts.config.get("Entrypoint") or ())
@@ -61,26 +61,26 @@ def examine(facts: ImageFacts, base: str, secrets: Iterable[Secret]) -> Iterator
 
 
 def prove(tag: str) -> ImageCheck:
-    """Let the image prove that its engine carries DFlash."""
+    """Run a container of the image that checks whether its engine supports DFlash."""
     done = run_job(
         ContainerJob(tag, ("-m", "dflash_deploy.serve.verify"), entry_point="python3"), lambda line: None, fetch=False
     )
-    return ImageCheck("drafter", done.status == 0, done.last if done.status else "its engine carries DFlash")
+    return ImageCheck("drafter", done.status == 0, done.last if done.status else "its engine supports DFlash")
 
 
 def bill_of(tag: str) -> str:
-    """The bill of materials that the image carries, CycloneDX as JSON. Raises EngineMissing where it has none."""
+    """Return the SBOM in the image, CycloneDX as JSON. Raises EngineMissing if it has none."""
     lines: list[str] = []
     done = run_job(ContainerJob(tag, (SBOM,), entry_point="cat"), lines.append, fetch=False)
     if done.status:
-        raise EngineMissing(f"{tag} carries no bill of materials", hint="`dflash-deploy image build` makes it anew")
+        raise EngineMissing(f"{tag} has no SBOM", hint="build it again with `dflash-deploy image build`")
     return "\n".join(lines)
 
 
 def pinned(tag: str) -> str:
-    """The tag with the digest that it means: as this machine has it, else as its registry says it now.
+    """Return the tag with its digest: that of the image on this machine, else that of the registry now.
 
-    Raises DownloadFailed where neither knows it.
+    Raises DownloadFailed if neither has it.
     """
     if "@" in tag:
         return tag
@@ -90,7 +90,9 @@ def pinned(tag: str) -> str:
     except ImageNotFound:
         known = []
     except DockerException as problem:
-        raise EngineMissing(f"the engine does not answer: {first_line(problem)}", hint="start Docker") from None
+        raise EngineMissing(
+            f"Docker does not respond: {first_line(problem)}", hint="start it with `systemctl start docker`"
+        ) from None
     repository = tag.rsplit(":", 1)[0] if ":" in tag.rsplit("/", 1)[-1] else tag
     digests = {name.rsplit("@", 1)[1] for name in known if name.rsplit("@", 1)[0].endswith(repository)}
     if len(digests) == 1:
@@ -99,6 +101,6 @@ def pinned(tag: str) -> str:
         return f"{tag}@{client.images.get_registry_data(tag).id}"
     except DockerException as problem:
         raise DownloadFailed(
-            f"no registry tells the digest of {tag}: {first_line(problem)}",
-            hint=f"`docker pull {tag}` where there is a network, then again",
+            f"the registry did not return the digest of {tag}: {first_line(problem)}",
+            hint=f"run `docker pull {tag}` with a network connection, then try again",
         ) from None

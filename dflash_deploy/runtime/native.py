@@ -1,4 +1,4 @@
-"""The engine as a supervised process of this machine, beside this Python."""
+"""The engine as a supervised process, installed in the environment of this Python."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from dflash_deploy.serve.secrets import SECRETS_FILE
 SUPERVISOR = "dflash_deploy.runtime.supervisor"
 
 STOP_GRACE = 45.0
-"""Seconds the engine gets to end by itself."""
+"""Seconds the engine gets to stop before it is killed."""
 
 
 @dataclass(frozen=True)
 class _Run:
-    """What `.dflash/run.json` remembers of the engine that was started last."""
+    """The contents of `.dflash/run.json`: the engine that was started last."""
 
     process: ProcessId
     config: str
@@ -37,7 +37,7 @@ class _Run:
 
 
 class NativeRuntime:
-    """One deployment as a process. Its supervisor redacts the log and writes down how it ended."""
+    """One deployment as a process. Its supervisor redacts the log and saves the exit code."""
 
     name = "native"
 
@@ -58,23 +58,23 @@ class NativeRuntime:
         return self._deployment.state / "exit.json"
 
     def preflight(self) -> None:
-        """Raises EngineMissing where no vLLM of the right build is installed beside this Python."""
+        """Raise EngineMissing if this Python's environment has no vLLM of the right build."""
         extra = self._plan.engine.native
         engine = installed_vllm()
         if engine is None:
             raise EngineMissing(
-                f"no vLLM is installed beside {sys.executable}",
-                hint=f"pip install 'dflash-deploy[{extra}]', or let Docker run it: init --runtime compose",
+                f"vLLM is not installed in the environment of {sys.executable}",
+                hint=f"run `pip install 'dflash-deploy[{extra}]'`, or use Docker with `init --runtime compose`",
             )
         if engine.cpu != self._plan.engine.cpu:
             build = "the CPU build" if engine.cpu else "a build for GPUs"
             raise EngineMissing(
                 f"profile {self._plan.profile.name} needs another vLLM: {engine.version} is {build}",
-                hint=f"pip install 'dflash-deploy[{extra}]' in an environment of its own",
+                hint=f"run `pip install 'dflash-deploy[{extra}]'` in a new environment",
             )
 
     def start(self, narrate: Narrate) -> bool:
-        """Start the engine; one that runs with other settings is stopped first."""
+        """Start the engine; stop one that runs with other settings first."""
         config = self._config()
         run = self._run()
         if run is not None and run.process.alive():
@@ -90,7 +90,7 @@ class NativeRuntime:
         return True
 
     def halt(self) -> None:
-        """Stop the engine; its log stays."""
+        """Stop the engine and keep its log."""
         run = self._run()
         if run is not None:
             run.process.end(grace=STOP_GRACE)
@@ -105,7 +105,7 @@ class NativeRuntime:
         return there
 
     def state(self) -> EngineState:
-        """Whether the supervisor lives; otherwise how it said that the engine ended."""
+        """Return whether the supervisor runs; if not, the end of the engine that it saved."""
         run = self._run()
         if run is None:
             return EngineState("absent")
@@ -115,23 +115,23 @@ class NativeRuntime:
         try:
             end = json.loads(self._exit_file.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            # killed together with its supervisor, or the machine went down
+            # the supervisor was killed too, or the machine was rebooted
             return EngineState("exited", identity=identity)
-        # a file of an older release does not say whether somebody asked
+        # a file of an older release does not say whether the end was requested
         unasked = not end.get("asked", True)
         return EngineState("exited", exit_code=int(end["exit_code"]), identity=identity, unasked=unasked)
 
     def memory(self) -> int | None:
-        """What the supervisor and the engine's processes hold."""
+        """Return the memory of the supervisor and the engine's processes."""
         run = self._run()
         return run.process.memory() if run is not None and run.process.alive() else None
 
     def next_line(self) -> str:
-        """The beginning: each engine has a log of its own."""
+        """Return the beginning: each start has its own log."""
         return ""
 
     def read_log(self, cursor: str = "") -> LogPage:
-        """Whole lines after `cursor`, an offset in bytes. The supervisor has redacted what the engine wrote."""
+        """Return complete lines after `cursor`, an offset in bytes. The supervisor has redacted them."""
         start = int(cursor or 0)
         try:
             with self._log.open("rb") as file:
@@ -144,21 +144,21 @@ class NativeRuntime:
         return LogPage(tuple(map(last_state, lines)), str(start + len(whole)))
 
     def _environment(self) -> dict[str, str]:
-        """This process's environment with its settings replaced by those of the deployment."""
+        """Return this process's environment with the settings of the deployment instead of its own."""
         inherited = {name: value for name, value in os.environ.items() if name not in all_setting_names()}
         ours = engine_environment(self._plan)
-        # what lies in the deployment's directory is not to be imported
+        # Python must not import modules from the deployment's directory
         return inherited | ours | {SECRETS_FILE: str(self._deployment.env_file), "PYTHONSAFEPATH": "1"}
 
     def _config(self) -> str:
-        """A fingerprint of all that the engine was started with, so that a change is noticed."""
+        """Return a fingerprint of everything the engine is started with, to notice changes."""
         engine = installed_vllm()
         secrets = sorted((name, secret.reveal()) for name, secret in self._deployment.secrets.items())
         parts = (sorted(engine_environment(self._plan).items()), secrets, engine)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def _spawn(self, config: str) -> None:
-        """Start the supervisor and wait until it has written down itself: nothing is started that nobody knows of."""
+        """Start the supervisor and wait until it has written run.json, so that no process is lost."""
         address = f"{self._plan.settings.dflash_bind}:{self._plan.settings.dflash_port}"
         log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)
         with os.fdopen(log) as file:
@@ -168,9 +168,9 @@ class NativeRuntime:
                 cwd=self._deployment.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                # what the supervisor itself dies of, if it does
+                # errors of the supervisor itself
                 stderr=file,
-                # out of reach of the terminal's Ctrl-C, and leader of the group that is ended with it
+                # the terminal's Ctrl-C does not reach it, and its process group can be killed with it
                 start_new_session=True,
             )
         try:
@@ -178,11 +178,11 @@ class NativeRuntime:
                 if process.poll() is not None:
                     raise EngineNotReady(
                         f"the engine's supervisor ended with code {process.returncode}",
-                        hint="`dflash-deploy logs` shows what it died of",
+                        hint="read why with `dflash-deploy logs`",
                     )
                 time.sleep(0.02)
         finally:
-            # it outlives this command on purpose; nobody is to warn that it still runs
+            # it outlives this command on purpose: prevent subprocess's warning that it still runs
             process.returncode = process.returncode or 0
 
     def _run(self) -> _Run | None:

@@ -1,4 +1,4 @@
-"""Processes that outlive their parent, told apart from later ones with the same number."""
+"""Processes that outlive their parent, identified by PID and start time."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A process by its number and its start, since numbers are used again. `started` is in clock ticks since boot."""
+    """A process by PID and start time, since PIDs are reused. `started` is in clock ticks since boot."""
 
     pid: int
     started: int
 
     @classmethod
     def of(cls, pid: int) -> ProcessId | None:
-        """The process with this number, or `None` where there is none or it has ended and waits to be reaped."""
+        """Return the process with this PID; `None` if there is none or it is a zombie."""
         try:
             fields = _fields(Path(f"/proc/{pid}/stat"))
         except OSError:
@@ -27,19 +27,19 @@ class ProcessId:
         return None if fields[0] == b"Z" else cls(pid, int(fields[19]))
 
     def alive(self) -> bool:
-        """Whether this very process still runs."""
+        """Return whether this process still runs."""
         return ProcessId.of(self.pid) == self
 
     def memory(self) -> int | None:
-        """Bytes of memory that its session holds, pages shared within it counted once; `None` where none is readable.
+        """Return the bytes of memory of its session, shared pages counted once; `None` if no process is readable.
 
-        A session, as each engine is started in one of its own, and its workers stay in it.
+        Each engine is started in its own session, which includes its workers.
         """
         sizes = [size for stat in Path("/proc").glob("[0-9]*/stat") if (size := _held(stat, self.pid)) is not None]
         return sum(sizes) if sizes else None
 
     def end(self, *, grace: float) -> None:
-        """Ask it to end, wait `grace` seconds, then end its whole process group."""
+        """Send SIGTERM, wait `grace` seconds, then kill the whole process group."""
         if not self.alive():
             return
         with suppress(ProcessLookupError):
@@ -60,12 +60,12 @@ class ProcessId:
 
 
 def _fields(stat: Path) -> list[bytes]:
-    """The fields behind the name, which stands in parentheses and may hold anything (proc(5)): state, parent, …"""
+    """Return the fields after the name, which is in parentheses and may contain any byte (proc(5)): state, parent, …"""
     return stat.read_bytes().rpartition(b")")[2].split()
 
 
 def _held(stat: Path, session: int) -> int | None:
-    """Bytes of the proportional set size of a process, where it belongs to the session (proc(5), smaps_rollup)."""
+    """Return the proportional set size of a process in bytes if it belongs to the session (proc(5), smaps_rollup)."""
     try:
         if int(_fields(stat)[3]) != session:
             return None
@@ -76,6 +76,6 @@ def _held(stat: Path, session: int) -> int | None:
 
 
 def _reap(pid: int) -> None:
-    """Take note of an ended child, where it is one of this process."""
+    """Reap a process that has ended, if it is a child of this process."""
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)

@@ -1,4 +1,4 @@
-"""What the rest of the code may ask of a runtime."""
+"""The interface of a runtime."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Narrate = Callable[[str], None]
 
 @dataclass(frozen=True)
 class EngineState:
-    """What is true of the engine's process now.
+    """The current state of the engine's process.
 
-    `restarts` counts those that the runtime made by itself; `address` is HOST:PORT as it was started with; `connected`
-    is false where the engine's container was taken off its network, so that nobody reaches it; `unasked` is true where
-    it is known that nobody asked the engine to end.
+    `restarts` counts restarts by the runtime. `address` is the HOST:PORT that it was started with. `connected` is
+    false if the container is disconnected from its network and unreachable. `unasked` is true if the engine is known
+    to have ended without a request to stop.
     """
 
     phase: Phase
@@ -32,48 +32,48 @@ class EngineState:
 
     @property
     def alive(self) -> bool:
-        """Whether a process exists that may be ready, or become it."""
+        """Whether a process exists that is ready or may become ready."""
         return self.phase in {"running", "paused"}
 
 
 @dataclass(frozen=True)
 class LogPage:
-    """Lines of the engine's log, and the place to go on reading from."""
+    """Lines of the engine's log, and the cursor for the next lines."""
 
     lines: tuple[str, ...]
     cursor: str
 
 
 def last_state(line: str) -> str:
-    """What stays of a line that was written over, as progress bars do."""
+    """Return the last text of a line that was overwritten, as by a progress bar."""
     return line.rstrip("\r").rpartition("\r")[2]
 
 
 class Runtime(Protocol):
-    """An engine of one deployment. Secrets are redacted in every line that comes from here."""
+    """The engine of one deployment. Secrets are redacted in every returned line."""
 
     name: str
 
     def preflight(self) -> None:
-        """Raises EngineMissing where this runtime cannot start anything on this machine."""
+        """Raise EngineMissing if this runtime does not work on this machine."""
 
     def start(self, narrate: Narrate) -> bool:
-        """Start the engine, or bring a running one up to date; tells whether anything had to be done."""
+        """Start the engine, or restart it with changed settings; return whether anything had to be done."""
 
     def halt(self) -> None:
-        """Stop the engine and keep its log, after it failed to become ready."""
+        """Stop an engine that failed to become ready, and keep its log."""
 
     def down(self) -> bool:
-        """Stop and remove the engine; weights and settings stay. Tells whether there was anything to stop."""
+        """Stop and remove the engine; weights and settings stay. Return whether there was an engine."""
 
     def state(self) -> EngineState:
-        """Look at the engine's process."""
+        """Return the current state of the engine's process."""
 
     def memory(self) -> int | None:
-        """Bytes of this machine's memory that the engine holds, without its GPUs'; `None` where nobody can tell."""
+        """Return the bytes of host memory that the engine uses, without GPU memory; `None` if unknown."""
 
     def next_line(self) -> str:
-        """The cursor of what an engine that is started now will write; lines of an earlier one lie before it."""
+        """Return the log cursor for an engine that is started now: after the lines of earlier engines."""
 
     def read_log(self, cursor: str = "") -> LogPage:
-        """The lines written since `cursor`; all of the present engine's lines for an empty one."""
+        """Return the lines since `cursor`; all lines of the current engine if it is empty."""

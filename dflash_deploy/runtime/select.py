@@ -1,4 +1,4 @@
-"""The runtime that a deployment is set to."""
+"""Select the runtime of a deployment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dflash_deploy.runtime.protocol import Runtime
 
 
 def runtime_for(deployment: Deployment, plan: Plan) -> Runtime:
-    """The runtime of a deployment, as its plan says."""
+    """Return the runtime in the deployment's plan."""
     if plan.runtime == "native":
         from dflash_deploy.runtime.native import NativeRuntime
 

@@ -1,7 +1,7 @@
 """`python -m dflash_deploy.runtime.supervisor STATE_DIRECTORY CONFIG ADDRESS`: runs the engine of a native deployment.
 
-It writes down itself in run.json, the engine's output, secrets redacted, in engine.log, and how it ended in exit.json,
-all of mode 0600; SIGTERM is passed on. CONFIG is a fingerprint of the settings, ADDRESS the HOST:PORT they name.
+It writes its own PID to run.json, the engine's redacted output to engine.log, and the engine's exit code to exit.json,
+all with mode 0600. It forwards SIGTERM. CONFIG is a fingerprint of the settings, ADDRESS their HOST:PORT.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class EngineEnd:
-    """How the engine ended, and whether it was asked to. A negative exit code is the signal that ended it.
+    """The engine's exit code, and whether it was asked to stop. A negative exit code is the signal that ended it.
 
-    An engine whose core has died may end with 0, as one does that was asked to.
+    `asked` is needed since an engine whose core died may exit with 0 too.
     """
 
     exit_code: int
@@ -39,10 +39,10 @@ class EngineEnd:
 
 
 def supervise(state: Path, command: list[str]) -> EngineEnd:
-    """Run `command` until it ends."""
+    """Run `command` until it ends, and write its redacted output to engine.log."""
     redact = Redactor(map(Secret, read_secrets(os.environ).values()))
     log = os.open(state / "engine.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)
-    # without a buffer: what a full disk refuses would be tried again with the next line
+    # unbuffered: a write that fails on a full disk would be repeated with the next line
     with io.FileIO(log, "w") as file:
         engine = subprocess.Popen(
             command,
@@ -50,7 +50,7 @@ def supervise(state: Path, command: list[str]) -> EngineEnd:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            # an engine without its supervisor would be out of everybody's sight
+            # without its supervisor, no command could find the engine
             preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has one thread
         )
 
@@ -62,9 +62,9 @@ def supervise(state: Path, command: list[str]) -> EngineEnd:
             engine.send_signal(number)
 
         signal.signal(signal.SIGTERM, pass_on)
-        assert engine.stdout is not None  # noqa: S101 - it was asked for above
+        assert engine.stdout is not None  # noqa: S101 - because of stdout=PIPE
         for line in engine.stdout:
-            # a disk that is full takes no log, and is no reason to end an engine that answers
+            # a full disk loses the log but must not end a working engine
             with contextlib.suppress(OSError):
                 file.write(redact(line).encode())
         return EngineEnd(engine.wait(), asked)
@@ -75,7 +75,7 @@ def _die_with_parent() -> None:
 
 
 def main() -> None:
-    """Supervise `dflash_deploy.serve` and write down how it ended."""
+    """Supervise `dflash_deploy.serve` and save how it ended."""
     state, config, address = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     me = ProcessId.of(os.getpid())
     assert me is not None  # noqa: S101 - this process runs

@@ -17,7 +17,7 @@ SILENT_LOOKS = 3
 
 
 @dataclass(frozen=True)
-class Sample:
+class Reading:
     """One sample, `at` in seconds. `metrics` is `None` if the engine did not answer; `identity` changes on restart."""
 
     at: float
@@ -48,12 +48,12 @@ class Watch:
     """Turns samples into windows and detects decayed acceptance, hangs and restarts."""
 
     def __init__(self) -> None:
-        self._before: Sample | None = None
+        self._before: Reading | None = None
         self._best = 0.0
         self._silent = 0
         self._restarts = 0
 
-    def see(self, now: Sample) -> Window:
+    def see(self, now: Reading) -> Window:
         """Return the window that ends with this sample."""
         before, self._before = self._before, now
         restarted = before is not None and now.identity != before.identity

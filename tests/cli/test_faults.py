@@ -192,7 +192,7 @@ BREAKS: dict[Fault, Break] = {
     refusal(
         "an address that this machine does not have", "one that it has", "is not an address of this machine"
     ): setting(DFLASH_BIND="192.0.2.7"),
-    refusal("another command works on the deployment", "its end", "another command works on", "up, process"): held,
+    refusal("another command works on the deployment", "its end", "is in use by another command", "up, process"): held,
     refusal(
         "a state directory that this user cannot write", "its mode", ".dflash cannot be written: Permission denied"
     ): somebody_elses_state,
@@ -218,7 +218,9 @@ def test_it_is_named_and_the_same_command_goes_on_after_the_cure(deployment: Pat
     patient.recovers(fault)
 
 
-NO_VLLM = refusal("no vLLM is installed", "install it", "no vLLM is installed beside", "dflash-deploy[cpu]")
+NO_VLLM = refusal(
+    "no vLLM is installed", "install it", "vLLM is not installed in the environment", "dflash-deploy[cpu]"
+)
 
 
 @shows(NO_VLLM)
@@ -279,9 +281,9 @@ def behind(name: str, check: str, *says: str) -> Fault:
 
 PROXIES: dict[Fault, type[Proxy]] = {
     behind("something that answers 200 to whatever is asked", "live", "answers whatever is asked"): AnswersEverything,
-    behind("a stream with words in it that are no events", "stream", "something unexpected"): Garbles,
+    behind("a stream with words in it that are no events", "stream", "unexpected answer"): Garbles,
     behind("a stream that ends before its end", "stream", "cut off before its end"): CutsStreams,
-    behind("a document in the place of a stream", "stream", "not as text/event-stream"): NotAStream,
+    behind("a document in the place of a stream", "stream", "expected text/event-stream"): NotAStream,
 }
 
 

@@ -105,7 +105,7 @@ CORE_HANGS = Fault(
     "a real container",
     "status",
     60,
-    ("unresponsive", "brought no answer"),
+    ("unresponsive", "got no answer"),
     ExitCode.DONE,
     "none is needed: its health check ends it, and Docker starts it anew",
 )

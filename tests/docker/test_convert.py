@@ -78,4 +78,4 @@ def test_a_converter_that_fails_leaves_nothing_and_is_heard(drafter: Path, image
 def test_an_image_that_cannot_be_had_is_named(drafter: Path, engine: Engine) -> None:
     ran = dflash(*convert(drafter, "dflash-standin/absent:1"), at=drafter)
     assert ran.code is ExitCode.PREFLIGHT
-    assert "dflash-standin/absent:1 could not be fetched" in ran.err
+    assert "failed to pull the image dflash-standin/absent:1" in ran.err

@@ -57,11 +57,11 @@ def override(directory: Path, **settings: object) -> None:
 UP = "up --patience 4"
 
 NO_DOCKER = Fault(
-    "Docker does not answer",
+    "Docker does not respond",
     REAL,
     "up",
     20,
-    ("no container engine answers", "systemctl start docker"),
+    ("Docker does not respond", "systemctl start docker"),
     ExitCode.PREFLIGHT,
     "start it",
     "to the port",
@@ -197,7 +197,7 @@ HANGS = Fault(
     REAL,
     "test --only live,text,burst",
     30,
-    ("brought no answer: timed out", "not asked", "3 of 3 checks failed"),
+    ("got no answer: timed out", "not run", "3 of 3 checks failed"),
     ExitCode.SMOKE_TEST,
     "what it hangs of",
 )
@@ -253,7 +253,7 @@ RESTARTED = Fault(
     REAL,
     "status",
     30,
-    ("no container engine answers",),
+    ("Docker does not respond",),
     ExitCode.PREFLIGHT,
     "none is needed: the container comes back with it",
 )

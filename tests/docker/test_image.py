@@ -104,4 +104,4 @@ def test_a_digest_that_nobody_knows_is_said(address: str, tmp_path: Path) -> Non
     init(tmp_path, f"{address}/vllm/absent:1")
     ran = dflash("image", "digest", at=tmp_path)
     assert ran.code is ExitCode.DOWNLOAD
-    assert "no registry tells the digest" in ran.err
+    assert "the registry did not return the digest" in ran.err

@@ -44,9 +44,9 @@ def test_docker_that_goes_away_meanwhile_is_no_defect(tmp_path: Path, monkeypatc
     # a client that was made while a daemon answered; nothing listens at this port any more
     client = docker.DockerClient(base_url="tcp://127.0.0.1:9", version="1.44")
     monkeypatch.setattr("dflash_deploy.runtime.compose.docker_client", lambda: client)
-    with pytest.raises(EngineNotReady, match="Docker does not answer any more") as gone:
+    with pytest.raises(EngineNotReady, match="Docker no longer responds") as gone:
         ComposeRuntime(Deployment(tmp_path), a_plan()).state()
-    assert "`dflash-deploy up` goes on from here" in gone.value.hint
+    assert "continue with `dflash-deploy up`" in gone.value.hint
     client.close()
 
 

@@ -7,13 +7,15 @@ from hypothesis import strategies as st
 
 from dflash_deploy.client import Metrics, SpecCounters
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.startup.watch import SILENT_LOOKS, Sample, Watch, Window
+from dflash_deploy.startup.watch import SILENT_LOOKS, Reading, Watch, Window
 from tests.support.cli import dflash
 
 
-def look(at: float, tokens: int = 0, *, drafts: int = 0, accepted: int = 0, running: int = 1, who: str = "1") -> Sample:
+def look(
+    at: float, tokens: int = 0, *, drafts: int = 0, accepted: int = 0, running: int = 1, who: str = "1"
+) -> Reading:
     counted = Metrics("vllm", SpecCounters(drafts, drafts * 7, accepted, (drafts // 2,)), tokens, running, 2, 0.25)
-    return Sample(at, "running", who, counted)
+    return Reading(at, "running", who, counted)
 
 
 def test_the_figures_are_those_of_the_window() -> None:
@@ -53,9 +55,9 @@ def test_a_restart_is_named_and_counted() -> None:
     watch = Watch()
     watch.see(look(0.0, 1000))
     assert watch.see(look(1.0, 5, who="2")).remark == "RESTARTED: read why with `dflash-deploy logs`"
-    assert watch.see(Sample(2.0, "restarting", "3", None)).state == "restarting"
-    assert watch.see(Sample(3.0, "running", "4", None)).remark.startswith("RESTARTED, 3 times")
-    assert watch.see(Sample(4.0, "running", "4", None)).state == "not responding"
+    assert watch.see(Reading(2.0, "restarting", "3", None)).state == "restarting"
+    assert watch.see(Reading(3.0, "running", "4", None)).remark.startswith("RESTARTED, 3 times")
+    assert watch.see(Reading(4.0, "running", "4", None)).state == "not responding"
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 50), st.booleans()), max_size=50))

@@ -54,10 +54,10 @@ def test_a_refusal_is_told_with_its_status() -> None:
     ("events", "says"),
     [
         ([choice(content="a"), event(error={"message": "EngineDeadError"})], "EngineDeadError"),
-        ([choice(role="assistant", content="")], "held no answer"),
-        ([choice(content="a"), choice("stop", content="")], "did not say how many tokens"),
-        ([b"data: {half\n\n"], "something unexpected"),
-        ([event(model="no choices here")], "something unexpected"),
+        ([choice(role="assistant", content="")], "has no answer"),
+        ([choice(content="a"), choice("stop", content="")], "did not report usage"),
+        ([b"data: {half\n\n"], "unexpected event"),
+        ([event(model="no choices here")], "unexpected event"),
     ],
     ids=["an error in the middle", "nothing but a role", "no usage", "half a document", "another shape"],
 )

@@ -109,5 +109,5 @@ def test_the_reason_of_a_value_stands_before_it_once(
 
 
 def test_a_line_that_cannot_be_read_is_not_left_beside_the_new_one() -> None:
-    with pytest.raises(SettingsRefused, match="VLLM_API_KEY cannot be read"):
+    with pytest.raises(SettingsRefused, match="VLLM_API_KEY cannot be parsed"):
         dotenv.replace_value(f"VLLM_API_KEY='{OLD}\nMODEL_PATH=/m\n", "VLLM_API_KEY", NEW)
