@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.support import language
+
+FIELD_TERMS = {
+    "acceptance length",
+    "acceptance rate by position",
+    "concurrency",
+    "decode",
+    "deployment",
+    "draft model",
+    "draft tokens",
+    "drafter",
+    "engine",
+    "family",
+    "itl",
+    "kv cache",
+    "lock",
+    "max_num_batched_tokens",
+    "max_num_seqs",
+    "model pair",
+    "mtp head",
+    "prefill",
+    "profile",
+    "quantization",
+    "recurrent (ssm) state",
+    "runtime",
+    "target",
+    "tokens per step",
+    "tpot",
+    "ttft",
+}
+"""Terms of the field that the texts use and that a reader must be able to look up."""
 
 
 def test_no_text_uses_a_word_that_has_a_plain_replacement() -> None:
@@ -32,6 +63,13 @@ def test_every_quotation_that_is_allowed_is_still_there() -> None:
     ]
     assert not missing
     assert all(len(quote.reason) > 20 for quote in language.QUOTED)
+
+
+def test_the_glossary_is_sorted_and_defines_each_term_once() -> None:
+    text = (language.ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    terms = re.findall(r"^\*\*(.+?)\.\*\* ", text, re.MULTILINE)
+    assert terms == sorted(set(terms), key=str.lower)
+    assert {term.lower() for term in terms} >= FIELD_TERMS
 
 
 def test_every_kind_of_text_is_read() -> None:
