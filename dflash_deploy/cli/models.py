@@ -14,7 +14,7 @@ from dflash_deploy.cli.report import Json, Report, table, verb
 if TYPE_CHECKING:
     from dflash_deploy.catalog import ModelPair
     from dflash_deploy.catalog.models import Weights
-    from dflash_deploy.rules.survey import Verdict
+    from dflash_deploy.rules.survey import Candidate
 
 GB = 1e9
 
@@ -39,37 +39,37 @@ def models_list(profile: Profile = None, as_json: Json = False) -> Report:
 
     catalog, facts = load_catalog(), read_facts()
     chosen = catalog.profile(profile) if profile else choose_profile(facts, catalog)
-    verdicts = [survey(chosen, pair, facts, catalog) for pair in catalog.pairs.values()]
+    candidates = [survey(chosen, pair, facts, catalog) for pair in catalog.pairs.values()]
     good = table("model", "weights", "engine", "context", "streams", "license")
-    for verdict in (verdict for verdict in verdicts if not verdict.why_not):
-        good.add_row(*_compatible(verdict))
+    for candidate in (candidate for candidate in candidates if not candidate.why_not):
+        good.add_row(*_compatible(candidate))
     bad = table("model", "why not")
-    for verdict in (verdict for verdict in verdicts if verdict.why_not):
-        bad.add_row(verdict.pair.name, verdict.why_not)
+    for candidate in (candidate for candidate in candidates if candidate.why_not):
+        bad.add_row(candidate.pair.name, candidate.why_not)
     shown = (f"compatible with {chosen.title}", good, "", "not compatible", bad)
-    return Report({"profile": chosen.name, "models": [_row(verdict) for verdict in verdicts]}, shown)
+    return Report({"profile": chosen.name, "models": [_row(candidate) for candidate in candidates]}, shown)
 
 
-def _compatible(verdict: Verdict) -> tuple[str, ...]:
-    plan, pair = verdict.plan, verdict.pair
-    assert plan is not None  # noqa: S101 - a verdict without a reason against it has a plan
+def _compatible(candidate: Candidate) -> tuple[str, ...]:
+    plan, pair = candidate.plan, candidate.pair
+    assert plan is not None  # noqa: S101 - a candidate without a reason against it has a plan
     length, streams = plan.values.get("MAX_MODEL_LEN", ""), plan.values.get("MAX_NUM_SEQS", "")
     size = f"{pair.target.bytes / GB:.1f} + {pair.drafter.bytes / GB:.1f} GB"
     marks = " (gated)" if pair.target.gated or pair.drafter.gated else ""
     return pair.name + marks, size, plan.engine.name, length, streams, pair.target.licence
 
 
-def _row(verdict: Verdict) -> dict[str, object]:
-    pair = verdict.pair
+def _row(candidate: Candidate) -> dict[str, object]:
+    pair = candidate.pair
     return {
         "name": pair.name,
         "title": pair.title,
         "target": pair.target.repo or pair.target.bundled,
         "drafter": pair.drafter.repo or pair.drafter.bundled,
         "bytes": pair.target.bytes + pair.drafter.bytes,
-        "engine": verdict.plan.engine.name if verdict.plan and not verdict.why_not else None,
-        "compatible": not verdict.why_not,
-        "why_not": verdict.why_not,
+        "engine": candidate.plan.engine.name if candidate.plan and not candidate.why_not else None,
+        "compatible": not candidate.why_not,
+        "why_not": candidate.why_not,
     }
 
 
@@ -86,17 +86,17 @@ def models_show(
     pair = catalog.pair(name)
     # of the profiles' own hardware, whatever this machine is
     nowhere = HostFacts("", 0, None, None, (), None, None)
-    verdicts = [survey(profile, pair, nowhere, catalog) for profile in catalog.profiles.values()]
+    candidates = [survey(profile, pair, nowhere, catalog) for profile in catalog.profiles.values()]
     on = table("profile", "goes there")
-    for verdict in verdicts:
-        engine = verdict.plan.engine.title if verdict.plan else ""
-        on.add_row(verdict.profile.name, f"no: {verdict.why_not}" if verdict.why_not else f"yes, with {engine}")
+    for candidate in candidates:
+        engine = candidate.plan.engine.title if candidate.plan else ""
+        on.add_row(candidate.profile.name, f"no: {candidate.why_not}" if candidate.why_not else f"yes, with {engine}")
     data = pair.target.model_dump(mode="json") | {
         "drafter": pair.drafter.model_dump(mode="json"),
         "family": pair.family.model_dump(mode="json", exclude={"targets", "drafter"}),
         "profiles": [
-            {"name": verdict.profile.name, "compatible": not verdict.why_not, "why_not": verdict.why_not}
-            for verdict in verdicts
+            {"name": candidate.profile.name, "compatible": not candidate.why_not, "why_not": candidate.why_not}
+            for candidate in candidates
         ],
     }
     return Report(data, (*_described(pair), "", on))

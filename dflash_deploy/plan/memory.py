@@ -20,8 +20,8 @@ STATE_BYTES = 4
 
 GIB = 2**30
 
-SHORT = 2048
-"""Tokens of a short conversation."""
+LEAST_CONTEXT = 2048
+"""Tokens of a short conversation: a context below this is of no use."""
 
 _KV_BYTES = {
     "fp8": 1.0,
@@ -97,7 +97,7 @@ class MemoryFit:
     sequences: float
     """How many sequences of the full length fit."""
     short_sequences: float
-    """How many of at most SHORT tokens do: as many can be decoded at the same time."""
+    """How many of at most LEAST_CONTEXT tokens fit: as many can be decoded at the same time."""
 
     @property
     def fits(self) -> bool:
@@ -155,7 +155,7 @@ def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
         tokens=int(sequences * sizing.max_model_len),
         sequences=sequences,
         short_sequences=_full_sequences(
-            _kinds(pair, replace(sizing, max_model_len=min(SHORT, sizing.max_model_len))), max(cache, 0)
+            _kinds(pair, replace(sizing, max_model_len=min(LEAST_CONTEXT, sizing.max_model_len))), max(cache, 0)
         ),
     )
 

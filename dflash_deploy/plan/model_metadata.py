@@ -1,4 +1,4 @@
-"""What a model says of itself, in one form for a config.json and for the header of a GGUF.
+"""A model's own metadata, read from its config.json or from the header of a GGUF.
 
 Keys of config.json are those of transformers and of z-lab's drafters. Those of a GGUF are ggml's docs/gguf.md; of a
 drafter, llama.cpp's (conversion/qwen.py) or the buun fork's, which begin with `dflash-draft.dflash.`.
@@ -13,12 +13,12 @@ Node = Mapping[str, object] | None
 
 
 @dataclass(frozen=True)
-class Stated:
-    """Numbers that target and drafter have to agree on. `None`, or empty: it does not say.
+class ModelMetadata:
+    """What target and drafter say about themselves and must agree on. `None`: the metadata does not say it.
 
-    `deepest` is the deepest target layer that a drafter reads, counted from 0; `tokens` is a digest of the vocabulary's
-    texts; `stretched` says that positions are scaled beyond those of the training (YaRN and its kin); `head_layers` are
-    those of a head for multi-token prediction.
+    `deepest_layer` is the deepest target layer that a drafter reads, counted from 0. `tokens` is a digest of the
+    vocabulary's texts. `scaled_positions` says that positions are scaled beyond those of the training, by YaRN or
+    similar. `head_layers` is the number of layers of the MTP head.
     """
 
     architecture: str | None = None
@@ -26,23 +26,23 @@ class Stated:
     layers: int | None = None
     vocabulary: int | None = None
     context: int | None = None
-    deepest: int | None = None
+    deepest_layer: int | None = None
     block_size: int | None = None
     rope_theta: float | None = None
-    stretched: bool | None = None
+    scaled_positions: bool | None = None
     tokens: str | None = None
     head_layers: int | None = None
 
 
-def stated(node: Node) -> Stated:
-    """What config.json, or a GGUF's header, says. Nothing of what is missing or of another kind counts."""
+def metadata_of(node: Node) -> ModelMetadata:
+    """Read a config.json or a GGUF header. A value that is missing, or of another type than expected, is `None`."""
     if node is None:
-        return Stated()
+        return ModelMetadata()
     architecture = node.get("general.architecture")
     return _of_header(node, architecture) if isinstance(architecture, str) else _of_config(node)
 
 
-def _of_header(node: Mapping[str, object], architecture: str) -> Stated:
+def _of_header(node: Mapping[str, object], architecture: str) -> ModelMetadata:
     def number(name: str) -> int | None:
         return _number(node.get(f"{architecture}.{name}"), node.get(f"{architecture}.dflash.{name}"))
 
@@ -52,43 +52,43 @@ def _of_header(node: Mapping[str, object], architecture: str) -> Stated:
         read, offset = node.get(f"{architecture}.dflash.target_layer_ids"), 0
     deepest = _deepest(read)
     tokens, scaling = node.get("tokenizer.ggml.tokens.sha256"), node.get(f"{architecture}.rope.scaling.type")
-    return Stated(
+    return ModelMetadata(
         architecture=architecture,
         hidden_size=number("embedding_length"),
         layers=number("block_count"),
         vocabulary=_number(node.get("tokenizer.ggml.tokens.length"), node.get(f"{architecture}.vocab_size")),
         context=number("context_length"),
-        deepest=None if deepest is None else deepest - offset,
+        deepest_layer=None if deepest is None else deepest - offset,
         block_size=number("block_size"),
         rope_theta=_figure(node.get(f"{architecture}.rope.freq_base")),
-        stretched=scaling not in {None, "none"},
+        scaled_positions=scaling not in {None, "none"},
         tokens=tokens if isinstance(tokens, str) else None,
     )
 
 
-def _of_config(node: Mapping[str, object]) -> Stated:
+def _of_config(node: Mapping[str, object]) -> ModelMetadata:
     rope = nested(node, "rope_parameters") or nested(node, "rope_scaling")
     kind = rope.get("rope_type", rope.get("type")) if isinstance(rope, Mapping) else None
     theta = nested(node, "rope_theta") or (rope.get("rope_theta") if isinstance(rope, Mapping) else None)
     names = nested(node, "architectures")
     first = names[0] if isinstance(names, list) and names else None
-    return Stated(
+    return ModelMetadata(
         architecture=first if isinstance(first, str) else None,
         hidden_size=_number(nested(node, "target_hidden_size"), nested(node, "hidden_size")),
         layers=_number(nested(node, "num_hidden_layers")),
         vocabulary=_number(nested(node, "vocab_size")),
         context=_number(nested(node, "max_position_embeddings")),
-        deepest=_deepest(nested(node, "dflash_config", "target_layer_ids")),
+        deepest_layer=_deepest(nested(node, "dflash_config", "target_layer_ids")),
         block_size=_number(nested(node, "dflash_config", "block_size"), nested(node, "block_size")),
         rope_theta=_figure(theta),
-        stretched=kind not in {None, "default", "mrope"},
+        scaled_positions=kind not in {None, "default", "mrope"},
         # Qwen3.5's name for them, and that of DeepSeek, GLM and others (vLLM config/speculative.py, 0.32)
         head_layers=_number(nested(node, "mtp_num_hidden_layers"), nested(node, "num_nextn_predict_layers")),
     )
 
 
 def nested(node: Node, *keys: str) -> object:
-    """A value of a config.json, looked for at its top and in its text_config; `None` where there is none."""
+    """A value of a config.json, from its top level or its text_config; `None` if neither has it."""
     for place in (node, (node or {}).get("text_config")):
         found: object = place
         for key in keys:

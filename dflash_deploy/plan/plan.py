@@ -19,7 +19,7 @@ from dflash_deploy.plan.choose import (
     fitting_gpus,
 )
 from dflash_deploy.plan.command import is_directory, read_settings, refusals_of_env
-from dflash_deploy.plan.memory import MemoryFit, fit
+from dflash_deploy.plan.memory import GIB, MemoryFit, fit
 from dflash_deploy.plan.propose import directory_below, directory_of, propose
 from dflash_deploy.plan.result import Decision, Plan
 from dflash_deploy.plan.sizes import USUAL_SEQUENCES, sizing_of
@@ -143,7 +143,7 @@ def _memory_of_one_gpu(profile: Profile, facts: HostFacts) -> int:
         return min(stated)
     if facts.memory_total and ((gpus and profile.hardware.unified) or profile.match.gpus == 0):
         return facts.memory_total
-    return int(profile.hardware.memory_gib * 2**30)
+    return int(profile.hardware.memory_gib * GIB)
 
 
 def _with_drafter_path(edited: Mapping[str, str], pair: ModelPair, models_dir: Path) -> Mapping[str, str]:

@@ -8,21 +8,18 @@ from dataclasses import replace
 from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
 from dflash_deploy.catalog.settings import setting_names
 from dflash_deploy.plan.command import refusals_of_env
-from dflash_deploy.plan.memory import Sizing, fit
+from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT, Sizing, fit
 from dflash_deploy.plan.result import Decision, decided
 from dflash_deploy.plan.speed import best_draft_tokens
 from dflash_deploy.plan.wishes import Choice, Goal
 from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.settings import Settings
 
-LEAST_CONTEXT = 2048
-"""Tokens below which nobody wants to be served."""
-
 PROMPT_TOKENS = 8192
 """Tokens of a step that are left for prompts beside the draft positions; vLLM warns below that."""
 
-SHORT = 8192
-"""Context that is enough where many short requests are the goal."""
+SHORT_CONTEXT = 8192
+"""Tokens of context if many short requests are the goal."""
 
 MANY = (128, 64, 32, 16, 8, 4, 2)
 """Numbers of sequences that people choose."""
@@ -58,7 +55,7 @@ def sizing_of(
         block_tokens=CPU_BLOCK if engine.cpu else 16,
         states=kind.recurrent_states,
         reserve_within=kind.utilization_covers_activations,
-        cache_bytes=int(space * 2**30) if space is not None and engine.cpu else None,
+        cache_bytes=int(space * GIB) if space is not None and engine.cpu else None,
     )
 
 
@@ -136,7 +133,7 @@ class Sizer:
             self._sequences(min(4, self.sizing.max_num_seqs), origin, "few streams, none of which waits for others")
         elif goal == "throughput":
             self._length(
-                min(SHORT, self.sizing.max_model_len),
+                min(SHORT_CONTEXT, self.sizing.max_model_len),
                 origin,
                 "short contexts leave room for many streams",
             )

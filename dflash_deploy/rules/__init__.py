@@ -1,7 +1,7 @@
-"""The rules that a plan is held against: a table of small functions, each named after what it finds.
+"""The rules that every plan is checked against: a table of small functions, each named after what it finds.
 
-A rule looks at one plan on one machine and yields a finding, or nothing. What was seen, why it matters and what to do
-are three sentences; the source says where the fact comes from. `error` is what `up` refuses.
+A rule reads one plan for one machine and returns a finding or `None`. A finding says what was found, why it matters,
+what to do, and the source of the fact. `up` refuses a plan with an `error`.
 """
 
 from dflash_deploy.rules.kinds import Rule

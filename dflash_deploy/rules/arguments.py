@@ -1,4 +1,4 @@
-"""Rules about what people copy: arguments and variables that are gone, settings of another engine."""
+"""Rules about copied settings: removed arguments and variables, settings of another engine."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from dflash_deploy.serve.settings import Settings
 
 
 def argument_is_gone(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Renamed and removed arguments, by version."""
+    """An argument or variable that this version of the engine renamed or removed."""
     flags = {word.split("=", 1)[0].replace("_", "-") for word in plan.settings.extra_args if word.startswith("-")}
     written = flags | {name for name, value in plan.values.items() if value}
     for known in plan.engine.renamed:
         if known.old in written and not below(plan.engine_version, known.since):
-            effect = "refuses it" if known.effect == "refused" else "does nothing with it"
+            refused = known.effect == "refused"
             return Finding(
-                "argument-is-gone",
-                "error" if known.effect == "refused" else "warning",
-                f"{known.old}: {plan.engine.title} {effect}",
-                f"write {known.new} instead" if known.new else "leave it out",
-                known.source,
-                why="it was renamed or removed" if known.effect == "refused" else "what it was meant to do is not done",
+                id="argument-is-gone",
+                severity="error" if refused else "warning",
+                message=f"{known.old}: {plan.engine.title} {'refuses' if refused else 'ignores'} it",
+                why="it was renamed or removed" if refused else "it was renamed or removed, and has no effect",
+                fix=f"write {known.new} instead" if known.new else "remove it",
+                source=known.source,
             )
     return None
 
 
 def setting_of_another_engine(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Settings that this engine's arguments have no place for."""
+    """Settings that this engine does not have."""
     kind = plan.engine.kind
     foreign = [f.name for f in Settings.fields() if not f.internal and not kind.knows(f) and f.text(plan.values)]
     if not foreign:
         return None
     return Finding(
-        "setting-of-another-engine",
-        "warning",
-        f"{', '.join(foreign)}: {plan.engine.title} has no such setting",
-        f"empty it; env-templates/{kind.template}.env lists those it has",
-        why="it would have no effect",
+        id="setting-of-another-engine",
+        severity="warning",
+        message=f"{', '.join(foreign)}: {plan.engine.title} has no such setting",
+        why="it has no effect",
+        fix=f"empty it; env-templates/{kind.template}.env lists the settings of this engine",
     )
 
 

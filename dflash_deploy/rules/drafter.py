@@ -1,33 +1,36 @@
-"""Rules about the drafter: does the engine run it, and will it be accepted?"""
+"""Rules about the drafter: does the engine run it, and will its draft tokens be accepted?"""
 
 from __future__ import annotations
 
 from dflash_deploy.host import HostFacts
-from dflash_deploy.plan.model_metadata import nested, stated
+from dflash_deploy.plan.model_metadata import metadata_of, nested
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule, reads_checkpoints
 from dflash_deploy.serve.settings import Settings
 
+_OTHER_DRAFTER = "use upstream llama.cpp with a drafter in its format"
+
 
 @reads_checkpoints
 def drafter_unknown_to_engine(plan: Plan, facts: HostFacts) -> Finding | None:
-    """The architecture that the drafter on disk states."""
-    seen = stated(plan.checkpoints.drafter).architecture
-    if not plan.drafting or seen is None or seen in plan.engine.drafters:
+    """The drafter on disk has an architecture that the engine does not know."""
+    architecture = metadata_of(plan.checkpoints.drafter).architecture
+    if not plan.drafting or architecture is None or architecture in plan.engine.drafters:
         return None
     return Finding(
-        "drafter-unknown-to-engine",
-        "error",
-        f"the drafter's architecture is {seen}; {plan.engine.title} knows {', '.join(plan.engine.drafters)}",
-        "empty DFLASH_ENGINE to let the drafter decide, or choose another drafter",
-        "ggml-org/llama.cpp#25116; vllm-project/vllm#52816",
+        id="drafter-unknown-to-engine",
+        severity="error",
+        message=f"the drafter's architecture is {architecture}; {plan.engine.title} knows "
+        + ", ".join(plan.engine.drafters),
         why="the engine ends with `unknown model architecture` or `architectures are not supported`",
+        fix=f"empty {Settings.dflash_engine} so that the drafter's architecture decides, or choose another drafter",
+        source="ggml-org/llama.cpp#25116; vllm-project/vllm#52816",
     )
 
 
 @reads_checkpoints
 def drafter_windows_not_run(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Mixed sliding and full attention in the drafter on disk."""
+    """The drafter on disk has sliding or mixed attention, which this release does not run."""
     kinds = nested(plan.checkpoints.drafter, "layer_types")
     if not plan.drafting or not isinstance(kinds, list) or plan.engine.kind.windows_in_header:
         return None
@@ -35,55 +38,56 @@ def drafter_windows_not_run(plan: Plan, facts: HostFacts) -> Finding | None:
     needed = "mixed-drafters" if mixed else "sliding-drafters" if sliding else None
     if needed is None or needed in plan.engine.abilities:
         return None
+    attention = "mixed sliding and full attention" if mixed else "sliding attention"
     return Finding(
-        "drafter-windows-not-run",
-        "error",
-        f"the drafter has {'mixed sliding and full' if mixed else 'sliding'} attention; {plan.engine.title} has not",
-        "use vLLM 0.26 or newer, or the first revision of the drafter",
-        "vllm-project/vllm#40898, #47914",
+        id="drafter-windows-not-run",
+        severity="error",
+        message=f"the drafter has {attention}; {plan.engine.title} does not support it",
         why="older releases refuse it, or run windows as full attention: acceptance collapses beyond 2048 tokens",
+        fix="use vLLM 0.26 or newer, or the first revision of the drafter",
+        source="vllm-project/vllm#40898, #47914",
     )
 
 
 @reads_checkpoints
 def drafter_quantised(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Quantised drafters are for llama.cpp."""
-    quantised = nested(plan.checkpoints.drafter, "quantization_config") is not None
+    """A quantized drafter with an engine that is not llama.cpp."""
+    quantized = nested(plan.checkpoints.drafter, "quantization_config") is not None
     if not plan.drafting or plan.engine.kind.quantized_drafters:
         return None
-    if not quantised and not plan.pair.drafter.quantised:
+    if not quantized and not plan.pair.drafter.quantised:
         return None
     return Finding(
-        "drafter-quantised",
-        "warning",
-        "the drafter's weights are quantised",
-        "use the BF16 drafter",
-        "vllm-project/vllm#51581, open",
-        why="it can be read wrongly without any error, and nothing is accepted",
+        id="drafter-quantised",
+        severity="warning",
+        message="the drafter's weights are quantized",
+        why="the engine can misread them without any error, and then accepts no draft tokens",
+        fix="use the BF16 drafter",
+        source="vllm-project/vllm#51581, open",
     )
 
 
 def repository_gated(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Repositories behind terms."""
-    asked = [
+    """Repositories that require accepted terms."""
+    gated = [
         weights.repo
         for weights, used in ((plan.pair.target, True), (plan.pair.drafter, plan.drafting))
         if weights.gated and used and weights.repo
     ]
-    if not asked:
+    if not gated:
         return None
     return Finding(
-        "repository-gated",
-        "note",
-        f"{' and '.join(asked)}: the hub gives it to accounts that accepted its terms",
-        f"accept them on https://huggingface.co/{asked[0]}, and write your token to HF_TOKEN in .env",
-        "the hub's gated repositories",
-        why="the download ends with 401 or 403 without",
+        id="repository-gated",
+        severity="note",
+        message=f"{' and '.join(gated)}: only accounts that accepted its terms can download it",
+        why="without accepted terms and a token the download ends with 401 or 403",
+        fix=f"accept the terms on https://huggingface.co/{gated[0]}, and set {Settings.hf_token} in .env",
+        source="gated repositories of the Hugging Face Hub",
     )
 
 
 def thinking_differs(plan: Plan, facts: HostFacts) -> Finding | None:
-    """A drafter is accepted where the target speaks as it did in the drafter's training."""
+    """The target thinks and the drafter was trained without thinking, or the reverse."""
     family = plan.pair.family
     if not plan.drafting or family.drafter_thinking is None or family.thinking == "none":
         return None
@@ -91,63 +95,64 @@ def thinking_differs(plan: Plan, facts: HostFacts) -> Finding | None:
     thinks = family.thinking in {"on", "always"} if written is None else written
     if thinks == family.drafter_thinking:
         return None
+    switch = "on" if family.drafter_thinking else "off"
     return Finding(
-        "thinking-differs",
-        "warning",
-        f"the target {'thinks' if thinks else 'does not think'} by default, the drafter was trained "
+        id="thinking-differs",
+        severity="warning",
+        message=f"the target {'thinks' if thinks else 'does not think'} by default; the drafter was trained "
         f"{'with' if family.drafter_thinking else 'without'} thinking",
-        f"set ENABLE_THINKING={'on' if family.drafter_thinking else 'off'}, or measure what it costs",
-        "z-lab/dflash#60; z-lab drafter cards",
-        why="drafts are made for another kind of text, and acceptance collapses",
+        why="the drafter was trained on another kind of text, and acceptance collapses",
+        fix=f"set {Settings.enable_thinking}={switch}, or measure the acceptance length with `dflash-deploy bench`",
+        source="z-lab/dflash#60; z-lab drafter cards",
     )
 
 
 def slots_without_drafts(plan: Plan, facts: HostFacts) -> Finding | None:
-    """The fork drafts in few slots."""
-    slots, drafted = plan.settings.max_num_seqs, plan.engine.kind.drafting_sequences
-    if not plan.drafting or slots is None or drafted is None or slots <= drafted:
+    """More sequences than the fork makes draft tokens for."""
+    sequences, drafted = plan.settings.max_num_seqs, plan.engine.kind.drafting_sequences
+    if not plan.drafting or sequences is None or drafted is None or sequences <= drafted:
         return None
     return Finding(
-        "slots-without-drafts",
-        "warning",
-        f"MAX_NUM_SEQS={slots} with {plan.engine.title}",
-        "set MAX_NUM_SEQS=1, or use upstream llama.cpp with a drafter of its own form",
-        "buun-llama-cpp 1c4788192, --dflash-max-slots",
-        why="slots beyond the fork's own limit decode without drafts",
+        id="slots-without-drafts",
+        severity="warning",
+        message=f"{Settings.max_num_seqs}={sequences}; {plan.engine.title} makes draft tokens for {drafted} at a time",
+        why="sequences beyond the fork's own limit decode without draft tokens",
+        fix=f"set {Settings.max_num_seqs}={drafted}, or {_OTHER_DRAFTER}",
+        source="buun-llama-cpp 1c4788192, --dflash-max-slots",
     )
 
 
 def images_are_not_drafted(plan: Plan, facts: HostFacts) -> Finding | None:
-    """The buun fork switches drafting off where a projector is loaded."""
+    """The buun fork makes no draft tokens while a vision projector is loaded."""
     if not plan.drafting or "drafts-with-images" in plan.engine.abilities or not plan.settings.mmproj_file:
         return None
     return Finding(
-        "images-are-not-drafted",
-        "warning",
-        f"{plan.engine.title} does not draft at all while a vision projector is loaded",
-        "empty MMPROJ_FILE for speed, or use upstream llama.cpp with a drafter of its own form",
-        "buun-llama-cpp 1c4788192 server-context.cpp",
-        why="everything is decoded plainly, text too",
+        id="images-are-not-drafted",
+        severity="warning",
+        message=f"{plan.engine.title} makes no draft tokens while a vision projector is loaded",
+        why="everything is decoded without draft tokens, text too",
+        fix=f"empty {Settings.mmproj_file} for speed, or {_OTHER_DRAFTER}",
+        source="buun-llama-cpp 1c4788192 server-context.cpp",
     )
 
 
 def parser_differs(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Without its parser a model's thinking stands in the answer, and tool calls are text."""
+    """A parser of thinking or tool calls that is not the model's."""
     if not plan.engine.kind.knows(Settings.reasoning_parser):
         return None
-    for name, right in (
+    for field, right in (
         (Settings.reasoning_parser, plan.pair.family.reasoning_parser),
         (Settings.tool_call_parser, plan.pair.family.tool_call_parser),
     ):
-        written = name.text(plan.values)
+        written = field.text(plan.values)
         if right is not None and written != plan.engine.parser(right):
             return Finding(
-                "parser-differs",
-                "warning",
-                f"{name} is {written or 'empty'}; {plan.pair.family.title} speaks the form of {right}",
-                f"set {name}={plan.engine.parser(right)}",
-                "the model's card",
-                why="thinking stands in the answer, or tool calls arrive as text",
+                id="parser-differs",
+                severity="warning",
+                message=f"{field} is {written or 'empty'}; {plan.pair.family.title} writes the format of {right}",
+                why="thinking appears in the answer, or tool calls arrive as text",
+                fix=f"set {field}={plan.engine.parser(right)}",
+                source="the model's card",
             )
     return None
 

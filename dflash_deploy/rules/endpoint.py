@@ -1,4 +1,4 @@
-"""Rules about who can reach the endpoint, and what it says."""
+"""Rules about who can reach the endpoint, and about the target's terms."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ import ipaddress
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule
+from dflash_deploy.serve.settings import Settings
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
-_BEHIND_A_PROXY = "set DFLASH_BIND=127.0.0.1 and put a reverse proxy in front"
+_ONLY_LOCAL = f"set {Settings.dflash_bind}={Settings.dflash_bind.default}"
+
+_BEHIND_A_PROXY = f"{_ONLY_LOCAL} and put a reverse proxy in front"
 
 
 def bind_is_no_address(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Docker publishes on addresses, and Compose's short syntax has no place for an IPv6 one."""
+    """An address that Docker cannot publish on: Compose's short syntax has no IPv6 addresses and no names."""
     host = plan.settings.dflash_bind
     if plan.runtime == "native" or plan.settings.several_machines or _is_ipv4(host):
         return None
     return Finding(
-        "bind-is-no-address",
-        "error",
-        f"DFLASH_BIND={host} is no IPv4 address, and Docker publishes on those",
-        "set DFLASH_BIND=127.0.0.1 for this machine alone",
-        "Compose specification, ports",
-        why="Compose would refuse the file",
+        id="bind-is-no-address",
+        severity="error",
+        message=f"{Settings.dflash_bind}={host} is not an IPv4 address, which Docker publishes ports on",
+        why="Compose refuses the file",
+        fix=f"{_ONLY_LOCAL} to serve only this machine",
+        source="Compose specification, ports",
     )
 
 
@@ -37,35 +40,40 @@ def _is_ipv4(host: str) -> bool:
 
 
 def open_to_the_network(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Keys are seen on the way; and engines without our lock guard some routes with the key, and leave others open."""
+    """An endpoint that other machines reach without TLS, or with routes that the engine's own lock leaves open."""
     host = plan.settings.dflash_bind
     if host in LOOPBACK:
         return None
     opened = plan.engine.kind.open_routes
     if opened is None:
         return Finding(
-            "open-to-the-network",
-            "warning",
-            f"the endpoint listens on {host}: keys, questions and answers go over the network unencrypted",
-            f"{_BEHIND_A_PROXY} that speaks TLS",
-            "RFC 6750, section 5.3",
-            why="who sees a key on its way can use it",
+            id="open-to-the-network",
+            severity="warning",
+            message=f"the endpoint listens on {host}: keys, prompts and answers cross the network unencrypted",
+            why="anyone who reads a key on its way can use it",
+            fix=f"{_BEHIND_A_PROXY} that speaks TLS",
+            source="RFC 6750, section 5.3",
         )
     return Finding(
-        "open-to-the-network",
-        "warning",
-        f"the endpoint listens on {host}: whoever can reach it can use {opened.routes} without the key",
-        f"{_BEHIND_A_PROXY} that lets only /v1 through",
-        opened.source,
-        why="an open route can be used, and filled with work, by everybody",
+        id="open-to-the-network",
+        severity="warning",
+        message=f"the endpoint listens on {host}: any machine that reaches it can use {opened.routes} without the key",
+        why="anyone can use an open route, and fill the engine with work",
+        fix=f"{_BEHIND_A_PROXY} that forwards only /v1",
+        source=opened.source,
     )
 
 
 def target_notice(plan: Plan, facts: HostFacts) -> Finding | None:
-    """What the owner of the box must know about the target."""
+    """What the catalog says that users of this target must know."""
     if not plan.pair.target.notice:
         return None
-    return Finding("target-notice", "note", plan.pair.target.notice, "choose another model if that does not suit you")
+    return Finding(
+        id="target-notice",
+        severity="note",
+        message=plan.pair.target.notice,
+        fix="choose another model if that does not suit you",
+    )
 
 
 RULES: tuple[Rule, ...] = (bind_is_no_address, open_to_the_network, target_notice)

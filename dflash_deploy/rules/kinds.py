@@ -1,4 +1,4 @@
-"""What rules are made of."""
+"""The type of a rule, the mark of rules that read checkpoints, and a question that several rules ask."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def is_about_checkpoints(rule: Rule) -> bool:
 
 
 def backend(plan: Plan, name: str) -> Backend | None:
-    """What the release knows of an attention backend on this GPU; `None` where it does not have it there."""
+    """The release's entry for an attention backend on the planned GPU; `None` if it does not run there."""
     return backend_on(plan.profile, plan.engine, name)

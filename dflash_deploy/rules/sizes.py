@@ -1,77 +1,85 @@
-"""Rules about sizes: draft tokens, budget, memory, context."""
+"""Rules about sizes: draft tokens, max_num_batched_tokens, memory, context."""
 
 from __future__ import annotations
 
 import math
 
+from dflash_deploy.catalog.models import Drafter
 from dflash_deploy.host import HostFacts
-from dflash_deploy.plan.memory import GIB, SHORT
-from dflash_deploy.plan.model_metadata import stated
+from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT
+from dflash_deploy.plan.model_metadata import metadata_of
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.plan.sizes import PROMPT_TOKENS
 from dflash_deploy.rules.kinds import Rule, reads_checkpoints
 from dflash_deploy.serve.settings import Settings
 
 HANGS_UNIFIED = 65536
+"""max_num_batched_tokens of the first published recipe for a DGX Spark."""
+
+SAFE_UNIFIED = 32768
 
 
 @reads_checkpoints
 def draft_tokens_exceed_block(plan: Plan, facts: HostFacts) -> Finding | None:
-    """vLLM does not check this for dflash; positions beyond the block were never trained."""
-    draft_tokens, block = plan.settings.dflash_num_spec_tokens, _block_size(plan)
-    if not plan.drafting or draft_tokens is None or draft_tokens < block:
+    """More draft tokens than the drafter's block holds; vLLM does not check this for dflash."""
+    draft_tokens, drafter = plan.settings.dflash_num_spec_tokens, _drafter_on_disk(plan)
+    most = drafter.most_draft_tokens
+    if not plan.drafting or draft_tokens is None or draft_tokens <= most:
         return None
+    field = Settings.dflash_num_spec_tokens
     return Finding(
-        "draft-tokens-exceed-block",
-        "error",
-        f"DFLASH_NUM_SPEC_TOKENS={draft_tokens}, but the drafter's block of {block} holds {block - 1}",
-        f"set DFLASH_NUM_SPEC_TOKENS={block - 1} or less",
-        "drafter config.json block_size; the first position of a block is the last accepted token",
-        why="no engine checks it, and positions that were never trained are drafted for nothing",
+        id="draft-tokens-exceed-block",
+        severity="error",
+        message=f"{field}={draft_tokens}, but the drafter's block of {drafter.block_size} holds {most}",
+        why="no engine checks it, and drafts at positions that were never trained only cost time",
+        fix=f"set {field}={most} or less",
+        source="drafter config.json block_size; the first position of a block is the last accepted token",
     )
 
 
-def _block_size(plan: Plan) -> int:
-    """The block of the drafter on disk where there is one, else of the catalog's."""
-    block = stated(plan.checkpoints.drafter).block_size
-    return block if block is not None and block > 1 else plan.pair.drafter.block_size
+def _drafter_on_disk(plan: Plan) -> Drafter:
+    """The catalog's drafter, with the block size of the one on disk if its metadata says it."""
+    block, drafter = metadata_of(plan.checkpoints.drafter).block_size, plan.pair.drafter
+    return drafter.model_copy(update={"block_size": block}) if block is not None and block > 1 else drafter
 
 
 def budget_too_small(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Releases before 0.33 write out of bounds when the draft positions do not fit the budget."""
-    budget, needed = plan.settings.max_num_batched_tokens, _draft_positions(plan)
-    if not plan.engine.kind.speculation_budget or budget is None or needed is None or budget >= needed:
+    """Fewer tokens in a step than draft positions: releases before 0.33 then write out of bounds."""
+    tokens, needed = plan.settings.max_num_batched_tokens, _draft_positions(plan)
+    if not plan.engine.kind.speculation_budget or tokens is None or needed is None or tokens >= needed:
         return None
     clamped = "clamps-draft-slots" in plan.engine.abilities
+    field, sequences = Settings.max_num_batched_tokens, Settings.max_num_seqs
     return Finding(
-        "budget-too-small",
-        "warning" if clamped else "error",
-        f"MAX_NUM_BATCHED_TOKENS={budget} is below the {needed} draft positions of MAX_NUM_SEQS sequences",
-        f"set MAX_NUM_BATCHED_TOKENS to {needed} or more, or lower MAX_NUM_SEQS",
-        "vllm-project/vllm#53970, #51655",
-        why="fewer sequences run than asked for" if clamped else "the drafter writes out of bounds",
+        id="budget-too-small",
+        severity="warning" if clamped else "error",
+        message=f"{field}={tokens} is below the {needed} draft positions of {sequences} sequences",
+        why="the engine runs fewer sequences than asked for" if clamped else "the drafter writes out of bounds",
+        fix=f"set {field} to {needed} or more, or lower {sequences}",
+        source="vllm-project/vllm#53970, #51655",
     )
 
 
 def budget_leaves_little(plan: Plan, facts: HostFacts) -> Finding | None:
-    """What drafts leave of the budget is all that prompts get."""
-    budget, taken = plan.settings.max_num_batched_tokens, _draft_positions(plan)
-    if not plan.engine.kind.speculation_budget or plan.engine.cpu or budget is None or taken is None:
+    """Few tokens of a step remain for prompts beside the drafts."""
+    tokens, taken = plan.settings.max_num_batched_tokens, _draft_positions(plan)
+    if not plan.engine.kind.speculation_budget or plan.engine.cpu or tokens is None or taken is None:
         return None
-    if not taken <= budget < taken + PROMPT_TOKENS:
+    if not taken <= tokens < taken + PROMPT_TOKENS:
         return None
+    field = Settings.max_num_batched_tokens
     return Finding(
-        "budget-leaves-little",
-        "warning",
-        f"MAX_NUM_BATCHED_TOKENS={budget} leaves {budget - taken} tokens of a step to prompts beside the drafts",
-        f"set MAX_NUM_BATCHED_TOKENS={taken + PROMPT_TOKENS} or more",
-        "vLLM config/vllm.py _set_max_num_scheduled_tokens, which warns below 8192",
-        why="long prompts are read in small pieces, and everybody waits longer for the first token",
+        id="budget-leaves-little",
+        severity="warning",
+        message=f"{field}={tokens} leaves {tokens - taken} tokens of a step for prompts beside the drafts",
+        why="the engine reads long prompts in small chunks, and every request waits longer for its first token",
+        fix=f"set {field}={taken + PROMPT_TOKENS} or more",
+        source=f"vLLM config/vllm.py _set_max_num_scheduled_tokens, which warns below {PROMPT_TOKENS}",
     )
 
 
 def _draft_positions(plan: Plan) -> int | None:
-    """Positions of a step that all sequences' drafts take; `None` without drafts or with sizes left open."""
+    """Positions of a step that all sequences' drafts take; `None` without drafts or with sizes left to the engine."""
     settings = plan.settings
     if not plan.speculating or settings.max_num_seqs is None or settings.dflash_num_spec_tokens is None:
         return None
@@ -79,133 +87,135 @@ def _draft_positions(plan: Plan) -> int | None:
 
 
 def budget_hangs_unified_memory(plan: Plan, facts: HostFacts) -> Finding | None:
-    """The value of the first published recipe."""
-    budget = plan.settings.max_num_batched_tokens
-    if not plan.profile.hardware.unified or budget is None or budget < HANGS_UNIFIED:
+    """The max_num_batched_tokens that hung a machine with unified memory."""
+    tokens, field = plan.settings.max_num_batched_tokens, Settings.max_num_batched_tokens
+    if not plan.profile.hardware.unified or tokens is None or tokens < HANGS_UNIFIED:
         return None
     return Finding(
-        "budget-hangs-unified-memory",
-        "error",
-        f"MAX_NUM_BATCHED_TOKENS={budget} on {plan.profile.title}",
-        "set MAX_NUM_BATCHED_TOKENS=32768",
-        "AEON-7/vllm-dflash#1",
-        why="activations of so many tokens take the memory that the system runs in: the machine hung",
+        id="budget-hangs-unified-memory",
+        severity="error",
+        message=f"{field}={tokens} on {plan.profile.title}",
+        why="activations of so many tokens take the memory that the system runs in: the machine hangs",
+        fix=f"set {field}={SAFE_UNIFIED}",
+        source="AEON-7/vllm-dflash#1",
     )
 
 
 def memory_overcommitted(plan: Plan, facts: HostFacts) -> Finding | None:
-    """On unified memory the share counts what the system needs too."""
+    """A larger share of memory than the hardware can give; unified memory includes what the system needs."""
     share, most = plan.settings.gpu_memory_utilization, plan.profile.hardware.most_utilisation
     if share is None or share <= most:
         return None
-    unified = plan.profile.hardware.unified
+    unified, field = plan.profile.hardware.unified, Settings.gpu_memory_utilization
     return Finding(
-        "memory-overcommitted",
-        "error" if unified else "warning",
-        f"GPU_MEMORY_UTILIZATION={share} is above the {most} that {plan.profile.title} takes well",
-        f"set GPU_MEMORY_UTILIZATION={most} or less",
-        "AEON-7/Qwen3.6-27B AGENTS.md: never above 0.88 on a DGX Spark" if unified else "",
+        id="memory-overcommitted",
+        severity="error" if unified else "warning",
+        message=f"{field}={share} is above the {most} that {plan.profile.title} can give",
         why="the system shares this memory, and the machine thrashes"
         if unified
-        else "graphs and libraries need memory that the share does not count",
+        else "graphs and libraries need memory that this share does not include",
+        fix=f"set {field}={most} or less",
+        source="AEON-7/Qwen3.6-27B AGENTS.md: never above 0.88 on a DGX Spark" if unified else "",
     )
 
 
 def weights_do_not_fit(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Weights and what goes with them leave nothing for a cache, or nothing worth it."""
+    """Weights, activations and graphs leave no cache, or one that holds not even a short sequence."""
     fit = plan.memory
     if fit is None or fit.short_sequences >= 1:
         return None
-    held = (fit.target + fit.drafter + fit.reserve) / GIB
+    needed = (fit.target + fit.drafter + fit.reserve) / GIB
     of = "of memory" if plan.engine.cpu else "of each GPU"
     return Finding(
-        "weights-do-not-fit",
-        "error",
-        f"{plan.pair.name} needs {held:.1f} GiB {of} before any cache, and {fit.budget / GIB:.1f} GiB are allowed: "
-        f"no room is left for one sequence of {SHORT} tokens",
-        "choose a smaller form of the model: `dflash-deploy models list` shows which fit",
-        "sizes of the weights; plan/memory.py",
+        id="weights-do-not-fit",
+        severity="error",
+        message=f"{plan.pair.name} needs {needed:.1f} GiB {of} without any cache, and {fit.budget / GIB:.1f} GiB are "
+        f"allowed: one sequence of {LEAST_CONTEXT} tokens does not fit",
         why="the engine would download, load and end with an out-of-memory error",
+        fix="choose a smaller quantization of the model: `dflash-deploy models list` shows which fit",
+        source="sizes of the weights; plan/memory.py",
     )
 
 
 def sequence_does_not_fit(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Engines refuse to start where one sequence of the full length does not fit."""
+    """A cache that is too small for one sequence of the full length."""
     fit = plan.memory
     if fit is None or fit.short_sequences < 1 or fit.fits:
         return None
+    length, draft_tokens = Settings.max_model_len, Settings.dflash_num_spec_tokens
     return Finding(
-        "sequence-does-not-fit",
-        "warning",
-        f"the cache has room for about {fit.tokens} tokens in one sequence, and MAX_MODEL_LEN asks for more",
-        "lower MAX_MODEL_LEN or DFLASH_NUM_SPEC_TOKENS, or use FP8 for the cache where the hardware reads it",
-        "an estimate, plan/memory.py",
-        why="an engine refuses to start where a single sequence of the full length does not fit",
+        id="sequence-does-not-fit",
+        severity="warning",
+        message=f"the cache holds about {fit.tokens} tokens of one sequence, and {length} asks for more",
+        why="an engine refuses to start if one sequence of the full length does not fit",
+        fix=f"lower {length} or {draft_tokens}, or use an FP8 cache if the hardware reads it",
+        source="an estimate, plan/memory.py",
     )
 
 
 def streams_wait_for_memory(plan: Plan, facts: HostFacts) -> Finding | None:
-    """A hybrid target holds states for every draft position of every sequence, however short it is."""
-    fit, streams = plan.memory, plan.settings.max_num_seqs
-    if fit is None or streams is None or fit.short_sequences < 1 or fit.short_sequences >= streams:
+    """More sequences than the cache holds: a hybrid target keeps a state for every draft position of each."""
+    fit, sequences = plan.memory, plan.settings.max_num_seqs
+    if fit is None or sequences is None or fit.short_sequences < 1 or fit.short_sequences >= sequences:
         return None
+    field, room = Settings.max_num_seqs, int(fit.short_sequences)
     return Finding(
-        "streams-wait-for-memory",
-        "warning",
-        f"MAX_NUM_SEQS={streams}, and the cache has room for about {int(fit.short_sequences)} short ones at once",
-        "lower MAX_NUM_SEQS, or DFLASH_NUM_SPEC_TOKENS so that each holds fewer states",
-        "an estimate, plan/memory.py",
-        why="the others wait, or are thrown out and read again",
+        id="streams-wait-for-memory",
+        severity="warning",
+        message=f"{field}={sequences}, and the cache holds about {room} short sequences at the same time",
+        why="the other sequences wait, or lose their cache and are computed again",
+        fix=f"lower {field}, or {Settings.dflash_num_spec_tokens} so that each sequence holds fewer states",
+        source="an estimate, plan/memory.py",
     )
 
 
 def drafter_slows_down(plan: Plan, facts: HostFacts) -> Finding | None:
-    """The speed model at a middling acceptance length."""
+    """The speed model expects no gain at a medium acceptance length."""
     for speed in plan.speed:
         if speed.dflash is None:
             continue
         plain, drafted = math.prod(speed.plain) ** 0.5, math.prod(speed.dflash) ** 0.5
         if drafted < plain:
-            streams = "one stream" if speed.concurrency == 1 else f"{speed.concurrency} streams at the same time"
             return Finding(
-                "drafter-slows-down",
-                "note",
-                f"with {streams} the drafter is expected to gain nothing at a middling acceptance length",
-                "measure with your own work, with fewer draft tokens, and with --no-drafter",
-                "the speed model, plan/speed.py",
-                why="verifying a block costs more than the accepted tokens save",
+                id="drafter-slows-down",
+                severity="note",
+                message=f"at concurrency {speed.concurrency} the drafter is not expected to gain speed "
+                "at a medium acceptance length",
+                why="verifying a block costs more time than the accepted tokens save",
+                fix="measure your own workload, with fewer draft tokens, and with --no-drafter",
+                source="the speed model, plan/speed.py",
             )
     return None
 
 
 def context_beyond_target(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Longer than the target was made for."""
+    """A context that is longer than the target's."""
     length, longest = plan.settings.max_model_len, plan.pair.shape.context
     if length is None or length <= longest:
         return None
     return Finding(
-        "context-beyond-target",
-        "error",
-        f"MAX_MODEL_LEN={length}, but {plan.pair.family.title} was made for {longest} tokens",
-        f"set MAX_MODEL_LEN={longest} or less",
-        "max_position_embeddings of its config.json",
-        why="vLLM refuses to start, others answer nonsense beyond it",
+        id="context-beyond-target",
+        severity="error",
+        message=f"{Settings.max_model_len}={length}, but {plan.pair.family.title} was made for {longest} tokens",
+        why="vLLM refuses to start, other engines answer nonsense beyond it",
+        fix=f"set {Settings.max_model_len}={longest} or less",
+        source="max_position_embeddings of its config.json",
     )
 
 
 def context_beyond_drafter(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Drafters were trained on shorter texts than their targets."""
+    """A context that is longer than the drafter's training."""
     length, trained = plan.settings.max_model_len, plan.pair.drafter.trained_context
     if not plan.drafting or length is None or trained is None or length <= trained:
         return None
-    window = "set DFLASH_DRAFT_WINDOW, " if plan.engine.kind.knows(Settings.dflash_draft_window) else ""
+    window = Settings.dflash_draft_window
     return Finding(
-        "context-beyond-drafter",
-        "note",
-        f"the drafter was trained on up to {trained} tokens, MAX_MODEL_LEN is {length}",
-        f"{window}measure with your own long prompts; answers stay right, only fewer drafts are accepted",
-        "z-lab drafter card; z-lab/dflash#66, 200 tokens/s at 500 tokens of context and 24 at 64000",
-        why="acceptance falls with the length of the context",
+        id="context-beyond-drafter",
+        severity="note",
+        message=f"the drafter was trained on up to {trained} tokens, {Settings.max_model_len} is {length}",
+        why="acceptance falls with the length of the context; answers stay the same",
+        fix=(f"set {window}, or " if plan.engine.kind.knows(window) else "") + "measure with your own long prompts",
+        source="z-lab drafter card; z-lab/dflash#66, 200 tokens/s at 500 tokens of context and 24 at 64000",
     )
 
 

@@ -1,4 +1,4 @@
-"""Which models go on a machine, by trying a plan for each."""
+"""Which models a profile can serve: a plan is tried for each."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dflash_deploy.plan.wishes import Choice
 from dflash_deploy.rules.table import plan_deployment
 
 ABOUT_THIS_MACHINE = frozenset({"no-image-for-processor", "driver-too-old", "master-address-missing"})
-"""Findings that say nothing about the profile, but about where or how it is asked for."""
+"""Findings about this machine or this request, which say nothing about the profile."""
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Whether a pair can be served on a profile: with which plan, or why not."""
+class Candidate:
+    """A pair on a profile: the plan that serves it, or why none does."""
 
     profile: Profile
     pair: ModelPair
@@ -29,25 +29,25 @@ class Verdict:
     why_not: str = ""
 
 
-def survey(profile: Profile, pair: ModelPair, facts: HostFacts, catalog: Catalog) -> Verdict:
-    """Try to plan the pair on the profile; nothing is raised for a pair that does not go there."""
+def survey(profile: Profile, pair: ModelPair, facts: HostFacts, catalog: Catalog) -> Candidate:
+    """Plan the pair on the profile. Raises nothing: `why_not` says why a pair cannot be served."""
     engines = [catalog.engines[choice.release] for choice in profile.engines]
     blocked = [obstacles(profile, pair, engine) for engine in engines]
     if all(blocked):
-        # of the engine that comes nearest
-        return Verdict(profile, pair, None, min(blocked, key=len)[0])
+        # of the engine with the fewest obstacles
+        return Candidate(profile, pair, None, min(blocked, key=len)[0])
     try:
         plan = plan_deployment(facts, Choice(profile=profile.name, model=pair.name), catalog)
     except DeployError as problem:
-        return Verdict(profile, pair, None, problem.message)
+        return Candidate(profile, pair, None, problem.message)
     for finding in plan.errors:
         if finding.id not in ABOUT_THIS_MACHINE:
-            return Verdict(profile, pair, plan, finding.message)
-    return Verdict(profile, pair, plan)
+            return Candidate(profile, pair, plan, finding.message)
+    return Candidate(profile, pair, plan)
 
 
 def combinations(catalog: Catalog) -> Iterator[tuple[Profile, ModelPair, EngineRelease]]:
-    """Every profile, pair and engine that the catalog lets go together, memory left aside."""
+    """Every combination of profile, pair and engine that the catalog allows; memory is not checked."""
     for profile in catalog.profiles.values():
         for pair in catalog.pairs.values():
             for choice in profile.engines:
@@ -57,15 +57,15 @@ def combinations(catalog: Catalog) -> Iterator[tuple[Profile, ModelPair, EngineR
 
 
 def why_profile_does_not_fit(profile: Profile, facts: HostFacts) -> str:
-    """What the machine lacks for a profile, in one phrase; empty where it lacks nothing."""
+    """What the machine lacks for a profile, in one phrase; empty if it lacks nothing."""
     if profile.hardware.machines > 1:
-        return f"takes {profile.hardware.machines} machines: name it with --profile on each of them"
+        return f"needs {profile.hardware.machines} machines: choose it with --profile on each of them"
     if fits(profile, facts):
         return ""
     match = profile.match
     if match.gpus == 0:
         return "this machine has a GPU"
-    there = ", ".join(f"{gpu.name} ({gpu.memory / GIB:.0f} GiB)" if gpu.memory else gpu.name for gpu in facts.gpus)
+    found = ", ".join(f"{gpu.name} ({gpu.memory / GIB:.0f} GiB)" if gpu.memory else gpu.name for gpu in facts.gpus)
     count = f"{match.gpus} x " if match.gpus > 1 else ""
     wanted = f"{count}compute capability {match.compute_capability}"
-    return f"needs {wanted}; there is {there or facts.gpu_problem or 'no GPU'}"
+    return f"needs {wanted}; found {found or facts.gpu_problem or 'no GPU'}"

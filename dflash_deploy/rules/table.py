@@ -25,7 +25,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 CHECKPOINT_RULES: tuple[Rule, ...] = tuple(rule for rule in RULES if is_about_checkpoints(rule))
-"""Rules that read config.json or a GGUF header of target and drafter: all they need is known before the weights are."""
+"""Rules that read config.json or a GGUF header of target and drafter, which `pull` fetches before the weights."""
 
 
 def judge(plan: Plan, facts: HostFacts, rules: Iterable[Rule] = RULES) -> Iterator[Finding]:

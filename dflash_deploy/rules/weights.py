@@ -1,4 +1,4 @@
-"""Rules about weights: are they the planned ones, do target and drafter go together?"""
+"""Rules about weights: are they the planned ones, and do target and drafter match?"""
 
 from __future__ import annotations
 
@@ -7,135 +7,142 @@ from pathlib import Path
 
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.command import is_directory
-from dflash_deploy.plan.model_metadata import Stated, stated
+from dflash_deploy.plan.model_metadata import ModelMetadata, metadata_of
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule, reads_checkpoints
+from dflash_deploy.serve.settings import MTP, Settings
+
+PADDING = 1024
+"""Tokens by which vLLM lets a padded vocabulary differ from the other one (vllm-project/vllm#46435)."""
 
 
 def weights_of_another_model(plan: Plan, facts: HostFacts) -> Finding | None:
-    """DFLASH_PAIR changed by hand, and the weights left as they were."""
+    """The model was changed in `.env`, and the directory of its weights was not."""
     if not plan.weights_of or plan.pair.name in plan.weights_of:
         return None
+    name, field = plan.pair.name, Settings.dflash_pair
     return Finding(
-        "weights-of-another-model",
-        "error",
-        f"DFLASH_PAIR={plan.pair.name}, but MODEL_HOST_PATH is named after {plan.weights_of[0]}",
-        f"write DFLASH_PAIR={plan.weights_of[0]}, or `dflash-deploy init --force --model {plan.pair.name}`",
-        why="memory, parsers and rules are those of one model, and what is served is another",
+        id="weights-of-another-model",
+        severity="error",
+        message=f"{field}={name}, but {Settings.model_host_path} is named after {plan.weights_of[0]}",
+        why="memory, parsers and rules are those of one model, and the engine serves another",
+        fix=f"write {field}={plan.weights_of[0]}, or run `dflash-deploy init --force --model {name}`",
     )
 
 
 @reads_checkpoints
 def target_of_another_model(plan: Plan, facts: HostFacts) -> Finding | None:
-    """The weights in MODEL_HOST_PATH are not those that the plan was made for."""
-    seen, shape = stated(plan.checkpoints.target), plan.pair.shape
-    if seen.hidden_size is None or seen.hidden_size == shape.hidden_size:
+    """The target on disk has another hidden size than the planned one."""
+    found, shape = metadata_of(plan.checkpoints.target), plan.pair.shape
+    if found.hidden_size is None or found.hidden_size == shape.hidden_size:
         return None
     return Finding(
-        "target-of-another-model",
-        "error",
-        f"the target in {plan.settings.model_host_path} has a hidden size of {seen.hidden_size}; "
+        id="target-of-another-model",
+        severity="error",
+        message=f"the target in {plan.settings.model_host_path} has a hidden size of {found.hidden_size}; "
         f"{plan.pair.family.title} has {shape.hidden_size}",
-        "`dflash-deploy models list` names the models; write the right one to DFLASH_PAIR",
-        "config.json, or the GGUF's header",
-        why="memory, sizes and the drafter are planned for another model than would be served",
+        why="memory, sizes and the drafter are planned for another model",
+        fix=f"set the right model in {Settings.dflash_pair}; `dflash-deploy models list` shows the names",
+        source="config.json, or the GGUF's header",
     )
 
 
 @reads_checkpoints
 def target_without_tokenizer(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Weights alone do not answer."""
+    """Weights without the files of a tokenizer."""
     if plan.checkpoints.tokenizer is not False or "--tokenizer" in plan.settings.extra_args:
         return None
     return Finding(
-        "target-without-tokenizer",
-        "error",
-        "the target comes without a tokenizer",
-        "take it from the repository of the model that it was made from, or name it: EXTRA_ARGS=--tokenizer PATH",
+        id="target-without-tokenizer",
+        severity="error",
+        message="the target has no tokenizer",
         why="the engine ends while loading",
+        fix="copy it from the repository of the model that the target was made from, or set "
+        f"{Settings.extra_args}=--tokenizer PATH",
     )
 
 
 @reads_checkpoints
 def target_without_template(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Base models, and quantisers that leave files out."""
+    """No chat template: base models, and quantized repositories that leave files out."""
     if plan.checkpoints.template is not False or "--chat-template" in plan.settings.extra_args:
         return None
     return Finding(
-        "target-without-template",
-        "warning",
-        "the target comes without a chat template",
-        "take chat_template.jinja from the model that it was made from, or name one: EXTRA_ARGS=--chat-template PATH",
-        "transformers: chat templates; llama.cpp falls back to ChatML",
-        why="requests to /v1/chat/completions are refused, or asked in a form that the model never saw",
+        id="target-without-template",
+        severity="warning",
+        message="the target has no chat template",
+        why="the engine refuses requests to /v1/chat/completions, or uses a format that the model was not trained on",
+        fix="copy chat_template.jinja from the model that the target was made from, or set "
+        f"{Settings.extra_args}=--chat-template PATH",
+        source="transformers: chat templates; llama.cpp falls back to ChatML",
     )
 
 
 @reads_checkpoints
 def target_without_head(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Drafts of the target's own head, where its files have none: quantised forms often leave it out."""
+    """The MTP head is chosen, and the target's files do not hold it: quantized repositories often leave it out."""
     checkpoints = plan.checkpoints
-    named = bool(stated(checkpoints.target).head_layers)
-    if not plan.uses_mtp_head or checkpoints.target is None or (named and checkpoints.head is not False):
+    configured = bool(metadata_of(checkpoints.target).head_layers)
+    if not plan.uses_mtp_head or checkpoints.target is None or (configured and checkpoints.head is not False):
         return None
-    lack = "its files hold no weights of one" if named else "its config.json has no mtp_num_hidden_layers"
+    lack = "its files hold no weights of one" if configured else "its config.json has no mtp_num_hidden_layers"
+    field = Settings.dflash_drafter
     return Finding(
-        "target-without-head",
-        "error",
-        f"DFLASH_DRAFTER=mtp, and the target has no head for multi-token prediction: {lack}",
-        "name a drafter in DFLASH_DRAFTER, or take a form of the target that kept its head",
-        "vLLM config/speculative.py, model_executor/models/qwen3_5_mtp.py (0.32)",
-        why="the engine does not start, or drafts with weights that nothing was loaded into",
+        id="target-without-head",
+        severity="error",
+        message=f"{field}={MTP}, but the target has no MTP head: {lack}",
+        why="the engine does not start, or makes draft tokens with weights that were never loaded",
+        fix=f"set a drafter in {field}, or use a quantization of the target that kept its MTP head",
+        source="vLLM config/speculative.py, model_executor/models/qwen3_5_mtp.py (0.32)",
     )
 
 
 def drafter_named_twice(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Two directories for one drafter: the second is used, and the first is what was probably meant."""
+    """Two settings that name different drafters: the engine loads the directory."""
     drafter, path = plan.settings.dflash_drafter, plan.settings.drafter_host_path
     bundled = plan.pair.drafter.bundled is not None
     same = drafter == path if is_directory(drafter) else bundled or _named_after(path, drafter)
     if not plan.drafting or same:
         return None
     return Finding(
-        "drafter-named-twice",
-        "error",
-        f"DFLASH_DRAFTER={drafter}, but DRAFTER_HOST_PATH={path} says that its weights lie elsewhere",
-        "empty DRAFTER_HOST_PATH, or write the same directory into both",
-        why="the second is what is used",
+        id="drafter-named-twice",
+        severity="error",
+        message=f"{Settings.dflash_drafter}={drafter}, but {Settings.drafter_host_path}={path} names another directory",
+        why=f"the engine loads the weights in {Settings.drafter_host_path}",
+        fix=f"empty {Settings.drafter_host_path}, or set both to the same directory",
     )
 
 
 def _named_after(path: str, repo: str) -> bool:
-    """Whether a directory has a repository's name, with or without a revision behind it."""
+    """Whether a directory has a repository's name, with or without a revision after it."""
     return Path(path).name.startswith(repo.rsplit("/", 1)[-1])
 
 
 @reads_checkpoints
 def drafter_of_another_target(plan: Plan, facts: HostFacts) -> Finding | None:
-    """What target and drafter say of themselves, held against each other."""
-    target, drafter = stated(plan.checkpoints.target), stated(plan.checkpoints.drafter)
+    """Metadata of the drafter that contradicts the target's."""
+    target, drafter = metadata_of(plan.checkpoints.target), metadata_of(plan.checkpoints.drafter)
     problem = next(_contradictions(target, drafter), None) if plan.drafting else None
     if problem is None:
         return None
     return Finding(
-        "drafter-of-another-target",
-        "error",
-        problem,
-        f"use the drafter that belongs to this target: {plan.pair.drafter.repo or plan.pair.drafter.bundled}",
-        "vLLM qwen3_dflash.py: expects N concatenated aux hidden features; llama.cpp common/speculative.cpp",
-        why="the engine ends while loading, or drafts what the target never accepts",
+        id="drafter-of-another-target",
+        severity="error",
+        message=problem,
+        why="the engine ends while loading, or the target never accepts a draft token",
+        fix=f"use the drafter that belongs to this target: {plan.pair.drafter.repo or plan.pair.drafter.bundled}",
+        source="vLLM qwen3_dflash.py: expects N concatenated aux hidden features; llama.cpp common/speculative.cpp",
     )
 
 
-def _contradictions(target: Stated, drafter: Stated) -> Iterator[str]:
+def _contradictions(target: ModelMetadata, drafter: ModelMetadata) -> Iterator[str]:
     if target.hidden_size and drafter.hidden_size and target.hidden_size != drafter.hidden_size:
         yield f"the drafter was made for a hidden size of {drafter.hidden_size}, the target has {target.hidden_size}"
-    if target.layers and drafter.deepest is not None and drafter.deepest >= target.layers:
-        yield f"the drafter reads layer {drafter.deepest} of a target that has {target.layers}"
-    # vLLM takes a vocabulary that is padded (vllm-project/vllm#46435)
-    if target.vocabulary and drafter.vocabulary and abs(target.vocabulary - drafter.vocabulary) > 1024:
+    if target.layers and drafter.deepest_layer is not None and drafter.deepest_layer >= target.layers:
+        yield f"the drafter reads layer {drafter.deepest_layer} of a target that has {target.layers}"
+    if target.vocabulary and drafter.vocabulary and abs(target.vocabulary - drafter.vocabulary) > PADDING:
         yield f"the drafter has a vocabulary of {drafter.vocabulary}, the target of {target.vocabulary}"
-    # of the same length: another length is padding, or told above
+    # digests are compared only for the same length: another length is padding, or reported above
     both = target.tokens is not None and drafter.tokens is not None and target.vocabulary == drafter.vocabulary
     if both and target.tokens != drafter.tokens:
         yield "the tokens of the drafter's vocabulary are not those of the target's"
@@ -143,39 +150,39 @@ def _contradictions(target: Stated, drafter: Stated) -> Iterator[str]:
 
 @reads_checkpoints
 def positions_differ(plan: Plan, facts: HostFacts) -> Finding | None:
-    """A drafter that counts positions in another way than its target."""
-    target, drafter = stated(plan.checkpoints.target), stated(plan.checkpoints.drafter)
+    """A drafter that encodes positions differently from its target."""
+    target, drafter = metadata_of(plan.checkpoints.target), metadata_of(plan.checkpoints.drafter)
     if not plan.drafting or target.rope_theta is None or drafter.rope_theta is None:
         return None
-    if target.stretched and not drafter.stretched:
-        seen = "the target's positions are scaled (YaRN or its kin), the drafter's are not"
+    if target.scaled_positions and not drafter.scaled_positions:
+        found = "the target scales its positions (YaRN or similar), the drafter does not"
     elif target.rope_theta != drafter.rope_theta:
-        seen = f"the drafter's rope_theta is {drafter.rope_theta:g}, the target's {target.rope_theta:g}"
+        found = f"the drafter's rope_theta is {drafter.rope_theta:g}, the target's {target.rope_theta:g}"
     else:
         return None
     return Finding(
-        "positions-differ",
-        "note",
-        seen,
-        "measure acceptance at the length of your own prompts",
-        "config.json of both; vLLM builds the drafter's positions from its own (qwen3_dflash.py)",
-        why="a drafter may have been trained so; where it was not, acceptance falls with the length of the context",
+        id="positions-differ",
+        severity="note",
+        message=found,
+        why="unless the drafter was trained like this, acceptance falls with the length of the context",
+        fix="measure the acceptance length with prompts as long as yours",
+        source="config.json of both; vLLM builds the drafter's positions from its own (qwen3_dflash.py)",
     )
 
 
 @reads_checkpoints
 def context_beyond_drafter_config(plan: Plan, facts: HostFacts) -> Finding | None:
-    """vLLM drafts nothing beyond the drafter's own limit of positions."""
-    length, most = plan.settings.max_model_len, stated(plan.checkpoints.drafter).context
+    """A context that exceeds the positions in the drafter's own files: vLLM drafts nothing beyond them."""
+    length, most = plan.settings.max_model_len, metadata_of(plan.checkpoints.drafter).context
     if not plan.drafting or length is None or most is None or length <= most:
         return None
     return Finding(
-        "context-beyond-drafter-config",
-        "warning",
-        f"MAX_MODEL_LEN={length}, and the drafter's own files allow {most} positions",
-        f"set MAX_MODEL_LEN={most} or less, or live without drafts beyond",
-        "vLLM config/speculative.py: the drafter's length is the smaller of both",
-        why="tokens beyond that are decoded without drafts",
+        id="context-beyond-drafter-config",
+        severity="warning",
+        message=f"{Settings.max_model_len}={length}, but the drafter's files allow {most} positions",
+        why="tokens beyond that are decoded without draft tokens",
+        fix=f"set {Settings.max_model_len}={most} or less, or accept the lower speed beyond it",
+        source="vLLM config/speculative.py: the drafter's length is the smaller of both",
     )
 
 

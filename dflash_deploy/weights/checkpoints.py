@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dflash_deploy.plan import Checkpoints
 from dflash_deploy.plan.command import drafter_directory
-from dflash_deploy.plan.model_metadata import stated
+from dflash_deploy.plan.model_metadata import metadata_of
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.check import tensor_names
 from dflash_deploy.weights.gguf import Header, NotGguf, read_header
@@ -63,7 +63,7 @@ def _names(directory: Path) -> frozenset[str]:
 
 def _has_head(directory: Path, config: Mapping[str, object]) -> bool | None:
     """A tensor below `mtp.`, or of a layer behind the last; `None` where no weights are here, or none can be read."""
-    beyond = f".layers.{stated(config).layers}."
+    beyond = f".layers.{metadata_of(config).layers}."
     try:
         names = tensor_names(directory)
     except (OSError, EOFError, ValueError, KeyError, TypeError):

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from dflash_deploy.errors import BadInput, ConversionFailed
-from dflash_deploy.plan.model_metadata import stated
+from dflash_deploy.plan.model_metadata import metadata_of
 from dflash_deploy.weights.gguf import FILE_TYPES, Header, NotGguf, read_header
 from dflash_deploy.weights.staging import link_or_copy, writing
 
@@ -114,7 +114,10 @@ class Conversion:
         return header
 
     def _problems(self, header: Header) -> Iterator[str]:
-        written, config = stated(header), stated(json.loads((self.drafter / "config.json").read_text("utf-8")))
+        written, config = (
+            metadata_of(header),
+            metadata_of(json.loads((self.drafter / "config.json").read_text("utf-8"))),
+        )
         if written.architecture != self.dialect:
             yield f"its architecture is {written.architecture}, not {self.dialect}"
         for name in ("hidden_size", "block_size", "deepest"):

@@ -152,8 +152,8 @@ def test_a_deployment_without_a_drafter_has_no_baseline(tmp_path: Path) -> None:
 
 def test_a_head_that_is_not_there_is_told_before_anything_is_stopped(tmp_path: Path) -> None:
     dflash("init", "--profile", "cpu", "--port", str(free_port()), at=tmp_path).succeeded()
-    refused(dflash("bench", "--mtp", "2", at=tmp_path), ExitCode.USAGE, "no head for multi-token prediction")
+    refused(dflash("bench", "--mtp", "2", at=tmp_path), ExitCode.USAGE, "the target has no MTP head")
     edit_env(tmp_path, DFLASH_DRAFTER="mtp")
     refused(dflash("bench", "--mtp", "2", at=tmp_path), ExitCode.USAGE, "has the target's own MTP head already")
     refused(dflash("tune", at=tmp_path), ExitCode.USAGE, "tune is for a drafter")
-    refused(dflash("up", at=tmp_path), ExitCode.PREFLIGHT, "no head for multi-token prediction")
+    refused(dflash("up", at=tmp_path), ExitCode.PREFLIGHT, "the target has no MTP head")

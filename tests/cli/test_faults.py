@@ -178,7 +178,7 @@ BREAKS: dict[Fault, Break] = {
     refusal("a weight file is a Git LFS pointer", "the file itself", "is a Git LFS pointer"): a_pointer,
     refusal("a weight file is a web page", "the file itself", "is a web page that was saved in its place"): a_web_page,
     refusal("a config.json that is cut short", "the whole file", "config.json is damaged"): half_a_config,
-    refusal("a target without tokenizer", "bring it", "the target comes without a tokenizer"): no_tokenizer,
+    refusal("a target without tokenizer", "bring it", "the target has no tokenizer"): no_tokenizer,
     refusal("weights that this user cannot read", "chmod", "cannot be read by this user", "chmod -R a+rX"): unreadable,
     refusal(
         "a drafter of another target", "its own drafter", "made for a hidden size of 5120, the target has"
@@ -186,7 +186,7 @@ BREAKS: dict[Fault, Break] = {
     refusal(
         "prefix caching on the CPU engine",
         "ENABLE_PREFIX_CACHING=off",
-        "which the CPU engine does not survive",
+        "crashes the CPU engine",
         "set ENABLE_PREFIX_CACHING=off",
     ): setting(ENABLE_PREFIX_CACHING="on"),
     refusal(

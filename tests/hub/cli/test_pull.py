@@ -207,7 +207,7 @@ def test_a_target_without_mtp_head_is_refused_before_its_weights_are_fetched(
     edit_env(box.directory, DFLASH_DRAFTER="mtp")
     ran = box.pull()
     assert ran.code is ExitCode.PREFLIGHT
-    assert "no head for multi-token prediction" in ran.err
+    assert "the target has no MTP head" in ran.err
     assert hub.sent("*/model.safetensors") == 0
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.plan.model_metadata import Stated, stated
+from dflash_deploy.plan.model_metadata import ModelMetadata, metadata_of
 
 CONFIG = {
     "architectures": ["DFlashDraftModel"],
@@ -26,16 +26,16 @@ def header(architecture: str, own: dict[str, object]) -> dict[str, object]:
 
 
 def numbers(node: dict[str, object]) -> tuple[object, ...]:
-    found = stated(node)
+    found = metadata_of(node)
     return (
         found.hidden_size,
         found.layers,
         found.vocabulary,
         found.context,
-        found.deepest,
+        found.deepest_layer,
         found.block_size,
         found.rope_theta,
-        found.stretched,
+        found.scaled_positions,
     )
 
 
@@ -48,8 +48,14 @@ def test_one_drafter_in_three_forms_says_the_same() -> None:
 
 def test_a_vision_model_states_its_language_model_within() -> None:
     rope = {"rope_type": "default", "rope_theta": 1e7, "mrope_section": [11, 11, 10]}
-    found = stated({"architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": {"rope_parameters": rope}})
-    assert (found.architecture, found.rope_theta, found.stretched) == ("Qwen3_5ForConditionalGeneration", 1e7, False)
+    found = metadata_of(
+        {"architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": {"rope_parameters": rope}}
+    )
+    assert (found.architecture, found.rope_theta, found.scaled_positions) == (
+        "Qwen3_5ForConditionalGeneration",
+        1e7,
+        False,
+    )
 
 
 JSON = st.recursive(
@@ -62,4 +68,4 @@ NAMES = st.sampled_from([*CONFIG, "text_config", "rope_parameters", "general.arc
 
 @given(st.dictionaries(NAMES, JSON, max_size=6))
 def test_whatever_stands_there_is_understood_or_left_out(node: dict[str, object]) -> None:
-    assert isinstance(stated(node), Stated)
+    assert isinstance(metadata_of(node), ModelMetadata)
