@@ -36,7 +36,7 @@ class Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Choice(Entry):
+class CatalogSetting(Entry):
     """The value of one setting, with its reason."""
 
     value: str | int | float | bool
@@ -44,7 +44,7 @@ class Choice(Entry):
     source: Annotated[str, Field(description="source of the fact: a document or a measurement")] = ""
 
 
-Settings = dict[str, Choice]
+Settings = dict[str, CatalogSetting]
 """Settings by their name in `.env`."""
 
 

@@ -15,7 +15,7 @@ from dflash_deploy.cli.report import HERE, Directory, Json, Report, verb
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from dflash_deploy.doctor import Check, Subject
+    from dflash_deploy.doctor import Check, DoctorContext
 
 _STYLES = {"ok": "green", "warning": "yellow", "no": "bold red", "skipped": "dim"}
 
@@ -46,10 +46,10 @@ def doctor(
     return Report({"checks": [asdict(check) for check in checks]}, _shown(checks), failure=failure)
 
 
-def _subject(directory: Path, *, probe: bool) -> Subject:
+def _subject(directory: Path, *, probe: bool) -> DoctorContext:
     """The machine is read once; a plan that cannot be made is a finding, not the end."""
     from dflash_deploy.deployment import Deployment
-    from dflash_deploy.doctor import Subject
+    from dflash_deploy.doctor import DoctorContext
     from dflash_deploy.doctor.hub import HUB
     from dflash_deploy.errors import DeployError
     from dflash_deploy.host import read_facts
@@ -68,9 +68,9 @@ def _subject(directory: Path, *, probe: bool) -> Subject:
         choice = Choice(edited=deployment.values) if deployment else Choice()
         plan = make_plan(choice, deployment, facts)
     except DeployError as refusal:
-        return Subject(facts, refusal=refusal, deployment=deployment, token=token, hub=hub, probe=probe)
+        return DoctorContext(facts, refusal=refusal, deployment=deployment, token=token, hub=hub, probe=probe)
     runtime = runtime_for(deployment, plan) if deployment else None
-    return Subject(facts, plan, None, deployment, runtime, token, hub, probe)
+    return DoctorContext(facts, plan, None, deployment, runtime, token, hub, probe)
 
 
 def _shown(checks: tuple[Check, ...]) -> tuple[Text, ...]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from dflash_deploy.doctor.check import Check, at_least
-from dflash_deploy.doctor.subject import Subject
+from dflash_deploy.doctor.context import DoctorContext
 from dflash_deploy.errors import EngineMissing
 from dflash_deploy.host import ContainerEngine
 from dflash_deploy.host.ask import ask
@@ -27,7 +27,7 @@ _TOOLKIT = (
 )
 
 
-def runs_it(subject: Subject, plan: Plan) -> Iterator[Check]:
+def runs_it(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     """Docker and Compose, or the installed engine, depending on the runtime of the plan."""
     if plan.runtime == "native":
         yield _native(subject, plan)
@@ -46,7 +46,7 @@ def runs_it(subject: Subject, plan: Plan) -> Iterator[Check]:
     yield _compose(engine)
 
 
-def gpus_in_containers(subject: Subject, plan: Plan) -> Iterator[Check]:
+def gpus_in_containers(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     """Whether containers get the GPUs, from what Docker reports and, with `--probe`, by starting a container."""
     engine = subject.facts.container_engine
     if plan.runtime != "compose" or plan.engine.cpu or engine is None:
@@ -121,7 +121,7 @@ def probe_command(engine: ContainerEngine, image: str, name: str) -> list[str]:
     return ["docker", "run", "--name", name, *quiet, *gpus, "--entrypoint", "nvidia-smi", image, "--list-gpus"]
 
 
-def _native(subject: Subject, plan: Plan) -> Check:
+def _native(subject: DoctorContext, plan: Plan) -> Check:
     installed = subject.facts.native_engine
     extra = f"pip install 'dflash-deploy[{plan.engine.native}]'"
     if subject.runtime is not None:

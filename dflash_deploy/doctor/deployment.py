@@ -11,7 +11,7 @@ from pathlib import Path
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.files import PRIVATE
 from dflash_deploy.doctor.check import Check, Status
-from dflash_deploy.doctor.subject import Subject
+from dflash_deploy.doctor.context import DoctorContext
 from dflash_deploy.host.containers import Container, project_containers
 from dflash_deploy.plan import Plan
 
@@ -21,7 +21,7 @@ _HALF_WRITTEN = re.compile(r"\..+\.[0-9a-f]{8}|.+\.tmp|build\.\d+")
 _LOCKS = Path("/proc/locks")
 
 
-def env_file(subject: Subject) -> Iterator[Check]:
+def env_file(subject: DoctorContext) -> Iterator[Check]:
     """Whether `.env`, which contains the API key, belongs to this user and no other user can read it."""
     deployment = subject.deployment
     if deployment is None:
@@ -42,7 +42,7 @@ def env_file(subject: Subject) -> Iterator[Check]:
         yield Check(".env", "ok", saw)
 
 
-def leftovers(subject: Subject) -> Iterator[Check]:
+def leftovers(subject: DoctorContext) -> Iterator[Check]:
     """Leftovers of an earlier run: containers that exited, incomplete files, a command that did not finish."""
     deployment = subject.deployment
     if deployment is None:
@@ -64,7 +64,7 @@ def leftovers(subject: Subject) -> Iterator[Check]:
         yield Check("leftovers", "ok", "no container, lock or incomplete file of an earlier run")
 
 
-def findings(subject: Subject, plan: Plan) -> Iterator[Check]:
+def findings(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     """The findings of the plan's rules. `up` refuses a plan with errors."""
     status: dict[str, Status] = {"error": "no", "warning": "warning"}
     objections = [finding for finding in plan.findings if finding.severity in status]
@@ -99,7 +99,7 @@ def _holder(deployment: Deployment) -> str | None:
         return None
 
 
-def _ended(deployment: Deployment, subject: Subject) -> list[Container]:
+def _ended(deployment: Deployment, subject: DoctorContext) -> list[Container]:
     if subject.facts.container_engine is None:
         return []
     at_rest = {"exited", "restarting", "dead", "created"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from dflash_deploy.doctor.check import Check, at_least, gib
-from dflash_deploy.doctor.subject import Subject
+from dflash_deploy.doctor.context import DoctorContext
 from dflash_deploy.host import Gpu, GpuProcess, gpu_processes
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.base_image import base_images, driver_needed
@@ -18,7 +18,7 @@ CPU_CACHE_GIB = 4.0
 _SAME = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
-def gpu(subject: Subject) -> Iterator[Check]:
+def gpu(subject: DoctorContext) -> Iterator[Check]:
     """Whether nvidia-smi lists GPUs, if the plan needs any."""
     facts, plan = subject.facts, subject.plan
     if plan is not None and plan.engine.cpu and not facts.gpus:
@@ -39,7 +39,7 @@ def gpu(subject: Subject) -> Iterator[Check]:
         yield Check("gpu", "ok", _named(facts.gpus))
 
 
-def driver(subject: Subject, plan: Plan) -> Iterator[Check]:
+def driver(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     """Whether the driver is new enough for the profile's hardware and the engine's CUDA."""
     image = driver_needed(plan.engine, plan.settings.dflash_base_image)
     wanted = [version for version in (plan.profile.hardware.driver, image) if version]
@@ -55,7 +55,7 @@ def driver(subject: Subject, plan: Plan) -> Iterator[Check]:
         yield Check("driver", "ok", saw) if at_least(seen, lowest) else Check("driver", "no", saw, fix)
 
 
-def architecture(subject: Subject, plan: Plan) -> Iterator[Check]:
+def architecture(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     """Whether the engine release has an image for the architecture of this machine."""
     if plan.runtime != "compose":
         return
@@ -85,7 +85,7 @@ def architecture(subject: Subject, plan: Plan) -> Iterator[Check]:
         yield Check("architecture", "ok", f"{image.tag} exists for {processor}")
 
 
-def memory(subject: Subject, plan: Plan) -> Iterator[Check]:
+def memory(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     """Whether the memory that the engine will take is free now; if not, which processes hold it."""
     if subject.engine_state.alive:
         yield Check("memory", "ok", "the deployment's own engine runs and holds its memory")

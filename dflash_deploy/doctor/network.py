@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from dflash_deploy.doctor.check import Check, Status
+from dflash_deploy.doctor.context import DoctorContext
 from dflash_deploy.doctor.hub import HubAnswer, ask_hub
-from dflash_deploy.doctor.subject import Subject
 from dflash_deploy.host import listener_on
 from dflash_deploy.plan import Plan
 
@@ -18,7 +18,7 @@ _ELSEWHERE = "check the network and its proxy (HTTPS_PROXY), or set HF_ENDPOINT 
 _NEW_TOKEN = "make a new token at https://huggingface.co/settings/tokens and set HF_TOKEN in .env"  # noqa: S105 - advice
 
 
-def port(subject: Subject, plan: Plan) -> Iterator[Check]:
+def port(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     """Whether the port is free, or held by this deployment's own engine."""
     host, number = plan.settings.dflash_bind, plan.settings.dflash_port
     state = subject.engine_state
@@ -31,7 +31,7 @@ def port(subject: Subject, plan: Plan) -> Iterator[Check]:
         yield Check("port", "ok", f"{host}:{number} is free")
 
 
-def hub(subject: Subject, plan: Plan) -> Iterator[Check]:
+def hub(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     """The Hub, the token, and, from the same response, the clock."""
     repos = [model.repo for model in subject.weights if model.repo]
     if not repos:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.doctor.check import Check, gib
-from dflash_deploy.doctor.subject import Subject, Weights
+from dflash_deploy.doctor.context import DoctorContext, LocalWeights
 from dflash_deploy.host import DiskRoom, bytes_under, disk_room
 from dflash_deploy.host.containers import has_image
 from dflash_deploy.plan import Plan
@@ -32,7 +32,7 @@ class Need:
     directory: Path
 
 
-def disk(subject: Subject, plan: Plan) -> Iterator[Check]:
+def disk(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     """Whether each file system has enough free space for everything that will be written to it."""
     together: dict[int, tuple[DiskRoom, list[Need]]] = {}
     for need in (*_weights_needs(subject), *_engine_needs(subject, plan)):
@@ -63,7 +63,7 @@ def judge_room(room: DiskRoom, needs: list[Need]) -> Check:
     return Check("disk", "no", saw, f"free {gib(total - room.free)} there: {advice}")
 
 
-def weights(subject: Subject, plan: Plan) -> Iterator[Check]:
+def weights(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     """Whether the weights are complete and the engine's user may read them."""
     for model in subject.weights:
         name = f"weights of {model.role}"
@@ -111,7 +111,7 @@ def _may(path: Path, user: int, group: int, wanted: int) -> bool:
     return status.st_mode >> shift & wanted == wanted
 
 
-def _engine_user(subject: Subject, plan: Plan) -> tuple[int, int]:
+def _engine_user(subject: DoctorContext, plan: Plan) -> tuple[int, int]:
     """The user and group of the engine: in a container the owner of `.env`, else the current user."""
     if plan.runtime == "compose" and subject.deployment is not None:
         status = subject.deployment.env_file.stat()
@@ -119,18 +119,18 @@ def _engine_user(subject: Subject, plan: Plan) -> tuple[int, int]:
     return os.geteuid(), os.getegid()
 
 
-def _weights_needs(subject: Subject) -> Iterator[Need]:
+def _weights_needs(subject: DoctorContext) -> Iterator[Need]:
     for model in subject.weights:
         if not model.there:
             yield Need(f"of the {model.role}", _rest(model), model.directory)
 
 
-def _rest(model: Weights) -> int:
+def _rest(model: LocalWeights) -> int:
     """Bytes that must still be downloaded; 0 if the directory is larger than the model."""
     return max(model.size - bytes_under(model.directory), 0)
 
 
-def _engine_needs(subject: Subject, plan: Plan) -> Iterator[Need]:
+def _engine_needs(subject: DoctorContext, plan: Plan) -> Iterator[Need]:
     engine = subject.facts.container_engine
     if subject.engine_state.alive:
         return

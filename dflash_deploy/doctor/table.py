@@ -9,17 +9,17 @@ from functools import partial
 
 from dflash_deploy.doctor import container, deployment, machine, network, storage
 from dflash_deploy.doctor.check import Check
-from dflash_deploy.doctor.subject import Subject
+from dflash_deploy.doctor.context import DoctorContext
 from dflash_deploy.plan import Plan
 from dflash_deploy.redact import Redactor
 
-OF_THE_MACHINE: tuple[tuple[str, Callable[[Subject], Iterator[Check]]], ...] = (
+OF_THE_MACHINE: tuple[tuple[str, Callable[[DoctorContext], Iterator[Check]]], ...] = (
     ("gpu", machine.gpu),
     (".env", deployment.env_file),
     ("leftovers", deployment.leftovers),
 )
 
-OF_THE_PLAN: tuple[tuple[str, Callable[[Subject, Plan], Iterator[Check]]], ...] = (
+OF_THE_PLAN: tuple[tuple[str, Callable[[DoctorContext, Plan], Iterator[Check]]], ...] = (
     ("plan", deployment.findings),
     ("driver", machine.driver),
     ("architecture", machine.architecture),
@@ -33,12 +33,12 @@ OF_THE_PLAN: tuple[tuple[str, Callable[[Subject, Plan], Iterator[Check]]], ...] 
 )
 
 
-def run_checks(subject: Subject) -> tuple[Check, ...]:
+def run_checks(subject: DoctorContext) -> tuple[Check, ...]:
     """Run all checks. A check that crashes is reported and the others still run; secrets are redacted."""
     return tuple(_redacted(subject, _all(subject)))
 
 
-def _all(subject: Subject) -> Iterator[Check]:
+def _all(subject: DoctorContext) -> Iterator[Check]:
     plan, refusal = subject.plan, subject.refusal
     for name, look in OF_THE_MACHINE:
         yield from _timed(name, partial(look, subject))
@@ -62,7 +62,7 @@ def _timed(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
         yield Check(name, "warning", saw, "please report this; the results of the other checks are valid", seconds)
 
 
-def _redacted(subject: Subject, found: Iterator[Check]) -> Iterator[Check]:
+def _redacted(subject: DoctorContext, found: Iterator[Check]) -> Iterator[Check]:
     """Redact the token: it may come from the environment, which the deployment's own redaction does not know."""
     redact = Redactor([subject.token])
     for check in found:

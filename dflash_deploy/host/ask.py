@@ -13,7 +13,7 @@ LAST_WAIT = 1.0
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandOutput:
     """The output of a command. `problem` says why it failed; `absent` means not installed, `late` a timeout."""
 
     out: str = ""
@@ -29,7 +29,7 @@ class Answer:
         return self.code == 0
 
 
-def ask(*command: str, timeout: float) -> Answer:
+def ask(*command: str, timeout: float) -> CommandOutput:
     """Run a command without input. After `timeout` seconds it is killed, together with its child processes."""
     try:
         process = subprocess.Popen(
@@ -43,18 +43,18 @@ def ask(*command: str, timeout: float) -> Answer:
             start_new_session=True,
         )
     except FileNotFoundError:
-        return Answer(absent=True, problem=f"{command[0]} is not installed")
+        return CommandOutput(absent=True, problem=f"{command[0]} is not installed")
     except OSError as problem:
-        return Answer(problem=f"{command[0]} cannot be run: {problem.strerror}")
+        return CommandOutput(problem=f"{command[0]} cannot be run: {problem.strerror}")
     try:
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         _end(process)
-        return Answer(problem=f"{command[0]} did not respond within {timeout:g} s", late=True)
+        return CommandOutput(problem=f"{command[0]} did not respond within {timeout:g} s", late=True)
     except BaseException:
         _end(process)
         raise
-    return Answer(out, err, process.returncode)
+    return CommandOutput(out, err, process.returncode)
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dflash_deploy.host.ask import Answer, ask
+from dflash_deploy.host.ask import CommandOutput, ask
 
 NAME = "nvidia-smi"
 WSL = Path("/usr/lib/wsl/lib/nvidia-smi")
@@ -92,7 +92,7 @@ def _cell(text: str) -> str:
     return "" if text.startswith("[") or text == "N/A" else text
 
 
-def _problem(answer: Answer, rows: tuple[Mapping[str, str], ...], timeout: float) -> str:
+def _problem(answer: CommandOutput, rows: tuple[Mapping[str, str], ...], timeout: float) -> str:
     """Why nvidia-smi failed, in its own words if it printed any."""
     if answer.late:
         return f"{NAME} did not respond within {timeout:g} s: the driver hangs"

@@ -8,7 +8,7 @@ from pathlib import Path
 from dflash_deploy.assets import asset, build_digest
 from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
 from dflash_deploy.catalog.models import Weights
-from dflash_deploy.catalog.schema import Choice as CatalogChoice
+from dflash_deploy.catalog.schema import CatalogSetting
 from dflash_deploy.catalog.settings import setting_names
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.base_image import base_image_for
@@ -172,7 +172,7 @@ def _of_the_machine(
             yield decided(Settings.master_addr, master, "--master-addr", "where the machines find rank 0")
 
 
-def _machine_settings(profile: Profile, engine: EngineRelease) -> Iterator[tuple[str, Mapping[str, CatalogChoice]]]:
+def _machine_settings(profile: Profile, engine: EngineRelease) -> Iterator[tuple[str, Mapping[str, CatalogSetting]]]:
     yield f"profile {profile.name}", profile.settings
     for chosen in profile.engines:
         if chosen.release == engine.name:
@@ -207,6 +207,6 @@ def _goal(choice: Choice) -> Goal | None:
     return choice.goal or next((goal for goal in GOALS if goal == written), None)
 
 
-def _chosen(choices: Mapping[str, CatalogChoice], origin: str) -> Iterator[Decision]:
+def _chosen(choices: Mapping[str, CatalogSetting], origin: str) -> Iterator[Decision]:
     for name, chosen in choices.items():
         yield Decision(name, str(chosen.value), origin, chosen.reason, chosen.source)

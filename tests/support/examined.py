@@ -9,7 +9,7 @@ from typing import Any, cast
 from dflash_deploy.catalog.hardware import Match
 from dflash_deploy.catalog.models import Weights
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.doctor import Check, Subject
+from dflash_deploy.doctor import Check, DoctorContext
 from dflash_deploy.host import ContainerEngine, Gpu, HostFacts
 from dflash_deploy.plan import Plan
 from dflash_deploy.serve.engines import ENGINES
@@ -77,9 +77,9 @@ def a_machine(*gpus: Gpu, engine: ContainerEngine | None = NVIDIA_DOCKER) -> Hos
     return machine(*(gpus or (H100,)), container_engine=engine, memory=120 * GIB)
 
 
-def a_subject(plan: Plan | None = None, facts: HostFacts | None = None, **more: Any) -> Subject:
+def a_subject(plan: Plan | None = None, facts: HostFacts | None = None, **more: Any) -> DoctorContext:
     """A subject; what is not named is as good as it can be."""
-    return Subject(facts or a_machine(), plan or a_plan(), **more)
+    return DoctorContext(facts or a_machine(), plan or a_plan(), **more)
 
 
 def a_deployment(directory: Path, **values: str) -> Deployment:
@@ -101,12 +101,12 @@ def whole_weights(models: Path) -> Path:
     return models
 
 
-def by_name(look: Callable[..., Iterator[Check]], subject: Subject) -> dict[str, Check]:
+def by_name(look: Callable[..., Iterator[Check]], subject: DoctorContext) -> dict[str, Check]:
     """The checks that one look yields."""
     return {check.name: check for check in look(subject, subject.plan)}
 
 
-def only(look: Callable[..., Iterator[Check]], subject: Subject) -> Check:
+def only(look: Callable[..., Iterator[Check]], subject: DoctorContext) -> Check:
     """The one check that one look yields. It says what was seen, and what to do where it is not ok."""
     (check,) = look(subject, subject.plan)
     assert check.saw

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.doctor import Check, network
+from dflash_deploy.doctor.context import NO_TOKEN
 from dflash_deploy.doctor.hub import HubAnswer, ask_hub
-from dflash_deploy.doctor.subject import NO_TOKEN
 from dflash_deploy.redact import Secret
 from dflash_deploy.runtime import EngineState
 from tests.support.examined import a_plan, a_subject, by_name, only, whole_weights

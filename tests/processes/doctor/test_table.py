@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import pytest
 
-from dflash_deploy.doctor import Check, Subject, run_checks, table
+from dflash_deploy.doctor import Check, DoctorContext, run_checks, table
 from dflash_deploy.errors import UnknownProfile
 from dflash_deploy.plan import Plan
 from dflash_deploy.redact import Secret
@@ -15,18 +15,18 @@ from tests.support.examined import a_plan, a_subject
 TOKEN = Secret("hf_thisIsASecretThatNobodyShouldSee")
 
 
-def fine(subject: Subject, plan: Plan) -> Iterator[Check]:
+def fine(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     yield Check("first", "ok", "all is well")
     time.sleep(0.05)
     yield Check("second", "ok", "as well")
 
 
-def crashes(subject: Subject, plan: Plan) -> Iterator[Check]:
+def crashes(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     yield Check("before", "ok", "so far")
     raise RuntimeError(f"with {TOKEN.reveal()}")
 
 
-def crashes_at_once(subject: Subject, plan: Plan) -> NoReturn:
+def crashes_at_once(subject: DoctorContext, plan: Plan) -> NoReturn:
     raise KeyError("DFLASH_PORT")
 
 
@@ -63,7 +63,7 @@ def test_each_knows_how_long_it_took() -> None:
 
 def test_without_a_plan_the_machine_is_examined_and_the_refusal_told() -> None:
     facts = a_subject().facts
-    checks = run_checks(Subject(facts, refusal=UnknownProfile("no profile fits this machine", hint="name one")))
+    checks = run_checks(DoctorContext(facts, refusal=UnknownProfile("no profile fits this machine", hint="name one")))
     assert [(check.name, check.status) for check in checks] == [("gpu", "ok"), ("plan", "no")]
     assert (checks[1].saw, checks[1].fix) == ("no profile fits this machine", "name one")
 

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from dflash_deploy.assets import asset
 from dflash_deploy.catalog import ModelPair, Profile, load_catalog
-from dflash_deploy.catalog.schema import Choice
+from dflash_deploy.catalog.schema import CatalogSetting
 from dflash_deploy.catalog.settings import all_setting_names, passed_on, setting_names
 from dflash_deploy.errors import UnknownEngine, UnknownPair, UnknownProfile
 
@@ -16,7 +16,7 @@ PAIRS = [pytest.param(pair, id=pair.name) for pair in CATALOG.pairs.values()]
 PROFILES = [pytest.param(profile, id=profile.name) for profile in CATALOG.profiles.values()]
 
 
-def choices(profile: Profile) -> Iterator[tuple[str, Choice]]:
+def choices(profile: Profile) -> Iterator[tuple[str, CatalogSetting]]:
     yield from profile.settings.items()
     for engine in profile.engines:
         yield from engine.settings.items()

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.deployment import hold
-from dflash_deploy.doctor import Check, Subject, deployment
+from dflash_deploy.doctor import Check, DoctorContext, deployment
 from dflash_deploy.host.containers import Container
 from dflash_deploy.plan import Finding, Plan
 from tests.support.examined import a_deployment, a_plan, a_subject, by_name, only
 
 
-def env_file(subject: Subject, _: Plan | None) -> Iterator[Check]:
+def env_file(subject: DoctorContext, _: Plan | None) -> Iterator[Check]:
     return deployment.env_file(subject)
 
 
-def leftovers(subject: Subject, _: Plan | None) -> Iterator[Check]:
+def leftovers(subject: DoctorContext, _: Plan | None) -> Iterator[Check]:
     return deployment.leftovers(subject)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from dflash_deploy.doctor import Check, Subject, machine
+from dflash_deploy.doctor import Check, DoctorContext, machine
 from dflash_deploy.host import Gpu, GpuProcess
 from dflash_deploy.plan import Plan
 from dflash_deploy.runtime import EngineState
@@ -17,7 +17,7 @@ from tests.support.scripted import ScriptedRuntime
 GB10 = Gpu("NVIDIA GB10", "12.1", None, "580.95.05")
 
 
-def gpu(subject: Subject, _: Plan | None) -> Iterator[Check]:
+def gpu(subject: DoctorContext, _: Plan | None) -> Iterator[Check]:
     return machine.gpu(subject)
 
 

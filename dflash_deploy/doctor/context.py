@@ -23,7 +23,7 @@ NO_TOKEN = Secret("")
 
 
 @dataclass(frozen=True)
-class Weights:
+class LocalWeights:
     """One of the two models: its directory on this machine, its size in bytes, and what is missing there.
 
     `gated` means that the Hub requires an account that accepted the terms. `fetch` is the command that downloads it.
@@ -45,7 +45,7 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Subject:
+class DoctorContext:
     """The input of the checks. `plan` is `None` if planning failed, and `refusal` says why.
 
     `deployment` and `runtime` are `None` without a deployment. `token` and `hub` are those that downloads would use.
@@ -70,7 +70,7 @@ class Subject:
             return EngineState("absent")
 
     @cached_property
-    def weights(self) -> tuple[Weights, ...]:
+    def weights(self) -> tuple[LocalWeights, ...]:
         """Target and drafter; empty without a plan."""
         plan = self.plan
         if plan is None:
@@ -80,10 +80,10 @@ class Subject:
             return (target,)
         return target, self._weights("drafter", Settings.drafter_host_path, plan, plan.pair.drafter)
 
-    def _weights(self, role: Role, field: Field[str], plan: Plan, model: Published) -> Weights:
+    def _weights(self, role: Role, field: Field[str], plan: Plan, model: Published) -> LocalWeights:
         setting, directory = field.name, self._path(field.text(plan.values))
         lack = _lack(directory, role, setting, plan)
-        return Weights(
+        return LocalWeights(
             role, setting, directory, model.bytes, model.repo, model.gated, lack, model.download(str(directory))
         )
 
