@@ -1,64 +1,9 @@
-"""What is shown of a start: to people in a pipe, and to programs."""
+"""A program that stops reading the progress of a start does not end the start."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
-
-from dflash_deploy.cli.display import boot_display
-from dflash_deploy.startup import StartProgress
-
-SECRET = "key-of-the-test-0123456789"
-
-
-def progress(phase: str, elapsed: float, *, line: str = "", done: int = 0, total: int = 0) -> StartProgress:
-    return StartProgress(phase, elapsed, line, done, total, usual=62.0, usual_in_phase=40.0)
-
-
-STEPS = [
-    progress("creating", 0),
-    progress("loading the target", 2, line=f"--api-key {SECRET}"),
-    progress("loading the target", 3, done=1, total=7),
-    progress("loading the target", 3, done=1, total=7),
-    progress("loading the target", 4, done=2, total=7),
-    progress("warming up", 5),
-]
-
-
-def show(*, json_stream: bool) -> None:
-    with boot_display(lambda text: text.replace(SECRET, "***"), json_stream=json_stream) as shown:
-        for step in STEPS:
-            shown(step)
-
-
-def test_a_pipe_gets_a_line_for_each_phase(capsys: pytest.CaptureFixture[str]) -> None:
-    show(json_stream=False)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.splitlines() == [
-        "    0 s  creating (40 s last time)",
-        "    2 s  loading the target (40 s last time): --api-key ***",
-        "    5 s  warming up (40 s last time)",
-    ]
-
-
-def test_a_program_gets_each_step_as_a_document(capsys: pytest.CaptureFixture[str]) -> None:
-    show(json_stream=True)
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert SECRET not in out
-    events = [json.loads(line) for line in out.splitlines()]
-    assert {event["event"] for event in events} == {"progress"}
-    assert [(event["phase"], event["done"], event["total"]) for event in events] == [
-        ("creating", 0, 0),
-        ("loading the target", 0, 0),
-        ("loading the target", 1, 7),
-        ("loading the target", 2, 7),
-        ("warming up", 0, 0),
-    ]
-    assert (events[2]["elapsed"], events[2]["usual"], events[2]["usual_in_phase"]) == (3, 62.0, 40.0)
 
 
 def test_a_reader_that_goes_away_does_not_end_what_is_under_way(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Compose calls are data, and all of them name the same files."""
+"""What a Compose deployment reads from Docker."""
 
 from pathlib import Path
 from typing import Any
@@ -10,34 +10,9 @@ from docker.errors import APIError, NotFound
 from dflash_deploy.cli.planned import plan_of
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import EngineNotReady
-from dflash_deploy.runtime.compose import ComposeRuntime, compose_command, compose_environment, parse_stamped
+from dflash_deploy.runtime.compose import ComposeRuntime
 from tests.support.cli import dflash
 from tests.support.examined import a_plan
-
-
-def test_every_call_names_project_files_and_env(tmp_path: Path) -> None:
-    deployment = Deployment(tmp_path)
-    assert compose_command(deployment, "up", "--detach") == [
-        *("docker", "compose"),
-        *("--project-directory", str(tmp_path)),
-        *("--project-name", deployment.project_name),
-        *("--env-file", str(tmp_path / ".env")),
-        *("-f", str(tmp_path / "compose.yaml")),
-        *("up", "--detach"),
-    ]
-
-
-def test_the_users_override_comes_last(tmp_path: Path) -> None:
-    (tmp_path / "compose.override.yaml").write_text("services: {}\n")
-    command = compose_command(Deployment(tmp_path), "down")
-    assert command[-3:] == ["-f", str(tmp_path / "compose.override.yaml"), "down"]
-
-
-def test_exported_settings_do_not_reach_compose() -> None:
-    # to Compose a variable of the shell counts more than the same line of .env
-    environment = {"PATH": "/bin", "MAX_MODEL_LEN": "1", "VLLM_API_KEY": "exported", "NCCL_DEBUG": "INFO"}
-    assert compose_environment(environment, {"NCCL_DEBUG"}) == {"PATH": "/bin"}
-    assert compose_environment(environment, ()) == {"PATH": "/bin", "NCCL_DEBUG": "INFO"}
 
 
 def test_docker_that_goes_away_meanwhile_is_no_defect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,18 +23,6 @@ def test_docker_that_goes_away_meanwhile_is_no_defect(tmp_path: Path, monkeypatc
         ComposeRuntime(Deployment(tmp_path), a_plan()).state()
     assert "continue with `dflash-deploy up`" in gone.value.hint
     client.close()
-
-
-def test_a_progress_bar_is_one_line() -> None:
-    # vLLM writes the shards it has loaded over each other
-    raw = (
-        "2026-11-21T11:45:50.123456789Z \rLoading safetensors:   0% 0/1\rLoading safetensors: 100% 1/1\n"
-        "2026-11-21T11:45:51.000000001Z plain\r\n"
-    )
-    assert parse_stamped(raw) == [
-        ("2026-11-21T11:45:50.123456789Z", "Loading safetensors: 100% 1/1"),
-        ("2026-11-21T11:45:51.000000001Z", "plain"),
-    ]
 
 
 class Told:

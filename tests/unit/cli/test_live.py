@@ -1,7 +1,6 @@
-"""What a watched engine looks like on a terminal."""
+"""What a watched engine looks like on a terminal: curves and the view."""
 
 import io
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,8 +9,7 @@ from rich.console import Console
 
 from dflash_deploy.cli.live import BARS, View, sparkline
 from dflash_deploy.startup.watch import Window
-from tests.cli.test_terminal import COLOUR, on_terminal
-from tests.support.cli import dflash
+from tests.cli.test_terminal import COLOUR
 
 SECRET = "key-of-the-test-0123456789"
 
@@ -61,11 +59,3 @@ def test_the_newest_look_and_the_whole_remark_are_never_cut_off(width: int) -> N
     assert max(map(len, last.split("\n"))) <= width
     assert "▁▁▁█" in last
     assert remark in " ".join(last.split())
-
-
-def test_it_is_drawn_over_on_a_terminal(tmp_path: Path) -> None:
-    dflash("init", "--profile", "cpu", "--runtime", "native", at=tmp_path).succeeded()
-    output, code = on_terminal("status", "--watch", "1", "--looks", "2", at=tmp_path)
-    assert code == 0
-    assert "absent" in output
-    assert "\x1b[1A" in output

@@ -1,14 +1,10 @@
 """A watched engine: what is said of a decay, a hang and a restart, and what is not."""
 
-from pathlib import Path
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dflash_deploy.client import Metrics, SpecCounters
-from dflash_deploy.errors import ExitCode
 from dflash_deploy.startup.watch import SILENT_LOOKS, Reading, Watch, Window
-from tests.support.cli import dflash
 
 
 def look(
@@ -68,11 +64,3 @@ def test_nothing_is_said_of_an_engine_that_makes_tokens_as_before(steps: list[tu
         line = watch.see(look(float(number), tokens, drafts=drafts, accepted=drafts * 3, running=int(busy)))
         assert line.remark == ""
         assert line.tokens_per_second is None or line.tokens_per_second >= 1
-
-
-def test_it_goes_on_looking_as_long_as_it_is_told(tmp_path: Path) -> None:
-    dflash("init", "--profile", "cpu", "--runtime", "native", at=tmp_path).succeeded()
-    lines = dflash("status", "--watch", "1", "--looks", "2", at=tmp_path).succeeded().out.splitlines()
-    assert lines[0].split() == ["time", "state", "running", "waiting", "tokens/s", "length", "cache"]
-    assert [line.split()[1] for line in lines[1:]] == ["absent", "absent"]
-    assert dflash("status", "--watch", "1", "--json", at=tmp_path).code is ExitCode.USAGE
