@@ -158,27 +158,25 @@ def held(directory: Path) -> Cure:
 
 
 BREAKS: dict[Fault, Break] = {
-    refusal(
-        "a line of .env that means nothing", "correct it", "did you mean MAX_MODEL_LEN?", code=ExitCode.USAGE
-    ): a_typo,
+    refusal("an unknown setting in .env", "correct it", "did you mean MAX_MODEL_LEN?", code=ExitCode.USAGE): a_typo,
     refusal("a value of the wrong kind in .env", "correct it", "MAX_NUM_SEQS=many", code=ExitCode.USAGE): setting(
         MAX_NUM_SEQS="many"
     ),
-    refusal("an .env that is no text", "save it as UTF-8", "not UTF-8", code=ExitCode.USAGE): no_text,
+    refusal("an .env that is not a text file", "save it as UTF-8", "not UTF-8", code=ExitCode.USAGE): no_text,
     refusal(
-        "a key that is too short", "a longer one", "must have at least 16 characters", code=ExitCode.USAGE
+        "an API key that is too short", "a longer one", "must have at least 16 characters", code=ExitCode.USAGE
     ): setting(VLLM_API_KEY="short"),
-    refusal("an .env that others can read", "chmod 600", "can be read by others", "chmod 600"): readable_by_others,
-    refusal("no weights", "bring them", "the target's directory", "does not exist", "MODEL_HOST_PATH"): no_target,
-    refusal("a weight file is missing", "bring it", "model-00002-of-00002.safetensors is missing"): a_shard_missing,
+    refusal("an .env that other users can read", "chmod 600", "can be read by others", "chmod 600"): readable_by_others,
+    refusal("no weights", "download them", "the target's directory", "does not exist", "MODEL_HOST_PATH"): no_target,
+    refusal("a weight file is missing", "add it", "model-00002-of-00002.safetensors is missing"): a_shard_missing,
     refusal(
-        "a weight file is a link into a cache that is gone", "a real file", "a link that leads nowhere"
+        "a weight file is a link into a deleted cache", "a real file", "a link that leads nowhere"
     ): a_link_to_nowhere,
-    refusal("a weight file is cut short", "the whole file", "is cut off: its header asks for"): cut_short,
+    refusal("a weight file is truncated", "the whole file", "is cut off: its header asks for"): cut_short,
     refusal("a weight file is a Git LFS pointer", "the file itself", "is a Git LFS pointer"): a_pointer,
     refusal("a weight file is a web page", "the file itself", "is a web page that was saved in its place"): a_web_page,
-    refusal("a config.json that is cut short", "the whole file", "config.json is damaged"): half_a_config,
-    refusal("a target without tokenizer", "bring it", "the target has no tokenizer"): no_tokenizer,
+    refusal("a config.json that is truncated", "the whole file", "config.json is damaged"): half_a_config,
+    refusal("a target without tokenizer", "add it", "the target has no tokenizer"): no_tokenizer,
     refusal("weights that this user cannot read", "chmod", "cannot be read by this user", "chmod -R a+rX"): unreadable,
     refusal(
         "a drafter of another target", "its own drafter", "made for a hidden size of 5120, the target has"
@@ -190,9 +188,11 @@ BREAKS: dict[Fault, Break] = {
         "set ENABLE_PREFIX_CACHING=off",
     ): setting(ENABLE_PREFIX_CACHING="on"),
     refusal(
-        "an address that this machine does not have", "one that it has", "is not an address of this machine"
+        "an address that is not on this machine", "an address of this machine", "is not an address of this machine"
     ): setting(DFLASH_BIND="192.0.2.7"),
-    refusal("another command works on the deployment", "its end", "is in use by another command", "up, process"): held,
+    refusal(
+        "another command uses the deployment", "wait until it ends", "is in use by another command", "up, process"
+    ): held,
     refusal(
         "a state directory that this user cannot write", "its mode", ".dflash cannot be written: Permission denied"
     ): somebody_elses_state,
@@ -244,13 +244,13 @@ def test_without_an_engine_it_is_said_what_to_install(deployment: Path, tmp_path
 
 
 KILLED = Fault(
-    "a command was killed while it worked on the deployment",
+    "a command was killed while it used the deployment",
     "the command alone",
     "down",
     10,
     ("nothing was running",),
     ExitCode.DONE,
-    "none is needed: the system drops the lock",
+    "not needed: the system releases the lock",
 )
 
 HOLDER = """
@@ -276,14 +276,16 @@ def test_what_a_killed_command_held_is_free(deployment: Path) -> None:
 
 def behind(name: str, check: str, *says: str) -> Fault:
     """What an endpoint answers that no engine is known to answer: `test` asks it."""
-    return Fault(name, "a script", f"test --only {check}", 20, says, ExitCode.SMOKE_TEST, "another endpoint there")
+    return Fault(
+        name, "a script", f"test --only {check}", 20, says, ExitCode.SMOKE_TEST, "start the right server there"
+    )
 
 
 PROXIES: dict[Fault, type[Proxy]] = {
-    behind("something that answers 200 to whatever is asked", "live", "answers whatever is asked"): AnswersEverything,
-    behind("a stream with words in it that are no events", "stream", "unexpected answer"): Garbles,
-    behind("a stream that ends before its end", "stream", "cut off before its end"): CutsStreams,
-    behind("a document in the place of a stream", "stream", "expected text/event-stream"): NotAStream,
+    behind("a server that answers 200 to every request", "live", "answers whatever is asked"): AnswersEverything,
+    behind("a stream with text that is not an event", "stream", "unexpected answer"): Garbles,
+    behind("a stream that ends too early", "stream", "cut off before its end"): CutsStreams,
+    behind("a JSON document instead of a stream", "stream", "expected text/event-stream"): NotAStream,
 }
 
 

@@ -101,13 +101,13 @@ for entry in pathlib.Path("/proc").glob("[0-9]*"):
 
 
 CORE_HANGS = Fault(
-    "an engine whose core hangs: /health says 200, and no answer comes",
+    "an engine whose core hangs: /health returns 200, but requests get no answer",
     "a real container",
     "status",
     60,
     ("unresponsive", "got no answer"),
     ExitCode.DONE,
-    "none is needed: its health check ends it, and Docker starts it anew",
+    "not needed: its health check ends it, and Docker restarts it",
 )
 
 
@@ -154,7 +154,7 @@ def test_settings_of_the_shell_do_not_reach_the_container(deployment: Deployment
 
 
 UNKNOWN_FLAG = Fault(
-    "an argument that the engine does not know, after a good start",
+    "an unknown engine argument after a successful start",
     "a real container",
     "up",
     180,
@@ -164,7 +164,7 @@ UNKNOWN_FLAG = Fault(
         "EXTRA_ARGS: (empty) -> --no-such-flag",
     ),
     ExitCode.NOT_READY,
-    "take it out",
+    "remove it",
 )
 
 

@@ -52,8 +52,8 @@ def download(name: str, cure: str, *says: str) -> Fault:
     return Fault(name, "a hub of the tests", "pull", 30, says, ExitCode.DOWNLOAD, cure)
 
 
-TOO_SMALL = download("a disk with too little room for the weights", "make room", "GiB are free")
-FILLS_UP = download("a disk that fills up while weights come", "make room", "is full")
+TOO_SMALL = download("a disk with too little space for the weights", "free space", "GiB are free")
+FILLS_UP = download("a disk that fills up during a download", "free space", "is full")
 READ_ONLY = download("a disk that is mounted read-only", "mount it for writing", "cannot be written", "--models-dir")
 NO_ROOM_FOR_STATE = Fault(
     "a full disk under the deployment directory",
@@ -62,7 +62,7 @@ NO_ROOM_FOR_STATE = Fault(
     10,
     (".dflash cannot be written: No space left on device", "df -h"),
     ExitCode.PREFLIGHT,
-    "make room",
+    "free space",
     "to the port",
 )
 

@@ -87,7 +87,7 @@ def listener(port: int) -> Iterator[None]:
 
 
 BROKEN_OVERRIDE = Fault(
-    "a compose.override.yaml that Compose does not read",
+    "a compose.override.yaml that Compose rejects",
     REAL,
     UP,
     30,
@@ -96,13 +96,13 @@ BROKEN_OVERRIDE = Fault(
     "correct it",
 )
 ENDS_AT_ONCE = Fault(
-    "a container that ends at each start (crash loop)",
+    "a container that exits at each start (crash loop)",
     REAL,
     UP,
     30,
     ("it exits soon after each start", "dflash-deploy down"),
     ExitCode.NOT_READY,
-    "what it ended of",
+    "remove the cause",
 )
 SAYS_NOTHING = Fault(
     "an engine that hangs while it loads",
@@ -111,7 +111,7 @@ SAYS_NOTHING = Fault(
     30,
     ("has written nothing for 4 s", "--patience"),
     ExitCode.NOT_READY,
-    "what it hung at",
+    "remove the cause",
 )
 TOO_LITTLE_MEMORY = Fault(
     "a memory limit that is too small: the kernel kills the engine",
@@ -123,13 +123,13 @@ TOO_LITTLE_MEMORY = Fault(
     "raise it",
 )
 KILLED_MEANWHILE = Fault(
-    "a container that dies while `up` waits: seconds from its death to the line that says so",
+    "a container that dies while `up` waits: seconds from its exit to the message",
     REAL,
     "up",
     2,
     ("the engine ended with code 137",),
     ExitCode.NOT_READY,
-    "what killed it",
+    "remove the cause",
 )
 
 
@@ -193,13 +193,13 @@ def seen_by_status(name: str, cure: str, *says: str, within: float = 20) -> Faul
 
 PAUSED = seen_by_status("a container that is paused", "`up`", "paused", "its container is paused", "dflash-deploy up")
 HANGS = Fault(
-    "an endpoint that says nothing",
+    "an endpoint that does not respond",
     REAL,
     "test --only live,text,burst",
     30,
     ("got no answer: timed out", "not run", "3 of 3 checks failed"),
     ExitCode.SMOKE_TEST,
-    "what it hangs of",
+    "remove the cause",
 )
 
 
@@ -218,7 +218,7 @@ def test_a_paused_container(running: Path) -> None:
 
 
 ANOTHER_KEY = seen_by_status(
-    "a key in .env that is not the running engine's", "`up`, or the old key", "unresponsive", "answered 401"
+    "an API key in .env that differs from the running engine's", "`up`, or the old key", "unresponsive", "answered 401"
 )
 
 
@@ -243,22 +243,22 @@ for entry in pathlib.Path("/proc").glob("[0-9]*"):
 
 KILLED = seen_by_status(
     "the engine's core is killed while it answers 8 clients",
-    "none is needed: Docker starts it anew",
+    "not needed: Docker restarts it",
     "starting",
     "the engine's core exited without a message while it served",
     within=15,
 )
 RESTARTED = Fault(
-    "the Docker daemon is restarted: meanwhile",
+    "the Docker daemon restarts: in the meantime",
     REAL,
     "status",
     30,
     ("Docker does not respond",),
     ExitCode.PREFLIGHT,
-    "none is needed: the container comes back with it",
+    "not needed: the container restarts with it",
 )
 CUT_OFF = seen_by_status(
-    "a container that was cut off from its network", "`up`", "cut off", "its container was taken off its network"
+    "a container that was disconnected from its network", "`up`", "cut off", "its container was taken off its network"
 )
 
 

@@ -114,7 +114,7 @@ def test_the_key_is_in_no_document(deployment: Deployment) -> None:
 
 
 OLD_KEY = Fault(
-    "a client that goes on with the key from before `keys rotate`",
+    "a client that still uses the key from before `keys rotate`",
     "a real container",
     "test --only models",
     20,

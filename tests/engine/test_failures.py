@@ -38,21 +38,21 @@ DAMAGED = dies(
     "dflash-deploy pull",
 )
 UNKNOWN_ARCHITECTURE = dies(
-    "a config.json that names an architecture which the engine does not know",
-    "the right one",
+    "a config.json with an architecture that the engine does not support",
+    "the right config.json",
     "this vLLM does not support the architecture",
     "architecture-unknown",
 )
 
 
 PORT_TAKEN = Fault(
-    "something else listens at the port",
+    "another process listens on the port",
     "the real engine",
     "up --fix --json",
     20,
     ("on 127.0.0.1 is already in use", "ss -ltnp"),
     ExitCode.PREFLIGHT,
-    "end it",
+    "stop it",
 )
 
 

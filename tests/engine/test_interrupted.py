@@ -40,7 +40,7 @@ CORE_KILLED = Fault(
     "`up`",
 )
 NOTHING_LISTENS = Fault(
-    "nothing listens at the endpoint any more",
+    "nothing listens on the endpoint any more",
     "the real engine",
     "test --only live,text",
     20,

@@ -14,25 +14,28 @@ MARK = "from tests.support.faults import"
 
 _HEAD = """# Faults
 
-What goes wrong with a deployment, and what its commands make of it. Each row is a test: the state is made, the command
-of the row is run and has to end within the seconds that stand there, with that exit code ([exit codes](exit-codes.md))
-and those words. `.env`, and whatever else people keep beside it, has the same bytes afterwards, and the weights are the
-same files. Then the cause is removed and the same command is run again.
+Faults that the tests create, and what the commands report. Each row is a test:
 
-The seconds are limits, counted from the start of the command to its end, on two cores that are busy with other tests.
-"Then: done" means that the same command ended with 0 after the cure, which for `up` takes an answer of the real engine.
-The others come to the last thing that `up` looks at before it starts an engine, the port, which the test holds.
+1. The test creates the state and runs the command of the row.
+2. The command must end within the stated seconds, with that exit code ([exit codes](exit-codes.md)) and those words.
+3. `.env` and the user's other files must be unchanged, byte for byte, and the weights must be the same files.
+4. The test removes the cause and runs the same command again.
 
-Generated from the tests by `python -m tests.support.fault_matrix`; a test compares them.
-[Failures](failures.md) lists what is known of engines that die, [downloads](downloads.md) what transfers survive.
+The seconds are limits from the start of the command to its end, on two cores that also run other tests. "Then: done"
+means that the command ends with 0 after the fix; for `up` this includes an answer of the real engine. "Then: to the
+port" means that `up` passes all its checks up to the last one before it starts an engine, the port, which the test
+keeps occupied.
+
+Generated from the tests by `python -m tests.support.fault_matrix`; a test compares them. See also [known
+failures](failures.md) of engines, and [downloads](downloads.md) for the faults that downloads survive.
 """
 
 _TITLES: dict[Means, str] = {
-    "the command alone": "Seen before anything is started",
-    "a hub of the tests": "While weights are fetched",
-    "the real engine": "The real engine, as a process of this machine",
-    "a real container": "Real containers, the real engine in most of them",
-    "a script": "By a script, which answers as no engine can be made to",
+    "the command alone": "Before anything starts",
+    "a hub of the tests": "During a download",
+    "the real engine": "The real engine, as a process on this machine",
+    "a real container": "Real containers, most of them with the real engine",
+    "a script": "A script, for answers that a real engine cannot be made to give",
 }
 
 
@@ -47,7 +50,7 @@ def shown() -> tuple[Shown, ...]:
 
 def page(faults: tuple[Shown, ...]) -> str:
     """The whole page as Markdown."""
-    parts = [_HEAD, f"There are {len(faults)} of them.\n"]
+    parts = [_HEAD, f"{len(faults)} faults:\n"]
     for means, title in _TITLES.items():
         if rows := [one for one in faults if one.fault.means == means]:
             parts += [f"## {title} ({len(rows)})\n", *_table(rows), ""]
@@ -55,7 +58,7 @@ def page(faults: tuple[Shown, ...]) -> str:
 
 
 def _table(rows: list[Shown]) -> Iterator[str]:
-    yield "| state | command | within | says | exit code | cure | then | test |"
+    yield "| state | command | within | says | exit code | fix | then | test |"
     yield "|---|---|---|---|---|---|---|---|"
     for one in rows:
         fault = one.fault
