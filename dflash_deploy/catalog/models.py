@@ -191,7 +191,8 @@ class Family(Questions):
         Field(description="whether it thinks by default; `none`: it cannot think, `always`: it always thinks"),
     ] = "none"
     drafter_thinking: Annotated[
-        bool | None, Field(description="whether the drafter was trained with thinking; `null` if unknown")
+        bool | Literal["both"] | None,
+        Field(description="whether the drafter was trained with thinking, or with and without; `null` if unknown"),
     ] = None
     reasoning_parser: str | None = None
     tool_call_parser: str | None = None

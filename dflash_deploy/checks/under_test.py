@@ -108,7 +108,7 @@ def unknown_endpoint(endpoint: Endpoint, catalog: Catalog, baseline: Endpoint | 
 
 
 def _drafter_thinks(family: Family) -> bool:
-    return bool(family.drafter_thinking) and family.thinking in {"on", "off"}
+    return family.drafter_thinking in {True, "both"} and family.thinking in {"on", "off"}
 
 
 def _engine_of(endpoint: Endpoint) -> Engine | None:

@@ -89,7 +89,7 @@ def repository_gated(plan: Plan, facts: HostFacts) -> Finding | None:
 def thinking_differs(plan: Plan, facts: HostFacts) -> Finding | None:
     """The target thinks and the drafter was trained without thinking, or the reverse."""
     family = plan.pair.family
-    if not plan.drafting or family.drafter_thinking is None or family.thinking == "none":
+    if not plan.drafting or family.drafter_thinking in {None, "both"} or family.thinking == "none":
         return None
     written = plan.settings.enable_thinking
     thinks = family.thinking in {"on", "always"} if written is None else written

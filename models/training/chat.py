@@ -25,7 +25,7 @@ TEMPLATE = """\
 {%- endfor -%}
 {%- if add_generation_prompt -%}
     {{- '<|im_start|>assistant\\n' -}}
-    {%- if enable_thinking is defined and not enable_thinking -%}
+    {%- if enable_thinking is not defined or not enable_thinking -%}
         {{- '<think>\\n\\n</think>\\n\\n' -}}
     {%- endif -%}
 {%- endif -%}

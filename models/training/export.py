@@ -42,7 +42,9 @@ def export_target(
     model.generation_config = GenerationConfig(
         eos_token_id=tokenizer.convert_tokens_to_ids(ends),
         pad_token_id=tokenizer.convert_tokens_to_ids(END_OF_TEXT),
-        do_sample=False,
+        # greedy for clients that send no temperature: vLLM and SGLang read `temperature` here, and ignore `do_sample`
+        do_sample=True,
+        temperature=0.0,
     )
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)

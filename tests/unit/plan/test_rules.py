@@ -206,6 +206,11 @@ def test_without_a_drafter_its_rules_say_nothing() -> None:
     assert not {"draft-tokens-exceed-block", "budget-too-small"} & set(findings(Case("", "note", "cpu", edited)))
 
 
+@pytest.mark.parametrize("thinking", ["", "on", "off"])
+def test_a_drafter_that_was_trained_with_and_without_thinking_serves_both(thinking: str) -> None:
+    assert "thinking-differs" not in findings(Case("", "note", "cpu", {"ENABLE_THINKING": thinking}))
+
+
 @pytest.mark.parametrize("target", [WITH_HEAD, {"num_nextn_predict_layers": 1}, None])
 def test_a_head_of_the_target_s_own_is_no_drafter_and_needs_none(target: Mapping[str, object] | None) -> None:
     edited = {"DFLASH_DRAFTER": "mtp", "DFLASH_NUM_SPEC_TOKENS": "2"}

@@ -1,0 +1,16 @@
+"""The files of the tiny target are those that its training writes, and answer a client that sends no options."""
+
+import json
+
+from dflash_deploy.assets import asset
+from models.training.chat import TEMPLATE
+
+
+def test_the_chat_template_is_the_one_of_the_training() -> None:
+    assert (asset("models/tiny/target") / "chat_template.jinja").read_text() == TEMPLATE
+
+
+def test_without_a_temperature_decoding_is_greedy() -> None:
+    """vLLM reads `temperature` of this file and not `do_sample` (0.32, config/model.py, get_diff_sampling_param)."""
+    generation = json.loads((asset("models/tiny/target") / "generation_config.json").read_text())
+    assert generation["temperature"] == 0
