@@ -9,6 +9,7 @@ from itertools import groupby, pairwise
 from typing import Literal
 
 from dflash_deploy.bench.tune_model import Model
+from dflash_deploy.serve.settings import Settings
 
 NOISE = 0.02
 """How much two measurements of the same setting may differ: smaller gains are not proposed, smaller losses not seen."""
@@ -48,8 +49,11 @@ class Option:
     def settings(self) -> dict[str, str]:
         """The lines of `.env` that make it so."""
         if self.kind == "off":
-            return {"DFLASH_DRAFTER": "off"}
-        return {"DFLASH_NUM_SPEC_TOKENS": str(self.draft_tokens), "DFLASH_SPEC_SCHEDULE": self.schedule}
+            return {Settings.dflash_drafter.name: "off"}
+        return {
+            Settings.dflash_num_spec_tokens.name: str(self.draft_tokens),
+            Settings.dflash_spec_schedule.name: self.schedule,
+        }
 
     @property
     def score(self) -> float:

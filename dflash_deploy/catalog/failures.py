@@ -8,21 +8,32 @@ from typing import Annotated, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from dflash_deploy.catalog.releases import EngineName
 from dflash_deploy.catalog.schema import Entry
+from dflash_deploy.serve.settings import PROMPT_TOKENS, Settings
 
-Fixable = Literal[
-    "ATTENTION_BACKEND",
-    "DFLASH_ATTENTION_BACKEND",
-    "KV_CACHE_DTYPE",
-    "DFLASH_KV_CACHE_DTYPE",
-    "ENABLE_PREFIX_CACHING",
-    "MAX_NUM_BATCHED_TOKENS",
-    "MAX_NUM_SEQS",
-]
+FIXABLE = (
+    Settings.attention_backend,
+    Settings.dflash_attention_backend,
+    Settings.kv_cache_dtype,
+    Settings.dflash_kv_cache_dtype,
+    Settings.enable_prefix_caching,
+    Settings.max_num_batched_tokens,
+    Settings.max_num_seqs,
+)
 """Settings that `up --fix` may change. None of them changes the answers, the access or the weights."""
+
+ENOUGH_TOKENS = f"{Settings.max_num_seqs} x ({Settings.dflash_num_spec_tokens} + 1) + {PROMPT_TOKENS}"
+"""What `enough` means, in words."""
+
+
+def _fixable(name: str) -> str:
+    if name not in map(str, FIXABLE):
+        raise ValueError(f"`up --fix` cannot change `{name}`: choose one of {', '.join(map(str, FIXABLE))}")
+    return name
+
 
 _PLACE = re.compile(r"\{(\w+)\}")
 
@@ -55,10 +66,10 @@ class Failure(Entry):
     cause: Annotated[str, Field(min_length=10, description="in one sentence; `{name}` is a named group of the pattern")]
     do: Annotated[str, Field(min_length=10, description="a setting or a command; `{name}` as in `cause`")]
     fix: Annotated[
-        dict[Fixable, str],
+        dict[Annotated[str, AfterValidator(_fixable)], str],
         Field(
             description="settings that `up --fix` may write. `half` halves the current value; `enough` is "
-            "MAX_NUM_SEQS x (DFLASH_NUM_SPEC_TOKENS + 1) + 8192; an empty value lets the engine choose"
+            f"{ENOUGH_TOKENS}; an empty value lets the engine choose"
         ),
     ] = {}
     source: str

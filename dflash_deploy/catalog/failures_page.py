@@ -5,20 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 
-from dflash_deploy.catalog.failures import Failure
+from dflash_deploy.catalog.failures import ENOUGH_TOKENS, Failure
 from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.serve.settings import PROMPT_TOKENS
 
-_HEAD = """# Known failures
+_HEAD = f"""# Known failures
 
 `up` and `status` compare the engine's log, its exit code, the container's OOM flag and the kernel log with these rows.
 The first row that matches names the cause. `up --fix` writes the settings of the column "fix" into `.env` and tries
 once more:
 
 - `half` halves the current value.
-- `enough` is `MAX_NUM_SEQS x (DFLASH_NUM_SPEC_TOKENS + 1) + 8192`: one draft per sequence and 8192 tokens of prompts.
+- `enough` is `{ENOUGH_TOKENS}`: one draft per sequence and {PROMPT_TOKENS} tokens of prompts.
 - An empty value lets the engine choose.
 
-`{...}` is the text of the log at that place.
+`{{...}}` is the text of the log at that place.
 
 Generated from `dflash_deploy/catalog/failures.yaml` by `python -m dflash_deploy.catalog.failures_page`; a test compares
 them. Add your own rows in the `failures.yaml` of a [custom catalog](catalog/README.md).

@@ -13,6 +13,7 @@ from typing import Literal
 from dflash_deploy.catalog.models import Acceptance
 from dflash_deploy.client import SpecCounters
 from dflash_deploy.plan.speed import at_draft_tokens
+from dflash_deploy.serve.settings import Settings
 
 BROKEN_BELOW = 1.3
 BROKEN_FIRST_POSITION = 0.3
@@ -43,7 +44,7 @@ def grade_acceptance(counted: SpecCounters, known: Sequence[Acceptance] = ()) ->
         return AcceptanceGrade(
             "none",
             "the engine reported no draft tokens: speculative decoding is off",
-            "search `dflash-deploy logs` for 'speculative'; DFLASH_DRAFTER in .env must name the drafter",
+            f"search `dflash-deploy logs` for 'speculative'; {Settings.dflash_drafter} in .env must name the drafter",
         )
     shares = counted.acceptance_by_position
     says = f"acceptance length {length:.2f} over {counted.drafts} drafts"
@@ -58,7 +59,7 @@ def grade_acceptance(counted: SpecCounters, known: Sequence[Acceptance] = ()) ->
         )
     if length < WEAK_BELOW:
         return AcceptanceGrade(
-            "weak", says, "lower DFLASH_NUM_SPEC_TOKENS: late positions cost time and are seldom accepted"
+            "weak", says, f"lower {Settings.dflash_num_spec_tokens}: late positions cost time and are seldom accepted"
         )
     return AcceptanceGrade("good", says)
 
@@ -78,5 +79,5 @@ def _cause(shares: tuple[float, ...]) -> str:
         )
     return (
         "drafts are rejected from the first position: the drafter is for another target, or this engine release has a "
-        "bug; set ENABLE_PREFIX_CACHING=off, then check the target on the drafter's model card"
+        f"bug; set {Settings.enable_prefix_caching}=off, then check the target on the drafter's model card"
     )

@@ -9,6 +9,7 @@ from dflash_deploy.checks.under_test import EndpointUnderTest
 from dflash_deploy.client import EndpointError
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.gateway.auth import LIVENESS
+from dflash_deploy.serve.settings import Settings
 
 Routes = tuple[tuple[str, str], ...]
 
@@ -35,13 +36,14 @@ def served(tested: EndpointUnderTest) -> Outcome:
     listed, name = tested.endpoint.served(), tested.endpoint.model
     found = next((one for one in listed if one.name == name), None)
     if found is None:
-        hint = f"clients must request one of these names; SERVED_MODEL_NAME in .env is `{name}`"
+        hint = f"clients must request one of these names; {Settings.served_model_name} in .env is `{name}`"
         return Outcome(False, "GET /v1/models", ", ".join(one.name for one in listed) or "no model", hint)
     got, right = name, True
     if tested.weights and found.root and found.root != tested.weights:
         got, right = f"{name} is {found.root}, not {tested.weights}", False
     elif tested.max_model_len and found.max_model_len and found.max_model_len != tested.max_model_len:
-        got, right = f"{name} accepts {found.max_model_len} tokens, MAX_MODEL_LEN is {tested.max_model_len}", False
+        got = f"{name} accepts {found.max_model_len} tokens, {Settings.max_model_len} is {tested.max_model_len}"
+        right = False
     return Outcome(
         right, "GET /v1/models", got, "another engine answers, or .env has changed: run `dflash-deploy restart`"
     )

@@ -11,6 +11,7 @@ from dflash_deploy.checks.pictures import COLOURS
 from dflash_deploy.checks.under_test import EndpointUnderTest
 from dflash_deploy.client import Completion, Endpoint, SpecCounters, plain_png
 from dflash_deploy.serve.engines import ENGINES
+from dflash_deploy.serve.settings import Settings
 
 SETTLING = 2.0
 """Seconds within which an engine's counters must include an answer."""
@@ -47,7 +48,7 @@ def drafts(tested: EndpointUnderTest) -> Outcome:
     """Draft tokens are proposed and accepted, for each kind of request."""
     asked = "the engine's counters around a long answer"
     if tested.drafting is False:
-        raise CheckSkipped(asked, "DFLASH_DRAFTER=off: the engine runs without speculative decoding")
+        raise CheckSkipped(asked, f"{Settings.dflash_drafter}=off: the engine runs without speculative decoding")
     # many drafters are trained only on answers with thinking (z-lab/dflash#60)
     trained = {"chat_template_kwargs": {"enable_thinking": True}} if tested.drafter_thinks else {}
     works: dict[str, Callable[[], Completion]] = {
@@ -88,7 +89,7 @@ def lossless(tested: EndpointUnderTest) -> Outcome:
     if tested.baseline is None:
         raise CheckSkipped(asked, "no baseline: name an endpoint without a drafter with --baseline-url")
     if tested.baseline.counters().drafts:
-        raise CheckSkipped(asked, "the baseline uses a drafter too: start it with DFLASH_DRAFTER=off")
+        raise CheckSkipped(asked, f"the baseline uses a drafter too: start it with {Settings.dflash_drafter}=off")
     questions = (tested.questions.text.ask, tested.questions.count, tested.questions.long)
     differing, tokens = list[str](), 0
     for question in questions:

@@ -8,6 +8,7 @@ import random
 from dflash_deploy.checks.outcome import CheckSkipped, Outcome
 from dflash_deploy.checks.under_test import ROOM_TO_THINK, EndpointUnderTest
 from dflash_deploy.client import EndpointError
+from dflash_deploy.serve.settings import Settings
 
 
 def tools(tested: EndpointUnderTest) -> Outcome:
@@ -15,7 +16,7 @@ def tools(tested: EndpointUnderTest) -> Outcome:
     city = random.SystemRandom().choice(("Lisbon", "Oslo", "Vienna", "Athens"))
     asked = f"the weather in {city}, with a tool get_weather(city)"
     if tested.calls_tools is False:
-        raise CheckSkipped(asked, "TOOL_CALL_PARSER is empty: the engine does not parse tool calls")
+        raise CheckSkipped(asked, f"{Settings.tool_call_parser} is empty: the engine does not parse tool calls")
     tested.needs_general(asked)
     parameters = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     function = {"name": "get_weather", "description": "The weather of a city now", "parameters": parameters}
@@ -30,7 +31,7 @@ def tools(tested: EndpointUnderTest) -> Outcome:
             raise CheckSkipped(asked, f"the engine does not parse tool calls: {problem}") from None
         raise
     got = "; ".join(f"{call.name}({call.arguments})" for call in answer.tool_calls) or f"no call; text: {answer.text}"
-    hint = "TOOL_CALL_PARSER does not match the model: tool calls are left in the text, or are not made"
+    hint = f"{Settings.tool_call_parser} does not match the model: tool calls are left in the text, or are not made"
     return Outcome(any(_calls(call.name, call.arguments, city) for call in answer.tool_calls), asked, got, hint)
 
 
@@ -46,14 +47,16 @@ def reasoning(tested: EndpointUnderTest) -> Outcome:
     """With thinking on, the reasoning content is separate from the answer."""
     ask = "How many legs do three spiders have together?"
     if tested.thinks is not True:
-        reason = "whether this model thinks is unknown" if tested.thinks is None else "REASONING_PARSER is empty"
+        unset = f"{Settings.reasoning_parser} is empty"
+        reason = "whether this model thinks is unknown" if tested.thinks is None else unset
         raise CheckSkipped(ask, f"{reason}: the reasoning would be part of the answer")
     tested.needs_general(ask)
     switch = {"chat_template_kwargs": {"enable_thinking": True}}
     answer = tested.endpoint.chat(ask, max_tokens=tested.within(ROOM_TO_THINK), **switch)
     got = f"{len(answer.reasoning)} characters of reasoning, then: {answer.text.strip()}"
     right = bool(answer.reasoning.strip()) and "24" in answer.text and "<think>" not in answer.text
-    return Outcome(right, ask, got, "REASONING_PARSER does not match the model, or max_tokens ended the answer")
+    hint = f"{Settings.reasoning_parser} does not match the model, or max_tokens ended the answer"
+    return Outcome(right, ask, got, hint)
 
 
 def schema(tested: EndpointUnderTest) -> Outcome:

@@ -7,6 +7,7 @@ import secrets
 from dflash_deploy.checks.outcome import CheckSkipped, Outcome
 from dflash_deploy.checks.under_test import EndpointUnderTest
 from dflash_deploy.client import EndpointError, SpecCounters
+from dflash_deploy.serve.settings import Settings
 
 BEYOND = 1.1
 """Length of a long prompt, as a multiple of the drafter's trained context."""
@@ -16,7 +17,10 @@ LONG_PROMPT = 8192
 
 MIB = 2**20
 
-CUT = "the prompt is cut, or the model loses its middle: check MAX_MODEL_LEN, KV_CACHE_DTYPE and rope scaling"
+CUT = (
+    "the prompt is cut, or the model loses its middle: "
+    f"check {Settings.max_model_len}, {Settings.kv_cache_dtype} and rope scaling"
+)
 
 
 def long_prompt(tested: EndpointUnderTest) -> Outcome:

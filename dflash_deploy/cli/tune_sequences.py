@@ -69,8 +69,8 @@ def _has_room(tuning: Tuning, base: Mapping[str, str], count: int) -> bool:
 
 def _settings_for(tuning: Tuning, base: Mapping[str, str], count: int) -> dict[str, str]:
     """The settings of `base` with so many sequences, and a token budget that their drafts fit into."""
-    from dflash_deploy.plan.sizes import PROMPT_TOKENS, budget_for
-    from dflash_deploy.serve.settings import DRAFT_TOKENS
+    from dflash_deploy.plan.sizes import budget_for
+    from dflash_deploy.serve.settings import DRAFT_TOKENS, PROMPT_TOKENS
 
     plan = tuning.plan_with(base)
     settings = {**base, "MAX_NUM_SEQS": str(count)}

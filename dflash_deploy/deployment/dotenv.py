@@ -137,7 +137,7 @@ def check_keys(names: Iterable[str]) -> None:
         if _LIKE_A_SECRET.search(name) and not sure:
             raise SettingsRefused(
                 f".env: {name} looks like a secret and would be passed to the engine as a plain variable",
-                hint="remove it; the supported secrets are VLLM_API_KEY, DFLASH_API_KEYS and HF_TOKEN",
+                hint=f"remove it; the supported secrets are {', '.join(SECRET_NAMES)}",
             )
         if passed_on(name) and not sure:
             continue

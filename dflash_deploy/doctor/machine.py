@@ -11,6 +11,7 @@ from dflash_deploy.plan import Plan
 from dflash_deploy.plan.base_image import base_images, driver_needed
 from dflash_deploy.plan.choose import fitting_gpus
 from dflash_deploy.plan.sizes import utilization
+from dflash_deploy.serve.settings import Settings
 
 CPU_CACHE_GIB = 4.0
 """GiB of KV cache that vLLM's CPU build takes if VLLM_CPU_KVCACHE_SPACE is empty."""
@@ -76,10 +77,12 @@ def architecture(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
             f"choose another engine release: `dflash-deploy profiles show {plan.profile.name}` lists them",
         )
     elif chosen not in {"", image.tag}:
-        yield Check("architecture", "skipped", f"DFLASH_BASE_IMAGE={chosen}: a custom image is not checked")
+        yield Check("architecture", "skipped", f"{Settings.dflash_base_image}={chosen}: a custom image is not checked")
     elif not image.seen:
         saw = f"{image.tag} for {processor} is an expected name; this project has no report of its use"
-        fix = f"run `docker manifest inspect {image.tag}`; if it does not exist, set DFLASH_BASE_IMAGE in .env"
+        fix = (
+            f"run `docker manifest inspect {image.tag}`; if it does not exist, set {Settings.dflash_base_image} in .env"
+        )
         yield Check("architecture", "warning", saw, fix)
     else:
         yield Check("architecture", "ok", f"{image.tag} exists for {processor}")
@@ -105,7 +108,7 @@ def memory(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
 
 def _judged(name: str, need: float, free: int | None, holders: Iterable[GpuProcess]) -> Check:
     fix = (
-        "stop the processes that hold it, or lower GPU_MEMORY_UTILIZATION in .env; "
+        f"stop the processes that hold it, or lower {Settings.gpu_memory_utilization} in .env; "
         "the driver frees memory some seconds after a process ends"
     )
     if free is None:

@@ -10,12 +10,13 @@ from dflash_deploy.doctor.context import DoctorContext
 from dflash_deploy.doctor.hub import HubAnswer, ask_hub
 from dflash_deploy.host import listener_on
 from dflash_deploy.plan import Plan
+from dflash_deploy.serve.settings import Settings
 
 CLOCK_TOLERANCE = timedelta(minutes=5)
 """The maximum clock difference; beyond it certificates can look expired or not yet valid."""
 
 _ELSEWHERE = "check the network and its proxy (HTTPS_PROXY), or set HF_ENDPOINT to a mirror"
-_NEW_TOKEN = "make a new token at https://huggingface.co/settings/tokens and set HF_TOKEN in .env"  # noqa: S105 - advice
+_NEW_TOKEN = f"make a new token at https://huggingface.co/settings/tokens and set {Settings.hf_token} in .env"
 
 
 def port(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
@@ -26,7 +27,8 @@ def port(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
         yield Check("port", "ok", f"{host}:{number} is held by this deployment's own engine")
     elif listener_on(host, number):
         saw = f"another process already listens on {host}:{number}"
-        yield Check("port", "no", saw, "set another DFLASH_PORT in .env, or find the process with `ss -ltnp`")
+        fix = f"set another {Settings.dflash_port} in .env, or find the process with `ss -ltnp`"
+        yield Check("port", "no", saw, fix)
     else:
         yield Check("port", "ok", f"{host}:{number} is free")
 
@@ -55,7 +57,7 @@ def judge_hub(hub: str, answer: HubAnswer, *, token: bool, missing: bool, gated:
         clock = "; check the clock too" if "certificate" in answer.problem.lower() else ""
         return Check("hub", in_the_way, f"{hub} cannot be reached: {answer.problem}{beside}", f"{_ELSEWHERE}{clock}")
     if token and answer.status == 401:
-        saw = f"{hub} rejects HF_TOKEN (401); an invalid token blocks public models too{beside}"
+        saw = f"{hub} rejects {Settings.hf_token} (401); an invalid token blocks public models too{beside}"
         return Check("hub", in_the_way, saw, f"{_NEW_TOKEN}, or leave it empty for public models")
     if not token and answer.status in {401, 404}:
         saw = f"{hub} answers {answer.status} without a token: the repository is private, renamed or deleted{beside}"
@@ -64,9 +66,10 @@ def judge_hub(hub: str, answer: HubAnswer, *, token: bool, missing: bool, gated:
         saw = f"{hub} answers {answer.status}{beside}"
         return Check("hub", "warning", saw, "try again later")
     if gated and not token:
-        saw = f"{hub} responds, but {gated} is gated and HF_TOKEN is not set"
+        saw = f"{hub} responds, but {gated} is gated and {Settings.hf_token} is not set"
         return Check("hub", "no", saw, f"accept the licence on the repository's page, then {_NEW_TOKEN}")
-    return Check("hub", "ok", f"{hub} responds{' and accepts HF_TOKEN' if token else '; HF_TOKEN is not set'}")
+    accepted = f" and accepts {Settings.hf_token}" if token else f"; {Settings.hf_token} is not set"
+    return Check("hub", "ok", f"{hub} responds{accepted}")
 
 
 def judge_clock(answer: HubAnswer) -> Check:

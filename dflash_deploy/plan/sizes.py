@@ -13,10 +13,7 @@ from dflash_deploy.plan.result import Decision, decided
 from dflash_deploy.plan.speed import best_draft_tokens
 from dflash_deploy.plan.wishes import Choice, Goal
 from dflash_deploy.serve.field import Field
-from dflash_deploy.serve.settings import Settings
-
-PROMPT_TOKENS = 8192
-"""Tokens of a step that are left for prompts beside the draft positions; vLLM warns below that."""
+from dflash_deploy.serve.settings import PROMPT_TOKENS, Settings
 
 SHORT_CONTEXT = 8192
 """Tokens of context if many short requests are the goal."""

@@ -9,9 +9,8 @@ from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT
 from dflash_deploy.plan.model_metadata import metadata_of
 from dflash_deploy.plan.result import Finding, Plan
-from dflash_deploy.plan.sizes import PROMPT_TOKENS
 from dflash_deploy.rules.kinds import Rule, reads_checkpoints
-from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.settings import PROMPT_TOKENS, Settings
 
 HANGS_UNIFIED = 65536
 """max_num_batched_tokens of the first published recipe for a DGX Spark."""

@@ -25,6 +25,7 @@ from dflash_deploy.plan import Plan
 from dflash_deploy.runtime.container_job import first_line
 from dflash_deploy.runtime.docker_api import docker_client
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, Phase, last_state
+from dflash_deploy.serve.settings import Settings
 
 STOP_GRACE = 45
 """Seconds a container gets to stop before it is killed; the same as in compose/base.yaml."""
@@ -227,7 +228,7 @@ def _address(attributes: Mapping[str, Any]) -> str:
     host = attributes["HostConfig"]
     if host["NetworkMode"] == "host":
         variables = dict(line.partition("=")[::2] for line in attributes["Config"]["Env"] or ())
-        return f"{variables.get('DFLASH_BIND', '')}:{variables.get('DFLASH_PORT', '')}"
+        return f"{Settings.dflash_bind.text(variables)}:{Settings.dflash_port.text(variables)}"
     for ports in (host["PortBindings"] or {}).values():
         for port in ports:
             return f"{port['HostIp']}:{port['HostPort']}"

@@ -69,13 +69,14 @@ def api_keys(environment: Mapping[str, str]) -> tuple[str, ...]:
     first = Settings.vllm_api_key.text(environment)
     if not first:
         raise Refused(
-            "there is no VLLM_API_KEY, and without one nobody can ask anything", hint="set VLLM_API_KEY in .env"
+            f"there is no {Settings.vllm_api_key}, and without one nobody can ask anything",
+            hint=f"set {Settings.vllm_api_key} in .env",
         )
     further = split_keys(Settings.dflash_api_keys.text(environment))
     if not all(map(KEY.fullmatch, further)):
         # which one is not said: it is a secret
         raise Refused(
-            "DFLASH_API_KEYS holds a key that is too short or has other characters",
+            f"{Settings.dflash_api_keys} holds a key that is too short or has other characters",
             hint="write 16 letters, digits, - and _ or more for each key, commas between them",
         )
     return (first, *further)

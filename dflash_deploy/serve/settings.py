@@ -23,6 +23,9 @@ MTP = "mtp"
 DRAFT_TOKENS = 15
 """Draft tokens per step if DFLASH_NUM_SPEC_TOKENS is empty: what a drafter's usual block of 16 allows."""
 
+PROMPT_TOKENS = 8192
+"""Tokens of a step that must remain for prompts beside the draft positions; vLLM warns below that."""
+
 _PYTHON = (VLLM, SGLANG)
 """Engines that read safetensors and name attention backends."""
 

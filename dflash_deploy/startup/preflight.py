@@ -62,7 +62,8 @@ def _check_key(deployment: Deployment) -> None:
     """Check that the key is valid, reads the same for every reader of `.env`, and is private to the owner."""
     if not deployment.key_is_sound:
         raise SettingsRefused(
-            ".env: VLLM_API_KEY and each of DFLASH_API_KEYS must have at least 16 characters: letters, digits, - and _",
+            f".env: {Settings.vllm_api_key} and each of {Settings.dflash_api_keys} must have at least 16 characters: "
+            "letters, digits, - and _",
             hint="generate a key: `dflash-deploy keys rotate`",
         )
     if not deployment.is_private():
@@ -77,12 +78,13 @@ def _check_port(plan: Plan, runtime: Runtime) -> None:
     host, port = plan.settings.dflash_bind, plan.settings.dflash_port
     if not is_address_here(host):
         raise PreflightRefused(
-            f"DFLASH_BIND=`{host}` is not an address of this machine", hint="list its addresses with `ip addr`"
+            f"{Settings.dflash_bind}=`{host}` is not an address of this machine",
+            hint="list its addresses with `ip addr`",
         )
     state = runtime.state()
     ours = state.alive and state.address == f"{host}:{port}"
     if not ours and listener_on(host, port):
         raise PortTaken(
             f"port {port} on {host} is already in use",
-            hint="set another DFLASH_PORT in .env, or find the process with `ss -ltnp`",
+            hint=f"set another {Settings.dflash_port} in .env, or find the process with `ss -ltnp`",
         )

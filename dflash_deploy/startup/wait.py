@@ -10,6 +10,7 @@ from dflash_deploy.client import Completion, Endpoint, EndpointError
 from dflash_deploy.errors import EngineDied, EngineNotReady, EngineStalled
 from dflash_deploy.host import kernel_lines
 from dflash_deploy.runtime import EngineState, Runtime
+from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup.diagnosis import Explanation, LogReader, ProcessEnd
 from dflash_deploy.startup.progress import Phases, Step, Timekeeper, message_of
 
@@ -112,7 +113,8 @@ class Waiting:
             if refused:
                 raise EngineStalled(
                     f"the engine listens but does not generate: {problem}",
-                    hint="SERVED_MODEL_NAME and VLLM_API_KEY in .env must match those of the running engine",
+                    hint=f"{Settings.served_model_name} and {Settings.vllm_api_key} in .env must match those of the "
+                    "running engine",
                 ) from None
             if self._failed_answers >= FAILED_ANSWERS:
                 self._follow_log()

@@ -114,13 +114,11 @@ class Conversion:
         return header
 
     def _problems(self, header: Header) -> Iterator[str]:
-        written, config = (
-            metadata_of(header),
-            metadata_of(json.loads((self.drafter / "config.json").read_text("utf-8"))),
-        )
+        written = metadata_of(header)
+        config = metadata_of(json.loads((self.drafter / "config.json").read_text("utf-8")))
         if written.architecture != self.dialect:
             yield f"its architecture is {written.architecture}, not {self.dialect}"
-        for name in ("hidden_size", "block_size", "deepest"):
+        for name in ("hidden_size", "block_size", "deepest_layer"):
             made, meant = getattr(written, name), getattr(config, name)
             if meant is not None and made != meant:
                 yield f"its {name} is {made}, config.json says {meant}"

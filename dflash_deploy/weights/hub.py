@@ -17,6 +17,7 @@ from dflash_deploy.errors import (
     TokenRefused,
 )
 from dflash_deploy.redact import Secret
+from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.lockfile import LockedFile, LockedModel, is_within
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ def refusal(status: int, code: str, source: Source, repo: str) -> DeployError:
     page = f"{source.endpoint}/{repo}"
     shown = bool(source.token.reveal())
     if code == "GatedRepo" or (status == FORBIDDEN and shown):
-        ask = "write your token to HF_TOKEN in .env" if not shown else "the token's account has not accepted them yet"
+        missing = f"write your token to {Settings.hf_token} in .env"
+        ask = "the token's account has not accepted them yet" if shown else missing
         return RepositoryGated(
             f"{repo} is gated: the hub hands it to accounts that accepted its terms",
             hint=f"accept them on {page}; {ask}",
@@ -119,10 +121,10 @@ def refusal(status: int, code: str, source: Source, repo: str) -> DeployError:
     if status == UNAUTHORISED and shown and code != "RepoNotFound":
         return TokenRefused(
             f"{source.endpoint} refuses the token, even for what everybody may read",
-            hint="it has expired or was revoked: write a new one to HF_TOKEN in .env, or empty the line",
+            hint=f"it has expired or was revoked: write a new one to {Settings.hf_token} in .env, or empty the line",
         )
     if status in {UNAUTHORISED, MISSING} or code == "RepoNotFound":
-        private = "" if shown else ", or it is private: then write a token to HF_TOKEN in .env"
+        private = "" if shown else f", or it is private: then write a token to {Settings.hf_token} in .env"
         return RepositoryMissing(f"{source.endpoint} has no {repo}", hint=f"look whether it was renamed{private}")
     return HubUnreachable(f"{source.endpoint} answers {status} for {repo}", hint="try again later: what is there stays")
 

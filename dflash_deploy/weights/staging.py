@@ -14,6 +14,7 @@ import httpx
 
 from dflash_deploy.errors import DirectoryBusy, NoRoom
 from dflash_deploy.host.disk import disk_room
+from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.lockfile import LockedFile, LockedModel
 from dflash_deploy.weights.transfer import PATIENCE
 
@@ -22,6 +23,8 @@ STAGING = ".pull"
 LOCK = "lock"
 SPARE = 256 * 2**20
 """Bytes that stay free for everybody else."""
+
+_WHERE = f"--models-dir at init, {Settings.model_host_path}"
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -37,7 +40,7 @@ def writing(directory: Path) -> Iterator[None]:
         if problem.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
             raise NoRoom(
                 f"{directory} cannot be written: {problem.strerror}",
-                hint="choose another directory (--models-dir at init, MODEL_HOST_PATH), or become its owner",
+                hint=f"become its owner, or choose another directory ({_WHERE})",
             ) from None
         raise
 
@@ -84,7 +87,7 @@ def check_room(directory: Path, left: int, model: LockedModel) -> None:
     if left and room is not None and left + SPARE > free:
         raise NoRoom(
             f"{model.repo} needs {left / 2**30:.1f} GiB more in {directory}, and {free / 2**30:.1f} GiB are free",
-            hint="make room, or choose a directory on another disk (--models-dir at init, MODEL_HOST_PATH)",
+            hint=f"make room, or choose a directory on another disk ({_WHERE})",
         )
 
 

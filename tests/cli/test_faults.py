@@ -166,7 +166,9 @@ BREAKS: dict[Fault, Break] = {
     refusal(
         "an API key that is too short", "a longer one", "must have at least 16 characters", code=ExitCode.USAGE
     ): setting(VLLM_API_KEY="short"),
-    refusal("an .env that other users can read", "chmod 600", "can be read by others", "chmod 600"): readable_by_others,
+    refusal(
+        "an .env that other users can read", "chmod 600", "other users can read it", "chmod 600"
+    ): readable_by_others,
     refusal("no weights", "download them", "the target's directory", "does not exist", "MODEL_HOST_PATH"): no_target,
     refusal("a weight file is missing", "add it", "model-00002-of-00002.safetensors is missing"): a_shard_missing,
     refusal(

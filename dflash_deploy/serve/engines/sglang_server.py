@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import sys
 
-KEY = "VLLM_API_KEY"
+from dflash_deploy.serve.settings import Settings
+
+KEY = Settings.vllm_api_key.name
 
 
 class UnprintedKey(str):

@@ -63,7 +63,7 @@ def test_what_was_written_gets_its_name_if_it_is_the_drafter(tmp_path: Path) -> 
     [
         (written("dflash-draft"), "architecture is dflash-draft"),
         (written(file_type=15), "form is Q4_K_M, not Q8_0"),
-        (written(layers=(1, 3)), "deepest is 2, config.json says 3"),
+        (written(layers=(1, 3)), "deepest_layer is 2, config.json says 3"),
         (written(size=128), "hidden_size is 128"),
         (b"GGUF", "no GGUF came of it"),
         (None, "no GGUF came of it"),

@@ -1,0 +1,74 @@
+"""A setting is named once, as an attribute of `Settings`: no other string of the program holds its name."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dflash_deploy.serve.settings import Settings
+
+PACKAGE = Path(__file__).resolve().parents[3] / "dflash_deploy"
+
+NAME = re.compile(rf"(?<!\w)({'|'.join(field.name for field in Settings.fields())})(?!\w)")
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """A name that stays in one file as text, and the reason."""
+
+    path: str
+    name: str
+    reason: str
+
+
+ALLOWED: tuple[Allowed, ...] = ()
+
+STILL_TO_DO = ("cli/", "serve/gateway/")
+"""Files and folders whose strings still name settings."""
+
+
+def named_in(source: str) -> Iterator[tuple[int, str]]:
+    """The line and name of every setting that a string holds. Docstrings may name settings."""
+    tree = ast.parse(source)
+    docstrings = {
+        id(statement.value)
+        for node in ast.walk(tree)
+        for statement in (getattr(node, "body", None) if isinstance(getattr(node, "body", None), list) else None) or ()
+        if isinstance(statement, ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            for found in NAME.finditer(node.value):
+                yield node.lineno, found[0]
+
+
+def named_by_file() -> dict[str, list[tuple[int, str]]]:
+    """The names in strings by file, relative to the package."""
+    files = {str(file.relative_to(PACKAGE)): file.read_text(encoding="utf-8") for file in PACKAGE.rglob("*.py")}
+    return {path: found for path, text in sorted(files.items()) if (found := list(named_in(text)))}
+
+
+def test_a_setting_is_an_attribute_and_not_a_string() -> None:
+    allowed = {(one.path, one.name) for one in ALLOWED}
+    found = [
+        f"dflash_deploy/{path}:{line}: write Settings.{name.lower()} instead of {name!r}"
+        for path, names in named_by_file().items()
+        for line, name in names
+        if (path, name) not in allowed and not path.startswith(STILL_TO_DO)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_every_exception_is_needed() -> None:
+    found = named_by_file()
+    assert not [one for one in ALLOWED if one.name not in {name for _, name in found.get(one.path, ())}]
+    assert not [place for place in STILL_TO_DO if not any(path.startswith(place) for path in found)]
+
+
+def test_names_are_found_in_every_kind_of_string() -> None:
+    source = '"""MAX_MODEL_LEN in a docstring."""\nname = "MAX_MODEL_LEN"\nsaid = f"set KV_CACHE_DTYPE={name}"\n'
+    assert list(named_in(source)) == [(2, "MAX_MODEL_LEN"), (3, "KV_CACHE_DTYPE")]
+    assert not list(named_in("Settings.max_model_len\nother = 'DFLASH_KV_CACHE_DTYPES and NODES_X'\n"))
