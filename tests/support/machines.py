@@ -1,5 +1,6 @@
-"""Machines as `plan` sees them, written down from what their owners showed."""
+"""Machines as `plan` sees them: recorded from what their owners showed, else made of what a profile matches."""
 
+from dflash_deploy.catalog import Profile, load_catalog
 from dflash_deploy.host import ContainerEngine, Gpu, HostFacts
 from dflash_deploy.serve.engines.installed import InstalledEngine
 
@@ -32,7 +33,7 @@ B200 = Gpu("NVIDIA B200", "10.0", 183359 * MIB, "580.65.06")
 SPARK = machine(GB10, container_engine=DOCKER, memory=120 * GIB, architecture="aarch64")
 LAPTOP = machine(native_engine=CPU_ENGINE)
 
-MACHINES = {
+RECORDED = {
     "b200": machine(B200, container_engine=DOCKER),
     "cpu": machine(container_engine=DOCKER),
     "dgx-spark": SPARK,
@@ -45,4 +46,20 @@ MACHINES = {
     "rtx-5090": machine(RTX_5090, container_engine=DOCKER),
     "rtx-pro-6000": machine(RTX_PRO_6000, container_engine=DOCKER),
 }
+
+
+def made_of(profile: Profile) -> HostFacts:
+    """The machine that a profile describes: its GPUs with the middle of the memory that it matches."""
+    match, hardware = profile.match, profile.hardware
+    least, most = match.memory_gib or (hardware.memory_gib, hardware.memory_gib)
+    name = f"NVIDIA {match.names[0] if match.names else profile.title}"
+    driver = f"{hardware.driver or '580'}.65.06"
+    memory = None if hardware.unified else int((least + most) / 2 * GIB)
+    gpus = (Gpu(name, match.compute_capability or "", memory, driver, index=index) for index in range(match.gpus))
+    system = int(hardware.memory_gib if hardware.unified else 64) * GIB
+    architecture = hardware.architecture or "x86_64"
+    return machine(*gpus, container_engine=DOCKER, memory=system, architecture=architecture)
+
+
+MACHINES = {name: made_of(profile) for name, profile in load_catalog().profiles.items()} | RECORDED
 """One machine for each profile of the catalog."""
