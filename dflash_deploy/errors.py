@@ -8,6 +8,9 @@
     │   ├── CatalogRefused            a catalog file has an unknown key or an invalid value
     │   ├── NotPossible               profile, model and engine do not work together
     │   ├── SettingsRefused           .env has an unknown key or an invalid value
+    │   ├── FileRefused               a file cannot be read
+    │   ├── FileMissing               a file does not exist
+    │   ├── FileInvalid               a file is not a regular file, is too large, or is not text
     │   └── NoDeployment              the directory contains no deployment
     ├── PreflightRefused           3  this machine cannot run the deployment in its current state
     │   ├── PortTaken                 another process listens on the port
@@ -100,6 +103,18 @@ class NotPossible(BadInput):
 
 class SettingsRefused(BadInput):
     """Raised when `.env` holds an unknown key or a value of the wrong kind."""
+
+
+class FileRefused(BadInput):
+    """Raised when a file cannot be read, as without permission."""
+
+
+class FileMissing(FileRefused):
+    """Raised when a file does not exist."""
+
+
+class FileInvalid(FileRefused):
+    """Raised when a file is a directory, a FIFO or a device, is too large, or is not UTF-8 text."""
 
 
 class NoDeployment(BadInput):

@@ -1,0 +1,97 @@
+"""The program's own JSON documents. They are read strictly: a power cut or an editor may have damaged them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dflash_deploy.intake.files import MIB
+from dflash_deploy.intake.invalid import Invalid
+
+T = TypeVar("T", bound=BaseModel)
+
+Size = Annotated[int, Field(ge=0, lt=2**63)]
+"""Bytes."""
+
+Name = Annotated[str, Field(max_length=4096)]
+"""A path, a digest, an address, a repository."""
+
+
+class Document(BaseModel):
+    """A document of this program. Unknown keys are ignored: a newer release may have written them."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class RunState(Document):
+    """`.dflash/run.json`: the supervisor that was started last. `started` is in clock ticks since boot."""
+
+    pid: Annotated[int, Field(ge=1, le=2**22)]
+    started: Size
+    config: Name
+    address: Name
+
+
+class EngineEnd(Document):
+    """`.dflash/exit.json`: how the engine ended. A negative `exit_code` is the signal that ended it.
+
+    `asked` says whether it was asked to stop, since an engine whose core died may exit with 0 too. An older release
+    does not write it.
+    """
+
+    exit_code: Annotated[int, Field(ge=-255, le=255)]
+    asked: bool = True
+
+
+class FileEntry(Document):
+    """One file in `dflash.lock`."""
+
+    path: Name
+    size: Size
+    sha256: Name | None = None
+    blob: Name | None = None
+
+
+class ModelEntry(Document):
+    """One repository in `dflash.lock`."""
+
+    repo: Name
+    commit: Name
+    files: Annotated[list[FileEntry], Field(max_length=100_000)]
+
+
+class LockedModels(Document):
+    """The repositories in `dflash.lock`, by role."""
+
+    target: ModelEntry | None = None
+    drafter: ModelEntry | None = None
+
+
+class LockDocument(Document):
+    """`dflash.lock`."""
+
+    schema_: Annotated[Literal[1], Field(alias="schema")]
+    models: LockedModels
+
+
+class PartRecord(Document):
+    """`.pull/NAME.json`: what of a file is on disk. Each span is start, done and end, in bytes."""
+
+    size: Size
+    identity: Name
+    etag: Name
+    spans: Annotated[list[Annotated[list[Size], Field(min_length=3, max_length=3)]], Field(max_length=1024)]
+
+
+def parse_document(text: bytes | str, kind: type[T], *, limit: int = MIB) -> T:
+    """Return the document in a JSON text. Raises Invalid with the first key that does not match."""
+    size = len(text)
+    if size > limit:
+        raise Invalid(f"is too large: {size} bytes (limit: {limit})")
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as problem:
+        error = problem.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, error["loc"]))
+        raise Invalid(f"is damaged: {place}: {error['msg']}" if place else f"is damaged: {error['msg']}") from None

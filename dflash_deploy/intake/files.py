@@ -1,0 +1,108 @@
+"""Opens and reads regular files. Nothing here waits for a FIFO, reads a device, or reads more than its limit."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from dflash_deploy.errors import FileInvalid, FileMissing, FileRefused
+
+MIB = 2**20
+
+LONGEST_NAME = 200
+"""Characters of a path that an error shows."""
+
+_KINDS: Mapping[int, str] = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFLNK: "a symbolic link",
+}
+
+_HINTS: Mapping[int, str] = {
+    errno.EACCES: "run the command as the owner, or check the permissions with `ls -l`",
+    errno.EPERM: "run the command as the owner, or check the permissions with `ls -l`",
+    errno.ELOOP: "replace the symbolic link with a file",
+    errno.ENAMETOOLONG: "use a shorter path",
+    errno.EMFILE: "raise the limit of open files with `ulimit -n`",
+    errno.ENFILE: "close other programs: the system has too many open files",
+}
+
+
+def open_file(path: Path, *, links: bool = True) -> BinaryIO:
+    """Return a regular file, opened for reading. `links`: follow `path` if it is a symbolic link.
+
+    Raises FileMissing if it does not exist, FileInvalid if it is of another kind, FileRefused if it cannot be opened.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    with reading(path):
+        # opening some devices has effects, so the kind is checked before; the file may change in between, so after too
+        _check_kind(path, path.stat(follow_symlinks=links))
+        descriptor = os.open(path, flags | (0 if links else os.O_NOFOLLOW))
+    try:
+        _check_kind(path, os.fstat(descriptor))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_bytes(path: Path, *, limit: int = MIB, links: bool = True) -> bytes:
+    """Return the content of a regular file of at most `limit` bytes.
+
+    Raises FileInvalid if it is larger, and the errors of `open_file`.
+    """
+    with open_file(path, links=links) as file, reading(path):
+        content = file.read(limit + 1)
+        if len(content) > limit:
+            size = max(os.fstat(file.fileno()).st_size, len(content))
+            raise FileInvalid(
+                f"{shown(path)} is too large: {size} bytes (limit: {limit})", hint="check that it is the right file"
+            )
+    return content
+
+
+def read_text(path: Path, *, limit: int = MIB, links: bool = True, lossy: bool = False) -> str:
+    """Return the text of a file. `lossy`: replace bytes that are not UTF-8 instead of refusing the file.
+
+    Raises FileInvalid if the content is not UTF-8, and the errors of `read_bytes`.
+    """
+    content = read_bytes(path, limit=limit, links=links)
+    try:
+        return content.decode("utf-8", "replace" if lossy else "strict")
+    except UnicodeDecodeError as problem:
+        raise FileInvalid(f"{shown(path)} is not UTF-8 text (byte {problem.start})", hint="save it as UTF-8") from None
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn errors of the system while reading `path` into FileMissing and FileRefused."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileMissing(f"{shown(path)} does not exist", hint="check the path") from None
+    except OSError as problem:
+        hint = _HINTS.get(problem.errno or 0, "check the disk or the network share (`dmesg | tail`)")
+        raise FileRefused(f"{shown(path)} cannot be read: {problem.strerror or problem}", hint=hint) from None
+    except ValueError as problem:
+        # a NUL byte, or characters that the file system's encoding lacks
+        raise FileRefused(f"{shown(path)} is not a valid path: {problem}", hint="check the path") from None
+
+
+def shown(path: Path) -> str:
+    """Return a path for a message, with the beginning cut off if it is long."""
+    name = str(path)
+    return name if len(name) <= LONGEST_NAME else f"…{name[-LONGEST_NAME:]}"
+
+
+def _check_kind(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
+        raise FileInvalid(f"{shown(path)} is {kind}, not a file", hint="replace it with a regular file")

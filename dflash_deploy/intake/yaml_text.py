@@ -1,0 +1,121 @@
+"""YAML, parsed by libyaml. Texts from outside are checked event by event before any value is built."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import yaml
+
+from dflash_deploy.intake.files import MIB
+from dflash_deploy.intake.invalid import Invalid
+
+MOST_BYTES = MIB
+MOST_LEVELS = 50
+MOST_VALUES = 100_000
+"""Values of one text after all aliases are expanded."""
+
+LARGEST = 2**64
+
+_Safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's loader, which is in PyYAML's wheels. The pure Python loader adds half a second to every command."""
+
+
+class _Loader(_Safe):  # type: ignore[misc] # one of two classes, known when it runs
+    """A safe loader whose dates are text, as in YAML 1.2, and whose numbers are finite and fit into 64 bits."""
+
+    yaml_implicit_resolvers: ClassVar[Mapping[str, list[tuple[str, re.Pattern[str]]]]] = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in _Safe.yaml_implicit_resolvers.items()
+    }
+
+    def bounded_int(self, node: yaml.ScalarNode) -> int:
+        """Return an integer. Raises Invalid if it does not fit into 64 bits."""
+        if len(node.value) > MOST_DIGITS or abs(number := int(self.construct_yaml_int(node))) >= LARGEST:
+            raise Invalid(f"has an integer that does not fit into 64 bits{_at(node)}")
+        return number
+
+    def finite_float(self, node: yaml.ScalarNode) -> float:
+        """Return a float. Raises Invalid if it is infinite or not a number."""
+        if len(node.value) > MOST_DIGITS or not math.isfinite(number := float(self.construct_yaml_float(node))):
+            raise Invalid(f"has a number that is not finite{_at(node)}")
+        return number
+
+
+MOST_DIGITS = 100
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.bounded_int)
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.finite_float)
+
+
+def parse_packaged_yaml(text: str) -> Any:
+    """Return the value of a YAML text that is part of this package, without the checks of `parse_yaml`."""
+    return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
+
+
+def parse_yaml(text: str, *, limit: int = MOST_BYTES) -> Any:
+    """Return the value of a YAML text with one document. Dates are text.
+
+    Raises Invalid if the text is not valid YAML, has a tag, more than `limit` bytes, 50 levels or 100,000 values, or
+    if a number is not finite or does not fit into 64 bits.
+    """
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > limit:
+        raise Invalid(f"is too large: {size} bytes (limit: {limit})")
+    try:
+        check = _Check()
+        for event in yaml.parse(text, Loader=_Safe):
+            check.take(event)
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
+    except Invalid:
+        raise
+    # PyYAML raises ValueError too, for a sexagesimal number or a character that YAML does not allow
+    except (yaml.YAMLError, ValueError, TypeError) as problem:
+        raise Invalid(f"is not valid YAML: {' '.join(str(problem).split())}") from None
+
+
+class _Check:
+    """Counts the values of a text, event by event, with every alias expanded."""
+
+    def __init__(self) -> None:
+        self._total = 0
+        self._sizes: dict[str, int] = {}
+        self._open: list[tuple[str | None, int]] = []
+
+    def take(self, event: yaml.Event) -> None:
+        """Raise Invalid for an alias inside its own value, a tag, too many levels, and too many values."""
+        if isinstance(event, yaml.AliasEvent):
+            self._expand(event)
+        elif isinstance(event, yaml.ScalarEvent):
+            self._begin(event, event.tag)
+            if event.anchor:
+                self._sizes[event.anchor] = 1
+        elif isinstance(event, yaml.CollectionStartEvent):
+            self._begin(event, event.tag)
+            self._open.append((event.anchor, self._total))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = self._open.pop()
+            if anchor:
+                self._sizes[anchor] = self._total - before + 1
+        if len(self._open) > MOST_LEVELS:
+            raise Invalid(f"is nested deeper than {MOST_LEVELS} levels{_at(event)}")
+        if self._total > MOST_VALUES:
+            raise Invalid(f"has more than {MOST_VALUES} values{_at(event)}")
+
+    def _begin(self, event: yaml.Event, tag: str | None) -> None:
+        if tag not in {None, "!"}:
+            raise Invalid(f"has a tag, which is not supported{_at(event)}")
+        self._total += 1
+
+    def _expand(self, event: yaml.AliasEvent) -> None:
+        if any(anchor == event.anchor for anchor, _ in self._open):
+            raise Invalid(f"has an alias inside its own value{_at(event)}")
+        # an alias without an anchor is an error of the parser that builds the values
+        self._total += self._sizes.get(event.anchor or "", 1)
+
+
+def _at(place: yaml.Event | yaml.Node) -> str:
+    mark = place.start_mark
+    return f" (line {mark.line + 1})" if mark else ""
