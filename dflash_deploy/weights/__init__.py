@@ -1,4 +1,4 @@
-"""Weights on disk: are they there, and whole enough to be worth starting an engine for?"""
+"""Weights: download them from the Hugging Face Hub, verify them, and check them before an engine starts."""
 
 from dflash_deploy.weights.check import check_weights
 from dflash_deploy.weights.checkpoints import read_checkpoints

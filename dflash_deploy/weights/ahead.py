@@ -1,6 +1,6 @@
-"""What weights on the hub say of themselves, read before their gigabytes are fetched.
+"""Metadata of weights on the Hugging Face Hub, read before the weights are downloaded.
 
-A GGUF's header is the beginning of the file, so what is fetched for it stays: the download goes on behind it.
+A GGUF's header is the beginning of the file. Its bytes are kept, and the download continues after them.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from dflash_deploy.weights.staging import check_room, new_client, places, stagin
 from dflash_deploy.weights.transfer import Download, Transfer
 
 CONFIGS = frozenset({"config.json", "hf_quant_config.json", "tokenizer_config.json"})
-"""What target and drafter say of themselves, in a few kilobytes."""
+"""Metadata files of target and drafter: a few kilobytes."""
 
 FIRST = 1 << 20
 LONGEST = 128 * 2**20
-"""Bytes that are read for a header: at first, and at the most. The vocabulary is in it: 10 MB for 250,000 tokens."""
+"""Bytes that are read for a header: first, and at most. It contains the vocabulary: 10 MB for 250,000 tokens."""
 
 
 def read_hub_metadata(source: Source, wanted: Iterable[Order], lock: Lock) -> HubMetadata:
-    """Fetch what is small and tells, into the models' own directories; the rest stays where it is.
+    """Download only the metadata into the models' directories, and return it.
 
-    Raises DownloadFailed, and the hub's refusals.
+    Raises DownloadFailed, and the errors of refused requests.
     """
     headers: dict[Role, Header] = {}
     names: dict[Role, frozenset[str]] = {}
@@ -40,7 +40,7 @@ def read_hub_metadata(source: Source, wanted: Iterable[Order], lock: Lock) -> Hu
         model = lock.models[order.role]
         names[order.role] = frozenset(file.path for file in model.files)
         fetch(source, model.only(CONFIGS), order.directory, Wish())
-        # the first name is the model, another one its projector
+        # the first name is the model, the second its projector
         for file in model.files:
             if order.names and file.path == order.names[0]:
                 headers[order.role] = header_of(source, model, file, order.directory, Wish())
@@ -48,9 +48,9 @@ def read_hub_metadata(source: Source, wanted: Iterable[Order], lock: Lock) -> Hu
 
 
 def header_of(source: Source, model: LockedModel, file: LockedFile, directory: Path, wish: Wish) -> Header:
-    """The header of a GGUF: from the file where it is here, else from as many of its first bytes as it takes.
+    """Return the header of a GGUF: from the file on disk, else from its first bytes on the Hub.
 
-    Raises DownloadFailed where the file is no GGUF, or cannot be fetched.
+    Raises DownloadFailed if the file is not a GGUF or cannot be downloaded.
     """
     try:
         if not missing_files(directory, model.only({file.path})):
@@ -60,7 +60,7 @@ def header_of(source: Source, model: LockedModel, file: LockedFile, directory: P
             return _fetched(source, model, file, staging, wish)
     except NotGguf as problem:
         raise DownloadFailed(
-            f"{model.repo}: {file.path} is not a GGUF that can be read: {problem}",
+            f"{model.repo}: {file.path} is not a valid GGUF: {problem}",
             hint="choose another file of the repository, or another repository",
         ) from None
 

@@ -1,4 +1,4 @@
-"""Carrying weights and lock to a machine without a network: a directory, filled here and emptied there."""
+"""Copy weights and dflash.lock to a machine without a network: `pull --to DIR` and `pull --from DIR`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dflash_deploy.weights.staging import writing
 
 
 def carry_to(wanted: tuple[Order, ...], lock: Lock | None, place: Path, count: Callable[[int], None]) -> None:
-    """Copy what a deployment has, with its lock, into `place`. Raises FilesMissing where it has not all of it."""
+    """Copy a deployment's weights and its lock to `place`. Raises FilesMissing if any file is missing."""
     require_all(wanted, lock)
     assert lock is not None  # noqa: S101 - require_all refuses None
     with writing(place):
@@ -29,24 +29,24 @@ def carry_to(wanted: tuple[Order, ...], lock: Lock | None, place: Path, count: C
                 staged = target.with_name(f".{target.name}.part")
                 shutil.copyfile(order.directory / file.path, staged)
                 staged.replace(target)
-        # last: a directory with a lock is a whole one
+        # last: a lock means that the directory is complete
         write_lock(place / LOCK_FILE, lock)
 
 
 def carry_from(wanted: Iterable[Order], place: Path, count: Callable[[int], None]) -> Lock:
-    """Take over what `carry_to` left in `place`, each file held against its digest. Raises FilesMissing."""
+    """Copy or link the weights that `carry_to` wrote to `place` and verify them. Raises FilesMissing."""
     lock = read_lock(place / LOCK_FILE)
     if lock is None:
         raise FilesMissing(
-            f"{place} has no {LOCK_FILE}: it was not filled, or not to the end",
-            hint="`dflash-deploy pull --to DIR` fills it, where there is a network",
+            f"{place} has no {LOCK_FILE}: it is empty or incomplete",
+            hint="fill it with `dflash-deploy pull --to DIR` on a machine with a network",
         )
     for order in wanted:
         model = lock.models.get(order.role)
         if model is None or model.repo.lower() != order.repo.lower():
-            held = model.repo if model else "nothing"
+            found = model.repo if model else "nothing"
             raise FilesMissing(
-                f"{place} holds {held} as the {order.role}, and this deployment wants {order.repo}",
+                f"{place} has {found} as the {order.role}, this deployment needs {order.repo}",
                 hint="fill it from a deployment of the same model",
             )
         for file in model.files:
@@ -54,8 +54,8 @@ def carry_from(wanted: Iterable[Order], place: Path, count: Callable[[int], None
                 place / order.role / file.path, file, order.directory
             ):
                 raise FilesMissing(
-                    f"{place / order.role / file.path} is missing or not what the lock says",
-                    hint="fill it again: --to DIR",
+                    f"{place / order.role / file.path} is missing or differs from {LOCK_FILE}",
+                    hint="fill it again with `dflash-deploy pull --to DIR`",
                 )
             count(file.size)
     return lock

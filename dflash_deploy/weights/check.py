@@ -1,4 +1,4 @@
-"""A cheap look at a model directory, so that a missing file is named here and not minutes later in the engine's log."""
+"""A fast check of a model directory, to find a missing file before the engine does minutes later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dflash_deploy.weights.gguf import MAGIC
 
 INDEX = "model.safetensors.index.json"
 POINTER = b"version https://git-lfs"
-"""What a file starts with that was cloned without Git LFS: a note of a few lines instead of the weights."""
+"""First bytes of a Git LFS pointer: a few lines in place of the weights, after a clone without Git LFS."""
 
 MOST_HEADER = 100 * 2**20
 """The longest header that the safetensors library reads."""
@@ -21,10 +21,10 @@ MOST_HEADER = 100 * 2**20
 def check_weights(
     directory: Path, *, role: str, setting: str, mounted: bool = False, file: str = "", fetch: str = ""
 ) -> None:
-    """Look for config.json and for every weight file, or for the one GGUF that `file` names.
+    """Check config.json and every weight file, or the one GGUF that `file` names.
 
-    `role` (target or drafter) and `setting` (its name in `.env`) go into the message, `fetch`, the command that brings
-    it, into the hint. `mounted` says that a container will see this directory and nothing beside it.
+    `role` (target or drafter) and `setting` (its name in `.env`) are for the message, `fetch` (the command that
+    downloads it) for the hint. `mounted`: a container mounts this directory and sees nothing outside it.
     Raises WeightsMissing.
     """
     fetch = fetch or f"hf download REPOSITORY --local-dir {directory}"
@@ -32,23 +32,23 @@ def check_weights(
         if not directory.is_dir():
             raise WeightsMissing(
                 f"the {role}'s directory {directory} does not exist",
-                hint=f"`dflash-deploy pull` (or `{fetch}`) brings it, or set {setting} in .env",
+                hint=f"download it with `dflash-deploy pull` (or `{fetch}`), or set {setting} in .env",
             )
-        looked = _gguf_problems(directory, file, mounted=mounted) if file else _problems(directory, mounted=mounted)
-        problem = next(looked, None)
+        problems = _gguf_problems(directory, file, mounted=mounted) if file else _problems(directory, mounted=mounted)
+        problem = next(problems, None)
     except PermissionError as denied:
         raise WeightsMissing(
-            f"the {role} cannot be read by this user: {denied.filename}", hint=f"chmod -R a+rX {directory}"
+            f"the {role} cannot be read by this user: {denied.filename}", hint=f"run `chmod -R a+rX {directory}`"
         ) from None
     except OSError as problem:
         raise WeightsMissing(
             f"the {role} cannot be read: {problem.filename or directory}: {problem.strerror}",
-            hint="see to the disk or the network share that it lies on (`dmesg | tail`)",
+            hint="check its disk or network share (`dmesg | tail`)",
         ) from None
     if problem is not None:
         raise WeightsMissing(
-            f"the {role} in {directory} is not whole: {problem}",
-            hint=f"`dflash-deploy pull` (or `{fetch}`) brings what is missing, as real files",
+            f"the {role} in {directory} is incomplete: {problem}",
+            hint=f"download missing files with `dflash-deploy pull` (or `{fetch}`)",
         )
 
 
@@ -64,7 +64,7 @@ def _problems(directory: Path, *, mounted: bool) -> Iterator[str]:
         yield f"{INDEX} is damaged"
         return
     if not names:
-        yield "there is no *.safetensors file"
+        yield "no *.safetensors file found"
     for name in names:
         yield from _file_problems(directory, name, mounted=mounted)
 
@@ -72,42 +72,42 @@ def _problems(directory: Path, *, mounted: bool) -> Iterator[str]:
 def _gguf_problems(directory: Path, name: str, *, mounted: bool) -> Iterator[str]:
     problems = list(_file_problems(directory, name, mounted=mounted))
     if not problems and not _starts_with(directory / name, MAGIC):
-        problems = [f"{name} does not start with GGUF"]
+        problems = [f"{name} is not a GGUF file"]
     yield from problems
 
 
 def _file_problems(directory: Path, name: str, *, mounted: bool) -> Iterator[str]:
     file = directory / name
     if not file.exists():
-        yield f"{name} is missing" + (" (a link that leads nowhere)" if file.is_symlink() else "")
+        yield f"{name} is missing" + (" (a broken symlink)" if file.is_symlink() else "")
     elif file.stat().st_size == 0:
         yield f"{name} is empty"
     elif problem := content_problem(file):
         yield f"{name} {problem}"
     elif mounted and directory.resolve() not in file.resolve().parents:
-        yield f"{name} is a link out of the directory, which leads nowhere in a container"
+        yield f"{name} is a symlink to a file outside the directory, which a container does not see"
 
 
 def content_problem(file: Path) -> str:
-    """What the first bytes of a file say against it, in words that follow its name; empty where they say nothing."""
+    """Return what is wrong with a file by its first bytes, as text after its name; empty if nothing is."""
     return _foreign(file) or (_safetensors_problem(file) if file.suffix == ".safetensors" else "")
 
 
 def _foreign(path: Path) -> str:
-    """Something that was saved in the place of the file."""
+    """Return what was saved in place of the weights; empty if nothing was."""
     with path.open("rb") as content:
         start = content.read(256)
     if start.startswith(POINTER):
         return "is a Git LFS pointer, not the weights"
     if start.lstrip().lower().startswith((b"<!doctype html", b"<html")) and path.suffix != ".html":
-        return "is a web page that was saved in its place"
+        return "is an HTML page, not the weights"
     return ""
 
 
 def tensor_names(directory: Path) -> set[str]:
-    """The tensors of a directory, as its index or the headers of its safetensors files name them.
+    """Return the names of all tensors, from the index or the headers of the safetensors files.
 
-    Raises OSError, EOFError, ValueError, KeyError or TypeError where these cannot be read.
+    Raises OSError, EOFError, ValueError, KeyError or TypeError if these cannot be read.
     """
     index = directory / INDEX
     if index.is_file():
@@ -117,7 +117,7 @@ def tensor_names(directory: Path) -> set[str]:
 
 
 def _header(path: Path) -> tuple[int, dict[str, Any]]:
-    """How many bytes a safetensors file's header has, and the header. Raises EOFError where the file cannot hold it."""
+    """Return the size in bytes of a safetensors header, and the header. Raises EOFError if the file is too short."""
     with path.open("rb") as content:
         length = int.from_bytes(content.read(8), "little")
         if length > min(path.stat().st_size, MOST_HEADER):
@@ -126,17 +126,17 @@ def _header(path: Path) -> tuple[int, dict[str, Any]]:
 
 
 def _safetensors_problem(path: Path) -> str:
-    """A safetensors file says at its start how long it must be."""
+    """Compare the size of a safetensors file with the size in its header."""
     size = path.stat().st_size
     try:
         length, header = _header(path)
         ends = [int(tensor["data_offsets"][1]) for name, tensor in header.items() if name != "__metadata__"]
     except EOFError:
-        return "is no safetensors file, or cut off in its header"
+        return "is not a safetensors file, or is truncated in its header"
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError):
         return "has a damaged header"
     needed = 8 + length + max(ends, default=0)
-    return f"is cut off: its header asks for {needed} bytes, and there are {size}" if size < needed else ""
+    return f"is truncated: {size} of {needed} bytes" if size < needed else ""
 
 
 def _is_json(file: Path) -> bool:
@@ -148,7 +148,7 @@ def _is_json(file: Path) -> bool:
 
 
 def _weight_files(directory: Path) -> list[str]:
-    """The files that the index names, or those that are there where the weights are one file without an index."""
+    """Return the files that the index names, or all safetensors files without an index."""
     index = directory / INDEX
     if index.is_file():
         return sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))

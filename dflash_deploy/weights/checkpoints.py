@@ -1,4 +1,4 @@
-"""What weights say of themselves, for the rules that a plan is held against."""
+"""Metadata of weights on disk and on the Hugging Face Hub, for the rules that check a plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEMPLATES = frozenset({"chat_template.jinja", "chat_template.json"})
 
 @dataclass(frozen=True)
 class HubMetadata:
-    """What the hub says of weights that are still to be fetched: headers of GGUFs, and the names of all files."""
+    """Metadata of weights before their download: headers of GGUFs, and the names of all files on the Hub."""
 
     headers: Mapping[Role, Header] = field(default_factory=dict)
     names: Mapping[Role, frozenset[str]] = field(default_factory=dict)
@@ -33,9 +33,9 @@ NO_HUB_METADATA = HubMetadata()
 def read_checkpoints(
     settings: Settings, resolve: Callable[[str], Path], ahead: HubMetadata = NO_HUB_METADATA
 ) -> Checkpoints:
-    """Read config.json, or the header of a GGUF, of target and drafter. What is not there or damaged is `None`.
+    """Read config.json, or the header of a GGUF, of target and drafter; `None` if it is missing or damaged.
 
-    `resolve` turns a path of `.env` into one of this machine.
+    `resolve` turns a path of `.env` into a path of this machine.
     """
     place, file = settings.model_host_path, settings.model_file
     directory = resolve(place) if place else None
@@ -49,7 +49,7 @@ def read_checkpoints(
     if file:
         return Checkpoints(target, drafter, "tokenizer.ggml.model" in target, "tokenizer.chat_template" in target)
     names = _names(directory) | ahead.names.get("target", frozenset())
-    # the headers of all shards are only read where the answer counts
+    # the headers of all shards are read only if the answer matters
     head = _has_head(directory, target) if settings.uses_mtp_head else None
     return Checkpoints(target, drafter, bool(names & TOKENIZERS), _has_template(directory, names), head)
 
@@ -62,7 +62,7 @@ def _names(directory: Path) -> frozenset[str]:
 
 
 def _has_head(directory: Path, config: Mapping[str, object]) -> bool | None:
-    """A tensor below `mtp.`, or of a layer behind the last; `None` where no weights are here, or none can be read."""
+    """Return whether there is an MTP head: a tensor `mtp.*` or of a layer after the last; `None` if unreadable."""
     beyond = f".layers.{metadata_of(config).layers}."
     try:
         names = tensor_names(directory)
@@ -72,7 +72,7 @@ def _has_head(directory: Path, config: Mapping[str, object]) -> bool | None:
 
 
 def _has_template(directory: Path, names: frozenset[str]) -> bool | None:
-    """Beside the weights, or within tokenizer_config.json; `None` where that is not here yet."""
+    """Return whether there is a chat template, as a file or in tokenizer_config.json; `None` if that is missing."""
     if names & TEMPLATES:
         return True
     if "tokenizer_config.json" not in names:
@@ -96,7 +96,7 @@ def _read(directory: Path | None, file: str) -> Mapping[str, object] | None:
 
 
 def _modelopt(directory: Path) -> dict[str, object]:
-    """ModelOpt writes its quantisation into a file of its own, hf_quant_config.json."""
+    """Return the quantization that ModelOpt writes to a separate file, hf_quant_config.json."""
     stated = (_json(directory / "hf_quant_config.json") or {}).get("quantization")
     return {"quantization_config": {"quant_method": "modelopt", **stated}} if isinstance(stated, dict) else {}
 

@@ -1,8 +1,8 @@
-"""Making a GGUF of a drafter: which commands llama.cpp's own tools get, and whether what they wrote is a drafter.
+"""Convert a drafter to GGUF: the commands for llama.cpp's tools, and checks of the result.
 
-z-lab's drafters come without a tokenizer. llama.cpp's converter takes the target's (`--target-model-dir`); the buun
-fork's wants its files beside the drafter's. Sources: llama.cpp b11434 conversion/qwen.py; the card of
-spiritbuun/Qwen3.5-27B-DFlash-GGUF.
+z-lab's drafters have no tokenizer. llama.cpp's converter reads the target's (`--target-model-dir`); the buun fork's
+converter expects the tokenizer's files in the drafter's directory. Sources: llama.cpp b11434 conversion/qwen.py; the
+model card of spiritbuun/Qwen3.5-27B-DFlash-GGUF.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from dflash_deploy.weights.gguf import FILE_TYPES, Header, NotGguf, read_header
 from dflash_deploy.weights.staging import link_or_copy, writing
 
 Dialect = Literal["dflash", "dflash-draft"]
-"""`general.architecture` of what is written: upstream's, or the fork's."""
+"""`general.architecture` of the GGUF: that of upstream llama.cpp, or that of the fork."""
 
 CONVERTED = {"F32": "f32", "F16": "f16", "BF16": "bf16", "Q8_0": "q8_0"}
-"""Forms that the converter writes by itself; all others are quantised from BF16."""
+"""Quantizations that the converter writes directly; all others are quantized from BF16."""
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -39,7 +39,7 @@ DRAFTER, TARGET, OUT = "/drafter", "/target", "/out"
 
 @dataclass(frozen=True)
 class Conversion:
-    """A drafter's directory, its target's, and the file to make of them, in one of FILE_TYPES."""
+    """The directories of drafter and target, and the GGUF to write, with a quantization (`form`) of FILE_TYPES."""
 
     drafter: Path
     target: Path
@@ -48,13 +48,13 @@ class Conversion:
     dialect: Dialect
 
     def commands(self) -> Iterator[tuple[str, ...]]:
-        """What the entry point of llama.cpp's `full` image gets, one run after the other. Paths are the container's."""
-        quantised = self.form not in CONVERTED
-        first = f"{OUT}/{self._partial if not quantised else self._between}"
+        """Yield the arguments for llama.cpp's `full` image, one run after the other, with paths of the container."""
+        quantized = self.form not in CONVERTED
+        first = f"{OUT}/{self._partial if not quantized else self._between}"
         kind = CONVERTED.get(self.form, "bf16")
         source = ("--target-model-dir", TARGET) if self.dialect == "dflash" else ()
         yield ("--convert", DRAFTER, "--outtype", kind, "--outfile", first, *source)
-        if quantised:
+        if quantized:
             yield ("--quantize", first, f"{OUT}/{self._partial}", self.form)
 
     @property
@@ -66,32 +66,34 @@ class Conversion:
         return f".{self.out.name}.bf16.gguf"
 
     def check(self) -> None:
-        """Whether this can be tried at all. Raises BadInput."""
+        """Raise BadInput if the conversion cannot work."""
         if self.form not in FILE_TYPES.values():
-            raise BadInput(f"{self.form} is no form of a GGUF", hint=f"one of {', '.join(FILE_TYPES.values())}")
+            raise BadInput(
+                f"`{self.form}` is not a valid GGUF quantization", hint=f"use one of {', '.join(FILE_TYPES.values())}"
+            )
         if self.out.suffix != ".gguf":
-            raise BadInput(f"{self.out.name} does not end in .gguf", hint="llama.cpp and people know it by its name")
+            raise BadInput(f"`{self.out.name}` does not end in .gguf", hint="choose a file name that ends in .gguf")
         for directory, role in ((self.drafter, "drafter"), (self.target, "target")):
             if not (directory / "config.json").is_file():
                 raise BadInput(
-                    f"{directory} has no config.json: it is not the {role} as transformers reads it",
-                    hint="a GGUF is made from safetensors: `hf download REPOSITORY --local-dir DIR` brings them",
+                    f"{directory} has no config.json: it is not the {role} in Transformers format",
+                    hint="a GGUF is made from safetensors: download them with `hf download REPOSITORY --local-dir DIR`",
                 )
         if not any((self.target / name).is_file() for name in TOKENIZER_FILES):
             raise BadInput(
-                f"{self.target} has no tokenizer, which the drafter shares",
-                hint="take the files from the target's own repository; its weights are not needed",
+                f"{self.target} has no tokenizer, which the drafter needs",
+                hint="download the tokenizer's files from the target's repository; its weights are not needed",
             )
 
     @contextmanager
     def sources(self) -> Iterator[Path]:
-        """The drafter's directory as its converter wants it: for the fork with the target's tokenizer beside it."""
+        """Yield the directory for the converter: for the fork, the drafter's files with the target's tokenizer."""
         if self.dialect == "dflash":
             yield self.drafter.resolve()
             return
         with writing(self.out.parent), TemporaryDirectory(dir=self.out.parent, prefix=".convert-") as made:
             place = Path(made)
-            # the container's user is another one than the directory's maker where the engine maps users
+            # with user namespaces, the container's user is not the owner of the directory
             place.chmod(0o755)
             for entry in self.drafter.iterdir():
                 if entry.is_file():
@@ -102,14 +104,16 @@ class Conversion:
             yield place
 
     def finish(self) -> Header:
-        """Give what was written its name, if it is what was asked for. Raises ConversionFailed and leaves nothing."""
+        """Check the GGUF and rename it to its final name. Raises ConversionFailed if it is wrong."""
         partial = self.out.with_name(self._partial)
         try:
             header = read_header(partial)
         except (OSError, NotGguf) as problem:
-            raise ConversionFailed(f"no GGUF came of it: {problem}", hint="read the converter's lines above") from None
+            raise ConversionFailed(
+                f"the converter wrote no valid GGUF: {problem}", hint="read the converter's output above"
+            ) from None
         for difference in self._problems(header):
-            raise ConversionFailed(f"what was written is not the drafter: {difference}", hint=_REPORT)
+            raise ConversionFailed(f"the converted file does not match the drafter: {difference}", hint=_REPORT)
         partial.replace(self.out)
         return header
 
@@ -126,12 +130,12 @@ class Conversion:
             yield "it has no vocabulary"
         form = FILE_TYPES.get(int(str(header.get("general.file_type", -1))))
         if form != self.form:
-            yield f"its form is {form}, not {self.form}"
+            yield f"its quantization is {form}, not {self.form}"
 
     def clear(self) -> None:
-        """Take away what is half-written."""
+        """Remove partial files."""
         for name in (self._partial, self._between):
             self.out.with_name(name).unlink(missing_ok=True)
 
 
-_REPORT = "another release of llama.cpp may know this drafter: --image IMAGE"
+_REPORT = "another release of llama.cpp may support this drafter: choose one with `--image IMAGE`"

@@ -1,7 +1,7 @@
-"""Bringing the files of one model into its directory: real files, each whole or not there.
+"""Download the files of one model into its directory. A file appears only when it is complete and verified.
 
-A file grows as `.pull/NAME.part` and is renamed when its digest is right, so that what has its name is what it should
-be, whatever ended the run. `.pull/` also holds the lock that keeps two runs apart.
+A file grows as `.pull/NAME.part` and is renamed when its digest is right, also after an interrupted run. `.pull/` also
+contains the lock that prevents concurrent downloads.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["Fetched", "Wish", "fetch", "missing_files", "take_over"]
 
 @dataclass(frozen=True)
 class Fetched:
-    """What was done for one model: files that were there already, from the hub client's cache, and fetched."""
+    """What was done for one model: files that existed, files reused from the Hub client's cache, and downloaded."""
 
     there: int
     reused: int
@@ -48,13 +48,13 @@ class Fetched:
 
 
 def missing_files(directory: Path, model: LockedModel) -> tuple[LockedFile, ...]:
-    """The files that are not there, or not right. What was found right before, and is untouched, is not read again."""
+    """Return the files that are missing or wrong. Files that were verified before and are unchanged are not read."""
     known = _Known(directory)
     return tuple(file for file in model.files if not known.is_right(file))
 
 
 def fetch(source: Source, model: LockedModel, directory: Path, wish: Wish) -> Fetched:
-    """Bring what is missing. Raises NoRoom before the first byte where the disk is too small, and DownloadFailed."""
+    """Download missing files. Raises NoRoom before the first byte if the disk is too small, and DownloadFailed."""
     with writing(directory), staging_of(directory) as staging:
         absent = missing_files(directory, model)
         reused = [file for file in absent if _from_cache(source, model, file, directory)]
@@ -73,21 +73,21 @@ def fetch(source: Source, model: LockedModel, directory: Path, wish: Wish) -> Fe
 
 
 def _tidy(staging: Path, model: LockedModel) -> None:
-    """Take away what is no longer on its way. What belongs to other files stays: an earlier run is gone on with."""
+    """Remove the partial files of this model. Those of other models stay, so that their downloads can resume."""
     for file in model.files:
         for place in places(staging, file):
             place.unlink(missing_ok=True)
 
 
 def _fetch_all(transfer: Transfer, directory: Path, staging: Path, wanted: Mapping[LockedFile, Progress]) -> None:
-    """Fetch these files, each from where its progress says, over several connections at a time."""
+    """Download these files over several connections, each resumed at its progress."""
     with ExitStack() as opened, ThreadPoolExecutor(WORKERS) as pool:
         jobs: list[Future[None]] = []
         for file in sorted(wanted, key=lambda file: -file.size):
             part = places(staging, file)[1]
             download = opened.enter_context(Download(transfer, file, part, wanted[file]))
             landing = _Landing(download, directory / file.path)
-            jobs += [pool.submit(landing.bring, span) for span in download.progress.spans]
+            jobs += [pool.submit(landing.fetch, span) for span in download.progress.spans]
         try:
             done, _ = wait(jobs, return_when=FIRST_EXCEPTION)
             for job in done:
@@ -100,7 +100,7 @@ def _fetch_all(transfer: Transfer, directory: Path, staging: Path, wanted: Mappi
 
 
 class _Landing:
-    """Follows one file to its end: the last of its connections checks it and gives it its name."""
+    """Completes one file: the last of its connections verifies the file and renames it."""
 
     def __init__(self, download: Download, place: Path) -> None:
         self._download = download
@@ -108,8 +108,8 @@ class _Landing:
         self._flying = len(download.progress.spans)
         self._guard = threading.Lock()
 
-    def bring(self, span: Span) -> None:
-        """Fetch one span; the last one lands the file."""
+    def fetch(self, span: Span) -> None:
+        """Download one span; after the last one, verify and rename the file."""
         try:
             self._download.run(span)
         except BaseException:
@@ -124,7 +124,7 @@ class _Landing:
 
     def _land(self) -> None:
         download = self._download
-        # a reset while other connections were done already leaves them something to do again
+        # a reset after other connections were done leaves bytes of their spans to fetch again
         self._fetch_spans()
         os.ftruncate(download.descriptor, download.file.size)
         if not is_right(download.part, download.file):
@@ -140,7 +140,7 @@ class _Landing:
             self._download.run(span)
 
     def _again(self) -> None:
-        """Wrong bytes arrived somewhere on the way: once more from the start, and then it is the hub's fault."""
+        """Download the file again after a wrong digest. Raises DownloadFailed if the digest is wrong again."""
         download = self._download
         download.begin_again()
         self._fetch_spans()
@@ -148,13 +148,13 @@ class _Landing:
             download.progress.reset()
             download.progress.save()
             raise DownloadFailed(
-                f"{download.name} arrived twice with another content than the hub states",
-                hint="something in between changes it: another mirror in HF_ENDPOINT, or no proxy",
+                f"{download.name}: the checksum differs from that of the Hugging Face Hub after two downloads",
+                hint="a proxy or mirror changes the file: set another mirror in HF_ENDPOINT, or use no proxy",
             )
 
 
 def _from_cache(source: Source, model: LockedModel, file: LockedFile, directory: Path) -> bool:
-    """Take a file over from the hub client's own cache, where it is whole: by link on one disk, else as a copy."""
+    """Reuse a complete file of the Hub client's cache: hard link on the same disk, else a copy."""
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(model.repo, file.path, revision=model.commit)
@@ -162,7 +162,7 @@ def _from_cache(source: Source, model: LockedModel, file: LockedFile, directory:
 
 
 def take_over(found: Path, file: LockedFile, directory: Path) -> bool:
-    """Take a file that lies elsewhere on this machine, if it is right: by link on one disk, else as a copy."""
+    """Link or copy a file of this machine if its digest is right; return whether it is."""
     if not is_right(found, file):
         return False
     place, staged = directory / file.path, directory / STAGING / f"{file.path.replace('/', '%')}.copy"
@@ -176,7 +176,7 @@ def take_over(found: Path, file: LockedFile, directory: Path) -> bool:
 
 
 class _Known:
-    """Files that were found right before, by size and time of change: 20 GB need not be read at every `up`."""
+    """Files verified before, by size and modification time, so that `up` does not read 20 GB every time."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -188,14 +188,14 @@ class _Known:
         self._known: dict[str, object] = read if isinstance(read, dict) else {}
 
     def is_right(self, file: LockedFile) -> bool:
-        """Whether the file is as the lock says, looked up or read."""
+        """Return whether the file matches the lock, from the saved stamp or by its digest."""
         stamp = self._stamp(file)
         if stamp is None:
             return False
         return self._known.get(file.path) == stamp or is_right(self._directory / file.path, file)
 
     def remember(self, files: tuple[LockedFile, ...]) -> None:
-        """Write down that these are right."""
+        """Save that these files are verified."""
         stamps = {**self._known, **{file.path: self._stamp(file) for file in files}}
         with contextlib.suppress(OSError):
             write_atomically(self._file, json.dumps(stamps), mode=PUBLIC)

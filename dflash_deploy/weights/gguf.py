@@ -11,49 +11,49 @@ from typing import BinaryIO
 MAGIC = b"GGUF"
 MOST_KEYS = 4096
 MOST_TEXT = 1 << 20
-"""More keys, or a longer text, than any real header has: what is read is not a header, or it was tampered with."""
+"""Limits that no real header reaches: beyond them, the file is not a GGUF or was manipulated."""
 
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _TEXT, _ARRAY = 8, 9
 
 TOKENS = "tokenizer.ggml.tokens"
 TOKENS_LENGTH, TOKENS_DIGEST = f"{TOKENS}.length", f"{TOKENS}.sha256"
-"""Stand for the vocabulary, which is left out: how many tokens it has, and the sha256 of their texts."""
+"""Keys that replace the vocabulary: its number of tokens, and the sha256 of their texts."""
 
 FILE_TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
     13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 25: "IQ4_NL", 30: "IQ4_XS",
     32: "BF16", 38: "MXFP4_MOE", 39: "NVFP4",
 }  # fmt: skip
-"""Names of `general.file_type`, the form of most tensors (llama.cpp b11434, include/llama.h, enum llama_ftype)."""
+"""Names of `general.file_type`, the quantization of most tensors (llama.cpp b11434, llama.h, enum llama_ftype)."""
 
 Value = str | int | float | bool
 Header = Mapping[str, Value | tuple[Value, ...]]
 
 
 class NotGguf(ValueError):
-    """Raised when a file is no GGUF, or its header is damaged."""
+    """Raised when a file is not a GGUF, or its header is damaged."""
 
 
 class HeaderEnds(NotGguf):
-    """Raised when the bytes end within the header: more of them may make it whole."""
+    """Raised when the bytes end within the header: more bytes may complete it."""
 
 
 def read_header(path: Path) -> Header:
-    """The keys of the header and their values; arrays of texts are left out, the vocabulary is described.
+    """Return the keys of the header and their values, without arrays of texts; the vocabulary as length and digest.
 
-    Raises NotGguf, and OSError where the file cannot be read.
+    Raises NotGguf, and OSError if the file cannot be read.
     """
     with path.open("rb") as file:
         return parse_header(file, path.name)
 
 
 def parse_header(file: BinaryIO, name: str) -> Header:
-    """The same from a stream, which is read from its beginning. Raises HeaderEnds and NotGguf."""
+    """Return the header in a stream at its beginning, like `read_header`. Raises HeaderEnds and NotGguf."""
     magic = file.read(4)
     if magic != MAGIC:
         ends = len(magic) < len(MAGIC) and MAGIC.startswith(magic)
-        raise (HeaderEnds if ends else NotGguf)(f"{name} does not start with GGUF")
+        raise (HeaderEnds if ends else NotGguf)(f"{name} is not a GGUF file")
     try:
         return _keys(file)
     except (UnicodeDecodeError, KeyError) as problem:
@@ -65,7 +65,7 @@ def parse_header(file: BinaryIO, name: str) -> Header:
 def _keys(file: BinaryIO) -> Header:
     version, _tensors, count = struct.unpack("<IQQ", file.read(20))
     if version not in {2, 3} or count > MOST_KEYS:
-        raise NotGguf(f"GGUF version {version} with {count} keys is none that this reads")
+        raise NotGguf(f"GGUF version {version} with {count} keys is not supported (versions 2 and 3)")
     found: dict[str, Value | tuple[Value, ...]] = {}
     for _ in range(count):
         name = _text(file)
@@ -80,10 +80,10 @@ def _keys(file: BinaryIO) -> Header:
 
 
 def _vocabulary(file: BinaryIO) -> tuple[int, str]:
-    """How many tokens there are, and what they are known by."""
+    """Return the number of tokens and their sha256."""
     item, length = struct.unpack("<IQ", file.read(12))
     if item != _TEXT:
-        raise NotGguf(f"{TOKENS} is no list of texts")
+        raise NotGguf(f"{TOKENS} is not a list of texts")
     digest = hashlib.sha256()
     for _ in range(length):
         token = _raw(file)
@@ -124,7 +124,7 @@ def _raw(file: BinaryIO) -> bytes:
 def _length(file: BinaryIO) -> int:
     length = _number(file, "<Q")
     if length > MOST_TEXT:
-        raise NotGguf(f"a text of {length} bytes is none of a header")
+        raise NotGguf(f"a text of {length} bytes is too long for a header (at most {MOST_TEXT})")
     return length
 
 

@@ -1,4 +1,4 @@
-"""Asking the hub: which commit, which files. Every refusal is an error with its own next step."""
+"""Resolve commits and files on the Hugging Face Hub. Each kind of refusal is an error with its own hint."""
 
 from __future__ import annotations
 
@@ -35,35 +35,37 @@ UNAUTHORISED, FORBIDDEN, MISSING = 401, 403, 404
 
 @dataclass(frozen=True)
 class Source:
-    """Where weights come from: the hub or a mirror of it, and the token to show there."""
+    """Where weights come from: the Hugging Face Hub or a mirror, and the token for it."""
 
     endpoint: str
     token: Secret
 
     @classmethod
     def of(cls, token: Secret, endpoint: str | None = None) -> Source:
-        """The hub that HF_ENDPOINT names, else the public one."""
+        """Return the Hub in HF_ENDPOINT, else the public one."""
         return cls((endpoint or os.environ.get("HF_ENDPOINT") or HUB).rstrip("/"), token)
 
     def file(self, repo: str, commit: str, path: str) -> str:
-        """Where one file of a commit is asked for."""
+        """Return the URL of one file of a commit."""
         from urllib.parse import quote
 
         return f"{self.endpoint}/{repo}/resolve/{commit}/{quote(path)}"
 
 
 def resolve(source: Source, repo: str, revision: str | None) -> LockedModel:
-    """The commit that a revision means now, with all its files. `None` is the newest.
+    """Return the current commit of a revision with all its files. `None` is the newest commit.
 
     Raises RepositoryMissing, RepositoryGated, TokenRefused or HubUnreachable.
     """
     from huggingface_hub import HfApi
 
-    # an empty token must be `False`: `None` would bring along the one of the user's own login
+    # an empty token must be `False`: with `None`, the client uses the token of the user's login
     api = HfApi(endpoint=source.endpoint, token=source.token.reveal() or False)
     info = _asked(lambda: api.model_info(repo, revision=revision, files_metadata=True), source, repo)
     if not info.sha:
-        raise HubUnreachable(f"{source.endpoint} names no commit of {repo}", hint="is HF_ENDPOINT a hub?")
+        raise HubUnreachable(
+            f"{source.endpoint} returned no commit for {repo}", hint="check that HF_ENDPOINT is a Hugging Face Hub"
+        )
     return LockedModel(info.id or repo, info.sha, tuple(_files(info)))
 
 
@@ -79,7 +81,7 @@ def _files(info: ModelInfo) -> list[LockedFile]:
 
 
 def _asked(ask: Callable[[], T], source: Source, repo: str) -> T:
-    """The answer, asked for again where the hub is busy."""
+    """Return the answer; repeat the request while the Hub is busy."""
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -95,7 +97,7 @@ def _asked(ask: Callable[[], T], source: Source, repo: str) -> T:
             if attempt == TRIES - 1:
                 raise HubUnreachable(
                     f"{source.endpoint} cannot be reached: {problem}",
-                    hint="see to the network or its proxy (HTTPS_PROXY), or set HF_ENDPOINT to a mirror",
+                    hint="check the network or its proxy (HTTPS_PROXY), or set HF_ENDPOINT to a mirror",
                 ) from None
             time.sleep(pause(attempt))
     raise AssertionError("the last attempt returns or raises")
@@ -106,31 +108,33 @@ def _code(problem: HfHubHTTPError) -> str:
 
 
 def refusal(status: int, code: str, source: Source, repo: str) -> DeployError:
-    """What a refusal of the hub means, and what to do about it."""
+    """Return the error for a refused request: what it means, and what to do."""
     page = f"{source.endpoint}/{repo}"
     shown = bool(source.token.reveal())
     if code == "GatedRepo" or (status == FORBIDDEN and shown):
         missing = f"write your token to {Settings.hf_token} in .env"
         ask = "the token's account has not accepted them yet" if shown else missing
         return RepositoryGated(
-            f"{repo} is gated: the hub hands it to accounts that accepted its terms",
+            f"{repo} is gated: only accounts that accepted its terms can download it",
             hint=f"accept them on {page}; {ask}",
         )
     if code == "RevisionNotFound":
-        return RepositoryMissing(f"{repo} has no such revision", hint=f"see {page}/commits")
+        return RepositoryMissing(f"{repo} does not have this revision", hint=f"choose one of {page}/commits")
     if status == UNAUTHORISED and shown and code != "RepoNotFound":
         return TokenRefused(
-            f"{source.endpoint} refuses the token, even for what everybody may read",
-            hint=f"it has expired or was revoked: write a new one to {Settings.hf_token} in .env, or empty the line",
+            f"{source.endpoint} rejects the token, even for a public repository",
+            hint=f"it is expired or revoked: write a new one to {Settings.hf_token} in .env, or clear the line",
         )
     if status in {UNAUTHORISED, MISSING} or code == "RepoNotFound":
-        private = "" if shown else f", or it is private: then write a token to {Settings.hf_token} in .env"
-        return RepositoryMissing(f"{source.endpoint} has no {repo}", hint=f"look whether it was renamed{private}")
-    return HubUnreachable(f"{source.endpoint} answers {status} for {repo}", hint="try again later: what is there stays")
+        private = "" if shown else f"; if it is private, write a token to {Settings.hf_token} in .env"
+        return RepositoryMissing(f"{source.endpoint} has no {repo}", hint=f"check whether it was renamed{private}")
+    return HubUnreachable(
+        f"{source.endpoint} returned {status} for {repo}", hint="try again later: downloaded bytes are kept"
+    )
 
 
 def retry_after(value: str | None) -> float | None:
-    """Seconds that a server asks to wait, given as seconds or as a date; `None` where it does not say."""
+    """Return the seconds of a Retry-After header, which has seconds or a date; `None` if it is missing."""
     if not value:
         return None
     if value.strip().isdigit():
@@ -144,7 +148,7 @@ def retry_after(value: str | None) -> float | None:
 
 
 def pause(attempt: int, asked: float | None = None) -> float:
-    """Seconds before the next attempt: what the server asks for, else doubling from half a second, with jitter."""
+    """Return the seconds before the next attempt: Retry-After, else doubling from half a second, with jitter."""
     if asked is not None:
         return min(asked, 300.0) + random.uniform(0.0, 0.5)  # noqa: S311 - jitter, not a secret
     return min(FIRST_PAUSE * 2.0**attempt, 30.0) * random.uniform(0.5, 1.0)  # noqa: S311

@@ -1,4 +1,4 @@
-"""`dflash.lock`: which commit of which repository the deployment uses, and what each of its files is."""
+"""`dflash.lock`: the commit of each repository that the deployment uses, with size and digest of every file."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ LOCK_FILE = "dflash.lock"
 
 @dataclass(frozen=True)
 class LockedFile:
-    """One file: its path within the repository, its size in bytes, and by what it is known.
+    """One file: its path in the repository, its size in bytes, and its digest.
 
-    `sha256` is that of the content, for large files; `blob` the git object id, for those that lie in git itself.
+    `sha256` is the digest of large files (LFS); `blob` is the git object id of files in git itself.
     """
 
     path: str
@@ -32,14 +32,14 @@ class LockedFile:
 
 @dataclass(frozen=True)
 class LockedModel:
-    """A repository at one commit, and those of its files that are wanted."""
+    """A repository at one commit, with the files that the deployment needs."""
 
     repo: str
     commit: str
     files: tuple[LockedFile, ...]
 
     def only(self, names: Container[str]) -> LockedModel:
-        """The same commit with those files alone."""
+        """Return the same commit with only these files."""
         return LockedModel(self.repo, self.commit, tuple(file for file in self.files if file.path in names))
 
     @property
@@ -50,18 +50,18 @@ class LockedModel:
 
 @dataclass(frozen=True)
 class Lock:
-    """What was resolved, by role."""
+    """The locked models, by role."""
 
     models: Mapping[Role, LockedModel]
 
     def text(self) -> str:
-        """The file's content: sorted and indented, so that a difference can be read."""
+        """Return the file's content, sorted and indented for readable diffs."""
         models = {role: asdict(model) for role, model in sorted(self.models.items())}
         return json.dumps({"schema": SCHEMA, "models": models}, indent=2) + "\n"
 
 
 def write_lock(path: Path, lock: Lock) -> bool:
-    """Write it unless it says so already; the one before is kept as dflash.lock.last. Tells whether it changed."""
+    """Write the lock if it differs, keep the previous one as dflash.lock.last; return whether it changed."""
     before = path.read_text(encoding="utf-8") if path.is_file() else None
     changed = write_if_changed(path, lock.text(), mode=PUBLIC)
     if changed and before is not None:
@@ -70,7 +70,7 @@ def write_lock(path: Path, lock: Lock) -> bool:
 
 
 def read_lock(path: Path) -> Lock | None:
-    """The lock; `None` where there is none. Raises LockRefused where it is damaged, or leads out of a directory."""
+    """Return the lock; `None` if there is none. Raises LockRefused if it is damaged or has a path outside."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -78,11 +78,13 @@ def read_lock(path: Path) -> Lock | None:
     try:
         return parse_lock(text)
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise LockRefused(f"{path} is damaged", hint="remove it, and `dflash-deploy pull` resolves anew") from None
+        raise LockRefused(
+            f"{path} is damaged", hint="remove it and run `dflash-deploy pull`, which creates it again"
+        ) from None
 
 
 def parse_lock(text: str) -> Lock:
-    """Read a lock's content. Raises ValueError, KeyError, TypeError or AttributeError where it is none."""
+    """Parse a lock's content. Raises ValueError, KeyError, TypeError or AttributeError if it is not a lock."""
     document = json.loads(text)
     if document["schema"] != SCHEMA:
         raise ValueError(document["schema"])
@@ -104,6 +106,6 @@ def _file(row: Mapping[str, object]) -> LockedFile:
 
 
 def is_within(path: str) -> bool:
-    """Whether a path of a repository stays below the directory that it is joined to."""
+    """Return whether a path of a repository stays inside the directory that it is joined to."""
     parts = path.split("/")
     return bool(path) and not path.startswith("/") and ".." not in parts and "" not in parts and "\0" not in path

@@ -1,4 +1,4 @@
-"""Which files of a repository an engine needs."""
+"""The files of a repository that an engine needs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import PurePosixPath
 from dflash_deploy.weights.lockfile import LockedFile, Role
 
 _BESIDE_WEIGHTS = frozenset({".json", ".jinja", ".txt", ".model", ".tiktoken"})
-"""Configuration, tokenizer, chat template, processor: whatever of it there is."""
+"""Suffixes of configuration, tokenizer, chat template and processor files."""
 
 _NEVER = frozenset({"README.md", "LICENSE.txt"})
 
 
 def needed(files: Iterable[LockedFile], role: Role, names: Iterable[str] = ()) -> tuple[LockedFile, ...]:
-    """The files that are wanted. `names` are the only ones where a GGUF, and its projector, are used.
+    """Return the files to download: `names` if they are given (a GGUF and its projector), else those for safetensors.
 
-    Of other repositories: safetensors and what lies beside them, at the top; no second copy in another format, no code
-    (engines have the classes of all pairs of the catalog themselves), no pictures.
+    These are top-level safetensors, configuration and tokenizer files. Other formats, images and code are not needed
+    (engines include the classes of all models in the catalog).
     """
     wanted = frozenset(name for name in names if name)
     if wanted:
@@ -30,5 +30,5 @@ def _is_needed(path: PurePosixPath, role: Role) -> bool:
         return False
     if path.suffix == ".safetensors":
         return True
-    # a drafter may bring the embedding of its mask token apart (vLLM v1/spec_decode)
+    # a drafter may have the embedding of its mask token in a separate file (vLLM v1/spec_decode)
     return path.suffix in _BESIDE_WEIGHTS or (role == "drafter" and path.name == "mask_embedding.pt")

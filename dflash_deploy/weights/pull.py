@@ -1,4 +1,4 @@
-"""`dflash.lock` and the files it names: what is wanted, at which commit, and whether it is there."""
+"""The models of a deployment on the Hugging Face Hub: which files, at which commit, and whether they are on disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dflash_deploy.weights.verify import verify
 
 @dataclass(frozen=True)
 class Order:
-    """What is wanted of one repository, and where it is to lie. `names` are the only files, for a GGUF."""
+    """A model to download: role, repository, revision and directory. `names`: for a GGUF, the only files."""
 
     role: Role
     repo: str
@@ -30,7 +30,7 @@ class Order:
 
 
 def orders(deployment: Deployment, plan: Plan) -> tuple[Order, ...]:
-    """Target and drafter of a deployment, as far as they come from the hub."""
+    """Return target and drafter of a deployment if they come from the Hugging Face Hub."""
     settings = plan.settings
     target = (settings.model_file, settings.mmproj_file)
     found = [_order("target", plan.pair.target, None, deployment.path(settings.model_host_path), target)]
@@ -43,9 +43,9 @@ def orders(deployment: Deployment, plan: Plan) -> tuple[Order, ...]:
 
 
 def _order(role: Role, weights: Weights, named: str | None, place: Path, names: tuple[str, ...]) -> Order | None:
-    """What is wanted of the repository that `.env` names, else of the catalog's, at the revision that the catalog pins.
+    """Return the model of the repository in `.env`, else of the catalog's at its pinned revision.
 
-    `None` for weights that the package carries, and for those without a repository.
+    `None` for weights inside the package, and for those without a repository.
     """
     repo = named or weights.repo
     if weights.bundled is not None or repo is None:
@@ -55,7 +55,7 @@ def _order(role: Role, weights: Weights, named: str | None, place: Path, names: 
 
 
 def lock_for(wanted: Iterable[Order], before: Lock | None, source: Source, *, update: bool = False) -> Lock:
-    """The lock of these orders: what was resolved before, where that is still wanted, else what the hub says now."""
+    """Return the lock of these models: the locked commits if they still apply, else the current ones of the Hub."""
     models: dict[Role, LockedModel] = {}
     for order in wanted:
         known = before.models.get(order.role) if before is not None else None
@@ -77,18 +77,18 @@ def _resolved(order: Order, source: Source) -> LockedModel:
     files = needed(there.files, order.role, order.names)
     lacking = set(order.names) - {file.path for file in files}
     if lacking or not files:
-        what = ", ".join(sorted(lacking)) or "no file that an engine could load"
+        what = ", ".join(sorted(lacking)) or "files that an engine can load"
         raise RepositoryMissing(
-            f"{order.repo} at {there.commit[:10]} has {'no ' if lacking else ''}{what}",
+            f"{order.repo} at {there.commit[:10]} does not have {what}",
             hint=f"see {source.endpoint}/{order.repo}/tree/{there.commit}",
         )
     return LockedModel(there.repo, there.commit, files)
 
 
 def require_all(wanted: Iterable[Order], lock: Lock | None) -> None:
-    """Raises FilesMissing, naming them, where anything that the lock names is not there."""
+    """Raise FilesMissing with the names of files that are in the lock and not on disk."""
     if lock is None:
-        raise FilesMissing("there is no dflash.lock yet", hint="run `dflash-deploy pull` once with a network")
+        raise FilesMissing("dflash.lock does not exist yet", hint="run `dflash-deploy pull` once with a network")
     for order in wanted:
         if order.role not in lock.models:
             raise FilesMissing(f"dflash.lock has no {order.role}", hint="run `dflash-deploy pull` with a network")
@@ -103,7 +103,7 @@ def require_all(wanted: Iterable[Order], lock: Lock | None) -> None:
 
 
 def wrong_files(wanted: Iterable[Order], lock: Lock) -> dict[str, str]:
-    """Every file that is not what the lock says, by its path on this machine, with what is wrong with it."""
+    """Return every file that differs from the lock, by its path on this machine, and what is wrong with it."""
     return {
         str(order.directory / file.path): problem
         for order in wanted
@@ -114,7 +114,7 @@ def wrong_files(wanted: Iterable[Order], lock: Lock) -> dict[str, str]:
 
 
 def moved(wanted: Iterable[Order], lock: Lock, source: Source) -> Mapping[str, tuple[str, ...]]:
-    """Repositories whose newest commit is another than the locked one, each with the files that differ."""
+    """Return repositories whose newest commit is not the locked one, each with the files that differ."""
     found: dict[str, tuple[str, ...]] = {}
     for order in wanted:
         known = lock.models.get(order.role)

@@ -1,4 +1,4 @@
-"""What of a file is on disk already: spans of bytes, each filled from its start, written down beside the part file."""
+"""Progress of a partial file: spans of bytes, each filled from its start, saved beside the part file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dflash_deploy.deployment.files import PUBLIC, write_atomically
 from dflash_deploy.weights.lockfile import LockedFile
 
 SPLIT_ABOVE = 64 * 2**20
-"""Bytes from which one file is fetched over several connections."""
+"""Bytes above which one file is downloaded over several connections."""
 
 CONNECTIONS = 4
 
@@ -26,13 +26,13 @@ class Span:
 
     @property
     def left(self) -> int:
-        """Bytes still to come."""
+        """Bytes that are missing."""
         return self.end - self.done
 
 
 @dataclass
 class Progress:
-    """The state of one part file. `etag` is that of the body that its bytes came from."""
+    """The state of one part file. `etag` is the ETag of the response that its bytes came from."""
 
     size: int
     identity: str
@@ -46,25 +46,25 @@ class Progress:
         return sum(span.done - span.start for span in self.spans)
 
     def reset(self) -> None:
-        """Nothing of what is on disk counts any more."""
+        """Discard all bytes on disk."""
         self.etag = ""
         for span in self.spans:
             span.done = span.start
 
     def save(self) -> None:
-        """Write it down. The bytes themselves are written before: it never claims what is not there."""
+        """Save the progress. Bytes are written before it, so that it never claims missing bytes."""
         spans = [[span.start, span.done, span.end] for span in self.spans]
         document = {"size": self.size, "identity": self.identity, "etag": self.etag, "spans": spans}
         write_atomically(self.path, json.dumps(document), mode=PUBLIC)
 
 
 def identity_of(file: LockedFile) -> str:
-    """What the file's content is known by."""
+    """Return the digest of the file's content; empty if the lock has none."""
     return file.sha256 or file.blob or ""
 
 
 def open_progress(path: Path, part: Path, file: LockedFile) -> Progress:
-    """The progress of an earlier run where it belongs to this very file and its bytes are there, else a new one."""
+    """Return the progress of an earlier run if it belongs to this file and its bytes exist, else a new one."""
     fresh = Progress(file.size, identity_of(file), list(_split(file.size)), path=path)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -79,7 +79,7 @@ def open_progress(path: Path, part: Path, file: LockedFile) -> Progress:
 
 
 def _cover(spans: list[Span], size: int) -> bool:
-    """Whether each span begins where the one before it ends: no gap, no overlap, from byte 0 to `size`."""
+    """Return whether the spans cover byte 0 to `size` without gap and overlap."""
     expected = 0
     for span in spans:
         if span.start != expected:
@@ -89,7 +89,7 @@ def _cover(spans: list[Span], size: int) -> bool:
 
 
 def _is_sound(span: Span, there: int) -> bool:
-    """Whether the bytes that a span counts are its own, and in a part file of `there` bytes."""
+    """Return whether a span's done bytes are inside the span and inside a part file of `there` bytes."""
     return span.start <= span.done <= span.end and span.done <= max(there, span.start)
 
 

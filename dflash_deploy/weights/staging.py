@@ -1,4 +1,4 @@
-"""Where a download grows: `.pull/` beside the files, held against a second run, on a disk that has room for it."""
+"""The directory of partial downloads: `.pull/` beside the files, with a lock and a check of free disk space."""
 
 from __future__ import annotations
 
@@ -22,32 +22,34 @@ WORKERS = 8
 STAGING = ".pull"
 LOCK = "lock"
 SPARE = 256 * 2**20
-"""Bytes that stay free for everybody else."""
+"""Bytes that a download leaves free on the disk."""
 
-_WHERE = f"--models-dir at init, {Settings.model_host_path}"
+_WHERE = f"`init --models-dir`, {Settings.model_host_path}"
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @contextmanager
 def writing(directory: Path) -> Iterator[None]:
-    """What the system says to writing becomes an error that names the directory."""
+    """Turn errors of writing into errors that name the directory."""
     try:
         yield
     except OSError as problem:
         if problem.errno in _FULL:
-            raise NoRoom(f"the disk of {directory} is full", hint="make room; `dflash-deploy pull` goes on") from None
+            raise NoRoom(
+                f"the disk of {directory} is full", hint="free disk space, then continue with `dflash-deploy pull`"
+            ) from None
         if problem.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
             raise NoRoom(
                 f"{directory} cannot be written: {problem.strerror}",
-                hint=f"become its owner, or choose another directory ({_WHERE})",
+                hint=f"choose another directory ({_WHERE}), or change its owner",
             ) from None
         raise
 
 
 @contextmanager
 def staging_of(directory: Path) -> Iterator[Path]:
-    """The directory of what is on its way, held against a second run. Raises DirectoryBusy."""
+    """Lock and return the directory of partial downloads. Raises DirectoryBusy if another run holds the lock."""
     staging = directory / STAGING
     staging.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(staging / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
@@ -56,22 +58,22 @@ def staging_of(directory: Path) -> Iterator[Path]:
         yield staging
     except BlockingIOError:
         raise DirectoryBusy(
-            f"another command fetches into {directory}", hint="wait for it: it fetches the same"
+            f"another command downloads into {directory}", hint="wait until it ends, then run the command again"
         ) from None
     finally:
         os.close(descriptor)
 
 
 def places(staging: Path, file: LockedFile) -> tuple[Path, Path]:
-    """Where a file's progress is written down, and where its bytes grow."""
+    """Return the paths of a file's progress and of its part file."""
     name = file.path.replace("/", "%")
     return staging / f"{name}.json", staging / f"{name}.part"
 
 
 def link_or_copy(found: Path, place: Path) -> None:
-    """The same file at another place: by hard link on one disk, else as a copy.
+    """Hard-link a file to `place` if it is on the same disk, else copy it.
 
-    Of the file itself: a link to a link leads nowhere in a container.
+    Symlinks are resolved first, since their targets do not exist in a container.
     """
     real = found.resolve()
     try:
@@ -81,17 +83,17 @@ def link_or_copy(found: Path, place: Path) -> None:
 
 
 def check_room(directory: Path, left: int, model: LockedModel) -> None:
-    """Raises NoRoom where `left` more bytes do not go on the disk of a directory."""
+    """Raise NoRoom if the disk of a directory has no space for `left` more bytes."""
     room = disk_room(directory)
     free = room.free if room is not None else 0
     if left and room is not None and left + SPARE > free:
         raise NoRoom(
-            f"{model.repo} needs {left / 2**30:.1f} GiB more in {directory}, and {free / 2**30:.1f} GiB are free",
-            hint=f"make room, or choose a directory on another disk ({_WHERE})",
+            f"{model.repo} needs {left / 2**30:.1f} GiB more in {directory}, {free / 2**30:.1f} GiB are free",
+            hint=f"free disk space, or choose a directory on another disk ({_WHERE})",
         )
 
 
 def new_client() -> httpx.Client:
-    """A client for all connections of one download."""
+    """Return an HTTP client for all connections of one download."""
     limits = httpx.Limits(max_connections=2 * WORKERS, max_keepalive_connections=2 * WORKERS)
     return httpx.Client(timeout=httpx.Timeout(PATIENCE, connect=15.0), limits=limits)

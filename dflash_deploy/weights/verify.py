@@ -1,4 +1,4 @@
-"""Is a file what the lock says? By content, and by what people have found in weight files."""
+"""Verify files against the lock: by digest, and by known kinds of damage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLOCK = 8 * 2**20
 
 
 def digest_of(path: Path, file: LockedFile) -> str:
-    """The digest by which the lock knows this file: sha256, or git's for a blob."""
+    """Return the file's digest of the kind in the lock: sha256, or git's object id."""
     if file.sha256:
         digest = hashlib.sha256()
     else:
@@ -29,7 +29,7 @@ def digest_of(path: Path, file: LockedFile) -> str:
 
 
 def is_right(path: Path, file: LockedFile) -> bool:
-    """Whether the content is the locked one. A lock that knows no digest is held to the size."""
+    """Return whether size and digest match the lock; only the size if the lock has no digest."""
     if not path.is_file() or path.stat().st_size != file.size:
         return False
     expected = file.sha256 or file.blob
@@ -37,7 +37,7 @@ def is_right(path: Path, file: LockedFile) -> bool:
 
 
 def problem_of(path: Path, file: LockedFile) -> str:
-    """What is wrong with a file, as people would say it; empty where nothing is."""
+    """Return what is wrong with a file, as text after its name; empty if nothing is."""
     if not path.exists():
         return "is missing"
     if (file.sha256 or file.blob) and is_right(path, file):
@@ -49,11 +49,11 @@ def problem_of(path: Path, file: LockedFile) -> str:
         return found
     if size != file.size:
         return f"has {size} bytes instead of {file.size}"
-    return "has another content than the lock says" if file.sha256 or file.blob else ""
+    return "has another checksum than in dflash.lock" if file.sha256 or file.blob else ""
 
 
 def verify(directory: Path, model: LockedModel, *, workers: int = 2) -> Iterator[tuple[LockedFile, str]]:
-    """Each file with what is wrong with it, as the checks end; hashing runs on several cores."""
+    """Yield each file and what is wrong with it; hashing runs in `workers` threads."""
     with ThreadPoolExecutor(workers) as pool:
         largest_first = sorted(model.files, key=lambda file: -file.size)
         yield from zip(

@@ -171,12 +171,10 @@ BREAKS: dict[Fault, Break] = {
     ): readable_by_others,
     refusal("no weights", "download them", "the target's directory", "does not exist", "MODEL_HOST_PATH"): no_target,
     refusal("a weight file is missing", "add it", "model-00002-of-00002.safetensors is missing"): a_shard_missing,
-    refusal(
-        "a weight file is a link into a deleted cache", "a real file", "a link that leads nowhere"
-    ): a_link_to_nowhere,
-    refusal("a weight file is truncated", "the whole file", "is cut off: its header asks for"): cut_short,
+    refusal("a weight file is a link into a deleted cache", "a real file", "a broken symlink"): a_link_to_nowhere,
+    refusal("a weight file is truncated", "the whole file", "is truncated: "): cut_short,
     refusal("a weight file is a Git LFS pointer", "the file itself", "is a Git LFS pointer"): a_pointer,
-    refusal("a weight file is a web page", "the file itself", "is a web page that was saved in its place"): a_web_page,
+    refusal("a weight file is a web page", "the file itself", "is an HTML page, not the weights"): a_web_page,
     refusal("a config.json that is truncated", "the whole file", "config.json is damaged"): half_a_config,
     refusal("a target without tokenizer", "add it", "the target has no tokenizer"): no_tokenizer,
     refusal("weights that this user cannot read", "chmod", "cannot be read by this user", "chmod -R a+rX"): unreadable,
@@ -284,7 +282,7 @@ def behind(name: str, check: str, *says: str) -> Fault:
 
 
 PROXIES: dict[Fault, type[Proxy]] = {
-    behind("a server that answers 200 to every request", "live", "answers whatever is asked"): AnswersEverything,
+    behind("a server that answers 200 to every request", "live", "accepts every path"): AnswersEverything,
     behind("a stream with text that is not an event", "stream", "unexpected answer"): Garbles,
     behind("a stream that ends too early", "stream", "cut off before its end"): CutsStreams,
     behind("a JSON document instead of a stream", "stream", "expected text/event-stream"): NotAStream,

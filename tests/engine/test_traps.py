@@ -76,7 +76,7 @@ class Renames(proxies.RewritesNames):
 @pytest.mark.parametrize(
     ("kind", "check", "named"),
     [
-        (proxies.AnswersEverything, "live", "answers whatever is asked"),
+        (proxies.AnswersEverything, "live", "accepts every path"),
         (proxies.DropsPictures, "vision", "dropped before the engine"),
         (proxies.AddsTheKey, "auth", "GET /v1/models 200"),
         (proxies.Caches, "text", "a cache answers"),
@@ -85,9 +85,9 @@ class Renames(proxies.RewritesNames):
         (proxies.DropsHistory, "turns", "earlier turns do not reach"),
         (proxies.CapsAnswers, "whole", "cut short"),
         (proxies.CutsPrompts, "size", "must be refused"),
-        (Renames, "name", "rewrites names"),
-        (proxies.OtherMetrics, "metrics", "of another engine"),
-        (proxies.ReadsOn, "cancel", "goes on for clients that left"),
+        (Renames, "name", "rewrites the model name"),
+        (proxies.OtherMetrics, "metrics", "belong to another engine"),
+        (proxies.ReadsOn, "cancel", "continues for disconnected clients"),
     ],
 )
 def test_a_proxy_before_the_engine_is_named(

@@ -44,7 +44,7 @@ def test_a_missing_shard(model: Path) -> None:
 def test_a_link_into_a_cache_that_is_not_there(model: Path) -> None:
     (model / "model-2.safetensors").unlink()
     (model / "model-2.safetensors").symlink_to("../../blobs/abc")
-    with pytest.raises(WeightsMissing, match="a link that leads nowhere"):
+    with pytest.raises(WeightsMissing, match="a broken symlink"):
         look(model)
 
 
@@ -55,7 +55,7 @@ def test_a_link_into_a_cache_leads_nowhere_in_a_container(
     (model / "model-2.safetensors").rename(blob)
     (model / "model-2.safetensors").symlink_to(blob)
     look(model)
-    with pytest.raises(WeightsMissing, match="nowhere in a container"):
+    with pytest.raises(WeightsMissing, match="which a container does not see"):
         check_weights(model, role="target", setting="MODEL_HOST_PATH", mounted=True)
 
 
@@ -80,7 +80,7 @@ def test_a_clone_without_git_lfs(model: Path) -> None:
 def test_a_shard_that_is_cut_off(model: Path) -> None:
     header = json.dumps({"a": {"dtype": "BF16", "shape": [50], "data_offsets": [0, 100]}}).encode()
     (model / "model-1.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"x" * 99)
-    with pytest.raises(WeightsMissing, match="is cut off: its header asks for"):
+    with pytest.raises(WeightsMissing, match=r"is truncated: \d+ of \d+ bytes"):
         look(model)
 
 

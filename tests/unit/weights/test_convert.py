@@ -62,11 +62,11 @@ def test_what_was_written_gets_its_name_if_it_is_the_drafter(tmp_path: Path) -> 
     ("content", "said"),
     [
         (written("dflash-draft"), "architecture is dflash-draft"),
-        (written(file_type=15), "form is Q4_K_M, not Q8_0"),
+        (written(file_type=15), "quantization is Q4_K_M, not Q8_0"),
         (written(layers=(1, 3)), "deepest_layer is 2, config.json says 3"),
         (written(size=128), "hidden_size is 128"),
-        (b"GGUF", "no GGUF came of it"),
-        (None, "no GGUF came of it"),
+        (b"GGUF", "the converter wrote no valid GGUF"),
+        (None, "the converter wrote no valid GGUF"),
     ],
 )
 def test_anything_else_is_refused_and_cleared_away(tmp_path: Path, content: bytes | None, said: str) -> None:
@@ -81,11 +81,11 @@ def test_anything_else_is_refused_and_cleared_away(tmp_path: Path, content: byte
 
 
 def test_what_cannot_be_converted_is_said_before_anything_starts(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="is no form"):
+    with pytest.raises(BadInput, match="not a valid GGUF quantization"):
         conversion(tmp_path, "Q9").check()
     asked = conversion(tmp_path)
     (tmp_path / "target" / "tokenizer.json").unlink()
-    with pytest.raises(BadInput, match="no tokenizer, which the drafter shares"):
+    with pytest.raises(BadInput, match="no tokenizer, which the drafter needs"):
         asked.check()
     (tmp_path / "drafter" / "config.json").unlink()
     with pytest.raises(BadInput, match="it is not the drafter"):

@@ -82,7 +82,7 @@ def test_a_gguf_is_looked_for_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(WeightsMissing, match=r"drafter\.gguf is missing") as missing:
         check_weights(tmp_path, role="drafter", setting="DRAFTER_HOST_PATH", file="drafter.gguf", fetch="hf download x")
     assert "hf download x" in missing.value.hint
-    for content, said in ((b"<!DOCTYPE html>", "is a web page"), (b"PK\x03\x04", "does not start with GGUF")):
+    for content, said in ((b"<!DOCTYPE html>", "is an HTML page"), (b"PK\x03\x04", "not a GGUF file")):
         write(tmp_path, content)
         with pytest.raises(WeightsMissing, match=said):
             check_weights(tmp_path, role="drafter", setting="DRAFTER_HOST_PATH", file="drafter.gguf")

@@ -32,13 +32,13 @@ def write(directory: Path, content: bytes, name: str = "model.safetensors") -> P
     [
         (b"", "is empty"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "Git LFS pointer"),
-        (b"<!DOCTYPE html><html>sign in</html>", "web page"),
-        (WHOLE[:-10], "is cut off"),
-        (WHOLE[:5], "cut off in its header"),
-        (b"\xff" * 200, "no safetensors"),
+        (b"<!DOCTYPE html><html>sign in</html>", "is an HTML page"),
+        (WHOLE[:-10], "is truncated"),
+        (WHOLE[:5], "is truncated in its header"),
+        (b"\xff" * 200, "not a safetensors file"),
         ((20).to_bytes(8, "little") + b"not json at all, no " + b"x" * 200, "damaged header"),
         (WHOLE + b"more", "instead of"),
-        (WHOLE[:-1] + b"y", "another content"),
+        (WHOLE[:-1] + b"y", "another checksum"),
     ],
 )
 def test_a_wrong_file_is_called_what_it_is(tmp_path: Path, content: bytes, says: str) -> None:
