@@ -61,7 +61,7 @@ RULES = (
     ),
     Rule(r"\b(held|holds?|holding)\b[^.;:\n]{0,50}? against\b", "checked against, compared with"),
     Rule(r"\bcounts? more\b", "overrides, takes precedence"),
-    Rule(r"\b(do|does|did) not count\b", "is ignored"),
+    Rule(r"\b(do|does|did) not count\b(?! (by|how)\b)", "is ignored"),
     Rule(r"\b(com|cam|go|went|going)(e|es|ing)? (up|well) with(out)?\b", "starts, becomes ready"),
     Rule(r"\b(do|does|did|not) (come|came|comes) up\b|\bcomes? up\b", "starts; fails to start"),
     Rule(r"\bc[oa]mes? of\b|\bbecomes? of\b", "the result of, what … returns"),

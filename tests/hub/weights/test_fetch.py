@@ -105,7 +105,7 @@ FAULTS: dict[str, tuple[list[Fault], float]] = {
     "416 for a range that is there": ([Unsatisfiable()], 1.05),
     "429 with seconds": ([too_many(1)], 1.05),
     "429 with a date": ([too_many(1, as_date=True)], 1.05),
-    "rate limit as the hub says it": ([rate_limited(1)], 1.05),
+    "rate limit in the Hub's headers": ([rate_limited(1)], 1.05),
     "a burst of 500, 502, 503, 504": ([broken(500), broken(502), broken(503), broken(504)], 1.05),
     "stall": ([Stall(500_000, 3.0)], 1.05),
     "wrong bytes": ([Flip(1234)], 2.05),
