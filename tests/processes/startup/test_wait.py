@@ -82,7 +82,7 @@ def test_an_unknown_death_shows_what_was_raised() -> None:
 
 
 def test_a_kill_without_a_word_is_memory() -> None:
-    with pytest.raises(EngineDied, match=r"code 137 .*want of memory"):
+    with pytest.raises(EngineDied, match=r"code 137 .*memory ran out"):
         wait([RUNNING, EngineState("exited", exit_code=137)], [(LOADING,)])
 
 
