@@ -1,4 +1,4 @@
-"""Pure decisions: facts, a choice and the catalog in, one immutable Plan out."""
+"""Pure decisions: facts about the machine, a choice and the catalog in, one immutable Plan out."""
 
 from dflash_deploy.plan.choose import choose_profile, choose_runtime
 from dflash_deploy.plan.command import engine_command, engine_environment

@@ -1,4 +1,4 @@
-"""Which of an engine's base images a machine gets: by processor, and by what its NVIDIA driver runs."""
+"""The base image of an engine for a machine: by processor, and by NVIDIA driver."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dflash_deploy.plan.compatible import below
 
 @dataclass(frozen=True)
 class BaseImageChoice:
-    """A tag, whether somebody was seen using it, the lowest driver it runs with, and where all that was read."""
+    """A tag, whether its use is known, the lowest driver it runs with, and the source of all that."""
 
     tag: str
     seen: bool
@@ -21,7 +21,7 @@ class BaseImageChoice:
 
 
 def base_images(engine: EngineRelease) -> Iterator[tuple[str, BaseImageChoice]]:
-    """All there are, each with its processor; the one for new drivers comes first."""
+    """All base images, each with its processor; the one for new drivers comes first."""
     for processor, image in engine.base_images.items():
         yield processor, BaseImageChoice(image.tag, image.seen, engine.driver, image.source)
         if (older := engine.older_drivers) is not None:
@@ -29,7 +29,7 @@ def base_images(engine: EngineRelease) -> Iterator[tuple[str, BaseImageChoice]]:
 
 
 def base_image_for(engine: EngineRelease, processor: str | None, drivers: Iterable[str]) -> BaseImageChoice:
-    """The first that the drivers of all GPUs run; where none is, or no driver is known, the first for the processor."""
+    """The first image that all GPUs' drivers run. Without one, or known drivers: the processor's first."""
     images = [image for name, image in base_images(engine) if name == processor]
     images = images or [image for _, image in base_images(engine)][:1]
     known = [driver for driver in drivers if driver]
@@ -38,5 +38,5 @@ def base_image_for(engine: EngineRelease, processor: str | None, drivers: Iterab
 
 
 def driver_needed(engine: EngineRelease, tag: str) -> str | None:
-    """The lowest driver that an image of this tag runs with; for an image that is not known, the release's own."""
+    """The lowest driver that an image of this tag runs with; for an unknown image that of the release."""
     return next((image.driver for _, image in base_images(engine) if image.tag == tag), engine.driver)

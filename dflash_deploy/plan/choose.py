@@ -1,4 +1,4 @@
-"""Which profile a machine has, which pair and engine go on it, and which runtime."""
+"""The choice of profile, pair, engine and runtime for a machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dflash_deploy.plan.wishes import RuntimeName
 
 
 def gpu_fits(match: Match, gpu: Gpu) -> bool:
-    """Whether one GPU is of the profile's kind, as far as the driver says what it is."""
+    """Whether a GPU is of the profile's kind, by what the driver reports."""
     if gpu.mig:
         return False
     if match.memory_gib is not None and gpu.memory is not None:
@@ -28,7 +28,7 @@ def gpu_fits(match: Match, gpu: Gpu) -> bool:
 
 
 def fitting_gpus(profile: Profile, facts: HostFacts) -> tuple[Gpu, ...]:
-    """The GPUs of this machine that the profile would use; empty where there are not enough of its kind."""
+    """The GPUs of this machine that the profile uses; empty if there are too few of its kind."""
     matching = tuple(gpu for gpu in facts.gpus if gpu_fits(profile.match, gpu))
     return matching[: profile.match.gpus] if len(matching) >= profile.match.gpus else ()
 
@@ -41,12 +41,12 @@ def fits(profile: Profile, facts: HostFacts) -> bool:
 
 
 def choose_profile(facts: HostFacts, catalog: Catalog) -> Profile:
-    """The profile that uses most of this machine; raises UnknownProfile, naming what was seen, where none fits."""
+    """The profile that uses most of this machine. Raises UnknownProfile, naming the GPUs, if none fits."""
     known = ", ".join(sorted(catalog.profiles))
     if facts.gpu_problem and not facts.gpus:
         raise UnknownProfile(
             f"the GPU cannot be read: {facts.gpu_problem}",
-            hint=f"mend the driver, or name the hardware with --profile; there are {known}",
+            hint=f"fix the driver, or name the hardware with --profile: {known}",
         )
     candidates = [
         profile for profile in catalog.profiles.values() if profile.hardware.machines == 1 and fits(profile, facts)
@@ -57,7 +57,7 @@ def choose_profile(facts: HostFacts, catalog: Catalog) -> Profile:
     raise UnknownProfile(
         f"no profile fits this machine: {seen}",
         hint=("switch MIG off (`nvidia-smi -mig 0`), or " if any(gpu.mig for gpu in facts.gpus) else "")
-        + f"name the nearest one with --profile; there are {known}",
+        + f"name the nearest profile with --profile: {known}",
     )
 
 
@@ -68,9 +68,9 @@ def _described(gpu: Gpu) -> str:
 
 
 def engines_of(profile: Profile, catalog: Catalog, asked: str | None) -> tuple[EngineRelease, ...]:
-    """The engine releases to choose among, the preferred one first.
+    """The engine releases to choose from, the preferred one first.
 
-    `asked` is a release or an engine's name (`vllm`); raises UnknownEngine where it is neither.
+    `asked` is the name of a release or of an engine (`vllm`). Raises UnknownEngine if it is neither.
     """
     releases = tuple(catalog.engines[choice.release] for choice in profile.engines)
     if asked is None:
@@ -85,9 +85,9 @@ def engines_of(profile: Profile, catalog: Catalog, asked: str | None) -> tuple[E
 
 
 def choose_engine(profile: Profile, pair: ModelPair, engines: Sequence[EngineRelease]) -> EngineRelease:
-    """The first engine that serves the pair on this profile, before those that were never seen loading its form.
+    """The first engine that serves the pair on this profile.
 
-    Raises NotPossible, with what stands in the way.
+    Engines that are not known to have loaded its quantization come last. Raises NotPossible, with all obstacles.
     """
     serving = [engine for engine in engines if not obstacles(profile, pair, engine)]
     if serving:
@@ -100,7 +100,7 @@ def choose_engine(profile: Profile, pair: ModelPair, engines: Sequence[EngineRel
 
 
 def pairs_in_order(profile: Profile, catalog: Catalog) -> Iterator[ModelPair]:
-    """The profile's own pair, then other forms of the same model, then all others."""
+    """The profile's own pair, then other quantizations of the same model, then all others."""
     own = catalog.pairs[profile.pair]
     yield own
     family = [pair for pair in catalog.pairs.values() if pair.family.name == own.family.name and pair != own]
@@ -111,7 +111,7 @@ def pairs_in_order(profile: Profile, catalog: Catalog) -> Iterator[ModelPair]:
 def choose_pair(profile: Profile, catalog: Catalog, engines: Sequence[EngineRelease], memory: int) -> ModelPair:
     """The first pair that one of the engines serves on this profile, and that fits into one GPU's `memory` in bytes.
 
-    Where none fits, the first that is served: the rules say by how much. Raises NotPossible where none is.
+    If none fits, the first that an engine serves: the rules say what is missing. Raises NotPossible if there is none.
     """
     served = [
         (pair, engine)
@@ -127,14 +127,14 @@ def choose_pair(profile: Profile, catalog: Catalog, engines: Sequence[EngineRele
     names = ", ".join(engine.title for engine in engines)
     raise NotPossible(
         f"{names} serves no model of the catalog on {profile.name}",
-        hint=f"leave --engine out; {profile.name} has {', '.join(choice.release for choice in profile.engines)}",
+        hint=f"remove --engine; {profile.name} has {', '.join(choice.release for choice in profile.engines)}",
     )
 
 
 def choose_runtime(facts: HostFacts, engine: EngineRelease) -> RuntimeName:
-    """Compose where a container engine with Compose answers, else native where a fitting vLLM is installed.
+    """Compose if Docker with Compose responds, else native if a vLLM of the planned kind is installed.
 
-    Where there is neither, Compose: the files can be made here and used elsewhere, and `up` says what is missing.
+    With neither, Compose: the files can be made here and used elsewhere, and `up` says what is missing.
     """
     if facts.container_engine is not None and facts.container_engine.compose:
         return "compose"

@@ -1,4 +1,4 @@
-"""From the lines of `.env` to what the engine is started with, in a container or on this machine."""
+"""From the lines of `.env` to the engine's environment and command line, in a container or on this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dflash_deploy.serve.settings import Settings
 
 CONTAINER_TARGET = "/models/target"
 CONTAINER_DRAFTER = "/models/drafter"
-"""Where compose/base.yaml and compose/drafter.yaml mount the weights."""
+"""Directories on which compose/base.yaml and compose/drafter.yaml mount the weights."""
 
 
 def drafter_directory(settings: Settings) -> str:
@@ -27,14 +27,14 @@ def drafter_directory(settings: Settings) -> str:
 
 
 def is_directory(drafter: str) -> bool:
-    """Whether DFLASH_DRAFTER names a directory, and not a repository of the hub."""
+    """Whether DFLASH_DRAFTER names a directory, and not a repository on the Hugging Face Hub."""
     return drafter.startswith(("/", "~", "."))
 
 
 def engine_environment(plan: Plan) -> dict[str, str]:
     """The variables that `dflash_deploy.serve` reads, without secrets.
 
-    In a container the weights are where they are mounted, and the engine listens on all of the container's addresses.
+    In a container, paths are those of the mounts, and the engine listens on all of the container's addresses.
     """
     values, settings = plan.values, plan.settings
     names = {*all_setting_names(), *filter(passed_on, values)} - set(SECRET_NAMES)
@@ -53,11 +53,13 @@ def engine_environment(plan: Plan) -> dict[str, str]:
 
 
 def in_home(path: Path) -> Path:
-    """`~` is the home directory, as it is to Compose. Raises SettingsRefused where there is none of that name."""
+    """Expand `~` as Compose does. Raises SettingsRefused if the user has no home directory."""
     try:
         return path.expanduser()
     except RuntimeError:
-        raise SettingsRefused(f"{path} names no home directory", hint="write the path from the root on") from None
+        raise SettingsRefused(
+            f"the home directory in `{path}` does not exist", hint="write the path from the root, such as /data/models"
+        ) from None
 
 
 def model_path(plan: Plan) -> str:
@@ -98,7 +100,7 @@ def engine_command(plan: Plan) -> list[str]:
 
 @contextmanager
 def refusals_of_env() -> Iterator[None]:
-    """What `serve` refuses comes from `.env`: Refused becomes SettingsRefused."""
+    """Turn `serve`'s Refused into SettingsRefused, which names `.env`."""
     try:
         yield
     except Refused as refusal:

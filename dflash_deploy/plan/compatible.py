@@ -1,4 +1,4 @@
-"""Whether a target with its drafter can be served by an engine on a machine, and why not."""
+"""Whether an engine can serve a target with its drafter on a machine, and why not."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from dflash_deploy.catalog.releases import Backend
 from dflash_deploy.serve.settings import Settings
 
 NO_GPU = "0.0"
-"""The compute capability that stands for a processor."""
+"""The compute capability of a machine without a GPU."""
 
 
 def capability(text: str) -> tuple[int, int]:
-    """`12.1` as (12, 1), which can be compared. Text that is none is (0, 0)."""
+    """`12.1` as (12, 1), for comparison. (0, 0) for any other text."""
     major, _, minor = text.partition(".")
     return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
 
 
 def obstacles(profile: Profile, pair: ModelPair, engine: EngineRelease) -> tuple[str, ...]:
-    """What stands in the way, each in one sentence; empty where nothing does. Memory is not looked at here."""
+    """Why the engine cannot serve the pair on the profile, each reason in one sentence. Memory is not checked here."""
     return (
         *_engine_on_machine(profile, engine),
         *_target_in_engine(profile, pair, engine),
@@ -32,9 +32,9 @@ def obstacles(profile: Profile, pair: ModelPair, engine: EngineRelease) -> tuple
 
 def _engine_on_machine(profile: Profile, engine: EngineRelease) -> Iterator[str]:
     if engine.name not in {choice.release for choice in profile.engines}:
-        yield f"{engine.title} has no settings for {profile.title} in the catalog"
+        yield f"the catalog has no settings of {engine.title} for {profile.title}"
     if engine.cpu != (profile.match.gpus == 0):
-        yield f"{engine.title} runs on {'processors' if engine.cpu else 'GPUs'} alone"
+        yield f"{engine.title} runs only on {'processors' if engine.cpu else 'GPUs'}"
     architecture = profile.hardware.architecture
     if architecture is not None and architecture not in engine.base_images:
         yield f"{engine.title} has no image for {architecture}"
@@ -46,19 +46,19 @@ def _engine_on_machine(profile: Profile, engine: EngineRelease) -> Iterator[str]
 def _target_in_engine(profile: Profile, pair: ModelPair, engine: EngineRelease) -> Iterator[str]:
     if engine.families and pair.family.name not in engine.families:
         yield f"{engine.title} was made for {', '.join(engine.families)}"
-    form = pair.target.quantisation
-    if form not in engine.loads:
-        yield f"{engine.title} has no loader for {form}, the form of {pair.target.repo}"
+    quantization = pair.target.quantisation
+    if quantization not in engine.loads:
+        yield f"{engine.title} has no loader for {quantization}, the quantization of {pair.target.repo}"
     else:
-        here, least = profile.match.compute_capability or NO_GPU, engine.loads[form]
+        here, least = profile.match.compute_capability or NO_GPU, engine.loads[quantization]
         if capability(here) < capability(least):
-            yield f"{engine.title} loads {form} from compute capability {least} on; {profile.title} has {here}"
+            yield f"{engine.title} loads {quantization} from compute capability {least} on; {profile.title} has {here}"
     if (
         pair.target.forced_fp8_kv
         and engine.kind.fp8_kv_from_checkpoint
         and not _reads_forced_cache(profile, pair, engine)
     ):
-        yield f"{pair.target.repo} asks for an FP8 cache, which {engine.title} does not read on {profile.title}"
+        yield f"{pair.target.repo} requires an FP8 cache, which {engine.title} does not read on {profile.title}"
     needed = pair.family.needs.get(engine.engine)
     if needed is not None and below(engine.version, needed):
         yield f"{pair.family.title} needs {engine.engine} {needed}; this is {engine.version}"
@@ -72,7 +72,7 @@ def _reads_forced_cache(profile: Profile, pair: ModelPair, engine: EngineRelease
 
 
 def backend_on(profile: Profile, engine: EngineRelease, name: str) -> Backend | None:
-    """What the release knows of an attention backend on the profile's GPU; `None` where it does not have it there."""
+    """The release's entry for an attention backend on the profile's GPU; `None` if it does not run there."""
     here = capability(profile.match.compute_capability or NO_GPU)
     for known in engine.attention:
         least, most = map(capability, known.capabilities)
@@ -82,7 +82,7 @@ def backend_on(profile: Profile, engine: EngineRelease, name: str) -> Backend | 
 
 
 def reads_fp8(reader: Backend, pair: ModelPair) -> bool:
-    """Whether a backend reads an FP8 cache of this model's heads."""
+    """Whether a backend reads an FP8 cache with this model's head dimension."""
     attention, widest = pair.shape.full_attention, reader.fp8_kv_most_head_dim
     too_wide = widest is not None and attention is not None and attention.head_dim > widest
     return reader.fp8_kv and not too_wide
@@ -91,7 +91,7 @@ def reads_fp8(reader: Backend, pair: ModelPair) -> bool:
 def _drafter_in_engine(pair: ModelPair, engine: EngineRelease) -> Iterator[str]:
     drafter = pair.drafter
     if drafter.architecture not in engine.drafters:
-        yield f"{engine.title} does not know drafters of the architecture {drafter.architecture}"
+        yield f"{engine.title} does not know drafters with the architecture {drafter.architecture}"
     if engine.kind.windows_in_header:
         return
     ability = {"sliding": "sliding-drafters", "mixed": "mixed-drafters"}.get(drafter.layer_types or "")
@@ -100,18 +100,18 @@ def _drafter_in_engine(pair: ModelPair, engine: EngineRelease) -> Iterator[str]:
 
 
 def _split(profile: Profile, pair: ModelPair) -> Iterator[str]:
-    """Tensor parallelism gives each GPU whole heads; KV heads are repeated where there are fewer than GPUs."""
+    """Tensor parallelism gives each GPU whole heads; KV heads are repeated if there are fewer than GPUs."""
     gpus, attention = profile.gpus, pair.shape.full_attention
     if gpus < 2 or attention is None:
         return
     if attention.heads % gpus:
-        yield f"{attention.heads} attention heads cannot be shared out among {gpus} GPUs"
+        yield f"{attention.heads} attention heads cannot be divided among {gpus} GPUs"
     if attention.kv_heads % gpus and gpus % attention.kv_heads:
-        yield f"{attention.kv_heads} KV heads cannot be shared out among {gpus} GPUs"
+        yield f"{attention.kv_heads} KV heads cannot be divided among {gpus} GPUs"
 
 
 def below(version: str, least: str) -> bool:
-    """Whether one version is below another; llama.cpp's build numbers (`b11434`) count, texts that are none do not."""
+    """Whether one version is below another. llama.cpp's build numbers (`b11434`) are versions, other text is not."""
     try:
         return Version(version.removeprefix("b")) < Version(least.removeprefix("b"))
     except InvalidVersion:

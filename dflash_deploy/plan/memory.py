@@ -1,11 +1,11 @@
-"""Whether it fits: what one GPU holds, and how many tokens of context are left for how many sequences.
+"""Whether a deployment fits into memory: what one GPU holds, and the context and sequences that its cache has room for.
 
-The KV cache is counted as vLLM pools it (v1/core/kv_cache_utils.py of 0.32): all layers share one pool of blocks, each
-as large as the largest kind of layer needs; layers are dealt out in groups as small as the smallest kind, and a
-sequence takes whole blocks in every group. Held against the real engine by tests/engine. SGLang and llama.cpp pool
+The KV cache is counted as vLLM pools it (v1/core/kv_cache_utils.py of 0.32). All layers share one pool of blocks, each
+as large as the largest kind of layer needs. Layers form groups as small as the smallest kind, and a sequence takes
+whole blocks in every group. tests/engine compares the count with the real engine. SGLang and llama.cpp pool
 differently; for them the same count is an estimate.
 
-The rest is a rule of thumb, of which every term is named in `Reserve`: it has not been held against a GPU.
+The rest is a rule of thumb, with every term named in `Reserve`. It has not been compared with a GPU.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _KV_BYTES = {
     "turbo3": 0.4375,
     "turbo4": 0.5625,
 }
-"""Bytes of one element by the start of the type's name; block formats with their scales. Anything else has two."""
+"""Bytes of one element by the start of the type's name; block formats with their scales. Other types have two."""
 
 
 @dataclass(frozen=True)
 class Sizing:
-    """What memory follows from. `draft_tokens` is 0 without a drafter; `memory` is that of one GPU, in bytes."""
+    """The sizes that determine memory. `draft_tokens` is 0 without a drafter; `memory` is that of one GPU, in bytes."""
 
     memory: int
     utilization: float
@@ -56,35 +56,35 @@ class Sizing:
     prefix_caching: bool
     block_tokens: int = 16
     states: int | None = None
-    """Recurrent states a sequence holds, where it is not one for every draft position, as in vLLM."""
+    """Recurrent states that a sequence holds; `None`: one for every position of a step, as in vLLM."""
     reserve_within: bool = True
-    """Whether the share counts activations and graphs too; SGLang's does not."""
+    """Whether the share includes activations and graphs; SGLang's does not."""
     cache_bytes: int | None = None
-    """Where the cache's size is given outright, as to the CPU engine."""
+    """The cache's size if it is set directly, as for the CPU engine."""
     uses_mtp_head: bool = False
-    """Whether the target's MTP head drafts: no more weights, and one more layer of full attention."""
+    """Whether the target's MTP head makes drafts: no further weights, and one more layer of full attention."""
 
 
 @dataclass(frozen=True)
 class Reserve:
-    """Memory that is neither weights nor cache, in bytes: an estimate."""
+    """Memory that holds neither weights nor cache, in bytes: an estimate."""
 
     context: int
     """CUDA context, NCCL, captured graphs."""
     activations: int
     """One step of `max_num_batched_tokens` through the widest layer, in BF16."""
     logits: int
-    """Logits of every position that is verified, in FP32, twice."""
+    """Logits of every verified position, in FP32, twice."""
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum."""
         return self.context + self.activations + self.logits
 
 
 @dataclass(frozen=True)
 class MemoryFit:
-    """One GPU's memory, in bytes, and what its cache holds. All sequences together have room for `tokens`."""
+    """One GPU's memory, in bytes, and the room in its cache: `tokens` of all sequences together."""
 
     budget: int
     target: int
@@ -95,13 +95,13 @@ class MemoryFit:
     state_per_sequence: int
     tokens: int
     sequences: float
-    """How many sequences of the full length fit."""
+    """Sequences of the full length that fit."""
     short_sequences: float
-    """How many of at most LEAST_CONTEXT tokens fit: as many can be decoded at the same time."""
+    """Sequences of at most LEAST_CONTEXT tokens that fit: as many can be decoded at the same time."""
 
     @property
     def fits(self) -> bool:
-        """Whether one sequence of the full length fits, without which engines refuse to start."""
+        """Whether one sequence of the full length fits; engines refuse to start otherwise."""
         return self.sequences >= 1.0
 
     def row(self) -> dict[str, float | int | bool]:
@@ -123,24 +123,24 @@ class MemoryFit:
 
 @dataclass(frozen=True)
 class _Kind:
-    """Layers that keep the same: `page` bytes of a block each, `blocks` blocks a sequence."""
+    """Layers with the same cache: `page` bytes per block in each layer, `blocks` blocks per sequence."""
 
     layers: int
     page: int
     tokens: int
-    """Tokens of a block; 0 for a recurrent state."""
+    """Tokens per block; 0 for a recurrent state."""
     blocks: int
 
 
 def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
-    """Share out one GPU's memory."""
+    """Divide one GPU's memory between weights, reserve and cache."""
     drafting = sizing.draft_tokens > 0 and not sizing.uses_mtp_head
     budget = int(sizing.memory * sizing.utilization)
     target = pair.target.bytes // sizing.gpus
     drafter = pair.drafter.bytes // sizing.gpus if drafting else 0
     reserved = reserve(pair.shape, sizing).total
     left = budget - target - drafter - (reserved if sizing.reserve_within else 0)
-    # weights come first on a processor too, whatever size its cache was given
+    # weights take precedence on a processor too, whatever size its cache has
     cache = left if sizing.cache_bytes is None else min(sizing.cache_bytes, left)
     kinds = _kinds(pair, sizing)
     sequences = _full_sequences(kinds, max(cache, 0))
@@ -161,7 +161,7 @@ def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
 
 
 def reserve(shape: Shape, sizing: Sizing) -> Reserve:
-    """Everything beside weights and cache. The widest layer is taken as eight times the hidden size."""
+    """The estimate. It assumes that the widest layer is eight times the hidden size."""
     positions = sizing.max_num_seqs * (sizing.draft_tokens + 1)
     return Reserve(
         context=int(1.5 * GIB),
@@ -183,7 +183,7 @@ def _kinds(pair: ModelPair, sizing: Sizing) -> list[_Kind]:
     if shape.full_attention is not None:
         per_token = _kv_bytes(shape.full_attention, sizing)
     state = _state_bytes(shape, sizing)
-    # a block of attention is made as large as a recurrent state
+    # vLLM makes a block of attention as large as a recurrent state
     block = sizing.block_tokens * max(1, math.ceil(state / (sizing.block_tokens * per_token))) if per_token else 0
     page = max(block * per_token, state)
     if shape.full_attention is not None and shape.full_attention.layers:
@@ -213,7 +213,7 @@ def _sliding(shape: Shape, sizing: Sizing, page: int) -> _Kind:
 
 
 def _drafter_kind(drafter: Drafter, sizing: Sizing, page: int) -> _Kind:
-    """The drafter's layers keep every token, also behind a window; their blocks are stretched to the target's size."""
+    """The drafter's layers keep every token, also with a window; their blocks grow to the size of the target's."""
     heads = max(1, drafter.kv_heads // sizing.gpus)
     per_token = int(2 * heads * drafter.head_dim * bytes_per_element(sizing.kv_cache_dtype))
     tokens = max(page // per_token, sizing.block_tokens)
@@ -221,14 +221,14 @@ def _drafter_kind(drafter: Drafter, sizing: Sizing, page: int) -> _Kind:
 
 
 def _kv_bytes(attention: Attention, sizing: Sizing) -> int:
-    """Bytes of one token in one layer on one GPU: keys and values, KV heads repeated where there are too few."""
+    """Bytes of one token in one layer on one GPU: keys and values, KV heads repeated if there are fewer than GPUs."""
     heads = max(1, attention.kv_heads // sizing.gpus)
     tensors = 1 if attention.shared_kv else 2
     return int(tensors * heads * attention.head_dim * bytes_per_element(sizing.kv_cache_dtype))
 
 
 def _state_bytes(shape: Shape, sizing: Sizing) -> int:
-    """Bytes of one recurrent state of one layer: the convolution's window, draft positions included, and the state."""
+    """Bytes of one recurrent (SSM) state of one layer: the convolution's window with draft positions, and the state."""
     linear = shape.linear_attention
     if linear is None:
         return 0
@@ -238,11 +238,11 @@ def _state_bytes(shape: Shape, sizing: Sizing) -> int:
 
 
 def _full_sequences(kinds: list[_Kind], cache: int) -> float:
-    """How many sequences of full length the pool holds."""
+    """Sequences of full length that the pool holds."""
     if not kinds:
         return 0.0
     least, most = min(kind.layers for kind in kinds), max(kind.layers for kind in kinds)
-    # a few layers more than the smallest kind do not make a group of their own
+    # a few layers more than the smallest kind do not make a separate group
     group = most if most < 1.5 * least else least
     block = group * max(kind.page for kind in kinds)
     taken = sum(math.ceil(kind.layers / group) * kind.blocks for kind in kinds)

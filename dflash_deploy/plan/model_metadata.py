@@ -1,7 +1,8 @@
 """A model's own metadata, read from its config.json or from the header of a GGUF.
 
-Keys of config.json are those of transformers and of z-lab's drafters. Those of a GGUF are ggml's docs/gguf.md; of a
-drafter, llama.cpp's (conversion/qwen.py) or the buun fork's, which begin with `dflash-draft.dflash.`.
+Keys of config.json are those of transformers and of z-lab's drafters. Keys of a GGUF are those of ggml's docs/gguf.md;
+keys of a GGUF drafter those of llama.cpp (conversion/qwen.py) or of the buun fork, which begin with
+`dflash-draft.dflash.`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Putting a plan together: catalog, then this machine, then what was asked for, then what `.env` says."""
+"""Assemble a plan: the catalog, this machine, the options of the command, then the lines of `.env`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dflash_deploy.plan.choose import (
 )
 from dflash_deploy.plan.command import is_directory, read_settings, refusals_of_env
 from dflash_deploy.plan.memory import GIB, MemoryFit, fit
-from dflash_deploy.plan.propose import directory_below, directory_of, propose
+from dflash_deploy.plan.propose import Basis, directory_below, directory_of, propose
 from dflash_deploy.plan.result import Decision, Plan
 from dflash_deploy.plan.sizes import USUAL_SEQUENCES, sizing_of
 from dflash_deploy.plan.speed import Speed, predict
@@ -42,7 +42,7 @@ NEVER_EMPTY = frozenset(
         Settings.dflash_base_image,
     )
 )
-"""Settings of this tool: an empty one means the planned value. An empty one of the engine leaves the choice to it."""
+"""Settings of this program: an empty one means the planned value. An empty engine setting leaves the choice to it."""
 
 NO_CHECKPOINTS = Checkpoints()
 
@@ -50,15 +50,15 @@ NO_CHECKPOINTS = Checkpoints()
 def decide(facts: HostFacts, choice: Choice, catalog: Catalog, checkpoints: Checkpoints = NO_CHECKPOINTS) -> Plan:
     """Decide everything about one deployment; `rules.plan_deployment` adds the findings.
 
-    Raises UnknownProfile where no profile is named and none fits, UnknownPair, UnknownEngine, NotPossible where they do
-    not go together, and SettingsRefused for a value of the wrong kind: what is planned can be written down and started.
+    Raises UnknownProfile if no profile is named and none fits; UnknownPair; UnknownEngine; NotPossible if they do not
+    fit together; SettingsRefused for a value of the wrong kind, so that every plan can be written and started.
     """
     profile = _profile(facts, choice, catalog)
     _refuse_ranks_of_one(profile, choice)
     memory = _memory_of_one_gpu(profile, facts)
     pair, engine = _pair_and_engine(profile, choice, catalog, checkpoints, memory)
     runtime = _runtime(facts, choice, engine)
-    proposed = propose(profile, pair, engine, runtime, facts, choice, memory)
+    proposed = propose(Basis(profile, pair, engine, runtime, facts, choice, memory))
     decisions = tuple(_settled(proposed, _with_drafter_path(choice.edited, pair, choice.models_dir), engine))
     settings = read_settings({decision.name: decision.value for decision in decisions}, engine.kind)
     installed = facts.native_engine if runtime == "native" else None
@@ -69,7 +69,7 @@ def decide(facts: HostFacts, choice: Choice, catalog: Catalog, checkpoints: Chec
 
 
 def _weights_of(plan: Plan, catalog: Catalog) -> tuple[str, ...]:
-    """The pairs whose target lies in a directory of that name, as far as the name tells."""
+    """The pairs whose target's repository has the name of the target's directory."""
     name = Path(plan.settings.model_host_path).name
     return tuple(pair.name for pair in catalog.pairs.values() if (pair.target.repo or "").rsplit("/", 1)[-1] == name)
 
@@ -80,7 +80,7 @@ def _profile(facts: HostFacts, choice: Choice, catalog: Catalog) -> Profile:
 
 
 def _asked(wish: str | None, choice: Choice, field: Field[str]) -> str | None:
-    """What was asked for, an empty word included: a script's variable may be empty. An empty line of `.env` is none."""
+    """The option, an empty one included (a script's variable may be empty); else the line of `.env`, unless empty."""
     return wish if wish is not None else choice.edited.get(field.name) or None
 
 
@@ -88,20 +88,21 @@ def _refuse_ranks_of_one(profile: Profile, choice: Choice) -> None:
     asked = choice.node_rank is not None or choice.master_addr is not None
     if asked and profile.hardware.machines == 1:
         raise NotPossible(
-            f"profile {profile.name} is one machine, which has no rank and no master",
-            hint="leave --node-rank and --master-addr out, or choose a profile of several machines",
+            f"profile {profile.name} is for one machine, which has no rank and no master",
+            hint="remove --node-rank and --master-addr, or choose a profile for several machines",
         )
     if choice.node_rank is not None and choice.node_rank >= profile.hardware.machines:
         raise NotPossible(
-            f"--node-rank {choice.node_rank}: profile {profile.name} has {profile.hardware.machines} machines",
-            hint=f"ranks go from 0 to {profile.hardware.machines - 1}",
+            f"`--node-rank {choice.node_rank}` is not a rank: profile {profile.name} has {profile.hardware.machines} "
+            f"machines (0-{profile.hardware.machines - 1})",
+            hint="rank 0 answers requests; give each machine a rank of its own",
         )
 
 
 def _pair_and_engine(
     profile: Profile, choice: Choice, catalog: Catalog, checkpoints: Checkpoints, memory: int
 ) -> tuple[ModelPair, EngineRelease]:
-    """What was asked for where something was, else the profile's own pair and the first engine that serves it."""
+    """The pair and engine that were asked for, else the profile's own pair and the first engine that serves it."""
     engines = engines_of(profile, catalog, _asked(choice.engine, choice, Settings.dflash_engine))
     model = _asked(choice.model, choice, Settings.dflash_pair)
     pair = catalog.pair(model) if model is not None else choose_pair(profile, catalog, engines, memory)
@@ -109,11 +110,11 @@ def _pair_and_engine(
 
 
 def _as_on_disk(pair: ModelPair, checkpoints: Checkpoints) -> ModelPair:
-    """The pair with the architecture that the header of its GGUF drafter states: it decides upstream or the fork."""
-    stated = (checkpoints.drafter or {}).get("general.architecture")
-    if not isinstance(stated, str) or stated not in {"dflash", "dflash-draft"}:
+    """The pair with the architecture in the header of its GGUF drafter, which decides between upstream and the fork."""
+    architecture = (checkpoints.drafter or {}).get("general.architecture")
+    if architecture not in {"dflash", "dflash-draft"}:
         return pair
-    drafter = pair.drafter.model_copy(update={"architecture": stated})
+    drafter = pair.drafter.model_copy(update={"architecture": architecture})
     return ModelPair(pair.family, pair.target.model_copy(update={"drafter": drafter}))
 
 
@@ -121,8 +122,8 @@ def _runtime(facts: HostFacts, choice: Choice, engine: EngineRelease) -> Runtime
     runtime = _runtime_asked(facts, choice, engine)
     if runtime == "native" and engine.native is None:
         raise NotPossible(
-            f"{engine.title} runs in a container; the native runtime is for vLLM as it is released",
-            hint="choose the runtime compose, or another engine",
+            f"{engine.title} runs in a container; the native runtime is only for stock vLLM",
+            hint="choose `--runtime compose`, or another engine",
         )
     return runtime
 
@@ -136,18 +137,18 @@ def _runtime_asked(facts: HostFacts, choice: Choice, engine: EngineRelease) -> R
 
 
 def _memory_of_one_gpu(profile: Profile, facts: HostFacts) -> int:
-    """Bytes of the smallest GPU that is used where this machine has them, else those of the profile."""
+    """Bytes of the smallest used GPU of this machine, else of the profile's."""
     gpus = fitting_gpus(profile, facts)
-    stated = [gpu.memory for gpu in gpus if gpu.memory]
-    if stated:
-        return min(stated)
+    known = [gpu.memory for gpu in gpus if gpu.memory]
+    if known:
+        return min(known)
     if facts.memory_total and ((gpus and profile.hardware.unified) or profile.match.gpus == 0):
         return facts.memory_total
     return int(profile.hardware.memory_gib * GIB)
 
 
 def _with_drafter_path(edited: Mapping[str, str], pair: ModelPair, models_dir: Path) -> Mapping[str, str]:
-    """`.env` with the directory of the drafter it names, where it names one without saying where its weights lie."""
+    """`.env` with the directory of the drafter's weights, if it names a drafter and no directory."""
     drafter = Settings.dflash_drafter.text(edited)
     if Settings.drafter_host_path.text(edited) or drafter.lower() in {*OFF, MTP}:
         return edited
@@ -161,18 +162,18 @@ def _with_drafter_path(edited: Mapping[str, str], pair: ModelPair, models_dir: P
 
 
 def _settled(proposed: Mapping[str, Decision], edited: Mapping[str, str], engine: EngineRelease) -> Iterator[Decision]:
-    """Each setting in the template's order; what `.env` says differently wins, and says so."""
+    """Each setting in the template's order. A different value in `.env` overrides the proposal."""
     known = setting_names(engine.engine)
     others = dict.fromkeys(name for name in (*proposed, *edited) if name not in known)
     for name in (*known, *others):
         if name in SECRET_NAMES:
             continue
-        decision = proposed.get(name, Decision(name, "", "default", "left to the engine"))
+        decision = proposed.get(name, Decision(name, "", "default", "the engine chooses"))
         if name in NEVER_EMPTY and not edited.get(name):
             yield decision
             continue
         if name in edited and edited[name] != decision.value:
-            reason = f".env says so; the plan would say {decision.value}" if decision.value else ".env says so"
+            reason = f"set in .env; the plan proposes {decision.value}" if decision.value else "set in .env"
             decision = Decision(name, edited[name], ".env", reason)
         yield decision
 
@@ -185,7 +186,7 @@ def _memory(plan: Plan, memory: int) -> MemoryFit:
 
 def _speeds(plan: Plan) -> Iterator[Speed]:
     if plan.uses_mtp_head:
-        # the speed model is one of DFlash
+        # the speed model covers only DFlash
         return
     for concurrency in sorted({1, plan.settings.max_num_seqs or USUAL_SEQUENCES}):
         speed = predict(plan.profile, plan.pair, concurrency=concurrency, draft_tokens=plan.settings.draft_tokens)

@@ -1,8 +1,9 @@
-"""What a plan proposes, setting by setting, each with where it comes from and why."""
+"""What a plan proposes, setting by setting, each with its origin and reason."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.assets import asset, build_digest
@@ -31,145 +32,158 @@ OF_THE_DRAFTER = frozenset(
 """Settings that have no effect without a drafter."""
 
 
-def propose(
-    profile: Profile,
-    pair: ModelPair,
-    engine: EngineRelease,
-    runtime: RuntimeName,
-    facts: HostFacts,
-    choice: Choice,
-    memory: int,
-) -> dict[str, Decision]:
-    """The proposed settings by name; of several for one name the last counts. `memory` is that of one GPU in bytes."""
+@dataclass(frozen=True)
+class Basis:
+    """What settings are proposed for: the choices so far, this machine, and what the user asked for.
+
+    `memory` is that of one GPU in bytes.
+    """
+
+    profile: Profile
+    pair: ModelPair
+    engine: EngineRelease
+    runtime: RuntimeName
+    facts: HostFacts
+    choice: Choice
+    memory: int
+
+
+def propose(basis: Basis) -> dict[str, Decision]:
+    """The proposed settings by name; the last decision about a setting overrides earlier ones."""
     return {
         setting.name: setting
         for setting in (
-            *_identity(profile, pair, engine, runtime, choice),
-            *_endpoint(choice),
-            *_weights(pair, choice),
-            *_image(profile, engine, facts),
-            *_of_the_model(pair, engine, choice),
-            *_of_the_machine(profile, pair, engine, facts, choice),
-            *_sized(profile, pair, engine, memory, choice),
+            *_identity(basis),
+            *_endpoint(basis.choice),
+            *_weights(basis.pair, basis.choice),
+            *_image(basis),
+            *_of_the_model(basis),
+            *_of_the_machine(basis),
+            *_sized(basis),
         )
     }
 
 
-def _identity(
-    profile: Profile, pair: ModelPair, engine: EngineRelease, runtime: RuntimeName, choice: Choice
-) -> Iterator[Decision]:
+def _identity(basis: Basis) -> Iterator[Decision]:
+    profile, pair, engine, choice = basis.profile, basis.pair, basis.engine, basis.choice
     yield decided(Settings.dflash_profile, profile.name, "--profile" if choice.profile else "hardware", profile.title)
     own = f"profile {profile.name}"
     serves = own if pair.name == profile.pair else "catalog"
     yield decided(Settings.dflash_pair, pair.name, "--model" if choice.model else serves, pair.title)
     yield decided(Settings.dflash_engine, engine.name, "--engine" if choice.engine else own, engine.title)
     asked = "--runtime" if choice.runtime else "machine"
-    yield decided(Settings.dflash_runtime, runtime, asked, "how the engine is run on this machine")
+    yield decided(Settings.dflash_runtime, basis.runtime, asked, "how this machine runs the engine")
     goal = _goal(choice)
     if goal:
-        yield decided(Settings.dflash_goal, goal, "--goal", "what the sizes were chosen for")
+        yield decided(Settings.dflash_goal, goal, "--goal", "the goal that the sizes are chosen for")
 
 
 def _endpoint(choice: Choice) -> Iterator[Decision]:
-    host, port = choice.host or Settings.dflash_bind.default, choice.port or Settings.dflash_port.default
-    yield decided(
-        Settings.dflash_bind, host, "--host" if choice.host else "default", "this machine alone unless asked otherwise"
-    )
-    yield decided(Settings.dflash_port, port, "--port" if choice.port else "default", "where clients find the endpoint")
+    bind, port = Settings.dflash_bind, Settings.dflash_port
+    reason = "only this machine can connect unless --host says otherwise"
+    yield decided(bind, choice.host or bind.default, "--host" if choice.host else "default", reason)
+    yield decided(port, choice.port or port.default, "--port" if choice.port else "default", "the endpoint's port")
 
 
 def _weights(pair: ModelPair, choice: Choice) -> Iterator[Decision]:
     origin, models_dir = f"pair {pair.name}", choice.models_dir
-    yield decided(
-        Settings.model_host_path, directory_of(pair.target, models_dir), origin, "where the target's weights lie"
-    )
+    one_file = "the file of the repository that is used"
+    target = directory_of(pair.target, models_dir)
+    yield decided(Settings.model_host_path, target, origin, "the directory of the target's weights")
     if pair.target.file:
-        yield decided(Settings.model_file, pair.target.file, origin, "the one file of the repository that is used")
+        yield decided(Settings.model_file, pair.target.file, origin, one_file)
     if pair.target.projector:
-        yield decided(Settings.mmproj_file, pair.target.projector, origin, "the vision tower, beside the target")
+        yield decided(Settings.mmproj_file, pair.target.projector, origin, "the vision projector beside the target")
     if not choice.drafter:
-        yield decided(Settings.dflash_drafter, "off", "--no-drafter", "plain decoding, to compare with")
+        reason = "without speculative decoding, for comparison"
+        yield decided(Settings.dflash_drafter, "off", "--no-drafter", reason)
         return
     drafter = directory_of(pair.drafter, models_dir)
-    yield decided(
-        Settings.dflash_drafter, pair.drafter.repo or drafter, origin, "the drafter that belongs to this target"
-    )
-    yield decided(Settings.drafter_host_path, drafter, origin, "where the drafter's weights lie")
+    reason = "the drafter that belongs to this target"
+    yield decided(Settings.dflash_drafter, pair.drafter.repo or drafter, origin, reason)
+    yield decided(Settings.drafter_host_path, drafter, origin, "the directory of the drafter's weights")
     if pair.drafter.file:
-        yield decided(Settings.drafter_file, pair.drafter.file, origin, "the one file of the repository that is used")
+        yield decided(Settings.drafter_file, pair.drafter.file, origin, one_file)
 
 
 def directory_of(weights: Weights, models_dir: Path) -> str:
-    """Where a model lies: among the package's assets, or in a directory of its own below `models_dir`."""
+    """The directory of a model: one of the package's assets, or one below `models_dir`."""
     if weights.bundled is not None:
         return str(asset(weights.bundled))
     assert weights.repo is not None  # noqa: S101 - the catalog's schema test holds it
-    # two revisions of one repository may both be wanted
+    # two revisions of one repository can be on disk at the same time
     suffix = f"-{weights.revision[:8]}" if weights.revision else ""
     return directory_below(models_dir, weights.repo) + suffix
 
 
 def directory_below(models_dir: Path, repo: str) -> str:
-    """Where the weights of a repository lie: a directory of its name, without the owner."""
+    """The directory of a repository's weights: its name, without the owner."""
     return str(in_home(models_dir).absolute() / repo.rsplit("/", 1)[-1])
 
 
-def _image(profile: Profile, engine: EngineRelease, facts: HostFacts) -> Iterator[Decision]:
+def _image(basis: Basis) -> Iterator[Decision]:
+    engine = basis.engine
     origin = f"engine {engine.name}"
-    architecture = profile.hardware.architecture or facts.architecture
-    base = base_image_for(engine, architecture, (gpu.driver for gpu in fitting_gpus(profile, facts)))
+    architecture = basis.profile.hardware.architecture or basis.facts.architecture
+    drivers = (gpu.driver for gpu in fitting_gpus(basis.profile, basis.facts))
+    base = base_image_for(engine, architecture, drivers)
     image = f"{engine.image}-{build_digest(engine.engine)}"
-    built = f"built here from images/{engine.engine}, which the last digits stand for, if absent"
+    built = f"built here from images/{engine.engine} if it is missing; the last digits identify those files"
     yield decided(Settings.dflash_image, image, origin, built)
     takes = {"shell": "is a shell", "modes": "takes a mode word"}.get(engine.entry_point, f"takes {engine.entry_point}")
     older = ", with an earlier CUDA for this machine's driver" if base.older else ""
-    reason = f"what that image is built on{older}; its own entry point {takes}, and ours goes in front"
+    reason = f"the base of that image{older}; its own entry point {takes}, and ours precedes it"
     yield decided(Settings.dflash_base_image, base.tag, origin, reason, base.source)
 
 
-def _of_the_model(pair: ModelPair, engine: EngineRelease, choice: Choice) -> Iterator[Decision]:
+def _of_the_model(basis: Basis) -> Iterator[Decision]:
     """Names, draft tokens, parsers and thinking, as the model's family has them."""
+    pair, engine, drafter = basis.pair, basis.engine, basis.choice.drafter
     origin, family = f"pair {pair.name}", pair.family
-    yield decided(
-        Settings.served_model_name, (pair.target.served_name,), origin, "the name under which clients ask for it"
-    )
-    if choice.drafter:
-        reason = f"one fewer than the block of {pair.drafter.block_size} that the drafter was trained on"
-        yield decided(Settings.dflash_num_spec_tokens, pair.drafter.most_draft_tokens, origin, reason)
+    yield decided(Settings.served_model_name, (pair.target.served_name,), origin, "the model name in requests")
+    if drafter:
+        yield _whole_block(pair)
     if engine.kind.knows(Settings.reasoning_parser):
         if family.reasoning_parser:
-            why = "separates thinking from the answer; without it the tags stand in the answer"
+            why = "separates thinking from the answer; without it the tags appear in the answer"
             yield decided(Settings.reasoning_parser, engine.parser(family.reasoning_parser), origin, why)
         if family.tool_call_parser:
             parser = engine.parser(family.tool_call_parser)
-            yield decided(Settings.tool_call_parser, parser, origin, "reads the model's form of tool calls")
-    if family.thinking == "on" and family.drafter_thinking is False and choice.drafter:
-        why = "the drafter was trained without thinking, and is rejected where the target thinks"
+            yield decided(Settings.tool_call_parser, parser, origin, "reads the model's format of tool calls")
+    if family.thinking == "on" and family.drafter_thinking is False and drafter:
+        why = "the drafter was trained without thinking, and its drafts are rejected if the target thinks"
         yield decided(Settings.enable_thinking, False, origin, why)
     yield from _chosen({**family.settings, **pair.target.settings}, origin)
 
 
-def _of_the_machine(
-    profile: Profile, pair: ModelPair, engine: EngineRelease, facts: HostFacts, choice: Choice
-) -> Iterator[Decision]:
-    for source, settings in _machine_settings(profile, engine):
-        known = setting_names(engine.engine)
-        for setting in _chosen(settings, source):
-            if setting.name == Settings.limit_images_per_prompt.name and not pair.sees:
-                continue
-            if setting.name in OF_THE_DRAFTER and not choice.drafter:
-                continue
-            if setting.name in known or setting.name.startswith(("NCCL_", "GLOO_")):
+def _whole_block(pair: ModelPair) -> Decision:
+    reason = f"one fewer than the block of {pair.drafter.block_size} that the drafter was trained on"
+    return decided(Settings.dflash_num_spec_tokens, pair.drafter.most_draft_tokens, f"pair {pair.name}", reason)
+
+
+def _of_the_machine(basis: Basis) -> Iterator[Decision]:
+    profile, choice = basis.profile, basis.choice
+    for origin, settings in _machine_settings(profile, basis.engine):
+        for setting in _chosen(settings, origin):
+            if _applies(setting.name, basis):
                 yield setting
     if profile.match.gpus and profile.hardware.machines == 1:
-        yield from _subset(profile, facts)
+        yield from _subset(profile, basis.facts)
     if profile.hardware.machines > 1:
         rank, master = choice.node_rank or 0, choice.master_addr
-        yield decided(
-            Settings.node_rank, rank, "--node-rank" if rank else "default", "0 answers requests, others compute"
-        )
+        origin = "--node-rank" if rank else "default"
+        yield decided(Settings.node_rank, rank, origin, "rank 0 answers requests, the others compute")
         if master:
-            yield decided(Settings.master_addr, master, "--master-addr", "where the machines find rank 0")
+            yield decided(Settings.master_addr, master, "--master-addr", "the address of rank 0")
+
+
+def _applies(name: str, basis: Basis) -> bool:
+    """Whether a setting of the profile has an effect with this engine, target and drafter."""
+    if name == Settings.limit_images_per_prompt.name and not basis.pair.sees:
+        return False
+    if name in OF_THE_DRAFTER and not basis.choice.drafter:
+        return False
+    return name in setting_names(basis.engine.engine) or name.startswith(("NCCL_", "GLOO_"))
 
 
 def _machine_settings(profile: Profile, engine: EngineRelease) -> Iterator[tuple[str, Mapping[str, CatalogSetting]]]:
@@ -180,28 +194,28 @@ def _machine_settings(profile: Profile, engine: EngineRelease) -> Iterator[tuple
 
 
 def _subset(profile: Profile, facts: HostFacts) -> Iterator[Decision]:
-    """Which GPUs, where the machine has others too."""
+    """Which GPUs the engine uses, if the machine has others too."""
     used = fitting_gpus(profile, facts)
     if used and len(used) < len(facts.gpus):
         numbers = ",".join(str(gpu.index) for gpu in used)
         yield Decision("CUDA_VISIBLE_DEVICES", numbers, "hardware", f"the {used[0].name} among this machine's GPUs")
-        yield Decision("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "hardware", "the numbers that nvidia-smi counts by")
+        yield Decision("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "hardware", "the order of nvidia-smi's numbers")
 
 
-def _sized(profile: Profile, pair: ModelPair, engine: EngineRelease, memory: int, choice: Choice) -> Iterator[Decision]:
-    """Draft tokens and sizes that differ from the profile's, by wish or by memory."""
+def _sized(basis: Basis) -> Iterator[Decision]:
+    """Draft tokens and sizes that differ from the profile's, because of options or memory."""
+    profile, pair, engine, choice = basis.profile, basis.pair, basis.engine, basis.choice
     chosen = machine_settings(profile, engine)
     most, wanted = pair.drafter.most_draft_tokens, chosen.dflash_num_spec_tokens
     if wanted is not None and wanted > most and choice.drafter:
-        reason = f"one fewer than the block of {pair.drafter.block_size} that the drafter was trained on"
-        yield decided(Settings.dflash_num_spec_tokens, most, f"pair {pair.name}", reason)
+        yield _whole_block(pair)
     draft_tokens = min(wanted or most, most) if choice.drafter else 0
-    sizing = sizing_of(chosen, profile, pair, engine, memory=memory, draft_tokens=draft_tokens)
-    yield from Sizer(profile, pair, engine, sizing, stated=wanted is not None).decide(choice, _goal(choice))
+    sizing = sizing_of(chosen, profile, pair, engine, memory=basis.memory, draft_tokens=draft_tokens)
+    yield from Sizer(profile, pair, engine, sizing, measured=wanted is not None).decide(choice, _goal(choice))
 
 
 def _goal(choice: Choice) -> Goal | None:
-    """The goal that was asked for. One in `.env` has been answered: the sizes stand beside it."""
+    """The goal of the option, else of `.env`."""
     with refusals_of_env():
         written = Settings.dflash_goal.read(choice.edited)
     return choice.goal or next((goal for goal in GOALS if goal == written), None)

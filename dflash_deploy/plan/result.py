@@ -1,4 +1,4 @@
-"""What planning yields: settings that know where they come from, and findings about them."""
+"""The result of planning: settings with their origin and reason, and findings about them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Severity = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True)
 class Decision:
-    """The value of one setting as `.env` writes it, where it came from, and why it is so."""
+    """The value of one setting as `.env` writes it, its origin, and its reason."""
 
     name: str
     value: str
@@ -36,9 +36,9 @@ def decided(field: Field[T], value: T, origin: str, reason: str, source: str = "
 
 @dataclass(frozen=True)
 class Finding:
-    """Something about a plan that its user should know. `error` means that `up` refuses it.
+    """What a rule found in a plan. `up` refuses a plan with an `error`.
 
-    `message` is what was seen, `why` what comes of it, `fix` what to do.
+    `message` says what was found, `why` why it matters, `fix` what to do.
     """
 
     id: str
@@ -53,8 +53,8 @@ class Finding:
 class Plan:
     """All decisions for one deployment, without secrets; `settings` are their values, typed.
 
-    `engine_version` is the installed one where the native runtime will start that, else the release's. `weights_of` are
-    the pairs that the target's directory is named after.
+    `engine_version` is the installed one if the native runtime starts that, else the release's. `weights_of` are the
+    pairs that the target's directory is named after.
     """
 
     profile: Profile
@@ -77,12 +77,12 @@ class Plan:
 
     @property
     def drafting(self) -> bool:
-        """Whether a drafter is used, which has weights of its own."""
+        """Whether a drafter with its own weights makes drafts."""
         return self.settings.drafting
 
     @property
     def uses_mtp_head(self) -> bool:
-        """Whether the target's own MTP head makes the drafts."""
+        """Whether the target's MTP head makes drafts."""
         return self.settings.uses_mtp_head
 
     @property
@@ -92,12 +92,12 @@ class Plan:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """The findings that forbid starting."""
+        """The findings with which `up` refuses to start."""
         return tuple(finding for finding in self.findings if finding.severity == "error")
 
     @property
     def engine_title(self) -> str:
-        """The engine in words, with the version that will run."""
+        """The engine's title, with the installed version if that differs."""
         version = self.engine_version
         return self.engine.title if version == self.engine.version else f"{self.engine.title}, installed {version}"
 

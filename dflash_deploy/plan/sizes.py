@@ -1,4 +1,4 @@
-"""How long, how many, how many draft tokens: the profile's sizes, bent to the wishes and to the memory there is."""
+"""Context, sequences, draft tokens and tokens of a step: the profile's sizes, adapted to options and memory."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SHORT_CONTEXT = 8192
 """Tokens of context if many short requests are the goal."""
 
 MANY = (128, 64, 32, 16, 8, 4, 2)
-"""Numbers of sequences that people choose."""
+"""Numbers of sequences to choose from."""
 
 USUAL_SEQUENCES = 4
 """Sequences that memory and speed are estimated for if max_num_seqs is left to the engine."""
 
 CPU_BLOCK = 128
-"""Tokens of a block of the KV cache that the CPU engine starts from; GPUs have 16."""
+"""Smallest tokens per block of the CPU engine's KV cache; 16 on a GPU."""
 
 
 def sizing_of(
@@ -37,7 +37,7 @@ def sizing_of(
     memory: int,
     draft_tokens: int,
 ) -> Sizing:
-    """The sizes that settings come to. `memory` is that of one GPU in bytes, `draft_tokens` 0 without a drafter."""
+    """The sizes that settings lead to. `memory` is that of one GPU in bytes, `draft_tokens` 0 without a drafter."""
     kind, kv_cache_dtype, space = engine.kind, settings.kv_cache_dtype or "auto", settings.vllm_cpu_kvcache_space
     return Sizing(
         memory=memory,
@@ -57,27 +57,27 @@ def sizing_of(
 
 
 def utilization(settings: Settings, profile: Profile, engine: EngineRelease) -> float:
-    """The share of a GPU's memory that the engine claims: as set, else its own default within the profile's limit."""
+    """The share of a GPU's memory that the engine claims: the setting, else its default within the profile's limit."""
     default = engine.kind.utilization or 1.0
     return settings.gpu_memory_utilization or min(default, profile.hardware.most_utilisation)
 
 
 def budget_for(sequences: int, draft_tokens: int, budget: int, prompts: int = PROMPT_TOKENS) -> int:
-    """MAX_NUM_BATCHED_TOKENS for so many sequences: as it is, or enough for their drafts and `prompts` tokens beside.
+    """max_num_batched_tokens for this many sequences: `budget` if their drafts and `prompts` tokens fit into it.
 
-    A multiple of 1024 where it is raised.
+    Else the next multiple of 1024 that has room for them.
     """
     needed = sequences * (draft_tokens + 1) + prompts
     return budget if budget >= needed else -(-needed // 1024) * 1024
 
 
 def budget_of(settings: Settings, sequences: int) -> int:
-    """MAX_NUM_BATCHED_TOKENS that these settings need for so many sequences, with room for prompts."""
+    """max_num_batched_tokens that these settings need for this many sequences, with room for prompts."""
     return budget_for(sequences, settings.draft_tokens, settings.max_num_batched_tokens or 0)
 
 
 def machine_settings(profile: Profile, engine: EngineRelease) -> Settings:
-    """What profile and engine say about the settings that the engine has. Raises SettingsRefused for a wrong value."""
+    """The profile's settings for an engine, without those that it does not have. Raises SettingsRefused."""
     known = setting_names(engine.engine)
     chosen = profile.settings_for(engine.name).items()
     with refusals_of_env():
@@ -85,7 +85,7 @@ def machine_settings(profile: Profile, engine: EngineRelease) -> Settings:
 
 
 def fits_at_all(profile: Profile, pair: ModelPair, engine: EngineRelease, *, memory: int) -> bool:
-    """Whether a single short sequence fits: nothing smaller would be of use."""
+    """Whether one short sequence fits: a smaller deployment is of no use."""
     chosen, most = machine_settings(profile, engine), pair.drafter.most_draft_tokens
     draft_tokens = min(chosen.dflash_num_spec_tokens or most, most)
     sizing = sizing_of(chosen, profile, pair, engine, memory=memory, draft_tokens=draft_tokens)
@@ -93,13 +93,13 @@ def fits_at_all(profile: Profile, pair: ModelPair, engine: EngineRelease, *, mem
 
 
 class Sizer:
-    """Bends the sizes of one plan, remembering why."""
+    """Adapts the sizes of one plan, and records the reasons."""
 
     def __init__(
-        self, profile: Profile, pair: ModelPair, engine: EngineRelease, sizing: Sizing, *, stated: bool = False
+        self, profile: Profile, pair: ModelPair, engine: EngineRelease, sizing: Sizing, *, measured: bool = False
     ) -> None:
-        """`stated` says that somebody measured the draft tokens on this hardware."""
-        self._stated = stated
+        """`measured`: the number of draft tokens was measured on this hardware."""
+        self._measured = measured
         self._measured_with = sizing.max_num_seqs
         self._profile = profile
         self._pair = pair
@@ -112,14 +112,14 @@ class Sizer:
         if goal is not None:
             self._for_goal(goal)
         if choice.concurrency is not None:
-            self._sequences(choice.concurrency, "--concurrency", "as asked for")
+            self._sequences(choice.concurrency, "--concurrency", "as requested")
         if self.sizing.draft_tokens and choice.concurrency is not None:
             self._best_draft_tokens(choice.concurrency)
         if choice.max_model_len is not None:
-            self._length(choice.max_model_len, "--max-model-len", "as asked for")
+            self._length(choice.max_model_len, "--max-model-len", "as requested")
         else:
             self._within_model()
-        # before memory is shared out: a larger budget takes some of it
+        # before memory is divided: more tokens in a step take some of it
         self._enough_budget()
         self._within_memory(fixed_length=choice.max_model_len is not None, fixed_seqs=choice.concurrency is not None)
         yield from self._decisions.values()
@@ -127,30 +127,32 @@ class Sizer:
     def _for_goal(self, goal: Goal) -> None:
         origin = f"--goal {goal}"
         if goal == "latency":
-            self._sequences(min(4, self.sizing.max_num_seqs), origin, "few streams, none of which waits for others")
+            self._sequences(
+                min(4, self.sizing.max_num_seqs), origin, "few sequences, so that no request waits for others"
+            )
         elif goal == "throughput":
             self._length(
                 min(SHORT_CONTEXT, self.sizing.max_model_len),
                 origin,
-                "short contexts leave room for many streams",
+                "short contexts leave room for many sequences",
             )
             if self.sizing.draft_tokens:
                 self._best_draft_tokens(MANY[1])
-            self._sequences(self._most_sequences(), origin, "as many streams as the memory has states for")
+            self._sequences(self._most_sequences(), origin, "as many sequences as the memory has states for")
         else:
-            self._sequences(1, origin, "one stream has all the memory")
+            self._sequences(1, origin, "one sequence has all the memory")
             self._length(self._pair.shape.context, origin, "as long as target and memory allow")
 
-    def _best_draft_tokens(self, streams: int) -> None:
-        if streams == 1 or self._profile.match.gpus == 0 or (self._stated and streams <= self._measured_with):
+    def _best_draft_tokens(self, concurrency: int) -> None:
+        if concurrency == 1 or self._profile.match.gpus == 0 or (self._measured and concurrency <= self._measured_with):
             return
-        best = best_draft_tokens(self._profile, self._pair, concurrency=streams)
-        most = self.sizing.draft_tokens if self._stated else self._pair.drafter.most_draft_tokens
+        best = best_draft_tokens(self._profile, self._pair, concurrency=concurrency)
+        most = self.sizing.draft_tokens if self._measured else self._pair.drafter.most_draft_tokens
         if best != self.sizing.draft_tokens:
             tokens = max(1, min(best, most))
-            reason = f"by the speed model the best number where {streams} are answered at the same time"
+            reason = f"the fastest number at concurrency {concurrency}, by the speed model"
             if best == 0:
-                reason = f"the fewest: the speed model expects no gain from drafts with {streams} at the same time"
+                reason = f"the smallest: the speed model expects no gain from drafts at concurrency {concurrency}"
             self._draft_tokens(tokens, "speed model", reason)
 
     def _within_model(self) -> None:
@@ -162,17 +164,16 @@ class Sizer:
         if not fixed_seqs:
             most = self._most_sequences(up_to=self.sizing.max_num_seqs)
             if most < self.sizing.max_num_seqs:
-                reason = "each sequence holds states and cache of its own; more of them would not fit at once"
+                reason = "each sequence holds its own states and cache; more of them do not fit at the same time"
                 self._sequences(most, "memory", reason)
         if not fixed_length and not self._fits(self.sizing):
             length = self._longest()
-            reason = (
-                "the longest sequence that fits beside the weights; ask for fewer draft tokens or another form for more"
-            )
+            reason = "the longest sequence that fits beside the weights; fewer draft tokens or a smaller quantization "
+            reason += "leave room for more"
             self._length(length, "memory", reason)
 
     def _most_sequences(self, up_to: int = MANY[0]) -> int:
-        """How many sequences of the least length fit, of the numbers people choose."""
+        """The largest number of sequences, of those to choose from, that fit with the least context."""
         for count in sorted({up_to, *(number for number in MANY if number < up_to)}, reverse=True):
             short = replace(self.sizing, max_num_seqs=count, max_model_len=LEAST_CONTEXT)
             if fit(self._pair, short).sequences >= count:
@@ -180,7 +181,7 @@ class Sizer:
         return 1
 
     def _longest(self) -> int:
-        """The longest sequence that fits, in steps of 1024 tokens; the least length where nothing does."""
+        """The longest sequence that fits, in steps of 1024 tokens; LEAST_CONTEXT if none does."""
         low, high = LEAST_CONTEXT // 1024, self.sizing.max_model_len // 1024
         while low < high:
             middle = (low + high + 1) // 2
@@ -194,7 +195,7 @@ class Sizer:
         return fit(self._pair, sizing).fits
 
     def _enough_budget(self) -> None:
-        """Prompts and draft positions share one budget."""
+        """Make room for prompts beside the draft positions of a step."""
         if not self._engine.kind.speculation_budget or self._engine.cpu:
             return
         sizing = self.sizing
@@ -202,7 +203,7 @@ class Sizer:
         if sizing.max_num_batched_tokens < budget:
             reason = f"{PROMPT_TOKENS} for prompts beside {sizing.draft_tokens + 1} positions of each sequence"
             changed = replace(sizing, max_num_batched_tokens=budget)
-            self._change(Settings.max_num_batched_tokens, budget, changed, "budget formula", reason)
+            self._change(Settings.max_num_batched_tokens, budget, changed, "formula", reason)
 
     def _length(self, tokens: int, origin: str, reason: str) -> None:
         self._change(Settings.max_model_len, tokens, replace(self.sizing, max_model_len=tokens), origin, reason)

@@ -1,14 +1,14 @@
-"""How fast it should be: a step's time from bytes, arithmetic and a few overheads.
+"""The expected speed: the time of a step from bytes, arithmetic and a few overheads.
 
-One step of decoding reads the weights once and works through every position of every stream:
+One step of decoding reads the weights once and computes every position of every sequence:
 
     seconds = weights / (0.9 x bandwidth) + 4.5 ms
-            + 2 x parameters x positions / (0.275 x arithmetic) + 0.1 ms x streams
+            + 2 x parameters x positions / (0.275 x arithmetic) + 0.1 ms x sequences
 
-With a drafter the same step verifies a block of each stream, the drafter adds its own weights and arithmetic and 7 ms,
-and brings as many tokens as the acceptance length says. The five constants were fitted to catalog/speeds.yaml, where
-the B200 of z-lab's card outnumbers all else; `make bench` prints the model against every row of it. Published figures
-include prefill and are what somebody had on one day: a prediction is a range.
+With a drafter the same step verifies a block of each sequence. The drafter adds its own weights, its arithmetic and
+7 ms, and a step yields as many tokens as the acceptance length. The five constants were fitted to catalog/speeds.yaml,
+where most rows are the B200 of z-lab's card; `make bench` prints the model beside every row of it. Published figures
+include prefill and were measured once: a prediction is a range.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from dataclasses import dataclass
 
 from dflash_deploy.catalog import ModelPair, Profile
 from dflash_deploy.catalog.models import Acceptance
+from dflash_deploy.serve.settings import DRAFT_TOKENS
 
 BANDWIDTH_REACHED = 0.9
 STEP_OVERHEAD = 4.5e-3
 ARITHMETIC_REACHED = 0.275
 DRAFT_OVERHEAD = 7e-3
-STREAM_OVERHEAD = 0.1e-3
+SEQUENCE_OVERHEAD = 0.1e-3
 """Seconds and shares, fitted to catalog/speeds.yaml."""
 
 SPREAD = 0.2
-"""Half of the range around a prediction: the model's error is below it for nine rows of ten."""
+"""Half of the range around a prediction. The model's error is below it in nine rows of ten."""
 
 UNKNOWN_LENGTHS = (2.0, 6.0)
-"""Acceptance lengths between which users of 27B targets saw most of their work, prose to code (AEON-7, noonghunna)."""
+"""Range of acceptance lengths that users of 27B targets report, from prose to code (AEON-7, noonghunna)."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Tokens per second of all streams together, as ranges. `acceptance` are the lengths that the range stands for."""
+    """Tokens per second of all requests together, as ranges, and the range of acceptance lengths behind them."""
 
     concurrency: int
     plain: tuple[float, float]
@@ -52,7 +53,7 @@ class Speed:
 
 
 def predict(profile: Profile, pair: ModelPair, *, concurrency: int, draft_tokens: int) -> Speed | None:
-    """The range for so many streams; `draft_tokens` is 0 without a drafter. `None` on a machine without a GPU."""
+    """The range at a concurrency; `draft_tokens` is 0 without a drafter. `None` on a machine without a GPU."""
     if profile.match.gpus == 0:
         return None
     plain = concurrency / step_seconds(profile, pair, concurrency=concurrency, draft_tokens=0)
@@ -65,24 +66,24 @@ def predict(profile: Profile, pair: ModelPair, *, concurrency: int, draft_tokens
 
 
 def step_seconds(profile: Profile, pair: ModelPair, *, concurrency: int, draft_tokens: int) -> float:
-    """Seconds of one step that verifies `draft_tokens` of each stream, drafting included where there are any."""
+    """Seconds of one step that verifies `draft_tokens` of each sequence, drafting included."""
     positions = concurrency * (draft_tokens + 1)
     bandwidth = profile.hardware.bandwidth * 1e9 * profile.gpus * BANDWIDTH_REACHED
     arithmetic = profile.hardware.tflops * 1e12 * profile.gpus * ARITHMETIC_REACHED
     shape = pair.shape
     active = shape.active_parameters or shape.parameters
-    seconds = bytes_read(pair, positions) / bandwidth + STEP_OVERHEAD + concurrency * STREAM_OVERHEAD
+    seconds = bytes_read(pair, positions) / bandwidth + STEP_OVERHEAD + concurrency * SEQUENCE_OVERHEAD
     seconds += 2 * (active - shape.vision_parameters) * positions / arithmetic
     if draft_tokens:
-        # two bytes a parameter, whichever form it has on disk: drafters compute in BF16
+        # two bytes per parameter, however it is quantized on disk: drafters compute in BF16
         seconds += pair.drafter.bytes / bandwidth + DRAFT_OVERHEAD + pair.drafter.bytes * positions / arithmetic
     return seconds
 
 
 def bytes_read(pair: ModelPair, positions: int) -> float:
-    """Bytes of weights that one step reads. The embedding is looked up, the vision tower not run; both are BF16.
+    """Bytes of weights that one step reads. The embedding is only looked up, the vision tower not run; both are BF16.
 
-    Of a mixture of experts it reads those that at least one position chose, taken as chosen at random.
+    In a mixture of experts a step reads the experts that at least one position chose, assumed to be chosen at random.
     """
     shape = pair.shape
     idle = 2.0 * (shape.vision_parameters + shape.vocabulary * shape.hidden_size)
@@ -96,20 +97,21 @@ def bytes_read(pair: ModelPair, positions: int) -> float:
 
 
 def acceptance_range(pair: ModelPair, draft_tokens: int) -> tuple[float, float]:
-    """The shortest and longest mean acceptance length to be expected with so many draft tokens."""
+    """The shortest and longest mean acceptance length expected with this number of draft tokens."""
     known = [at_draft_tokens(measured, draft_tokens) for measured in pair.family.acceptance]
     low, high = (
-        at_draft_tokens(Acceptance(workload="", draft_tokens=15, length=length, source=""), draft_tokens)
+        at_draft_tokens(Acceptance(workload="", draft_tokens=DRAFT_TOKENS, length=length, source=""), draft_tokens)
         for length in UNKNOWN_LENGTHS
     )
     return (min([low, *known]), max(known) if known else high)
 
 
 def at_draft_tokens(measured: Acceptance, draft_tokens: int) -> float:
-    """A measured acceptance length carried over to another number of draft tokens.
+    """A measured acceptance length converted to another number of draft tokens.
 
-    One chance of acceptance for every position, given those before it: length = (1 - p^(k+1)) / (1 - p). It is
-    too low for few draft tokens by up to a tenth, since first positions are accepted more often than late ones.
+    It assumes the same chance of acceptance for every position, given those before it:
+    length = (1 - p^(k+1)) / (1 - p). For few draft tokens the result is up to a tenth too low, since first positions
+    are accepted more often than late ones.
     """
     low, high = 0.0, 0.999999
     for _ in range(60):
@@ -122,12 +124,12 @@ def at_draft_tokens(measured: Acceptance, draft_tokens: int) -> float:
 
 
 def best_draft_tokens(profile: Profile, pair: ModelPair, *, concurrency: int) -> int:
-    """The number of draft tokens from which this many streams gain most at a middling acceptance length.
+    """The number of draft tokens that is fastest at a concurrency and a medium acceptance length.
 
-    0 where every number is slower than none.
+    0 if every number is slower than no drafts.
     """
     choices = {0: concurrency / step_seconds(profile, pair, concurrency=concurrency, draft_tokens=0)}
-    for draft_tokens in range(1, pair.drafter.block_size):
+    for draft_tokens in range(1, pair.drafter.most_draft_tokens + 1):
         low, high = acceptance_range(pair, draft_tokens)
         seconds = step_seconds(profile, pair, concurrency=concurrency, draft_tokens=draft_tokens)
         choices[draft_tokens] = concurrency * (low * high) ** 0.5 / seconds

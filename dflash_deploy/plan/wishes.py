@@ -1,4 +1,4 @@
-"""What a person may ask of a plan."""
+"""The options of a plan, and what is known about the weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GOALS: tuple[Goal, ...] = get_args(Goal)
 
 @dataclass(frozen=True)
 class Choice:
-    """What a person asked for. `None` leaves it to the plan; `edited` holds the lines of an existing `.env`.
+    """What the user asked for. `None` leaves it to the plan; `edited` holds the lines of an existing `.env`.
 
     `model` is the name of a pair or the repository of its target, `engine` a release or an engine's name.
     """
@@ -38,10 +38,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """What is known of weights: their config.json, or a GGUF's header. `None`: nothing.
+    """What is known about weights: their config.json, or a GGUF's header. `None`: unknown.
 
-    `tokenizer` and `template` say whether the target brings a tokenizer and a chat template, `head` whether its files
-    hold weights of a head for multi-token prediction.
+    `tokenizer` and `template` say whether the target has a tokenizer and a chat template, `head` whether its files
+    hold weights of an MTP head.
     """
 
     target: Mapping[str, object] | None = None
