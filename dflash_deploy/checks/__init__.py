@@ -2,7 +2,7 @@
 
 from dflash_deploy.checks.acceptance import AcceptanceGrade, grade_acceptance
 from dflash_deploy.checks.junit import junit
-from dflash_deploy.checks.outcome import CheckResult, Outcome
+from dflash_deploy.checks.outcome import CheckOutcome, CheckResult
 from dflash_deploy.checks.run import CHECKS, QUICK, CheckReport, run_checks
 from dflash_deploy.checks.under_test import EndpointUnderTest, deployed_endpoint, unknown_endpoint
 
@@ -10,7 +10,7 @@ __all__ = [
     "CHECKS",
     "QUICK",
     "CheckResult",
-    "Outcome",
+    "CheckOutcome",
     "CheckReport",
     "EndpointUnderTest",
     "AcceptanceGrade",

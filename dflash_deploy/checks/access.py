@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 
-from dflash_deploy.checks.outcome import CheckSkipped, Outcome
+from dflash_deploy.checks.check import check
+from dflash_deploy.checks.outcome import CheckOutcome, CheckSkipped
 from dflash_deploy.checks.under_test import EndpointUnderTest
 from dflash_deploy.client import EndpointError
 from dflash_deploy.redact import Secret
@@ -20,7 +21,8 @@ LEFT_OPEN: Routes = (("GET", "/metrics"), ("GET", "/docs"), ("POST", "/invocatio
 """Routes that vLLM leaves open and `dflash_deploy.serve.gateway.auth` must close."""
 
 
-def liveness(tested: EndpointUnderTest) -> Outcome:
+@check("live")
+def liveness(tested: EndpointUnderTest) -> CheckOutcome:
     """The liveness route returns 200 and an unknown path returns an error."""
     nowhere = f"/{secrets.token_hex(8)}"
     alive, unknown = tested.endpoint.status("GET", LIVENESS), tested.endpoint.status("GET", nowhere)
@@ -28,28 +30,30 @@ def liveness(tested: EndpointUnderTest) -> Outcome:
     hint = "no engine runs there: check with `dflash-deploy status`"
     if alive == 200 and unknown < 400:
         hint = "the server accepts every path: check that this is the engine's port"
-    return Outcome(alive == 200 and unknown in {401, 403, 404, 405}, asked, f"{alive}, {unknown}", hint)
+    return CheckOutcome(alive == 200 and unknown in {401, 403, 404, 405}, asked, f"{alive}, {unknown}", hint)
 
 
-def served(tested: EndpointUnderTest) -> Outcome:
+@check("models", quick=True)
+def served(tested: EndpointUnderTest) -> CheckOutcome:
     """The model name of the deployment is served, with the weights and the context length of the deployment."""
     listed, name = tested.endpoint.served(), tested.endpoint.model
     found = next((one for one in listed if one.name == name), None)
     if found is None:
         hint = f"clients must request one of these names; {Settings.served_model_name} in .env is `{name}`"
-        return Outcome(False, "GET /v1/models", ", ".join(one.name for one in listed) or "no model", hint)
+        return CheckOutcome(False, "GET /v1/models", ", ".join(one.name for one in listed) or "no model", hint)
     got, right = name, True
     if tested.weights and found.root and found.root != tested.weights:
         got, right = f"{name} is {found.root}, not {tested.weights}", False
     elif tested.max_model_len and found.max_model_len and found.max_model_len != tested.max_model_len:
         got = f"{name} accepts {found.max_model_len} tokens, {Settings.max_model_len} is {tested.max_model_len}"
         right = False
-    return Outcome(
+    return CheckOutcome(
         right, "GET /v1/models", got, "another engine answers, or .env has changed: run `dflash-deploy restart`"
     )
 
 
-def auth(tested: EndpointUnderTest) -> Outcome:
+@check("auth", quick=True)
+def auth(tested: EndpointUnderTest) -> CheckOutcome:
     """Requests without the API key, or with a wrong one, get 401 on every route that the server lists."""
     routes = {*GUARDED, *(LEFT_OPEN if tested.locked else ())}
     if tested.locked:
@@ -63,11 +67,12 @@ def auth(tested: EndpointUnderTest) -> Outcome:
     hint = "restart the engine; if the routes stay open, it was not started by dflash_deploy.serve"
     if opened:
         got = ", ".join(f"{route} {status}" for route, status in opened.items())
-        return Outcome(False, f"{len(answers)} requests without the API key", got, hint)
-    return Outcome(True, f"{len(answers)} requests without the API key, or with a wrong one", "401 to each")
+        return CheckOutcome(False, f"{len(answers)} requests without the API key", got, hint)
+    return CheckOutcome(True, f"{len(answers)} requests without the API key, or with a wrong one", "401 to each")
 
 
-def wrong_name(tested: EndpointUnderTest) -> Outcome:
+@check("name", quick=True)
+def wrong_name(tested: EndpointUnderTest) -> CheckOutcome:
     """A request for an unknown model name is refused, not answered by another model."""
     name = f"no-such-model-{secrets.token_hex(4)}"
     if tested.engine is not None and not tested.engine.refuses_other_models:
@@ -77,8 +82,8 @@ def wrong_name(tested: EndpointUnderTest) -> Outcome:
         answer = tested.endpoint.chat(tested.questions.text.ask, max_tokens=8, model=name)
     except EndpointError as problem:
         got = f"refused with {problem.status}" if problem.status else str(problem)
-        return Outcome(
+        return CheckOutcome(
             problem.status in {400, 404}, f"the model {name}", got, "OpenAI's API returns 404 for an unknown model"
         )
     hint = "a proxy rewrites the model name, or a cache answers in place of the engine"
-    return Outcome(False, f"the model {name}", f"answered: {answer.text.strip()}", hint)
+    return CheckOutcome(False, f"the model {name}", f"answered: {answer.text.strip()}", hint)

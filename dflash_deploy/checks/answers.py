@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import secrets
 
-from dflash_deploy.checks.outcome import Outcome
+from dflash_deploy.checks.check import check
+from dflash_deploy.checks.outcome import CheckOutcome
 from dflash_deploy.checks.under_test import EndpointUnderTest
 from dflash_deploy.client import Completion
 
@@ -21,21 +22,23 @@ GREETING = (
 )
 
 
-def text(tested: EndpointUnderTest) -> Outcome:
+@check("text", quick=True)
+def text(tested: EndpointUnderTest) -> CheckOutcome:
     """A question with one right answer, asked twice: the second answer must be a new one, not a cached copy."""
     question = tested.questions.text
     first, second = (tested.endpoint.chat(question.ask, max_tokens=tested.room) for _ in range(2))
     for answer in (first, second):
         if question.expect.lower() not in answer.text.lower():
             hint = f"the answer must contain `{question.expect}`: check the target's weights (`pull --verify`)"
-            return Outcome(False, question.ask, answer.text, hint)
+            return CheckOutcome(False, question.ask, answer.text, hint)
     if first.id and first.id == second.id:
         got = f"both answers have the id {first.id}"
-        return Outcome(False, question.ask, got, "a cache answers in place of the engine: disable or bypass it")
-    return Outcome(True, question.ask, first.text)
+        return CheckOutcome(False, question.ask, got, "a cache answers in place of the engine: disable or bypass it")
+    return CheckOutcome(True, question.ask, first.text)
 
 
-def turns(tested: EndpointUnderTest) -> Outcome:
+@check("turns")
+def turns(tested: EndpointUnderTest) -> CheckOutcome:
     """Earlier turns reach the model: they make the prompt longer, and the answer repeats a word of them."""
     code, question = f"K{secrets.randbelow(9000) + 1000}", tested.questions.text
     single = tested.endpoint.chat(question.ask, max_tokens=tested.room)
@@ -50,10 +53,13 @@ def turns(tested: EndpointUnderTest) -> Outcome:
     asked = f"after {len(history)} messages: {ask}"
     got = f"{answer.text.strip()} ({answer.prompt_tokens} prompt tokens; a single question {single.prompt_tokens})"
     right = expect.lower() in answer.text.lower() and answer.prompt_tokens > single.prompt_tokens
-    return Outcome(right, asked, got, "earlier turns do not reach the model: check proxies between client and engine")
+    return CheckOutcome(
+        right, asked, got, "earlier turns do not reach the model: check proxies between client and engine"
+    )
 
 
-def streaming(tested: EndpointUnderTest) -> Outcome:
+@check("stream")
+def streaming(tested: EndpointUnderTest) -> CheckOutcome:
     """A long answer streams in chunks as tokens are generated, with its usage and a proper end."""
     answer = tested.endpoint.stream(tested.questions.long, max_tokens=_room_for_long(tested))
     first, last = answer.first_token_seconds or 0.0, answer.last_token_seconds or 0.0
@@ -63,7 +69,7 @@ def streaming(tested: EndpointUnderTest) -> Outcome:
     )
     fault, hint = _fault_of_stream(answer, last - first)
     rate = {"tokens_per_second": answer.tokens_per_second}
-    return Outcome(not fault, tested.questions.long, f"{got}{fault and '; '}{fault}", hint, {} if fault else rate)
+    return CheckOutcome(not fault, tested.questions.long, f"{got}{fault and '; '}{fault}", hint, {} if fault else rate)
 
 
 def _fault_of_stream(answer: Completion, spread: float) -> tuple[str, str]:
@@ -78,7 +84,8 @@ def _fault_of_stream(answer: Completion, spread: float) -> tuple[str, str]:
     return "", ""
 
 
-def whole(tested: EndpointUnderTest) -> Outcome:
+@check("whole")
+def whole(tested: EndpointUnderTest) -> CheckOutcome:
     """A long answer arrives complete: every number up to 50, in order."""
     answer = tested.endpoint.chat(tested.questions.count, max_tokens=_room_for_long(tested))
     numbers = [int(found) for found in re.findall(r"\d+", answer.text)]
@@ -88,7 +95,7 @@ def whole(tested: EndpointUnderTest) -> Outcome:
     )
     right = numbers == list(range(1, LAST_NUMBER + 1)) and answer.finish_reason == "stop"
     hint = "answers are cut short or changed: a proxy with a limit, other weights, or other sampling parameters"
-    return Outcome(right, tested.questions.count, got, hint)
+    return CheckOutcome(right, tested.questions.count, got, hint)
 
 
 def _room_for_long(tested: EndpointUnderTest) -> int:

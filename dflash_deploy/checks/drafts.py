@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 
 from dflash_deploy.checks.acceptance import grade_acceptance
-from dflash_deploy.checks.outcome import CheckSkipped, Outcome
+from dflash_deploy.checks.check import check
+from dflash_deploy.checks.outcome import CheckOutcome, CheckSkipped
 from dflash_deploy.checks.pictures import COLOURS
 from dflash_deploy.checks.under_test import EndpointUnderTest
 from dflash_deploy.client import Completion, Endpoint, SpecCounters, plain_png
@@ -18,16 +19,20 @@ SETTLING = 2.0
 
 LONG_ANSWER = 256
 
+GRADED = "long answer"
+"""The request whose drafts are graded. Short answers end before all draft tokens are used, and counting is too easy."""
+
 NEAR_TIE = 0.1
 """Largest difference of the two best log-probabilities at which a token may differ: 16-bit sums depend on order."""
 
 
-def counted(tested: EndpointUnderTest) -> Outcome:
+@check("metrics")
+def metrics_count(tested: EndpointUnderTest) -> CheckOutcome:
     """/metrics belongs to this engine: it counts the tokens of a new answer."""
     before = tested.endpoint.metrics()
     if before.engine is None:
         hint = "check that this is the engine's port; supported engines: vLLM, SGLang and llama.cpp"
-        return Outcome(False, "GET /metrics", "no counters of a supported engine", hint)
+        return CheckOutcome(False, "GET /metrics", "no counters of a supported engine", hint)
     answer = tested.endpoint.chat(tested.questions.text.ask, max_tokens=tested.room)
     after, started = tested.endpoint.metrics(), time.monotonic()
     while after.generated_tokens - before.generated_tokens < answer.completion_tokens:
@@ -39,51 +44,58 @@ def counted(tested: EndpointUnderTest) -> Outcome:
     got = f"{before.engine}: {answer.completion_tokens} tokens answered, {made} counted"
     own = tested.engine is None or tested.engine.metrics == ENGINES[before.engine].metrics
     right = made >= answer.completion_tokens and own
-    return Outcome(
+    return CheckOutcome(
         right, "/metrics around an answer", got, "the counters belong to another engine, or a cache answered"
     )
 
 
-def drafts(tested: EndpointUnderTest) -> Outcome:
+@check("drafts")
+def drafts(tested: EndpointUnderTest) -> CheckOutcome:
     """Draft tokens are proposed and accepted, for each kind of request."""
     asked = "the engine's counters around a long answer"
     if tested.drafting is False:
         raise CheckSkipped(asked, f"{Settings.dflash_drafter}=off: the engine runs without speculative decoding")
+    drafted = {name: _drafts_of(tested.endpoint, request) for name, request in _requests(tested).items()}
+    if tested.drafting is None and not any(one.drafts for one in drafted.values()):
+        raise CheckSkipped(asked, "the engine counted no draft tokens; whether it has a drafter is unknown")
+    lengths = {name: length for name, one in drafted.items() if (length := one.acceptance_length)}
+    grade = grade_acceptance(drafted[GRADED], tested.acceptance)
+    others = [f"{name} {length:.2f}" for name, length in lengths.items() if name != GRADED]
+    got = "; ".join(filter(None, (f"{grade.grade}: {grade.says}", ", ".join(others))))
+    figures = {f"acceptance_length of {name}": round(length, 3) for name, length in lengths.items()}
+    if GRADED in lengths:
+        figures["acceptance_length"] = lengths[GRADED]
+    return CheckOutcome(grade.grade in {"good", "weak"}, asked, got, grade.hint, figures)
+
+
+def _requests(tested: EndpointUnderTest) -> dict[str, Callable[[], Completion]]:
+    """Return the requests whose drafts are measured, by kind."""
+    endpoint, questions = tested.endpoint, tested.questions
     # many drafters are trained only on answers with thinking (z-lab/dflash#60)
-    trained = {"chat_template_kwargs": {"enable_thinking": True}} if tested.drafter_thinks else {}
-    works: dict[str, Callable[[], Completion]] = {
-        "long answer": lambda: tested.endpoint.chat(tested.questions.long, max_tokens=LONG_ANSWER, **trained),
-        "short answer": lambda: tested.endpoint.chat(tested.questions.text.ask, max_tokens=tested.room),
-        "counting": lambda: tested.endpoint.chat(tested.questions.count, max_tokens=LONG_ANSWER),
+    thinking = {"chat_template_kwargs": {"enable_thinking": True}} if tested.drafter_thinks else {}
+    requests: dict[str, Callable[[], Completion]] = {
+        GRADED: lambda: endpoint.chat(questions.long, max_tokens=LONG_ANSWER, **thinking),
+        "short answer": lambda: endpoint.chat(questions.text.ask, max_tokens=tested.room),
+        "counting": lambda: endpoint.chat(questions.count, max_tokens=LONG_ANSWER),
     }
-    if trained:
-        works["without thinking"] = lambda: tested.endpoint.chat(tested.questions.long, max_tokens=LONG_ANSWER)
+    if thinking:
+        requests["without thinking"] = lambda: endpoint.chat(questions.long, max_tokens=LONG_ANSWER)
     if tested.sees:
         red = plain_png(COLOURS["red"], 224, 224)
-        works["image"] = lambda: tested.endpoint.ask_image(red, tested.questions.vision, max_tokens=tested.room)
-    gained = {name: _gained(tested.endpoint, work) for name, work in works.items()}
-    if tested.drafting is None and not any(one.drafts for one in gained.values()):
-        raise CheckSkipped(asked, "the engine counted no draft tokens; whether it has a drafter is unknown")
-    # graded on the long answer: short answers end before all draft tokens are used, and counting is too easy
-    verdict = grade_acceptance(gained["long answer"], tested.acceptance)
-    lengths = {name: one.acceptance_length for name, one in gained.items()}
-    others = ", ".join(f"{name} {length:.2f}" for name, length in list(lengths.items())[1:] if length)
-    got = f"{verdict.grade}: {verdict.says}{others and '; '}{others}"
-    figures = {f"acceptance_length of {name}": round(length, 3) for name, length in lengths.items() if length}
-    if length := lengths["long answer"]:
-        figures["acceptance_length"] = length
-    return Outcome(verdict.grade in {"good", "weak"}, asked, got, verdict.hint, figures)
+        requests["image"] = lambda: endpoint.ask_image(red, questions.vision, max_tokens=tested.room)
+    return requests
 
 
-def _gained(endpoint: Endpoint, work: Callable[[], Completion]) -> SpecCounters:
+def _drafts_of(endpoint: Endpoint, request: Callable[[], Completion]) -> SpecCounters:
     """Return the drafts of one request, from /metrics or, for older llama.cpp without these counters, the answer."""
     before = endpoint.counters()
-    answer = work()
-    gained = endpoint.counters() - before
-    return gained if gained.drafts or answer.drafted is None else answer.drafted
+    answer = request()
+    counted = endpoint.counters() - before
+    return counted if counted.drafts or answer.drafted is None else answer.drafted
 
 
-def lossless(tested: EndpointUnderTest) -> Outcome:
+@check("lossless", on_request=True)
+def lossless(tested: EndpointUnderTest) -> CheckOutcome:
     """With greedy decoding, the answers equal those of an endpoint without the drafter, except for near ties."""
     asked = "the same questions here and at the baseline"
     if tested.baseline is None:
@@ -101,7 +113,9 @@ def lossless(tested: EndpointUnderTest) -> Outcome:
         if at is not None and min(here[at][1], there[at][1]) > NEAR_TIE:
             differing.append(f"{question[:40]}: token {at} is {here[at][0]!r} here, {there[at][0]!r} there")
     got = "; ".join(differing) or f"{len(questions)} answers, {tokens} tokens, the same"
-    return Outcome(not differing, asked, got, "the drafter changes the output: the targets differ, or this is a bug")
+    return CheckOutcome(
+        not differing, asked, got, "the drafter changes the output: the targets differ, or this is a bug"
+    )
 
 
 def _steps(endpoint: Endpoint, question: str) -> list[tuple[str, float]]:

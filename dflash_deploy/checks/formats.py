@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import random
 
-from dflash_deploy.checks.outcome import CheckSkipped, Outcome
+from dflash_deploy.checks.check import check
+from dflash_deploy.checks.outcome import CheckOutcome, CheckSkipped
 from dflash_deploy.checks.under_test import ROOM_TO_THINK, EndpointUnderTest
 from dflash_deploy.client import EndpointError
 from dflash_deploy.serve.settings import Settings
 
 
-def tools(tested: EndpointUnderTest) -> Outcome:
+@check("tools")
+def tools(tested: EndpointUnderTest) -> CheckOutcome:
     """The model calls the tool that is offered, with the argument from the question."""
     city = random.SystemRandom().choice(("Lisbon", "Oslo", "Vienna", "Athens"))
     asked = f"the weather in {city}, with a tool get_weather(city)"
@@ -32,7 +34,7 @@ def tools(tested: EndpointUnderTest) -> Outcome:
         raise
     got = "; ".join(f"{call.name}({call.arguments})" for call in answer.tool_calls) or f"no call; text: {answer.text}"
     hint = f"{Settings.tool_call_parser} does not match the model: tool calls are left in the text, or are not made"
-    return Outcome(any(_calls(call.name, call.arguments, city) for call in answer.tool_calls), asked, got, hint)
+    return CheckOutcome(any(_calls(call.name, call.arguments, city) for call in answer.tool_calls), asked, got, hint)
 
 
 def _calls(name: str, arguments: str, city: str) -> bool:
@@ -43,7 +45,8 @@ def _calls(name: str, arguments: str, city: str) -> bool:
     return name == "get_weather" and isinstance(given, dict) and city.lower() in str(given.get("city")).lower()
 
 
-def reasoning(tested: EndpointUnderTest) -> Outcome:
+@check("reasoning")
+def reasoning(tested: EndpointUnderTest) -> CheckOutcome:
     """With thinking on, the reasoning content is separate from the answer."""
     ask = "How many legs do three spiders have together?"
     if tested.thinks is not True:
@@ -56,10 +59,11 @@ def reasoning(tested: EndpointUnderTest) -> Outcome:
     got = f"{len(answer.reasoning)} characters of reasoning, then: {answer.text.strip()}"
     right = bool(answer.reasoning.strip()) and "24" in answer.text and "<think>" not in answer.text
     hint = f"{Settings.reasoning_parser} does not match the model, or max_tokens ended the answer"
-    return Outcome(right, ask, got, hint)
+    return CheckOutcome(right, ask, got, hint)
 
 
-def schema(tested: EndpointUnderTest) -> Outcome:
+@check("json")
+def schema(tested: EndpointUnderTest) -> CheckOutcome:
     """With a JSON schema, the answer is JSON of that schema, also with a drafter."""
     wanted = {
         "type": "object",
@@ -77,4 +81,4 @@ def schema(tested: EndpointUnderTest) -> Outcome:
     fits = isinstance(said, dict) and said.keys() == {"answer", "sure"} and said["answer"] in ("yes", "no")
     right = fits and isinstance(said["sure"], bool) and (said["answer"] == "yes" or bool(tested.questions.limits))
     shape = "as JSON {answer: yes|no, sure: boolean}"
-    return Outcome(right, f"{ask} {shape}", answer.text, "the engine ignores response_format, or a proxy drops it")
+    return CheckOutcome(right, f"{ask} {shape}", answer.text, "the engine ignores response_format, or a proxy drops it")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 
-from dflash_deploy.checks.outcome import CheckSkipped, Outcome
+from dflash_deploy.checks.check import check
+from dflash_deploy.checks.outcome import CheckOutcome, CheckSkipped
 from dflash_deploy.checks.under_test import EndpointUnderTest
 from dflash_deploy.client import EndpointError, SpecCounters
 from dflash_deploy.serve.settings import Settings
@@ -23,7 +24,8 @@ CUT = (
 )
 
 
-def long_prompt(tested: EndpointUnderTest) -> Outcome:
+@check("long")
+def long_prompt(tested: EndpointUnderTest) -> CheckOutcome:
     """The model reads a prompt longer than the drafter's trained context, and finds a word in its middle."""
     code = f"K{secrets.randbelow(9000) + 1000}"
     lines, wanted = _long_lines(tested)
@@ -39,8 +41,8 @@ def long_prompt(tested: EndpointUnderTest) -> Outcome:
         got += f", acceptance length {length:.2f}"
     read = answer.prompt_tokens >= 0.9 * wanted and answer.completion_tokens > 0
     if tested.questions.limits:
-        return Outcome(read, asked, f"{got}; the text is not checked: {tested.questions.limits}", CUT)
-    return Outcome(read and code in answer.text, asked, f"{got}: {answer.text.strip()}", CUT)
+        return CheckOutcome(read, asked, f"{got}; the text is not checked: {tested.questions.limits}", CUT)
+    return CheckOutcome(read and code in answer.text, asked, f"{got}: {answer.text.strip()}", CUT)
 
 
 def _long_lines(tested: EndpointUnderTest) -> tuple[list[str], int]:
@@ -74,7 +76,8 @@ def _drafts(tested: EndpointUnderTest) -> SpecCounters | None:
         return None
 
 
-def oversized(tested: EndpointUnderTest) -> Outcome:
+@check("size")
+def oversized(tested: EndpointUnderTest) -> CheckOutcome:
     """A prompt beyond the context is refused with a reason, and a body beyond MAX_BODY_MIB before it is read."""
     limit = _context(tested)
     asked = f"more than {limit} words" if limit else "a prompt beyond the context"
@@ -94,7 +97,7 @@ def oversized(tested: EndpointUnderTest) -> Outcome:
         answers.append("the server waits for the body" if status is None else f"the body with {status}")
         right = right and status == 413
     hint = "requests that are too long must be refused: a silently cut prompt gives wrong answers"
-    return Outcome(right, asked, ", ".join(answers), hint)
+    return CheckOutcome(right, asked, ", ".join(answers), hint)
 
 
 def _context(tested: EndpointUnderTest) -> int | None:

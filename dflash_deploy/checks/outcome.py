@@ -10,7 +10,7 @@ CheckStatus = Literal["passed", "failed", "skipped"]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CheckOutcome:
     """The outcome of a check: whether it is right, what was asked, what came, and a hint if it is wrong.
 
     `figures` are numbers for the report, by name: `tokens_per_second` at concurrency 1, `acceptance_length` and

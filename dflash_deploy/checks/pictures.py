@@ -6,7 +6,8 @@ import random
 from collections.abc import Sequence
 from typing import get_args
 
-from dflash_deploy.checks.outcome import CheckSkipped, Outcome
+from dflash_deploy.checks.check import check
+from dflash_deploy.checks.outcome import CheckOutcome, CheckSkipped
 from dflash_deploy.checks.under_test import EndpointUnderTest
 from dflash_deploy.client import EndpointError, digit_png, plain_png, shape_png
 from dflash_deploy.client.images import ShapeName
@@ -26,7 +27,8 @@ ShownPicture = tuple[str, tuple[str, ...], bytes]
 """A description, the words of which one must be in the answer, and the PNG."""
 
 
-def colour(tested: EndpointUnderTest) -> Outcome:
+@check("vision", quick=True)
+def colour(tested: EndpointUnderTest) -> CheckOutcome:
     """Name the colors of three plain images, with random sizes and order."""
     chance = random.SystemRandom()
     pictures: list[ShownPicture] = []
@@ -36,7 +38,8 @@ def colour(tested: EndpointUnderTest) -> Outcome:
     return _looked(tested, tested.questions.vision, pictures)
 
 
-def digit(tested: EndpointUnderTest) -> Outcome:
+@check("digit")
+def digit(tested: EndpointUnderTest) -> CheckOutcome:
     """Read two large digits."""
     ask = "Which digit is in this image? Answer with only the digit."
     tested.needs_general(ask)
@@ -52,7 +55,8 @@ def digit(tested: EndpointUnderTest) -> Outcome:
     )
 
 
-def shape(tested: EndpointUnderTest) -> Outcome:
+@check("shape")
+def shape(tested: EndpointUnderTest) -> CheckOutcome:
     """Name a circle, a square and a triangle."""
     ask = "Which shape is in this image: a circle, a square or a triangle? Answer with one word."
     tested.needs_general(ask)
@@ -61,7 +65,7 @@ def shape(tested: EndpointUnderTest) -> Outcome:
     return _looked(tested, ask, [(name, (name,), shape_png(name, chance.randint(200, 400))) for name in drawn])
 
 
-def _looked(tested: EndpointUnderTest, ask: str, pictures: Sequence[ShownPicture]) -> Outcome:
+def _looked(tested: EndpointUnderTest, ask: str, pictures: Sequence[ShownPicture]) -> CheckOutcome:
     """Check that each image is recognized. If one is not, the prompt tokens show whether the image was dropped."""
     if tested.sees is False:
         raise CheckSkipped(ask, "this quantization of the model does not accept images")
@@ -80,10 +84,10 @@ def _looked(tested: EndpointUnderTest, ask: str, pictures: Sequence[ShownPicture
             wrong.append(shown)
     got = "; ".join(seen)
     if not wrong:
-        return Outcome(True, ask, got)
+        return CheckOutcome(True, ask, got)
     bare = tested.endpoint.chat(ask, max_tokens=1).prompt_tokens
     if tokens <= bare:
         got = f"{got}; {tokens} prompt tokens with an image, {bare} without"
-        return Outcome(False, ask, got, "the image is dropped before the engine: check proxies in between")
+        return CheckOutcome(False, ask, got, "the image is dropped before the engine: check proxies in between")
     hint = "the image does not reach the model: check that the checkpoint includes the vision tower"
-    return Outcome(False, ask, got, hint)
+    return CheckOutcome(False, ask, got, hint)

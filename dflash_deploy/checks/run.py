@@ -7,39 +7,23 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from dflash_deploy.checks import access, answers, drafts, formats, lengths, pictures, traffic
-from dflash_deploy.checks.outcome import CheckResult, CheckSkipped, CheckStatus, Outcome
+from dflash_deploy.checks.check import EndpointCheck
+from dflash_deploy.checks.outcome import CheckOutcome, CheckResult, CheckSkipped, CheckStatus
 from dflash_deploy.checks.under_test import EndpointUnderTest
 from dflash_deploy.client import EndpointError
 
-CHECKS: dict[str, Callable[[EndpointUnderTest], Outcome]] = {
-    "live": access.liveness,
-    "models": access.served,
-    "auth": access.auth,
-    "name": access.wrong_name,
-    "text": answers.text,
-    "turns": answers.turns,
-    "stream": answers.streaming,
-    "whole": answers.whole,
-    "vision": pictures.colour,
-    "digit": pictures.digit,
-    "shape": pictures.shape,
-    "tools": formats.tools,
-    "reasoning": formats.reasoning,
-    "json": formats.schema,
-    "long": lengths.long_prompt,
-    "size": lengths.oversized,
-    "burst": traffic.burst,
-    "cancel": traffic.cancelled,
-    "metrics": drafts.counted,
-    "drafts": drafts.drafts,
-    "lossless": drafts.lossless,
+CHECKS: dict[str, EndpointCheck] = {
+    found.name: found
+    for module in (access, answers, pictures, formats, lengths, traffic, drafts)
+    for found in vars(module).values()
+    if isinstance(found, EndpointCheck)
 }
 """Every check by name, in the order in which they run: cheap checks that explain later failures come first."""
 
-ON_REQUEST = frozenset({"lossless"})
+ON_REQUEST = frozenset(name for name, check in CHECKS.items() if check.on_request)
 """Checks that need more than the endpoint."""
 
-QUICK = frozenset({"models", "auth", "name", "text", "vision"})
+QUICK = frozenset(name for name, check in CHECKS.items() if check.quick)
 """Checks that are fast even on a slow engine: `up` ends with them."""
 
 _NOT_RUN = "not run: "
@@ -92,21 +76,21 @@ def run_checks(
     done: list[CheckResult] = []
     for name, check in CHECKS.items():
         if name in names or (not names and name not in left_out):
-            hangs = bool(done) and done[-1].silent
-            done.append(_not_run(name, done[-1]) if hangs else _timed(name, check, tested))
+            timed_out = bool(done) and done[-1].silent
+            done.append(_not_run(name, done[-1]) if timed_out else _result_of(check, tested))
             show(done[-1])
     return CheckReport(tuple(done))
 
 
-def _timed(name: str, check: Callable[[EndpointUnderTest], Outcome], tested: EndpointUnderTest) -> CheckResult:
-    started, silent = time.monotonic(), False
+def _result_of(check: EndpointCheck, tested: EndpointUnderTest) -> CheckResult:
+    name, started, silent = check.name, time.monotonic(), False
     try:
-        outcome = check(tested)
+        outcome = check.run(tested)
     except CheckSkipped as reason:
         return CheckResult(name, "skipped", round(time.monotonic() - started, 3), reason.asked, reason.reason)
     except EndpointError as problem:
         silent = problem.silent
-        outcome = Outcome(False, name, str(problem), "check whether the engine is ready: `dflash-deploy status`")
+        outcome = CheckOutcome(False, name, str(problem), "check whether the engine is ready: `dflash-deploy status`")
     seconds = round(time.monotonic() - started, 3)
     hint = "" if outcome.right else outcome.hint
     status: CheckStatus = "passed" if outcome.right else "failed"

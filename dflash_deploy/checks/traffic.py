@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from dflash_deploy.checks.outcome import CheckSkipped, Outcome
+from dflash_deploy.checks.check import check
+from dflash_deploy.checks.outcome import CheckOutcome, CheckSkipped
 from dflash_deploy.checks.under_test import DEFAULT_MAX_NUM_SEQS, EndpointUnderTest
 from dflash_deploy.client import EndpointError
 
@@ -24,7 +25,8 @@ PATIENCE = 5.0
 INTERVAL = 0.05
 
 
-def burst(tested: EndpointUnderTest) -> Outcome:
+@check("burst")
+def burst(tested: EndpointUnderTest) -> CheckOutcome:
     """With more requests than max_num_seqs, the others wait, and each gets the right answer."""
     count = (tested.max_num_seqs or DEFAULT_MAX_NUM_SEQS) + MORE
     question = tested.questions.text
@@ -43,10 +45,11 @@ def burst(tested: EndpointUnderTest) -> Outcome:
     got = f"{count - len(wrong)} of {count} right after {time.monotonic() - started:.1f} s"
     if wrong:
         got += f"; one said: {wrong[0].strip()[:120]}"
-    return Outcome(not wrong, asked, got, "waiting requests must be answered too: read `dflash-deploy logs`")
+    return CheckOutcome(not wrong, asked, got, "waiting requests must be answered too: read `dflash-deploy logs`")
 
 
-def cancelled(tested: EndpointUnderTest) -> Outcome:
+@check("cancel")
+def cancelled(tested: EndpointUnderTest) -> CheckOutcome:
     """The engine stops generating when the client disconnects during a long answer."""
     endpoint = tested.endpoint
     limit = tested.max_model_len or next((one.max_model_len for one in endpoint.served()), None) or ENDLESS
@@ -64,10 +67,10 @@ def cancelled(tested: EndpointUnderTest) -> Outcome:
     made = after.generated_tokens - before.generated_tokens
     got = f"running: {during} during the stream, {after.running} after {waited:.1f} s; {made} tokens generated"
     if during <= before.running:
-        return Outcome(False, asked, got, "/metrics does not show the request: it belongs to another engine")
+        return CheckOutcome(False, asked, got, "/metrics does not show the request: it belongs to another engine")
     # SGLang counts tokens at the end of a request; the full count means that the request was never cancelled
     right = after.running <= before.running and made < tokens
-    return Outcome(
+    return CheckOutcome(
         right, asked, got, "the engine continues for disconnected clients: a proxy keeps their connections open"
     )
 
