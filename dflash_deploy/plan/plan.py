@@ -112,7 +112,8 @@ def _pair_and_engine(
 def _as_on_disk(pair: ModelPair, checkpoints: Checkpoints) -> ModelPair:
     """The pair with the architecture in the header of its GGUF drafter, which decides between upstream and the fork."""
     architecture = (checkpoints.drafter or {}).get("general.architecture")
-    if architecture not in {"dflash", "dflash-draft"}:
+    # a tuple: a damaged header may hold a list, which a set cannot be asked for
+    if architecture not in ("dflash", "dflash-draft"):
         return pair
     drafter = pair.drafter.model_copy(update={"architecture": architecture})
     return ModelPair(pair.family, pair.target.model_copy(update={"drafter": drafter}))
