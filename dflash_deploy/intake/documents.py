@@ -27,7 +27,7 @@ class Document(BaseModel):
 class RunState(Document):
     """`.dflash/run.json`: the supervisor that was started last. `started` is in clock ticks since boot."""
 
-    pid: Annotated[int, Field(ge=1, le=2**22)]
+    pid: Annotated[int, Field(ge=1, lt=2**31)]
     started: Size
     config: Name
     address: Name

@@ -52,3 +52,11 @@ def set_aside(path: Path, problem: str, *, report: Report = log_damage) -> None:
         report(f"{problem}; moved to {aside.name}")
         return
     report(f"{problem}; ignored")
+
+
+def remove_state(path: Path, *, report: Report = log_damage) -> None:
+    """Remove a state file that may be missing. What cannot be removed, such as a directory, is set aside."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as problem:
+        set_aside(path, f"{shown(path)} cannot be removed: {problem.strerror}", report=report)

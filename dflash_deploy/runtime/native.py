@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.catalog.settings import all_setting_names
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.files import PRIVATE
 from dflash_deploy.errors import EngineMissing, EngineNotReady
+from dflash_deploy.intake.documents import EngineEnd
+from dflash_deploy.intake.state import Report, log_damage, read_state, remove_state
 from dflash_deploy.plan import Plan, engine_environment
-from dflash_deploy.runtime.process import ProcessId
-from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, last_state
+from dflash_deploy.runtime.log_file import read_page
+from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
+from dflash_deploy.runtime.supervised import SUPERVISOR, Supervised, find_supervised, recorded
 from dflash_deploy.serve.engines.installed import installed_vllm
 from dflash_deploy.serve.secrets import SECRETS_FILE
 
-SUPERVISOR = "dflash_deploy.runtime.supervisor"
-
 STOP_GRACE = 45.0
 """Seconds the engine gets to stop before it is killed."""
-
-
-@dataclass(frozen=True)
-class _Run:
-    """The contents of `.dflash/run.json`: the engine that was started last."""
-
-    process: ProcessId
-    config: str
-    address: str
 
 
 class NativeRuntime:
@@ -41,9 +31,11 @@ class NativeRuntime:
 
     name = "native"
 
-    def __init__(self, deployment: Deployment, plan: Plan) -> None:
+    def __init__(self, deployment: Deployment, plan: Plan, report: Report = log_damage) -> None:
+        """`report` takes one line for each damaged state file."""
         self._deployment = deployment
         self._plan = plan
+        self._report = report
 
     @property
     def _log(self) -> Path:
@@ -85,7 +77,7 @@ class NativeRuntime:
         self._deployment.make_state()
         if self._log.exists():
             self._log.replace(self._log.with_suffix(".log.1"))
-        self._exit_file.unlink(missing_ok=True)
+        remove_state(self._exit_file, report=self._report)
         self._spawn(config)
         return True
 
@@ -100,8 +92,8 @@ class NativeRuntime:
         run = self._run()
         there = run is not None and run.process.alive()
         self.halt()
-        self._run_file.unlink(missing_ok=True)
-        self._exit_file.unlink(missing_ok=True)
+        remove_state(self._run_file, report=self._report)
+        remove_state(self._exit_file, report=self._report)
         return there
 
     def state(self) -> EngineState:
@@ -112,14 +104,11 @@ class NativeRuntime:
         identity = f"process {run.process.pid}"
         if run.process.alive():
             return EngineState("running", identity=identity, address=run.address)
-        try:
-            end = json.loads(self._exit_file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            # the supervisor was killed too, or the machine was rebooted
+        end = read_state(self._exit_file, EngineEnd, report=self._report)
+        if end is None:
+            # the supervisor was killed too, the machine was rebooted, or the file was damaged
             return EngineState("exited", identity=identity)
-        # a file of an older release does not say whether the end was requested
-        unasked = not end.get("asked", True)
-        return EngineState("exited", exit_code=int(end["exit_code"]), identity=identity, unasked=unasked)
+        return EngineState("exited", exit_code=end.exit_code, identity=identity, unasked=not end.asked)
 
     def memory(self) -> int | None:
         """Return the memory of the supervisor and the engine's processes."""
@@ -131,17 +120,8 @@ class NativeRuntime:
         return ""
 
     def read_log(self, cursor: str = "") -> LogPage:
-        """Return complete lines after `cursor`, an offset in bytes. The supervisor has redacted them."""
-        start = int(cursor or 0)
-        try:
-            with self._log.open("rb") as file:
-                file.seek(start)
-                content = file.read()
-        except FileNotFoundError:
-            return LogPage((), cursor)
-        whole = content[: content.rfind(b"\n") + 1]
-        lines = self._deployment.redact(whole.decode("utf-8", "replace")).split("\n")[:-1]
-        return LogPage(tuple(map(last_state, lines)), str(start + len(whole)))
+        """Return complete lines after `cursor`, an offset in bytes; of a long log its beginning and its end."""
+        return read_page(self._log, cursor, self._deployment.redact)
 
     def _environment(self) -> dict[str, str]:
         """Return this process's environment with the settings of the deployment instead of its own."""
@@ -174,7 +154,7 @@ class NativeRuntime:
                 start_new_session=True,
             )
         try:
-            while (run := self._run()) is None or run.process.pid != process.pid:
+            while (run := recorded(self._run_file)) is None or run.process.pid != process.pid:
                 if process.poll() is not None:
                     raise EngineNotReady(
                         f"the engine's supervisor ended with code {process.returncode}",
@@ -185,9 +165,6 @@ class NativeRuntime:
             # it outlives this command on purpose: prevent subprocess's warning that it still runs
             process.returncode = process.returncode or 0
 
-    def _run(self) -> _Run | None:
-        try:
-            said = json.loads(self._run_file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        return _Run(ProcessId(said["pid"], said["started"]), said["config"], said["address"])
+    def _run(self) -> Supervised | None:
+        """Return the engine that was started last: as recorded, or as found among the processes."""
+        return recorded(self._run_file, self._report) or find_supervised(self._deployment.state)

@@ -9,33 +9,21 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import io
-import json
 import os
 import signal
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
+from dflash_deploy.intake.documents import EngineEnd, RunState
 from dflash_deploy.redact import Redactor, Secret
 from dflash_deploy.runtime.process import ProcessId
 from dflash_deploy.serve.secrets import read_secrets
 
 _PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets when its parent dies."""
-
-
-@dataclass(frozen=True)
-class EngineEnd:
-    """The engine's exit code, and whether it was asked to stop. A negative exit code is the signal that ended it.
-
-    `asked` is needed since an engine whose core died may exit with 0 too.
-    """
-
-    exit_code: int
-    asked: bool
 
 
 def supervise(state: Path, command: list[str]) -> EngineEnd:
@@ -67,7 +55,7 @@ def supervise(state: Path, command: list[str]) -> EngineEnd:
             # a full disk loses the log but must not end a working engine
             with contextlib.suppress(OSError):
                 file.write(redact(line).encode())
-        return EngineEnd(engine.wait(), asked)
+        return EngineEnd(exit_code=engine.wait(), asked=asked)
 
 
 def _die_with_parent() -> None:
@@ -79,10 +67,10 @@ def main() -> None:
     state, config, address = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     me = ProcessId.of(os.getpid())
     assert me is not None  # noqa: S101 - this process runs
-    run = {"pid": me.pid, "started": me.started, "config": config, "address": address}
-    write_atomically(state / "run.json", json.dumps(run), mode=PRIVATE)
+    run = RunState(pid=me.pid, started=me.started, config=config, address=address)
+    write_atomically(state / "run.json", run.model_dump_json(), mode=PRIVATE)
     end = supervise(state, [sys.executable, "-u", "-m", "dflash_deploy.serve"])
-    write_atomically(state / "exit.json", json.dumps(asdict(end)), mode=PRIVATE)
+    write_atomically(state / "exit.json", end.model_dump_json(), mode=PRIVATE)
 
 
 if __name__ == "__main__":

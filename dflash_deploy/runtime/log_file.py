@@ -1,0 +1,55 @@
+"""Reads an engine's log file page by page, in bounded memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from dflash_deploy.errors import FileInvalid, FileMissing
+from dflash_deploy.intake import MIB, open_file
+from dflash_deploy.intake.files import reading
+from dflash_deploy.runtime.protocol import LogPage, last_state
+
+HEAD = 4 * MIB
+TAIL = 12 * MIB
+"""Bytes that one page has of a longer log: a start writes less than HEAD, and a failure is at the end."""
+
+
+def read_page(log: Path, cursor: str, redact: Callable[[str], str]) -> LogPage:
+    """Return the complete lines after `cursor`, an offset in bytes, without secrets.
+
+    If there are more than HEAD + TAIL bytes, the lines between are replaced by one that says so. A log that is missing
+    has no lines. Raises FileRefused if this user may not read it.
+    """
+    start = int(cursor or 0)
+    try:
+        file = open_file(log)
+    except FileMissing:
+        return LogPage((), cursor)
+    except FileInvalid as problem:
+        return LogPage(() if cursor else (problem.message,), cursor or "0")
+    with file, reading(log):
+        left = os.fstat(file.fileno()).st_size - start
+        file.seek(start)
+        if left <= HEAD + TAIL:
+            content = _whole_lines(file.read(HEAD + TAIL))
+            return LogPage(_lines(content, redact), str(start + len(content)))
+        head = file.read(HEAD)
+        head = _whole_lines(head) or head
+        begin = file.seek(start + left - TAIL)
+        tail = _whole_lines(file.read(TAIL))
+    cut = tail.find(b"\n") + 1
+    between = (
+        f"[{(begin + cut - start - len(head)) / MIB:.1f} MiB of the log are not shown here; all of it is in {log}]"
+    )
+    return LogPage((*_lines(head, redact), between, *_lines(tail[cut:], redact)), str(begin + len(tail)))
+
+
+def _whole_lines(content: bytes) -> bytes:
+    return content[: content.rfind(b"\n") + 1]
+
+
+def _lines(content: bytes, redact: Callable[[str], str]) -> tuple[str, ...]:
+    text = redact(content.decode("utf-8", "replace"))
+    return tuple(last_state(line) for line in text.removesuffix("\n").split("\n")) if text else ()

@@ -1,0 +1,78 @@
+"""The supervisor that was started last for a deployment: from run.json, or from the arguments of the processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dflash_deploy.intake.documents import RunState
+from dflash_deploy.intake.state import Report, log_damage, read_state
+from dflash_deploy.runtime.process import ProcessId
+
+SUPERVISOR = "dflash_deploy.runtime.supervisor"
+"""The module that is started with the state directory, the fingerprint of the settings and the address."""
+
+_PROC = Path("/proc")
+_ARGUMENTS = 6
+"""`python -m MODULE STATE_DIRECTORY CONFIG ADDRESS`."""
+
+_LONGEST_COMMAND = 64 * 1024
+"""Bytes of a command line that are read."""
+
+
+@dataclass(frozen=True)
+class Supervised:
+    """A supervisor: its process, the fingerprint of its settings, and the HOST:PORT of its engine."""
+
+    process: ProcessId
+    config: str
+    address: str
+
+
+def recorded(run_file: Path, report: Report = log_damage) -> Supervised | None:
+    """Return what run.json says; `None` if it is missing or damaged. A damaged one is set aside."""
+    run = read_state(run_file, RunState, report=report)
+    return None if run is None else Supervised(ProcessId(run.pid, run.started), run.config, run.address)
+
+
+def find_supervised(state: Path) -> Supervised | None:
+    """Return a running supervisor of this state directory, found by its arguments; `None` if there is none.
+
+    Only processes of root, of this user and of the directory's owner count: anybody can choose the arguments of a
+    process, and the client sends its API key to the address in them.
+    """
+    try:
+        trusted = {0, os.geteuid(), state.stat().st_uid}
+    except OSError:
+        return None
+    for pid, arguments in _supervisors(trusted):
+        process = ProcessId.of(pid)
+        if process is not None and _is_same(Path(arguments[3]), state):
+            return Supervised(process, arguments[4], arguments[5])
+    return None
+
+
+def _supervisors(trusted: set[int]) -> Iterator[tuple[int, list[str]]]:
+    for entry in _PROC.iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            if entry.stat().st_uid not in trusted:
+                continue
+            with (entry / "cmdline").open("rb") as file:
+                command = os.fsdecode(file.read(_LONGEST_COMMAND))
+        except OSError:
+            # the process has ended
+            continue
+        arguments = command.removesuffix("\0").split("\0")
+        if len(arguments) == _ARGUMENTS and arguments[1:3] == ["-m", SUPERVISOR]:
+            yield int(entry.name), arguments
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,150 @@
+"""A native engine is found and stopped whatever became of the files that describe it."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.runtime.native import NativeRuntime
+from dflash_deploy.runtime.supervised import SUPERVISOR, find_supervised
+from tests.processes.runtime.test_supervisor import eventually
+from tests.support.examined import a_plan
+
+ADDRESS = "127.0.0.1:8000"
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Deployment:
+    (tmp_path / "box").mkdir()
+    deployment = Deployment(tmp_path / "box")
+    deployment.write_env({})
+    deployment.make_state()
+    return deployment
+
+
+@pytest.fixture
+def supervisor(deployment: Deployment) -> Iterator["subprocess.Popen[bytes]"]:
+    """A supervisor that runs, and whose engine never starts: it waits for its secrets, which are a FIFO."""
+    secrets = deployment.directory.parent / "secrets"
+    os.mkfifo(secrets)
+    process = subprocess.Popen(
+        [sys.executable, "-m", SUPERVISOR, str(deployment.state), "config", ADDRESS],
+        env=os.environ | {"DFLASH_SECRETS_FILE": str(secrets)},
+        cwd=deployment.directory,
+        start_new_session=True,
+    )
+    eventually((deployment.state / "run.json").exists)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def directory(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def fifo(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def loop(file: Path) -> None:
+    file.unlink()
+    file.symlink_to(file)
+
+
+def deep(file: Path) -> None:
+    file.write_bytes(b"[" * 100_000)
+
+
+def missing(file: Path) -> None:
+    file.unlink()
+
+
+@pytest.mark.parametrize("damage", [empty, directory, fifo, loop, deep, missing])
+def test_a_running_engine_is_found_and_stopped_without_its_run_file(
+    deployment: Deployment, supervisor: "subprocess.Popen[bytes]", damage: Callable[[Path], None]
+) -> None:
+    damage(deployment.state / "run.json")
+    said: list[str] = []
+    runtime = NativeRuntime(deployment, a_plan(), said.append)
+    state = runtime.state()
+    assert (state.phase, state.identity, state.address) == ("running", f"process {supervisor.pid}", ADDRESS)
+    assert len(said) == (damage is not missing)
+    assert runtime.down()
+    assert supervisor.wait(5) is not None
+    assert NativeRuntime(deployment, a_plan()).state().phase == "absent"
+    assert not runtime.down()
+
+
+@pytest.mark.parametrize("damage", [empty, directory, fifo, loop, deep])
+def test_an_engine_that_ended_with_a_damaged_exit_file_has_ended_with_an_unknown_code(
+    deployment: Deployment, supervisor: "subprocess.Popen[bytes]", damage: Callable[[Path], None]
+) -> None:
+    supervisor.kill()
+    supervisor.wait()
+    (deployment.state / "exit.json").write_text("{}")
+    damage(deployment.state / "exit.json")
+    said: list[str] = []
+    runtime = NativeRuntime(deployment, a_plan(), said.append)
+    assert (runtime.state().phase, runtime.state().exit_code) == ("exited", None)
+    assert len(said) == 1
+    assert not runtime.down()
+    assert runtime.state().phase == "absent"
+
+
+def test_a_supervisor_of_another_deployment_is_not_found(
+    deployment: Deployment, supervisor: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    assert find_supervised(deployment.state) is not None
+    (tmp_path / "other" / ".dflash").mkdir(parents=True)
+    assert find_supervised(tmp_path / "other" / ".dflash") is None
+
+
+def test_a_supervisor_is_found_through_a_link_to_its_directory(
+    deployment: Deployment, supervisor: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(deployment.directory)
+    found = find_supervised(tmp_path / "link" / ".dflash")
+    assert found is not None
+    assert found.process.pid == supervisor.pid
+
+
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A directory that every user can read."""
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        yield Path(place)
+
+
+def test_a_process_of_another_user_is_not_believed(open_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # the client would send its API key to the address in these arguments; a directory of root's, for any user's tests
+    state, nobody = Path("/usr"), 65534 if os.geteuid() == 0 else None
+    # a shell that runs a script of this name has the arguments of a supervisor
+    (open_path / SUPERVISOR).write_text("sleep 60")
+    process = subprocess.Popen(
+        ["python", "-m", SUPERVISOR, str(state), "config", ADDRESS],
+        executable="/bin/sh",
+        cwd=open_path,
+        user=nobody,
+    )
+    try:
+        eventually(lambda: SUPERVISOR in Path(f"/proc/{process.pid}/cmdline").read_text())
+        monkeypatch.setattr(os, "geteuid", lambda: Path(f"/proc/{process.pid}").stat().st_uid)
+        assert find_supervised(state) is not None
+        monkeypatch.setattr(os, "geteuid", lambda: 2**31)
+        assert find_supervised(state) is None
+    finally:
+        process.kill()
+        process.wait()
