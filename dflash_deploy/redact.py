@@ -76,7 +76,7 @@ _SHAPES = (
     re.compile(r"()\bhf_[A-Za-z0-9]{16,}"),
     re.compile(r"()\bsk-[\w-]{16,}"),
     re.compile(r"(\b[Bb]earer )[^\s'\"]{8,}"),
-    re.compile(r"(\bapi[_-]key['\"]?(?:\s*[:=]\s*|\s+)\[?['\"]?)[^\s'\",\]]{8,}"),
+    re.compile(r"(\b(?i:api[_-]key)['\"]?(?:\s*[:=,]\s*|\s+)\[?b?['\"]?)[^\s'\",\]]{8,}"),
     re.compile(r"(\b[A-Z][A-Z0-9_]*_(?:KEY|TOKEN|SECRET|PASSWORD)\s?[=:]\s?)[^\s,]+"),
 )
 """Shapes of secrets whose value is unknown: tokens, headers, arguments, variables."""

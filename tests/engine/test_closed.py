@@ -97,6 +97,10 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
+def x_api_key(key: str) -> dict[str, str]:
+    return {"x-api-key": key}
+
+
 def test_the_running_server_has_the_same_routes_and_closes_them(drafting: Server, surveys: tuple[Survey, ...]) -> None:
     locked = surveys[0]
     described = {
@@ -111,6 +115,10 @@ def test_the_running_server_has_the_same_routes_and_closes_them(drafting: Server
         if (method, path) not in LIVENESS:
             assert ask(drafting, method, path)[0] == 401, (method, path)
             assert ask(drafting, method, path, bearer("wrong"))[0] == 401, (method, path)
+            assert ask(drafting, method, path, x_api_key("wrong"))[0] == 401, (method, path)
+            # two keys: neither of them counts
+            both = bearer(drafting.key) | x_api_key(FURTHER_KEY)
+            assert ask(drafting, method, path, both)[0] == 401, (method, path)
         status, _, said = ask(drafting, method, path, bearer(drafting.key))
         assert status != 401, (method, path)
         # the router of the running server has it too
@@ -143,8 +151,9 @@ def test_a_websocket_is_not_opened(drafting: Server) -> None:
         "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
     }
     for path in ("/v1/realtime", "/health"):
-        status, headers, _ = ask(drafting, "GET", path, upgrade, b"")
-        assert (status, headers["www-authenticate"]) == (401, "Bearer")
+        for given in ({}, bearer("wrong"), x_api_key("wrong"), bearer(drafting.key) | x_api_key("wrong")):
+            status, headers, _ = ask(drafting, "GET", path, upgrade | given, b"")
+            assert (status, headers["www-authenticate"]) == (401, "Bearer")
 
 
 QUESTION = "What is the capital of France?"
@@ -156,8 +165,9 @@ def test_a_question_is_answered_with_either_key_and_not_without(drafting: Server
         body = {"model": endpoint.model, "messages": [{"role": "user", "content": QUESTION}], "max_tokens": 30}
     asked = json.dumps(body).encode()
     assert ask(drafting, "POST", path, body=asked)[0] == 401
-    for key in (drafting.key, FURTHER_KEY):
-        status, _, answer = ask(drafting, "POST", path, bearer(key), asked)
+    either = [(send, key) for send in (bearer, x_api_key) for key in (drafting.key, FURTHER_KEY)]
+    for send, key in either:
+        status, _, answer = ask(drafting, "POST", path, send(key), asked)
         assert status == 200
         assert json.loads(answer)["choices"][0]["message"]["content"]
 
@@ -222,9 +232,11 @@ def test_no_address_that_a_client_names_is_fetched(drafting: Server, listener: t
 def test_the_health_check_is_not_in_the_log(drafting: Server) -> None:
     assert ask(drafting, "GET", "/health")[0] == 200
     assert ask(drafting, "GET", "/version?marked", bearer(drafting.key))[0] == 200
+    assert ask(drafting, "GET", "/version", x_api_key(FURTHER_KEY))[0] == 200
     file = Path(drafting.directory, ".dflash/engine.log")
     # it comes through the supervisor, which may have other things to do
     assert wait_until(lambda: "GET /version?marked" in file.read_text(), 30)
     log = file.read_text()
     assert "GET /health " not in log
     assert FURTHER_KEY not in log
+    assert drafting.key not in log

@@ -21,6 +21,8 @@ PACKAGES = {
         "hpack==4.2.0",
         "hyperframe==6.1.0",
     ),
+    # the last release that sends its key as x-api-key by default; the installed one sends Authorization: Bearer
+    "anthropic-1.17.0": ("anthropic==1.17.0",),
     "dflash-0.1.0-with-datasets-5.0.1": (
         "dflash==0.1.0",
         "datasets==5.0.1",

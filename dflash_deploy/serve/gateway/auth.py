@@ -1,11 +1,11 @@
-"""The lock in front of vLLM's server: nothing is answered without a key, except whether the process lives.
+"""The gateway in front of vLLM's server: every route but the liveness route requires an API key.
 
-vLLM's own lock guards the paths that begin with /v1, /v2, /inference and /cohere and leaves all others open (0.32 and
-0.33, entrypoints/serve/middleware/authenticate.py), /invocations among them, which answers chat requests. This one
-knows a single open route instead of a list of closed ones, so that a route of the next release is closed as well.
+vLLM checks keys only on paths that begin with /v1, /v2, /inference and /cohere (0.32 and 0.33,
+entrypoints/serve/middleware/authenticate.py). All other routes are open, among them /invocations, which answers chat
+requests. This gateway has one open route instead of a list of closed ones, so it also closes routes of later releases.
 
-vLLM puts it in front of its routes (`--middleware`, arguments.py); the middleware that is named last is the outermost
-one. vLLM's own lock stays behind it, and takes one key. So a request with a further key goes on with the first one.
+vLLM loads it as `--middleware`; the last middleware named is the outermost. vLLM's own check stays behind it, and knows
+only `Authorization: Bearer` with the first key. So every admitted request is passed on with exactly that header.
 """
 
 from __future__ import annotations
@@ -21,25 +21,29 @@ from dflash_deploy.serve.secrets import api_keys
 from dflash_deploy.serve.settings import Settings
 
 LIVENESS = "/health"
-"""The one open path, for the container's health check and for whoever balances load."""
+"""The one open path, for the container's health check and for load balancers."""
+
+AUTHORIZATION, X_API_KEY = b"authorization", b"x-api-key"
+"""The headers that carry a key: the first is sent by OpenAI's clients, the second by Anthropic's."""
 
 POLICY_VIOLATION = 1008
-"""The close code of RFC 6455 for a websocket that is not let in; before the handshake servers make it a 403."""
+"""The close code of RFC 6455 for a refused websocket; before the handshake servers turn it into a 403."""
 
 
 class DenyByDefault:
-    """An ASGI middleware that lets in requests with a key, GET and HEAD of /health, and nothing else.
+    """An ASGI middleware that admits requests with a known key and GET and HEAD of /health, and refuses all others.
 
-    The path must be exactly that one as the router sees it, %-escapes undone: a route that a proxy's prefix, a doubled
-    slash or `..` leads to is another path. A key comes as `Authorization: Bearer KEY`, once. Preflights of browsers
-    are turned away too: they carry no key, and vLLM 0.32 answers no other origin unless told to.
+    The path must be exactly /health as the router sees it, after %-decoding: a path with a proxy's prefix, a doubled
+    slash or `..` is another path. A key is sent as `Authorization: Bearer KEY` or as `x-api-key: KEY`. A request must
+    have one key: the same header twice, or two headers with different keys, is refused. CORS preflights are refused
+    too: they carry no key, and vLLM 0.32 allows no other origin unless it is configured.
     """
 
     preflights = False
-    """Whether a browser may ask which origins are allowed. vLLM's CORS layer answers that itself, at no route."""
+    """Whether a browser may ask which origins are allowed. vLLM's CORS layer answers that itself, without a route."""
 
     def __init__(self, app: App, environment: Mapping[str, str] = os.environ) -> None:
-        """Raises Refused where the environment holds no key, or one that means nothing."""
+        """Raises Refused if the environment has no valid key."""
         self._app = app
         keys = api_keys(environment)
         self._known = [sha256(key.encode()).digest() for key in keys]
@@ -52,28 +56,23 @@ class DenyByDefault:
             await self._app(scope, receive, send)
             return
         if scope["type"] not in {"http", "websocket"}:
-            raise ValueError(f"connections of the type {scope['type']} are not known here")
-        which = self._which_key(scope)
-        if which is None and not self._is_open(scope):
-            await _turn_away(scope, send)
+            raise ValueError(f"unknown type of connection: {scope['type']}")
+        if self._has_known_key(scope):
+            # in a copy: the server may log its own scope
+            scope = {**scope, "headers": self._with_first_key(scope)}
+        elif not self._is_open(scope):
+            await _refuse(scope, send)
             return
-        # only a further key needs another header; in a copy, since the server keeps its own scope
-        inner = {**scope, "headers": self._with_first_key(scope)} if which else scope
         app = self._limited if scope["type"] == "http" else self._app
-        await app(inner, receive, send)
+        await app(scope, receive, send)
 
-    def _which_key(self, scope: Scope) -> int | None:
-        """The position of the key that the request carries; `None` where it carries none that is known."""
-        given = header_values(scope, b"authorization")
-        if len(given) != 1:
-            return None
-        scheme, _, key = given[0].partition(b" ")
-        if scheme.lower() != b"bearer":
-            return None
-        # digests have one length, and all are looked at: the time says nothing about the keys
+    def _has_known_key(self, scope: Scope) -> bool:
+        key = _key_of(scope)
+        if key is None:
+            return False
+        # digests have equal lengths and all of them are compared, so the time reveals nothing about the keys
         digest = sha256(key).digest()
-        found = [position for position, known in enumerate(self._known) if compare_digest(digest, known)]
-        return found[0] if found else None
+        return sum(compare_digest(digest, known) for known in self._known) > 0
 
     def _is_open(self, scope: Scope) -> bool:
         if scope["type"] != "http":
@@ -83,25 +82,41 @@ class DenyByDefault:
         return self.preflights and _is_preflight(scope)
 
     def _with_first_key(self, scope: Scope) -> list[tuple[bytes, bytes]]:
-        others = [(name, value) for name, value in scope["headers"] if name != b"authorization"]
-        return [*others, (b"authorization", self._first)]
+        others = [(name, value) for name, value in scope["headers"] if name not in {AUTHORIZATION, X_API_KEY}]
+        return [*others, (AUTHORIZATION, self._first)]
 
 
 class DenyButPreflights(DenyByDefault):
-    """The same where EXTRA_ARGS names origins whose pages may ask: their browsers ask first, without a key."""
+    """The same if EXTRA_ARGS names allowed origins: the browser sends a preflight first, without a key."""
 
     preflights = True
 
 
+def _key_of(scope: Scope) -> bytes | None:
+    """The one key that the request sends; `None` if it sends none, one header twice, or two different keys."""
+    authorization, x_api_key = header_values(scope, AUTHORIZATION), header_values(scope, X_API_KEY)
+    if len(authorization) > 1 or len(x_api_key) > 1:
+        return None
+    # the request's own values: comparing them with each other reveals nothing
+    keys = {*map(_bearer_token, authorization), *x_api_key}
+    return keys.pop() if len(keys) == 1 else None
+
+
+def _bearer_token(value: bytes) -> bytes | None:
+    """The token of an Authorization header; `None` for another scheme."""
+    scheme, _, token = value.partition(b" ")
+    return token if scheme.lower() == b"bearer" else None
+
+
 def _is_preflight(scope: Scope) -> bool:
-    """Whether this is a question that the CORS layer answers itself; any other OPTIONS would reach a route."""
+    """Whether the CORS layer answers this request itself; any other OPTIONS request would reach a route."""
     asks = header_values(scope, b"origin") and header_values(scope, b"access-control-request-method")
     return scope["method"] == "OPTIONS" and bool(asks)
 
 
-async def _turn_away(scope: Scope, send: Send) -> None:
+async def _refuse(scope: Scope, send: Send) -> None:
     if scope["type"] == "websocket" and "websocket.http.response" not in (scope.get("extensions") or {}):
-        await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": "a key is needed"})
+        await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": "an API key is required"})
         return
-    said = "a key is needed that this endpoint knows: send it as Authorization: Bearer KEY"
+    said = "a valid API key is required: send it once, as `Authorization: Bearer KEY` or as `x-api-key: KEY`"
     await answer_error(scope, send, 401, said, "invalid_api_key", [(b"www-authenticate", b"Bearer")])

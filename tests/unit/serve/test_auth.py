@@ -72,6 +72,10 @@ def bearer(key: str) -> Headers:
     return [(b"authorization", f"Bearer {key}".encode())]
 
 
+def x_api_key(key: str) -> Headers:
+    return [(b"x-api-key", key.encode())]
+
+
 def lock(engine: Engine, environment: dict[str, str] | None = None) -> DenyByDefault:
     return DenyByDefault(engine, KEYS if environment is None else environment)
 
@@ -95,13 +99,27 @@ def test_each_key_opens(key: str, scheme: str) -> None:
     assert not denied(request(headers=[(b"authorization", f"{scheme} {key}".encode())]))
 
 
-def test_the_lock_behind_gets_the_key_that_it_knows() -> None:
-    engine = Engine()
-    scope = request(headers=[(b"accept", b"*/*"), *bearer(THIRD)])
-    talk(lock(engine), scope)
-    assert sorted(engine.seen[0]["headers"]) == [(b"accept", b"*/*"), *bearer(FIRST)]
-    # the server's own scope, which it may log, is not touched
-    assert scope["headers"] == [(b"accept", b"*/*"), *bearer(THIRD)]
+@pytest.mark.parametrize("key", [FIRST, SECOND, THIRD])
+def test_each_key_opens_as_anthropics_clients_send_it(key: str) -> None:
+    assert not denied(request(headers=x_api_key(key)))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        *map(bearer, (FIRST, SECOND, THIRD)),
+        *map(x_api_key, (FIRST, SECOND, THIRD)),
+        [*bearer(SECOND), *x_api_key(SECOND)],
+        [*x_api_key(FIRST), *bearer(FIRST)],
+    ],
+)
+def test_vllms_own_lock_gets_the_first_key_in_the_one_header_that_it_knows(sent: Headers) -> None:
+    for scope in (request(headers=[(b"accept", b"*/*"), *sent]), websocket([(b"accept", b"*/*"), *sent])):
+        engine = Engine()
+        talk(lock(engine), scope)
+        assert engine.seen[0]["headers"] == [(b"accept", b"*/*"), *bearer(FIRST)]
+        # the server's own scope, which it may log, stays as it is
+        assert scope["headers"] == [(b"accept", b"*/*"), *sent]
 
 
 @pytest.mark.parametrize(
@@ -119,20 +137,58 @@ def test_the_lock_behind_gets_the_key_that_it_knows() -> None:
         [(b"authorization", f"Basic {FIRST}".encode())],
         [(b"authorization", f"Bearer{FIRST}".encode())],
         [(b"authorization", b"Bearer \xff\xfe")],
-        [(b"x-api-key", FIRST.encode())],
         [*bearer("wrong"), *bearer(FIRST)],
         [*bearer(FIRST), *bearer("wrong")],
+        [*bearer(FIRST), *bearer(FIRST)],
+        x_api_key(""),
+        x_api_key(FIRST + "x"),
+        x_api_key(FIRST[:-1]),
+        x_api_key(f" {FIRST}"),
+        x_api_key(f"Bearer {FIRST}"),
+        x_api_key(f"{SECOND},{THIRD}"),
+        [(b"x-api-key", b"\xff\xfe")],
+        [*x_api_key(FIRST), *x_api_key(FIRST)],
+        [*x_api_key(FIRST), *x_api_key(SECOND)],
+        # two headers with different keys: which one counts would be a guess
+        [*bearer(FIRST), *x_api_key(SECOND)],
+        [*bearer(FIRST), *x_api_key("wrong")],
+        [*bearer("wrong"), *x_api_key(FIRST)],
+        [*bearer(FIRST), *x_api_key("")],
+        [(b"authorization", b"Basic Zm9vOmJhcg=="), *x_api_key(FIRST)],
+        [*bearer(FIRST), *bearer(FIRST), *x_api_key(FIRST)],
+        [*bearer(FIRST), *x_api_key(FIRST), *x_api_key(FIRST)],
+        [(b"api-key", FIRST.encode())],
+        [(b"x_api_key", FIRST.encode())],
     ],
 )
 def test_what_is_not_one_known_key_opens_nothing(headers: Headers) -> None:
     assert denied(request(headers=headers))
+    engine = Engine()
+    talk(lock(engine), websocket(headers))
+    assert not engine.seen
 
 
-@given(st.binary(max_size=80), st.sampled_from([b"authorization", b"x-api-key", b"cookie", b"proxy-authorization"]))
-def test_no_other_header_opens(value: bytes, name: bytes) -> None:
+VALUES = st.binary(max_size=80) | st.sampled_from(
+    [form + key.encode() for form in (b"", b"Bearer ", b"bearer  ") for key in (FIRST, SECOND, THIRD)]
+)
+NAMES = st.sampled_from([b"authorization", b"x-api-key", b"cookie", b"proxy-authorization"])
+
+
+def key_in(name: bytes, value: bytes) -> str | None:
+    """The key that a header carries, as SECURITY.md says it."""
+    if name == b"x-api-key":
+        return value.decode("latin-1")
     scheme, _, key = value.partition(b" ")
-    known = name == b"authorization" and scheme.lower() == b"bearer" and key.decode("latin-1") in {FIRST, SECOND, THIRD}
-    assert denied(request(headers=[(name, value)])) is not known
+    return key.decode("latin-1") if scheme.lower() == b"bearer" else None
+
+
+@given(st.lists(st.tuples(NAMES, VALUES), max_size=3))
+def test_one_known_key_opens_and_nothing_else(headers: Headers) -> None:
+    carriers = [(name, value) for name, value in headers if name in {b"authorization", b"x-api-key"}]
+    once = len({name for name, _ in carriers}) == len(carriers)
+    keys = {key_in(name, value) for name, value in carriers}
+    opens = once and len(keys) == 1 and keys <= {FIRST, SECOND, THIRD}
+    assert denied(request(headers=headers)) is not opens
 
 
 @given(
@@ -171,6 +227,8 @@ def test_the_answer_has_the_shape_of_openais_errors() -> None:
     error = json.loads(body["body"])["error"]
     assert set(error) == {"message", "type", "param", "code"}
     assert error["code"] == "invalid_api_key"
+    assert "`Authorization: Bearer KEY`" in error["message"]
+    assert "`x-api-key: KEY`" in error["message"]
 
 
 def test_head_is_denied_without_a_body() -> None:
@@ -183,8 +241,10 @@ PREFLIGHT: Headers = [(b"origin", b"https://a.example"), (b"access-control-reque
 
 
 def test_a_browsers_question_is_denied_unless_origins_are_named() -> None:
-    assert denied(request(method="OPTIONS", headers=PREFLIGHT))
-    assert not denied(request(method="OPTIONS", headers=PREFLIGHT), DenyButPreflights)
+    for name in (b"authorization", b"x-api-key"):
+        asked = [*PREFLIGHT, (b"access-control-request-headers", name)]
+        assert denied(request(method="OPTIONS", headers=asked))
+        assert not denied(request(method="OPTIONS", headers=asked), DenyButPreflights)
 
 
 @pytest.mark.parametrize("headers", [[], PREFLIGHT[:1], PREFLIGHT[1:]])
