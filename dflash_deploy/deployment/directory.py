@@ -125,7 +125,7 @@ class Deployment:
         for name, value in changes.items():
             changed = dotenv.replace_value(changed, name, value)
         if why:
-            changed = dotenv.explained(changed, next(iter(changes)), [self.redact(line) for line in why])
+            changed = dotenv.with_comments(changed, next(iter(changes)), [self.redact(line) for line in why])
         self._owned()
         write_atomically(self.last_env_file, before, mode=PRIVATE)
         return self._with(changed)

@@ -82,7 +82,7 @@ def replace_value(text: str, name: str, value: str) -> str:
     return mark + "".join(parts)
 
 
-def explained(text: str, name: str, why: Iterable[str]) -> str:
+def with_comments(text: str, name: str, why: Iterable[str]) -> str:
     """Return the text of a `.env` with comments before the first line of `name`; earlier ones are removed."""
     mark, body = _marked(text)
     end = "\r\n" if "\r\n" in body else "\n"

@@ -17,7 +17,7 @@ from dflash_deploy.runtime.protocol import Narrate
 from dflash_deploy.startup.diagnosis import LogReader
 from dflash_deploy.startup.preflight import preflight
 from dflash_deploy.startup.progress import Phases, ShowProgress, Step, Timekeeper, usual_seconds
-from dflash_deploy.startup.wait import Waiting, explained
+from dflash_deploy.startup.wait import Waiting, explain
 
 WARM_UP_TOKENS = 64
 
@@ -104,7 +104,7 @@ def _started(
         findings = reader.read([problem.message, *problem.detail.splitlines()])
         if findings.diagnosis is None:
             raise
-        raise explained(EngineNotReady, problem.message, findings) from None
+        raise explain(EngineNotReady, problem.message, findings) from None
     # the log of an earlier engine is ignored; the log of a running engine is read from its beginning
     since = cursor if changed else ""
     phases = Phases(plan.engine.engine)

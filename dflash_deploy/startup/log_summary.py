@@ -71,7 +71,7 @@ def _split(line: str) -> _LogLine:
 
 
 def _exceptions(lines: Sequence[_LogLine]) -> Iterator[str]:
-    """What was raised, with the indented lines behind it that say more, as pydantic writes them."""
+    """Yield the exceptions, each with the indented lines after it that explain it, as pydantic writes them."""
     for number, line in enumerate(lines):
         if _RAISED.match(line.message):
             yield line.message

@@ -58,15 +58,15 @@ def rotate_running(
     """
     running = runtime_of(old)
     preflight(old, plan, running, new_key=True)
-    old_before, before = _asked_with(old, plan), running.state().identity
+    old_before, before = _generation_status(old, plan), running.state().identity
     try:
         new = old.with_new_key()
         ready = bring_up(new, plan, runtime_of(new), patience=patience, show=show)
-        old_after, new_after = _asked_with(old, plan), _asked_with(new, plan)
+        old_after, new_after = _generation_status(old, plan), _generation_status(new, plan)
     except KeyboardInterrupt:
-        raise Interrupted(_where_it_stands(old, running, before)) from None
+        raise Interrupted(_interrupted_state(old, running, before)) from None
     except DeployError as problem:
-        problem.hint = f"{problem.hint}; {_where_it_stands(old, running, before)}"
+        problem.hint = f"{problem.hint}; {_interrupted_state(old, running, before)}"
         raise
     if (old_after, new_after) != (HTTPStatus.UNAUTHORIZED, HTTPStatus.OK):
         got = f"{old_after or 'no answer'} for the old key and {new_after or 'no answer'} for the new key"
@@ -77,7 +77,7 @@ def rotate_running(
     return Rotation(new, ready, old_before, old_after, new_after)
 
 
-def _asked_with(deployment: Deployment, plan: Plan) -> int | None:
+def _generation_status(deployment: Deployment, plan: Plan) -> int | None:
     """Return the HTTP status of a generation with the deployment's key; `None` if no answer came.
 
     It must be a generation: llama.cpp lists its models without a key (tools/server/server-http.cpp, public endpoints).
@@ -90,7 +90,7 @@ def _asked_with(deployment: Deployment, plan: Plan) -> int | None:
         return HTTPStatus.OK
 
 
-def _where_it_stands(old: Deployment, runtime: Runtime, before: str) -> str:
+def _interrupted_state(old: Deployment, runtime: Runtime, before: str) -> str:
     """Describe the state after an interrupted rotation. `before` is the identity of the engine before it."""
     if Deployment(old.directory).key == old.key:
         return "nothing changed: .env still has the old key"

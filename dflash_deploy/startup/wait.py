@@ -119,7 +119,7 @@ class Waiting:
             if self._failed_answers >= FAILED_ANSWERS:
                 self._follow_log()
                 seen = f"the engine listens but does not generate: {problem}"
-                raise explained(EngineStalled, seen, self._findings()) from None
+                raise explain(EngineStalled, seen, self._findings()) from None
             return None
 
     def _findings(self, state: EngineState | None = None) -> Explanation:
@@ -139,15 +139,15 @@ class Waiting:
         elif state.restarts:
             how = f"ended{code} and was restarted {'once' if state.restarts == 1 else f'{state.restarts} times'}"
         seen = f"the engine {how} after {self._times.elapsed:.0f} s, while {self._step.phase}"
-        return explained(EngineDied, seen, self._findings(state))
+        return explain(EngineDied, seen, self._findings(state))
 
     def _stalled(self) -> EngineNotReady:
         seen = f"the engine has written nothing for {self._patience:.0f} s, while {self._step.phase}"
         patient = "read the log with `dflash-deploy logs`; wait longer with `--patience SECONDS`"
-        return explained(EngineStalled, seen, self._findings(), patient)
+        return explain(EngineStalled, seen, self._findings(), patient)
 
 
-def explained(kind: type[EngineNotReady], seen: str, findings: Explanation, unknown: str = UNKNOWN) -> EngineNotReady:
+def explain(kind: type[EngineNotReady], seen: str, findings: Explanation, unknown: str = UNKNOWN) -> EngineNotReady:
     """Return an error with what was seen, its cause and the fix; if the cause is unknown, with the hint `unknown`."""
     known = findings.diagnosis
     if known is None:

@@ -18,7 +18,7 @@ from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import Lock, LockedFile, LockedModel, Role
 from dflash_deploy.weights.pull import Order
 from dflash_deploy.weights.spans import open_progress
-from dflash_deploy.weights.staging import check_room, new_client, places, staging_of, writing
+from dflash_deploy.weights.staging import check_room, locked_staging, named_write_errors, new_client, part_files
 from dflash_deploy.weights.transfer import Download, Transfer
 
 CONFIGS = frozenset({"config.json", "hf_quant_config.json", "tokenizer_config.json"})
@@ -55,7 +55,7 @@ def header_of(source: Source, model: LockedModel, file: LockedFile, directory: P
     try:
         if not missing_files(directory, model.only({file.path})):
             return read_header(directory / file.path)
-        with writing(directory), staging_of(directory) as staging:
+        with named_write_errors(directory), locked_staging(directory) as staging:
             check_room(directory, min(file.size, LONGEST), model)
             return _fetched(source, model, file, staging, wish)
     except NotGguf as problem:
@@ -66,7 +66,7 @@ def header_of(source: Source, model: LockedModel, file: LockedFile, directory: P
 
 
 def _fetched(source: Source, model: LockedModel, file: LockedFile, staging: Path, wish: Wish) -> Header:
-    record, part = places(staging, file)
+    record, part = part_files(staging, file)
     progress = open_progress(record, part, file)
     until, anew = min(FIRST, file.size), False
     with new_client() as client, Download(Transfer(source, model, client, wish), file, part, progress) as download:

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from dflash_deploy.errors import FilesMissing
-from dflash_deploy.weights.fetch import missing_files, take_over
+from dflash_deploy.weights.fetch import missing_files, reuse_file
 from dflash_deploy.weights.lockfile import LOCK_FILE, Lock, read_lock, write_lock
 from dflash_deploy.weights.pull import Order, require_all
-from dflash_deploy.weights.staging import writing
+from dflash_deploy.weights.staging import named_write_errors
 
 
 def carry_to(wanted: tuple[Order, ...], lock: Lock | None, place: Path, count: Callable[[int], None]) -> None:
     """Copy a deployment's weights and its lock to `place`. Raises FilesMissing if any file is missing."""
     require_all(wanted, lock)
     assert lock is not None  # noqa: S101 - require_all refuses None
-    with writing(place):
+    with named_write_errors(place):
         for order in wanted:
             model = lock.models[order.role]
             for file in model.files:
@@ -50,7 +50,7 @@ def carry_from(wanted: Iterable[Order], place: Path, count: Callable[[int], None
                 hint="fill it from a deployment of the same model",
             )
         for file in model.files:
-            if missing_files(order.directory, model.only({file.path})) and not take_over(
+            if missing_files(order.directory, model.only({file.path})) and not reuse_file(
                 place / order.role / file.path, file, order.directory
             ):
                 raise FilesMissing(

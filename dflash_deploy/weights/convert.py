@@ -18,7 +18,7 @@ from typing import Literal
 from dflash_deploy.errors import BadInput, ConversionFailed
 from dflash_deploy.plan.model_metadata import metadata_of
 from dflash_deploy.weights.gguf import FILE_TYPES, Header, NotGguf, read_header
-from dflash_deploy.weights.staging import link_or_copy, writing
+from dflash_deploy.weights.staging import link_or_copy, named_write_errors
 
 Dialect = Literal["dflash", "dflash-draft"]
 """`general.architecture` of the GGUF: that of upstream llama.cpp, or that of the fork."""
@@ -91,7 +91,7 @@ class Conversion:
         if self.dialect == "dflash":
             yield self.drafter.resolve()
             return
-        with writing(self.out.parent), TemporaryDirectory(dir=self.out.parent, prefix=".convert-") as made:
+        with named_write_errors(self.out.parent), TemporaryDirectory(dir=self.out.parent, prefix=".convert-") as made:
             place = Path(made)
             # with user namespaces, the container's user is not the owner of the directory
             place.chmod(0o755)

@@ -26,15 +26,15 @@ from dflash_deploy.weights.staging import (
     WORKERS,
     check_room,
     link_or_copy,
+    locked_staging,
+    named_write_errors,
     new_client,
-    places,
-    staging_of,
-    writing,
+    part_files,
 )
 from dflash_deploy.weights.transfer import Download, Transfer, Wish
 from dflash_deploy.weights.verify import is_right
 
-__all__ = ["Fetched", "Wish", "fetch", "missing_files", "take_over"]
+__all__ = ["Fetched", "Wish", "fetch", "missing_files", "reuse_file"]
 
 
 @dataclass(frozen=True)
@@ -49,17 +49,17 @@ class Fetched:
 
 def missing_files(directory: Path, model: LockedModel) -> tuple[LockedFile, ...]:
     """Return the files that are missing or wrong. Files that were verified before and are unchanged are not read."""
-    known = _Known(directory)
+    known = _VerifiedFiles(directory)
     return tuple(file for file in model.files if not known.is_right(file))
 
 
 def fetch(source: Source, model: LockedModel, directory: Path, wish: Wish) -> Fetched:
     """Download missing files. Raises NoRoom before the first byte if the disk is too small, and DownloadFailed."""
-    with writing(directory), staging_of(directory) as staging:
+    with named_write_errors(directory), locked_staging(directory) as staging:
         absent = missing_files(directory, model)
         reused = [file for file in absent if _from_cache(source, model, file, directory)]
         wanted = [file for file in absent if file not in reused]
-        progress = {file: open_progress(*places(staging, file), file) for file in wanted}
+        progress = {file: open_progress(*part_files(staging, file), file) for file in wanted}
         left = sum(file.size - one.done for file, one in progress.items())
         check_room(directory, left, model)
         wish.count(sum(file.size for file in model.files if file not in wanted))
@@ -67,7 +67,7 @@ def fetch(source: Source, model: LockedModel, directory: Path, wish: Wish) -> Fe
         if wanted:
             with new_client() as client:
                 _fetch_all(Transfer(source, model, client, wish), directory, staging, progress)
-        _Known(directory).remember(model.files)
+        _VerifiedFiles(directory).remember(model.files)
         _tidy(staging, model)
     return Fetched(len(model.files) - len(absent), len(reused), len(wanted), left)
 
@@ -75,7 +75,7 @@ def fetch(source: Source, model: LockedModel, directory: Path, wish: Wish) -> Fe
 def _tidy(staging: Path, model: LockedModel) -> None:
     """Remove the partial files of this model. Those of other models stay, so that their downloads can resume."""
     for file in model.files:
-        for place in places(staging, file):
+        for place in part_files(staging, file):
             place.unlink(missing_ok=True)
 
 
@@ -84,10 +84,10 @@ def _fetch_all(transfer: Transfer, directory: Path, staging: Path, wanted: Mappi
     with ExitStack() as opened, ThreadPoolExecutor(WORKERS) as pool:
         jobs: list[Future[None]] = []
         for file in sorted(wanted, key=lambda file: -file.size):
-            part = places(staging, file)[1]
+            part = part_files(staging, file)[1]
             download = opened.enter_context(Download(transfer, file, part, wanted[file]))
-            landing = _Landing(download, directory / file.path)
-            jobs += [pool.submit(landing.fetch, span) for span in download.progress.spans]
+            file_download = _FileDownload(download, directory / file.path)
+            jobs += [pool.submit(file_download.fetch, span) for span in download.progress.spans]
         try:
             done, _ = wait(jobs, return_when=FIRST_EXCEPTION)
             for job in done:
@@ -99,13 +99,13 @@ def _fetch_all(transfer: Transfer, directory: Path, staging: Path, wanted: Mappi
             raise
 
 
-class _Landing:
+class _FileDownload:
     """Completes one file: the last of its connections verifies the file and renames it."""
 
     def __init__(self, download: Download, place: Path) -> None:
         self._download = download
         self._place = place
-        self._flying = len(download.progress.spans)
+        self._spans_left = len(download.progress.spans)
         self._guard = threading.Lock()
 
     def fetch(self, span: Span) -> None:
@@ -117,12 +117,12 @@ class _Landing:
                 self._download.progress.save()
             raise
         with self._guard:
-            self._flying -= 1
-            last = self._flying == 0
+            self._spans_left -= 1
+            last = self._spans_left == 0
         if last:
-            self._land()
+            self._complete()
 
-    def _land(self) -> None:
+    def _complete(self) -> None:
         download = self._download
         # a reset after other connections were done leaves bytes of their spans to fetch again
         self._fetch_spans()
@@ -158,15 +158,15 @@ def _from_cache(source: Source, model: LockedModel, file: LockedFile, directory:
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(model.repo, file.path, revision=model.commit)
-    return isinstance(found, str) and take_over(Path(found), file, directory)
+    return isinstance(found, str) and reuse_file(Path(found), file, directory)
 
 
-def take_over(found: Path, file: LockedFile, directory: Path) -> bool:
+def reuse_file(found: Path, file: LockedFile, directory: Path) -> bool:
     """Link or copy a file of this machine if its digest is right; return whether it is."""
     if not is_right(found, file):
         return False
     place, staged = directory / file.path, directory / STAGING / f"{file.path.replace('/', '%')}.copy"
-    with writing(directory):
+    with named_write_errors(directory):
         staged.parent.mkdir(parents=True, exist_ok=True)
         place.parent.mkdir(parents=True, exist_ok=True)
         staged.unlink(missing_ok=True)
@@ -175,7 +175,7 @@ def take_over(found: Path, file: LockedFile, directory: Path) -> bool:
     return True
 
 
-class _Known:
+class _VerifiedFiles:
     """Files verified before, by size and modification time, so that `up` does not read 20 GB every time."""
 
     def __init__(self, directory: Path) -> None:

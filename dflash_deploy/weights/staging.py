@@ -30,7 +30,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @contextmanager
-def writing(directory: Path) -> Iterator[None]:
+def named_write_errors(directory: Path) -> Iterator[None]:
     """Turn errors of writing into errors that name the directory."""
     try:
         yield
@@ -48,7 +48,7 @@ def writing(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def staging_of(directory: Path) -> Iterator[Path]:
+def locked_staging(directory: Path) -> Iterator[Path]:
     """Lock and return the directory of partial downloads. Raises DirectoryBusy if another run holds the lock."""
     staging = directory / STAGING
     staging.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def staging_of(directory: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def places(staging: Path, file: LockedFile) -> tuple[Path, Path]:
+def part_files(staging: Path, file: LockedFile) -> tuple[Path, Path]:
     """Return the paths of a file's progress and of its part file."""
     name = file.path.replace("/", "%")
     return staging / f"{name}.json", staging / f"{name}.part"

@@ -1,8 +1,8 @@
-"""Fetching the bytes of one span, and again, until they are there.
+"""Download the bytes of one span, with retries, until it is complete.
 
-The Hugging Face Hub's own client starts a broken file from zero since its 1.18; this resumes where the bytes end. A
-body counts only if it is the range that was asked for, of the file that was begun: Content-Range and ETag say so, and
-If-Range asks for it.
+Since 1.18, the Hugging Face Hub's client starts an interrupted file from byte 0; this resumes after the last
+byte. A response is accepted only if it has the requested range of the same file: Content-Range and ETag are checked,
+and If-Range is sent.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ WRITE = 1 << 20
 """Bytes that are written at once."""
 
 SAVE_EVERY = 16 * 2**20
-"""Bytes after which progress is written down: what a kill costs at the most, for each connection."""
+"""Bytes after which progress is saved: the most that a kill loses per connection."""
 
 PATIENCE = 30.0
-"""Seconds without a byte after which a connection is given up."""
+"""Seconds without a byte after which a connection times out."""
 
 FRUITLESS = 8
-"""Attempts in a row without a new byte, after which a file is given up."""
+"""Attempts in a row without a new byte after which a download fails."""
 
 RESETS = 3
-"""Times that a file may turn out to be another one while it is fetched."""
+"""How often the file may change on the server during its download."""
 
 WHOLE, PART, OUT_OF_RANGE = 200, 206, 416
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 
 class TryAgain(Exception):
-    """Raised within an attempt that may be repeated; `after` are the seconds that the server asks to wait."""
+    """Raised when an attempt fails and can be repeated; `after` is the server's Retry-After in seconds."""
 
     def __init__(self, why: str, after: float | None = None) -> None:
         super().__init__(why)
@@ -51,7 +51,7 @@ class TryAgain(Exception):
 
 
 class Throttle:
-    """Keeps all connections together below so many bytes a second; 0: no limit."""
+    """Limits all connections together to `rate` bytes per second; 0: no limit."""
 
     def __init__(self, rate: float = 0.0) -> None:
         self._rate = rate
@@ -59,7 +59,7 @@ class Throttle:
         self._guard = threading.Lock()
 
     def take(self, count: int) -> None:
-        """Wait until so many bytes may be counted as fetched."""
+        """Wait until `count` more bytes are within the limit."""
         if not self._rate:
             return
         with self._guard:
@@ -71,9 +71,9 @@ class Throttle:
 
 @dataclass(frozen=True)
 class Wish:
-    """How to fetch: at most `max_bandwidth` bytes a second (0: no limit); `count` gets the size of each chunk written.
+    """How to download: at most `max_bandwidth` bytes per second (0: no limit). `count` gets the size of each chunk.
 
-    `stopped` ends the run from another thread.
+    Set `stopped` to end the run from another thread.
     """
 
     max_bandwidth: float = 0.0
@@ -82,7 +82,7 @@ class Wish:
 
 
 class Transfer:
-    """What the files of one model share while they are fetched: source, model, HTTP client, bandwidth."""
+    """What the downloads of one model share: source, model, HTTP client, bandwidth limit."""
 
     def __init__(self, source: Source, model: LockedModel, client: httpx.Client, wish: Wish) -> None:
         self.source = source
@@ -93,9 +93,9 @@ class Transfer:
 
 
 class Download:
-    """One file on its way into its part file, which it owns: open from here to `close`, or to the end of a block.
+    """The download of one file. It owns the part file, which is open until `close` or the end of the with block.
 
-    The connections that fetch its spans share it.
+    All connections that download its spans share it.
     """
 
     def __init__(self, transfer: Transfer, file: LockedFile, part: Path, progress: Progress) -> None:
@@ -128,7 +128,7 @@ class Download:
         return self._descriptor
 
     def begin_again(self) -> None:
-        """Forget all bytes: none of them counts any more."""
+        """Discard all bytes and start the file again."""
         self._transfer.wish.count(-self.progress.done)
         self.progress.reset()
 
@@ -145,7 +145,7 @@ class Download:
                 if fruitless >= FRUITLESS:
                     raise DownloadFailed(
                         f"{self.name}: download stalled at {self.progress.done} of {self.file.size} bytes: {problem}",
-                        hint="run `dflash-deploy pull` again: it goes on from there",
+                        hint="run `dflash-deploy pull` again to resume",
                     ) from None
                 self._rest(pause(fruitless, getattr(problem, "after", None)))
         with self._guard:
@@ -181,7 +181,7 @@ class Download:
             raise TryAgain("the connection ended early")
 
     def _check(self, answer: httpx.Response, span: Span) -> int:
-        """Whether the answer is what was asked for; returns how many of its bytes come before the span's next one."""
+        """Check a response; return the number of its bytes to skip before the next byte of the span."""
         status = answer.status_code
         away = (
             answer.url.host != httpx.URL(self._source.endpoint).host
@@ -189,31 +189,31 @@ class Download:
         )
         if status in TRANSIENT or status == OUT_OF_RANGE or (status == FORBIDDEN and away):
             # a signed address expires: the next attempt asks for a new one
-            raise TryAgain(f"the server answers {status}", retry_after(answer.headers.get("retry-after")))
+            raise TryAgain(f"the server returned {status}", retry_after(answer.headers.get("retry-after")))
         if status not in {WHOLE, PART}:
             raise self._refused(answer)
         kind = answer.headers.get("content-type", "")
         if kind.startswith("text/html") or answer.headers.get("content-encoding", "identity") not in {"", "identity"}:
-            raise TryAgain(f"something in between answers with {kind or 'another encoding'}")
+            raise TryAgain(f"a proxy returned {kind or 'another content encoding'}")
         self._same_file(answer)
         if status == WHOLE:
             return span.done
         found = _RANGE.fullmatch(answer.headers.get("content-range", ""))
         if found is None or int(found[1]) != span.done or found[3] not in {"*", str(self.file.size)}:
-            raise TryAgain("the server sends another range than it was asked for")
+            raise TryAgain("the server returned another range than requested")
         return 0
 
     def _refused(self, answer: httpx.Response) -> DeployError:
         model, code = self._transfer.model, answer.headers.get("x-error-code", "")
         if answer.status_code == MISSING:
             return DownloadFailed(
-                f"{model.repo} at {model.commit[:10]} has no {self.file.path} any more",
-                hint="`dflash-deploy pull --update` reads the newest commit",
+                f"{model.repo} at {model.commit[:10]} no longer has {self.file.path}",
+                hint="update to the newest commit with `dflash-deploy pull --update`",
             )
         return refusal(answer.status_code, code, self._source, model.repo)
 
     def _same_file(self, answer: httpx.Response) -> None:
-        """Bytes of two bodies are never mixed: another ETag starts the file again from byte 0."""
+        """Restart the file from byte 0 if its ETag has changed, so that bytes of two versions are never mixed."""
         etag = answer.headers.get("etag", "")
         with self._guard:
             if not self.progress.etag:
@@ -223,10 +223,10 @@ class Download:
                 self.begin_again()
                 if self._resets > RESETS:
                     raise DownloadFailed(
-                        f"{self.name} is another file at every request",
-                        hint="try again later, or another mirror in HF_ENDPOINT",
+                        f"{self.name}: the server returns another ETag for every request",
+                        hint="try again later, or set another mirror in HF_ENDPOINT",
                     )
-                raise TryAgain("the file has changed while it was fetched")
+                raise TryAgain("the file changed during the download")
 
     def _body(self, answer: httpx.Response, skip: int) -> Iterator[bytes]:
         # as they arrive: a chunk of fixed size would be lost if the connection broke in the middle of it
@@ -241,7 +241,7 @@ class Download:
             skip = 0
 
     def _gathered(self, body: Iterator[bytes]) -> Iterator[bytes]:
-        """Chunks large enough to write. What had arrived when a connection breaks is one too."""
+        """Yield chunks large enough to write, and the bytes that arrived before a connection broke."""
         chunks: list[bytes] = []
         size = 0
         try:
@@ -259,8 +259,8 @@ class Download:
     def _keep(self, span: Span, chunk: bytes, begun: int) -> None:
         with self._guard:
             if self._resets != begun:
-                # another connection found that this is no longer the file
-                raise TryAgain("the file has changed while it was fetched")
+                # another connection noticed that the file changed
+                raise TryAgain("the file changed during the download")
             chunk = chunk[: span.left]
             os.pwrite(self.descriptor, chunk, span.done)
             before = self.progress.done

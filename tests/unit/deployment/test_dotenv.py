@@ -98,8 +98,8 @@ def test_the_reason_of_a_value_stands_before_it_once(
 ) -> None:
     text = end.join([*before, *(line.format(NEW) for line in keyed), *after]) + end
     text = f"\ufeff{text}" if marked else text
-    first = dotenv.explained(text, "VLLM_API_KEY", ["measured", "with\nthree lines"])
-    again = dotenv.explained(first, "VLLM_API_KEY", ["measured later"])
+    first = dotenv.with_comments(text, "VLLM_API_KEY", ["measured", "with\nthree lines"])
+    again = dotenv.with_comments(first, "VLLM_API_KEY", ["measured later"])
     for changed, why in ((first, ["#= measured", "#= with three lines"]), (again, ["#= measured later"])):
         assert dotenv.parse(changed) == dotenv.parse(text)
         lines = changed.removeprefix("\ufeff").split(end)
