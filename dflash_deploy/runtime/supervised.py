@@ -40,8 +40,8 @@ def recorded(run_file: Path, report: Report = log_damage) -> Supervised | None:
 def find_supervised(state: Path) -> Supervised | None:
     """Return a running supervisor of this state directory, found by its arguments; `None` if there is none.
 
-    Only processes of root, of this user and of the directory's owner count: anybody can choose the arguments of a
-    process, and the client sends its API key to the address in them.
+    Only processes of root, of this user and of the directory's owner are trusted: any user can choose the arguments of
+    a process, and the client sends its API key to the address in them.
     """
     try:
         trusted = {0, os.geteuid(), state.stat().st_uid}
