@@ -15,9 +15,9 @@ EVERY = (VLLM, SGLANG, LLAMACPP)
 
 
 class Field(Generic[T]):
-    """A setting. As an attribute of the class it describes itself; as one of an instance it is the value.
+    """A setting. An attribute of the class is its description, an attribute of an instance its value.
 
-    Its name in `.env` is the attribute's name in capitals, so that a setting is named once. `default` is the value of
+    Its name in `.env` is the attribute's name in capitals, so that the name is written once. `default` is the value of
     an absent or empty setting; `None`, "" or () leaves the choice to the engine. A `secret` has a name here and no
     value: `serve.secrets` reads it. `internal` settings are never in `.env`: `render` and the native runtime set them.
     """
@@ -90,7 +90,7 @@ class Field(Generic[T]):
         return value
 
     def __set__(self, instance: Values, value: T) -> None:
-        raise AttributeError(f"settings do not change: read other ones to set {self.name}")
+        raise AttributeError(f"settings are immutable: {self.name} cannot be set")
 
 
 class Values:
