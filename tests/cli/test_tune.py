@@ -18,7 +18,7 @@ from dflash_deploy.cli.tune_sequences import Sequences, try_sequences
 from dflash_deploy.cli.tuning import OFF, Outcome, Tried, Tuning, fixed
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
-from tests.support.cli import Ran, dflash, edit_env
+from tests.support.cli import Ran, dflash, edit_env, initialise
 from tests.support.measured import rows
 from tests.support.ports import free_port
 
@@ -27,7 +27,7 @@ STREAMS = (1, 4, 8)
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Path:
-    dflash("init", "--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=tmp_path).succeeded()
+    initialise("--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=tmp_path)
     return tmp_path
 
 
@@ -93,7 +93,7 @@ def test_without_a_drafter_there_is_nothing_to_tune(deployment: Path) -> None:
 
 
 def test_an_engine_that_does_not_count_its_drafts_is_not_tuned(tmp_path: Path) -> None:
-    dflash("init", "--profile", "h100", "--engine", "sglang", at=tmp_path).succeeded()
+    initialise("--profile", "h100", "--engine", "sglang", at=tmp_path)
     refused(dflash("tune", "--dry-run", at=tmp_path), ExitCode.USAGE, "SGLang", "does not count")
 
 
