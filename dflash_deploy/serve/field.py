@@ -86,8 +86,7 @@ class Field(Generic[T]):
             return self
         if self.secret:
             raise AttributeError(f"{self.name} is a secret: serve.secrets reads it, and settings do not hold it")
-        value: T = instance.typed[self.name]
-        return value
+        return instance[self]
 
     def __set__(self, instance: Values, value: T) -> None:
         raise AttributeError(f"settings are immutable: {self.name} cannot be set")
@@ -106,6 +105,11 @@ class Values:
     def fields(cls) -> tuple[Field[Any], ...]:
         """All settings, in the order in which they are declared."""
         return tuple(value for value in vars(cls).values() if isinstance(value, Field))
+
+    def __getitem__(self, field: Field[T]) -> T:
+        """The value of a setting that is chosen at run time; a known one is an attribute."""
+        value: T = self.typed[field.name]
+        return value
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Values) and self.typed == other.typed

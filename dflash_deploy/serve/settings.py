@@ -208,7 +208,14 @@ class Settings(Values):
             return None
         if self.uses_mtp_head:
             # the head has the target's attention backend and cache
-            return Speculation(None, self.draft_tokens, "", "", None, self.dflash_spec_schedule)
+            return Speculation(
+                path=None,
+                draft_tokens=self.draft_tokens,
+                attention_backend="",
+                kv_cache_dtype="",
+                window=None,
+                schedule=self.dflash_spec_schedule,
+            )
         return Speculation(
             path=_below(self.drafter_path or self.dflash_drafter, self.drafter_file),
             draft_tokens=self.draft_tokens,
