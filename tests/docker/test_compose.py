@@ -12,7 +12,7 @@ import pytest
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.serve.gateway.health import HUNG_AFTER, MEMORY
-from tests.support.cli import dflash, edit_env
+from tests.support.cli import dflash, edit_env, initialise
 from tests.support.commands import wait_until
 from tests.support.composed import composed, docker
 from tests.support.container_engine import Engine
@@ -198,7 +198,7 @@ def test_down_removes_the_container_and_leaves_weights_and_settings(deployment: 
 
 
 def test_an_image_without_dflash_is_not_built(engine: Engine, base_image: str, tmp_path: Path) -> None:
-    dflash("init", "--profile", "cpu", "--runtime", "compose", "--port", str(free_port()), at=tmp_path).succeeded()
+    initialise("--profile", "cpu", "--runtime", "compose", "--port", str(free_port()), at=tmp_path)
     (tmp_path / "Dockerfile").write_text(
         f"FROM {base_image}\nRUN rm $(python3 -c 'import importlib.util as u; print(u.find_spec(\"vllm\").origin)' "
         "| xargs dirname)/v1/spec_decode/dflash.py\n"
