@@ -34,7 +34,7 @@ LISTENS, ANSWERS = 3.0, 6.0
 HUNG_AFTER = 5
 """Checks in a row without progress after which the engine is killed."""
 RESTARTS, WITHIN = 3, 3600.0
-"""The engine is killed at most so many times within so many seconds."""
+"""The engine is killed at most RESTARTS times within WITHIN seconds."""
 ASK_EVERY = 300.0
 """Seconds between two requests of the check to an idle engine."""
 
