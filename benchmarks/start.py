@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.rows import Row
-from dflash_deploy.cli.planned import plan_of
 from dflash_deploy.client import Endpoint, EndpointError
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.plan import engine_command
+from dflash_deploy.planning import plan_of
 from dflash_deploy.serve.engines.installed import installed_vllm
 from dflash_deploy.startup import endpoint_of
 from tests.support.cli import dflash, edit_env

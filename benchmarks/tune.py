@@ -22,8 +22,8 @@ from dflash_deploy.assets import asset
 from dflash_deploy.bench import measure
 from dflash_deploy.bench.workload import Limits, Workload, own, packaged
 from dflash_deploy.catalog import load_catalog
-from dflash_deploy.cli.tuning import OFF, fixed
 from dflash_deploy.client import Endpoint
+from dflash_deploy.tuning.experiment import OFF, fixed
 from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
 from tests.support.server import Server

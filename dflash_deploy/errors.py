@@ -185,10 +185,11 @@ class EngineNotReady(DeployError):
     """Raised when the runtime could not start or stop the engine, or the engine started and generated no token.
 
     `failure` is the id of the matching fingerprint in catalog/failures.yaml, empty if none matches. `fix` are the
-    settings that this fingerprint allows `up --fix` to write.
+    settings that this fingerprint allows `up --fix` to write, `fixed` those that it wrote before this failure.
     """
 
     exit_code = ExitCode.NOT_READY
+    fixed: Mapping[str, object] | None = None
 
     def __init__(
         self, message: str, *, hint: str, detail: str = "", failure: str = "", fix: Mapping[str, str] | None = None

@@ -6,7 +6,10 @@ import base64
 import hashlib
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+Redact = Callable[[str], str]
+"""Takes text and returns it without secrets."""
 
 REDACTED = "[redacted]"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from dflash_deploy.bench.load import Load
 from dflash_deploy.client import SpecCounters, TimedCompletion
@@ -109,6 +109,16 @@ def row_of(workload: str, load: Load, *, drafter: bool | None, mtp: bool = False
         counted=counted,
         mtp=mtp,
     )
+
+
+def as_counted(row: Row, *, counts_every_draft: bool) -> Row:
+    """The row, without zeros of an engine that makes drafts and does not count them, as a fork may not.
+
+    `counts_every_draft`: a zero means that none was made.
+    """
+    if counts_every_draft or not row.drafter or (row.counted is not None and row.counted.drafts):
+        return row
+    return replace(row, counted=None, draft_tokens=None)
 
 
 def _tpots(answered: Sequence[TimedCompletion]) -> list[float]:

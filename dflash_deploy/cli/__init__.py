@@ -1,1 +1,1 @@
-"""The command line: one module per verb. Nothing else of the package knows Typer or Rich."""
+"""The command line: one module per command. Nothing else of the package knows Typer or Rich."""

@@ -1,62 +1,83 @@
-"""The verbs, put together."""
+"""The commands, put together. A command's module is imported when it runs, or when its own help is shown."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command, get_group
 
 from dflash_deploy import __version__
-from dflash_deploy.cli.bench import bench
-from dflash_deploy.cli.connect import connect
-from dflash_deploy.cli.doctor import doctor
-from dflash_deploy.cli.down import down
-from dflash_deploy.cli.image import image
-from dflash_deploy.cli.init import init
-from dflash_deploy.cli.keys import keys
-from dflash_deploy.cli.logs import logs
-from dflash_deploy.cli.models import models
-from dflash_deploy.cli.plan import plan
-from dflash_deploy.cli.profiles import profiles
-from dflash_deploy.cli.pull import pull
-from dflash_deploy.cli.render import render
-from dflash_deploy.cli.rollback import restart, rollback
-from dflash_deploy.cli.status import status
-from dflash_deploy.cli.test import test
-from dflash_deploy.cli.tune import tune
-from dflash_deploy.cli.up import up
 from dflash_deploy.errors import ExitCode
 
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "init": ("init", "Write .env (with a fresh key) and compose.yaml for this machine."),
+    "plan": ("plan", "Show each setting and why, the engine command, memory and speed."),
+    "doctor": ("doctor", "Find what would keep the deployment from starting."),
+    "pull": ("pull", "Fetch target and drafter, verified, at the commits of dflash.lock."),
+    "render": ("render", "Write compose.yaml and the image's build context from .env."),
+    "up": ("up", "Start the engine, follow it while it loads, wait for an answer."),
+    "restart": ("rollback", "Stop the engine and start it with the settings of .env."),
+    "rollback": ("rollback", "Restore the settings of the last good start, and start them."),
+    "test": ("test", "Check answers, streaming, vision, the key, limits and drafts."),
+    "bench": ("bench", "Measure tokens/s, TTFT, TPOT, ITL and acceptance."),
+    "tune": ("tune", "Find the number of draft tokens that is fastest here."),
+    "connect": ("connect", "Print a client's configuration for this endpoint."),
+    "status": ("status", "Report whether the engine really answers."),
+    "logs": ("logs", "Print the engine's log, or pack a bundle for a report."),
+    "down": ("down", "Stop and remove the engine."),
+    "profiles": ("profiles", "Hardware that the catalog knows: list, show."),
+    "models": ("models", "Models with their drafters: list, show, convert."),
+    "keys": ("keys", "The API key of the endpoint: show, rotate."),
+    "image": ("image", "The engine's image: build, verify, digest, sbom."),
+}
+"""Each command: the module in this package that has it under its name, and the first sentence of its help."""
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands are names and summaries until one of them is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that the arguments name, from its module, and the arguments that are left to it."""
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, load(name) if name is not None and found is not None else found, rest
+
+
+def load(name: str) -> Any:
+    """Import a command's module, and return the command as Typer runs it."""
+    loaded = getattr(import_module(f"dflash_deploy.cli.{COMMANDS[name][0]}"), name)
+    if isinstance(loaded, typer.Typer):
+        group = get_group(loaded)
+        group.name = name
+        return group
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    alone.command(name)(loaded)
+    return get_command(alone)
+
+
+def _named() -> Callable[[], None]:
+    def not_loaded() -> None:
+        """Replaced by `LazyGroup` before it is called."""
+
+    return not_loaded
+
+
 app = typer.Typer(
+    cls=LazyGroup,
     no_args_is_help=True,
+    # plain text: importing rich takes longer than the rest of --help
+    rich_markup_mode=None,
     # a traceback with local variables would show the key
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    init,
-    plan,
-    doctor,
-    pull,
-    render,
-    up,
-    restart,
-    rollback,
-    test,
-    bench,
-    tune,
-    connect,
-    status,
-    logs,
-    down,
-):
-    app.command()(command)
-app.add_typer(profiles, name="profiles")
-app.add_typer(models, name="models")
-app.add_typer(keys, name="keys")
-app.add_typer(image, name="image")
+for command, (_, summary) in COMMANDS.items():
+    app.command(command, short_help=summary)(_named())
 
 
 def _version(wanted: bool) -> None:
@@ -67,9 +88,11 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _app(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
-    """From a bare GPU box to a proven, fast, closed endpoint: vLLM with DFlash speculative decoding."""
+    """Serve a vision-language model on your own GPU with DFlash speculative decoding."""
 
 
 def main() -> None:
@@ -78,8 +101,8 @@ def main() -> None:
         app()
     except SystemExit as ending:
         if ending.code == ExitCode.INTERRUPTED:
-            # where Ctrl-C came while a module was being made by `exec`, as dataclasses are, CPython ends itself with
-            # the signal although the interrupt was answered for; the exit code is a promise
+            # if Ctrl-C arrives while `exec` makes a module, as for dataclasses, CPython ends itself with the signal
+            # although the interrupt was handled; the exit code is a promise
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(ExitCode.INTERRUPTED)

@@ -1,47 +1,87 @@
-"""Progress on a terminal as one live line, elsewhere as a line per phase, for programs as lines of JSON."""
+"""What is shown while an operation runs: one live line on a terminal, lines in a pipe, JSON lines for programs."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
-from dflash_deploy.cli.report import Redact, console, print_json
+from rich.console import Console
+from rich.status import Status
+from rich.text import Text
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.status import Status
-
-    from dflash_deploy.startup import StartProgress
+from dflash_deploy.bench.figures import Row, part, streams
+from dflash_deploy.checks import CheckResult
+from dflash_deploy.cli.report import console, note, print_json
+from dflash_deploy.cli.transfers import transfer_display
+from dflash_deploy.operations.reporter import Count
+from dflash_deploy.startup import ShowProgress, StartProgress
 
 HEARTBEAT = 15.0
 """Seconds after which a pipe gets a line even though nothing has changed."""
 
+_STYLES = {"passed": "green", "skipped": "yellow"}
+
+
+class Terminal:
+    """The reporter of the command line. What it shows goes to standard error.
+
+    `json_stream` prints the progress of a start as lines of JSON on standard output. `results_on_stdout` prints each
+    check there: it is part of the result for people.
+    """
+
+    def __init__(self, *, json_stream: bool = False, results_on_stdout: bool = False) -> None:
+        self._json_stream = json_stream
+        self._results = console(stderr=not results_on_stdout)
+
+    def note(self, text: str) -> None:
+        """One line."""
+        note(text)
+
+    def starting(self) -> AbstractContextManager[ShowProgress]:
+        """The progress of one start, for as long as the block runs."""
+        return _start_display(json_stream=self._json_stream)
+
+    def transferring(self, total: int) -> AbstractContextManager[Count]:
+        """A bar with rate and time left, or a line now and then."""
+        return transfer_display(total)
+
+    def checked(self, check: CheckResult) -> None:
+        """A line for the check, and its hint if it failed."""
+        self._results.print(f"{check.status:7}", style=_STYLES.get(check.status, "bold red"), end="")
+        said = f" {check.name:9} {check.seconds:5.2f} s  {' '.join(check.got.split())}"
+        self._results.print(said, markup=False)
+        if check.hint:
+            self._results.print(f"        hint: {check.hint}", markup=False)
+
+    def measured(self, row: Row, setting: str) -> None:
+        """A line for the measurement."""
+        rate = f"{row.tokens_per_s:.1f} tokens/s"
+        if setting:
+            length = f", {row.acceptance_length:.2f} tokens a step" if row.acceptance_length else ""
+            note(f"  {setting}, {streams(row.concurrency)}: {rate}{length}")
+            return
+        failed = f", {row.failed} failed" if row.failed else ""
+        note(f"{row.workload}, {streams(row.concurrency)}, {part(row.drafter, mtp=row.mtp)}: {rate}{failed}")
+
 
 @contextmanager
-def boot_display(redact: Redact, *, json_stream: bool = False) -> Iterator[Callable[[StartProgress], None]]:
-    """Yields the function that shows progress for as long as the block runs.
-
-    People see it on standard error; with `json_stream` programs read it from standard output.
-    """
+def _start_display(*, json_stream: bool) -> Iterator[ShowProgress]:
     screen = console(stderr=True)
     if json_stream:
-        yield _OnChange(lambda progress: _event(progress, redact), counting=True)
+        yield _OnChange(_event, counting=True)
     elif screen.is_terminal and not screen.is_dumb_terminal:
         with screen.status("starting") as status:
-            yield lambda progress: _live(status, screen, progress, redact)
+            yield lambda progress: _live(status, screen, progress)
     else:
-        yield _OnChange(lambda progress: screen.print(redact(_line(progress)), markup=False), counting=False)
+        yield _OnChange(lambda progress: screen.print(_line(progress), markup=False), counting=False)
 
 
-def _live(status: Status, screen: Console, progress: StartProgress, redact: Redact) -> None:
-    from rich.text import Text
-
+def _live(status: Status, screen: Console, progress: StartProgress) -> None:
     head = f"{_where(progress)}  {_times(progress)}  "
     room = max(screen.width - len(head) - 4, 10)
-    status.update(Text.assemble((head, "bold"), (redact(progress.last_line)[:room], "dim")))
+    status.update(Text.assemble((head, "bold"), (progress.last_line[:room], "dim")))
 
 
 def _line(progress: StartProgress) -> str:
@@ -50,8 +90,8 @@ def _line(progress: StartProgress) -> str:
     return f"{progress.elapsed:5.0f} s  {_where(progress)}{last_time}{said}"
 
 
-def _event(progress: StartProgress, redact: Redact) -> None:
-    print_json({"event": "progress", **asdict(progress)}, redact, in_lines=True)
+def _event(progress: StartProgress) -> None:
+    print_json({"event": "progress", **asdict(progress)}, str, in_lines=True)
 
 
 def _where(progress: StartProgress) -> str:
@@ -59,14 +99,14 @@ def _where(progress: StartProgress) -> str:
 
 
 def _times(progress: StartProgress) -> str:
-    """Seconds so far, and of how many where that is known; once it takes longer, no promise is left."""
+    """Seconds so far, and the expected total if it is known and not exceeded yet."""
     if progress.usual is None or progress.elapsed > progress.usual:
         return f"{progress.elapsed:.0f} s"
     return f"{progress.elapsed:.0f} of about {progress.usual:.0f} s"
 
 
 class _OnChange:
-    """Shows a new phase at once, and now and then one that stays; where `counting`, each step within it too."""
+    """Shows a new phase at once, and one that continues every HEARTBEAT; with `counting`, each step within it too."""
 
     def __init__(self, show: Callable[[StartProgress], None], *, counting: bool) -> None:
         self._show = show

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dflash_deploy.cli.planned import plan_to_stop
-from dflash_deploy.cli.report import HERE, Directory, Json, Report, note, verb
+from dataclasses import asdict
+
+from dflash_deploy.cli.display import Terminal
+from dflash_deploy.cli.options import HERE, Directory, Json
+from dflash_deploy.cli.report import Report, command
+from dflash_deploy.operations.running import stop
 
 
-@verb
+@command
 def down(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Stop and remove the engine. Weights, settings and caches stay."""
-    from dflash_deploy.deployment import Deployment, hold
-    from dflash_deploy.runtime import runtime_for
-
-    deployment = Deployment.existing(directory, check=False)
-    runtime = runtime_for(deployment, plan_to_stop(deployment))
-    with hold(deployment, "down"):
-        note("stopping the engine")
-        stopped = runtime.down()
-    said = "stopped; weights and settings stay" if stopped else "nothing was running"
-    return Report({"stopped": stopped, "runtime": runtime.name}, (said,))
+    done = stop(directory, reporter=Terminal())
+    said = "stopped; weights and settings stay" if done.stopped else "nothing was running"
+    return Report(asdict(done), (said,))

@@ -1,4 +1,4 @@
-"""What `status --watch` shows on a terminal: figures as they are now, and how they came to be."""
+"""What `status --watch` shows on a terminal: figures as they are now, and their course."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from dflash_deploy.cli.report import Redact
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from dflash_deploy.startup.watch import Window
+from dflash_deploy.redact import Redact
+from dflash_deploy.startup.watch import Window
 
 BARS = "▁▂▃▄▅▆▇█"
 LABEL, FIGURE = 11, 15
@@ -37,7 +33,7 @@ REMARKS = 5
 
 
 class View:
-    """A screen that is drawn over with each look. Remarks stay, the newest last."""
+    """A screen that is drawn again with each window. Remarks stay, the newest last."""
 
     def __init__(self, title: str, screen: Console, redact: Redact) -> None:
         self._title = title
@@ -57,7 +53,7 @@ class View:
         self._live.stop()
 
     def show(self, line: Window) -> None:
-        """Draw it anew with one more look."""
+        """Draw it again with one more window."""
         self._lines.append(line)
         if line.remark:
             self._remarks.append(f"{datetime.now():%H:%M:%S}  {line.remark}")

@@ -1,105 +1,70 @@
-"""`models list`, `show` and `convert`: targets with their drafters, and which of them go on this machine."""
+"""`models list`, `show` and `convert`: targets with their drafters, and where they can be served."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from dflash_deploy.catalog import ModelPair
+from dflash_deploy.catalog.models import Weights
 from dflash_deploy.cli.convert import convert
-from dflash_deploy.cli.planned import Profile
-from dflash_deploy.cli.report import Json, Report, table, verb
-
-if TYPE_CHECKING:
-    from dflash_deploy.catalog import ModelPair
-    from dflash_deploy.catalog.models import Weights
-    from dflash_deploy.rules.survey import Candidate
+from dflash_deploy.cli.options import Json, Profile
+from dflash_deploy.cli.report import Report, command, table
+from dflash_deploy.operations import listing
+from dflash_deploy.rules.survey import Candidate
 
 GB = 1e9
 
-models = typer.Typer(help="Models with their drafters: list, show, convert.", invoke_without_command=True)
+models = typer.Typer(
+    help="Models with their drafters: list, show, convert.", invoke_without_command=True, rich_markup_mode=None
+)
 
 
 @models.callback()
 def _list_them(context: typer.Context, as_json: Json = False) -> None:
     if as_json and context.invoked_subcommand is not None:
-        raise typer.BadParameter("write --json behind list or show")
+        raise typer.BadParameter("write --json after list or show")
     if context.invoked_subcommand is None:
         models_list(profile=None, as_json=as_json)
 
 
-@verb
+@command
 def models_list(profile: Profile = None, as_json: Json = False) -> Report:
-    """List model pairs: compatible with this machine (or --profile), and not, with the reason."""
-    from dflash_deploy.catalog import load_catalog
-    from dflash_deploy.host import read_facts
-    from dflash_deploy.plan.choose import choose_profile
-    from dflash_deploy.rules.survey import survey
-
-    catalog, facts = load_catalog(), read_facts()
-    chosen = catalog.profile(profile) if profile else choose_profile(facts, catalog)
-    candidates = [survey(chosen, pair, facts, catalog) for pair in catalog.pairs.values()]
+    """List models with their drafters: compatible with this machine (or --profile) or not, with the reason."""
+    found = listing.models(profile)
     good = table("model", "weights", "engine", "context", "streams", "license")
-    for candidate in (candidate for candidate in candidates if not candidate.why_not):
+    for candidate in (candidate for candidate in found.candidates if not candidate.why_not):
         good.add_row(*_compatible(candidate))
     bad = table("model", "why not")
-    for candidate in (candidate for candidate in candidates if candidate.why_not):
+    for candidate in (candidate for candidate in found.candidates if candidate.why_not):
         bad.add_row(candidate.pair.name, candidate.why_not)
-    shown = (f"compatible with {chosen.title}", good, "", "not compatible", bad)
-    return Report({"profile": chosen.name, "models": [_row(candidate) for candidate in candidates]}, shown)
+    shown = (f"compatible with {found.profile.title}", good, "", "not compatible", bad)
+    return Report(found.document(), shown)
 
 
 def _compatible(candidate: Candidate) -> tuple[str, ...]:
     plan, pair = candidate.plan, candidate.pair
     assert plan is not None  # noqa: S101 - a candidate without a reason against it has a plan
-    length, streams = plan.values.get("MAX_MODEL_LEN", ""), plan.values.get("MAX_NUM_SEQS", "")
+    length, streams = str(plan.settings.max_model_len or ""), str(plan.settings.max_num_seqs or "")
     size = f"{pair.target.bytes / GB:.1f} + {pair.drafter.bytes / GB:.1f} GB"
     marks = " (gated)" if pair.target.gated or pair.drafter.gated else ""
     return pair.name + marks, size, plan.engine.name, length, streams, pair.target.licence
 
 
-def _row(candidate: Candidate) -> dict[str, object]:
-    pair = candidate.pair
-    return {
-        "name": pair.name,
-        "title": pair.title,
-        "target": pair.target.repo or pair.target.bundled,
-        "drafter": pair.drafter.repo or pair.drafter.bundled,
-        "bytes": pair.target.bytes + pair.drafter.bytes,
-        "engine": candidate.plan.engine.name if candidate.plan and not candidate.why_not else None,
-        "compatible": not candidate.why_not,
-        "why_not": candidate.why_not,
-    }
-
-
-@verb
+@command
 def models_show(
-    name: Annotated[str, typer.Argument(help="A model pair, or its target's repository.")], as_json: Json = False
+    name: Annotated[str, typer.Argument(help="A model, or its target's repository.")],
+    as_json: Json = False,
 ) -> Report:
-    """Show one pair: weights, licence, drafter, acceptance that was measured, and the hardware it goes on."""
-    from dflash_deploy.catalog import load_catalog
-    from dflash_deploy.host import HostFacts
-    from dflash_deploy.rules.survey import survey
-
-    catalog = load_catalog()
-    pair = catalog.pair(name)
-    # of the profiles' own hardware, whatever this machine is
-    nowhere = HostFacts("", 0, None, None, (), None, None)
-    candidates = [survey(profile, pair, nowhere, catalog) for profile in catalog.profiles.values()]
+    """Show one model: weights, licence, drafter, measured acceptance, and the hardware that can serve it."""
+    found = listing.model(name)
     on = table("profile", "goes there")
-    for candidate in candidates:
+    for candidate in found.candidates:
         engine = candidate.plan.engine.title if candidate.plan else ""
         on.add_row(candidate.profile.name, f"no: {candidate.why_not}" if candidate.why_not else f"yes, with {engine}")
-    data = pair.target.model_dump(mode="json") | {
-        "drafter": pair.drafter.model_dump(mode="json"),
-        "family": pair.family.model_dump(mode="json", exclude={"targets", "drafter"}),
-        "profiles": [
-            {"name": candidate.profile.name, "compatible": not candidate.why_not, "why_not": candidate.why_not}
-            for candidate in candidates
-        ],
-    }
-    return Report(data, (*_described(pair), "", on))
+    return Report(found.document(), (*_described(found.pair), "", on))
 
 
 def _described(pair: ModelPair) -> Iterator[str]:

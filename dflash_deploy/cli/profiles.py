@@ -3,51 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import RenderableType
 
-from dflash_deploy.cli.report import Json, Report, table, verb
+from dflash_deploy.catalog import Profile
+from dflash_deploy.catalog.schema import Settings
+from dflash_deploy.cli.options import Json
+from dflash_deploy.cli.report import Report, command, table
+from dflash_deploy.operations import listing
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from dflash_deploy.catalog import Profile
-    from dflash_deploy.catalog.schema import Settings
-
-profiles = typer.Typer(help="Hardware that the catalog knows: list, show.", invoke_without_command=True)
+profiles = typer.Typer(
+    help="Hardware that the catalog knows: list, show.", invoke_without_command=True, rich_markup_mode=None
+)
 
 
 @profiles.callback()
 def _list_them(context: typer.Context, as_json: Json = False) -> None:
     if as_json and context.invoked_subcommand is not None:
-        raise typer.BadParameter("write --json behind list or show")
+        raise typer.BadParameter("write --json after list or show")
     if context.invoked_subcommand is None:
         profiles_list(as_json=as_json)
 
 
-@verb
+@command
 def profiles_list(as_json: Json = False) -> Report:
     """List hardware profiles, and which one fits this machine."""
-    from dflash_deploy.catalog import load_catalog
-    from dflash_deploy.host import read_facts
-    from dflash_deploy.rules.survey import why_profile_does_not_fit
-
-    catalog, facts = load_catalog(), read_facts()
-    rows = []
-    for profile in catalog.profiles.values():
-        why_not = why_profile_does_not_fit(profile, facts)
-        rows.append(
-            {
-                "name": profile.name,
-                "title": profile.title,
-                "pair": profile.pair,
-                "engines": [choice.release for choice in profile.engines],
-                "evidence": profile.evidence.state,
-                "fits": not why_not,
-                "why_not": why_not,
-            }
-        )
+    rows = [fit.row() for fit in listing.profiles()]
     drawn = table("profile", "for", "model", "known", "fits here")
     for row in rows:
         cells = (str(row[name]) for name in ("name", "title", "pair", "evidence"))
@@ -57,16 +40,12 @@ def profiles_list(as_json: Json = False) -> Report:
     )
 
 
-@verb
+@command
 def profiles_show(name: Annotated[str, typer.Argument(help="A profile.")], as_json: Json = False) -> Report:
     """Show one profile: hardware, evidence, engines, and every setting with its reason."""
-    from dflash_deploy.catalog import load_catalog
-
-    catalog = load_catalog()
-    profile = catalog.profile(name)
+    profile, engines = listing.profile(name)
     shown: list[RenderableType] = [*_facts(profile), "", "settings of every engine", *_settings(profile.settings)]
-    for choice in profile.engines:
-        engine = catalog.engines[choice.release]
+    for choice, engine in zip(profile.engines, engines, strict=True):
         released = f", released {engine.released}" if engine.released else ""
         shown += ["", f"{engine.name}: {engine.title}{released} ({engine.evidence.state}: {engine.evidence.by})"]
         shown += list(_settings(choice.settings))

@@ -1,4 +1,4 @@
-"""Bytes that arrive: a bar with rate and time left on a terminal, a line now and then elsewhere."""
+"""Bytes that arrive: a bar with rate and time left on a terminal, a line now and then in a pipe."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
 from dflash_deploy.cli.report import console
 
 EVERY = 10.0
-"""Seconds between two lines where nobody watches."""
+"""Seconds between two lines in a pipe."""
 
 
 @contextmanager
 def transfer_display(total: int) -> Iterator[Callable[[int], None]]:
-    """Yields the function that is told of bytes as they come; any thread may call it."""
+    """Yields the function that takes the count of bytes as they arrive; any thread may call it."""
     screen = console(stderr=True)
     if not screen.is_terminal or screen.is_dumb_terminal:
         yield _Lines(total)
         return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=screen, transient=True) as progress:
         task = progress.add_task("", total=total)
@@ -29,7 +29,7 @@ def transfer_display(total: int) -> Iterator[Callable[[int], None]]:
 
 
 class _Lines:
-    """Says how far it is, at most every few seconds."""
+    """Prints how far it is, at most every EVERY seconds."""
 
     def __init__(self, total: int) -> None:
         self._total = total

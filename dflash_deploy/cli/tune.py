@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import statistics
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import RenderableType
 
-from dflash_deploy.cli.report import HERE, SCHEMA, Directory, Json, Report, table, verb
-from dflash_deploy.errors import BadInput
+from dflash_deploy.bench.workload import Limits
+from dflash_deploy.cli.display import Terminal
+from dflash_deploy.cli.numbers import concurrency_of, draft_tokens_of
+from dflash_deploy.cli.options import HERE, Directory, Json
+from dflash_deploy.cli.report import Report, command, table
+from dflash_deploy.operations import tuned
+from dflash_deploy.operations.running import PATIENCE
+from dflash_deploy.operations.tuned import Tuned
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.tuning import Experiment, Outcome
+from dflash_deploy.tuning.choose import NOISE, passed_over
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
-    from dflash_deploy.cli.tune_sequences import Sequences
-    from dflash_deploy.cli.tuning import Outcome, Pace, Tuning
-    from dflash_deploy.deployment import Deployment
-
-EVIDENCE = "tune.json"
-"""In `.dflash/`: the figures that the last run decided on."""
-
-
-@verb
+@command
 def tune(
     directory: Directory = HERE,
     workload: Annotated[
@@ -37,209 +33,109 @@ def tune(
         Path | None, typer.Option(help="A JSONL file with `prompt` or `messages` in each line.", dir_okay=False)
     ] = None,
     concurrency: Annotated[
-        str, typer.Option(help="Streams that count, such as 1,2,4,8; else the powers of two up to MAX_NUM_SEQS, 16.")
+        str,
+        typer.Option(help=f"To tune for, such as 1,2,4,8; else the powers of two up to {Settings.max_num_seqs}, 16."),
     ] = "",
     draft_tokens: Annotated[
-        str, typer.Option(help="Draft tokens that are measured, such as 1,3,7; else 1 and the most.")
+        str, typer.Option(help="Draft tokens to measure, such as 1,3,7; else 1 and the most.")
     ] = "",
     schedule: Annotated[
-        bool, typer.Option(help="Propose fewer draft tokens for more streams, where the engine can.")
+        bool, typer.Option(help="Propose fewer draft tokens at higher concurrency, if the engine can.")
     ] = True,
     sequences: Annotated[
-        bool, typer.Option("--sequences", help="Also MAX_NUM_SEQS: fewer, or twice as many where memory has room.")
+        bool,
+        typer.Option("--sequences", help=f"Also {Settings.max_num_seqs}: fewer, or twice as many if they fit."),
     ] = False,
     requests: Annotated[
-        int | None, typer.Option(min=1, help="Requests of one repeat; else each prompt once, and two for each stream.")
+        int | None,
+        typer.Option(min=1, help="Requests per repeat; else each prompt once, at least two times the concurrency."),
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Repeats of each measurement; the median counts.")] = 3,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, where a prompt names no length.")] = 256,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, unless the prompt has its own length.")] = 256,
     temperature: Annotated[float, typer.Option(min=0, max=2, help="Of sampling; 0 is greedy.")] = 0.0,
-    thinking: Annotated[bool, typer.Option("--thinking", help="Let the model think, where its template asks.")] = False,
+    thinking: Annotated[bool, typer.Option("--thinking", help="Let the model think, if its template asks.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be measured; start nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write a proposal that won into .env.")] = False,
-    patience: Annotated[float, typer.Option(min=1, help="As for `up`, for each restart.")] = 900,
+    patience: Annotated[float, typer.Option(min=1, help="As for `up`, for each restart.")] = PATIENCE,
     as_json: Json = False,
 ) -> Report:
-    """Find the number of draft tokens that suits this machine and these prompts; the engine restarts meanwhile."""
-    from dflash_deploy.bench.sweep import Sweep
-    from dflash_deploy.bench.workload import Limits, choose
-    from dflash_deploy.cli.bench import numbers_of
-    from dflash_deploy.cli.measured import deployed
-    from dflash_deploy.cli.tunable import check_tunable, knows_schedules, pooled, tuning_of, usual_streams
-    from dflash_deploy.deployment import hold
-
-    streams = numbers_of(concurrency) if concurrency else None
-    counts = _counts(draft_tokens)
-    subject = deployed(directory, patience=patience)
-    check_tunable(subject.plan)
-    names = [name.strip() for name in workload.split(",") if name.strip()]
-    sweep = Sweep(
-        workloads=(pooled(choose(names, prompts, subject.pair)),),
-        concurrency=streams or usual_streams(subject.plan),
+    """Find the number of draft tokens that is fastest here. The engine restarts for each one that is measured."""
+    experiment = tuned.plan_tuning(
+        directory,
+        workloads=[name.strip() for name in workload.split(",") if name.strip()],
+        prompts=prompts,
+        concurrency=concurrency_of(concurrency) if concurrency else (),
+        draft_tokens=draft_tokens_of(draft_tokens),
+        schedule=schedule,
+        sequences=sequences,
         limits=Limits(max_tokens, temperature, thinking),
-        repeats=repeats,
         requests=requests,
-    )
-    tuning = tuning_of(
-        subject, sweep, counts, scheduling=schedule and knows_schedules(subject.plan), sequences=sequences
+        repeats=repeats,
     )
     if dry_run:
-        return _planned(tuning)
-    outcome = tuning.run()
-    changes = changes_of(subject.deployment, outcome.settings)
-    written = bool(changes) and (yes or (not as_json and _agreed(changes, outcome)))
-    data = _document(tuning, outcome) | {"changes": changes, "written": written}
-    _keep(subject.deployment, data)
-    if written:
-        with hold(subject.deployment, "tune"):
-            subject.deployment.with_values(changes, why=evidence_of(tuning.sweep.workloads[0].name, outcome))
-    return Report(data, tuple(shown_of(subject.deployment, outcome, changes, written=written)))
+        return _planned(experiment)
+
+    def agree(proposed: Tuned) -> bool:
+        return yes or (not as_json and _agreed(proposed))
+
+    done = tuned.tune(experiment, patience=patience, agree=agree, reporter=Terminal())
+    return Report(done.document(), tuple(shown_of(done)))
 
 
-def _counts(written: str) -> tuple[int, ...]:
-    """The numbers of draft tokens that were asked for."""
-    try:
-        return tuple(int(part) for part in written.split(",")) if written else ()
-    except ValueError:
-        raise BadInput(
-            f"--draft-tokens {written} names no numbers of draft tokens", hint="like this: --draft-tokens 1,3,7"
-        ) from None
-
-
-def _planned(tuning: Tuning) -> Report:
+def _planned(experiment: Experiment) -> Report:
     """What would be measured, and about how long it would take."""
-    workload, deployment = tuning.sweep.workloads[0], tuning.subject.deployment
-    seconds, pace = tuning.estimate(_last_pace(deployment))
-    streams = ",".join(map(str, tuning.sweep.concurrency))
-    steps = [title for title, _ in tuning.steps]
-    restarts = len(steps) + (3 if tuning.sequences else 1)
+    workload, sweep = experiment.sweep.workloads[0], experiment.sweep
+    seconds, pace = tuned.estimated(experiment)
+    steps = [title for title, _ in experiment.steps]
+    restarts = len(steps) + (3 if experiment.sequences else 1)
     data = {
         "workload": {"name": workload.name, "source": workload.source, "prompts": len(workload.questions)},
-        "concurrency": tuning.sweep.concurrency,
-        "repeats": tuning.sweep.repeats,
-        "steps": [{"title": title, "settings": changes} for title, changes in tuning.steps],
-        "schedules": tuning.scheduling,
+        "concurrency": sweep.concurrency,
+        "repeats": sweep.repeats,
+        "steps": [{"title": title, "settings": changes} for title, changes in experiment.steps],
+        "schedules": experiment.scheduling,
         "estimate_s": seconds,
     }
     shown = (
         f"prompts   {workload.source}",
-        f"streams   {streams}, {tuning.sweep.repeats} times each",
+        f"at        concurrency {','.join(map(str, sweep.concurrency))}, {sweep.repeats} times each",
         *(f"measure   {title}{'' if number else '  (runs now)'}" for number, title in enumerate(steps)),
-        "measure   the best of what these predict, where it is none of them",
-        *(["measure   another MAX_NUM_SEQS, where the figures speak for one"] if tuning.sequences else []),
-        f"restarts  {len(steps)} to {restarts}; requests of others are not answered meanwhile",
+        "measure   the best of what these predict, unless one of these has them",
+        *([f"measure   another {Settings.max_num_seqs}, if the figures suggest one"] if experiment.sequences else []),
+        f"restarts  {len(steps)} to {restarts}; requests of other clients are not answered meanwhile",
         f"takes     at most about {max(seconds / 60, 1):.0f} min, at {pace.start_s:.0f} s for a start and "
-        f"{pace.tokens_per_s:.0f} tokens/s of a stream",
+        f"{pace.tokens_per_s:.0f} tokens/s at concurrency 1",
     )
     return Report(data, shown)
 
 
-def _last_pace(deployment: Deployment) -> Pace | None:
-    """How fast the last run went; `None` where there was none, or its file is not as it was left."""
-    from dflash_deploy.cli.tuning import Pace
-
-    try:
-        data = json.loads((deployment.state / EVIDENCE).read_text(encoding="utf-8"))["data"]
-        plain = [point["tokens_per_s"] / point["streams"] for point in data["points"] if not point["draft_tokens"]]
-        return Pace(statistics.fmean(data["measured"]["seconds_of_starts"]), max(plain))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def changes_of(deployment: Deployment, settings: Mapping[str, str]) -> dict[str, str]:
-    """Those of the settings that `.env` has otherwise."""
-    return {name: value for name, value in settings.items() if deployment.values.get(name, "") != value}
-
-
-def _agreed(changes: Mapping[str, str], outcome: Outcome) -> bool:
-    """Whether a person at a terminal wants it written; nobody is asked elsewhere."""
+def _agreed(proposed: Tuned) -> bool:
+    """Ask at a terminal whether to write it; elsewhere it is refused."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    typer.echo("\n".join(line for line in _said(outcome) if line.startswith("proposed")), err=True)
-    lines = " ".join(f"{name}={value}" for name, value in changes.items())
+    typer.echo("\n".join(line for line in _said(proposed.outcome) if line.startswith("proposed")), err=True)
+    lines = " ".join(f"{name}={value}" for name, value in proposed.changes.items())
     return typer.confirm(f"Write {lines} into .env?", err=True)
 
 
-def _document(tuning: Tuning, outcome: Outcome) -> dict[str, object]:
-    from dflash_deploy import __version__
-    from dflash_deploy.bench.workload import described
-
-    verdict = outcome.verdict
-    return {
-        "measured": tuning.subject.told
-        | {
-            "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-            "version": __version__,
-            "repeats": tuning.sweep.repeats,
-            "temperature": tuning.sweep.limits.temperature,
-            "thinking": tuning.sweep.limits.thinking,
-            "seconds_of_starts": outcome.starts,
-        },
-        "workloads": described(tuning.sweep.workloads),
-        "points": [point.document() for point in outcome.model.points],
-        "lengths": outcome.model.lengths,
-        "steps": [{"streams": streams} | asdict(line) for streams, line in outcome.model.lines.items()],
-        "options": [option.document() for option in outcome.options],
-        "best": outcome.best.document(),
-        "tried": [one.document() for one in outcome.tried],
-        "verdict": None if verdict is None else asdict(verdict) | {"wins": verdict.wins},
-        "proposal": None if outcome.proposal is None else outcome.proposal.document(),
-        "sequences": None if outcome.sequences is None else _of_sequences(outcome.sequences),
-    }
-
-
-def _of_sequences(found: Sequences) -> dict[str, object]:
-    verdict = asdict(found.verdict) | {"wins": found.verdict.wins}
-    tried = [found.before.document(), found.after.document()]
-    return {"count": found.count, "streams": found.streams, "tried": tried, "verdict": verdict}
-
-
-def evidence_of(workload: str, outcome: Outcome) -> list[str]:
-    """The figures that speak for a proposal, as they go into `.env` beside it: a line for each setting."""
-    streams = ", ".join(map(str, outcome.model.streams))
-    titles = [one.title for one in outcome.tried]
-    width = max(map(len, titles))
-    return [
-        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, prompts: {workload}",
-        f"{'tokens/s at streams':{width}}  {streams}",
-        *(f"{one.title:{width}}  {', '.join(f'{rate:.1f}' for rate in one.rates)}" for one in outcome.tried),
-        *_evidence_of_sequences(outcome.sequences),
-    ]
-
-
-def _evidence_of_sequences(found: Sequences | None) -> Iterator[str]:
-    if found is not None and found.settings:
-        rates = ", ".join(f"{one.title} {one.rates[0]:.1f}" for one in (found.before, found.after))
-        yield f"tokens/s at {found.streams} streams: {rates}"
-
-
-def _keep(deployment: Deployment, data: Mapping[str, object]) -> None:
-    from dflash_deploy.deployment.files import PRIVATE, write_atomically
-
-    text = json.dumps({"schema": SCHEMA, "command": "tune", "data": data}, indent=2, ensure_ascii=False)
-    write_atomically(deployment.make_state() / EVIDENCE, deployment.redact(text) + "\n", mode=PRIVATE)
-
-
-def shown_of(
-    deployment: Deployment, outcome: Outcome, changes: Mapping[str, str], *, written: bool
-) -> Iterator[RenderableType]:
-    """What people get to read: the figures, the decision, what is left to do."""
-    yield _table(outcome)
+def shown_of(done: Tuned) -> Iterator[RenderableType]:
+    """The result for people: the figures, the decision, what is left to do."""
+    yield _table(done.outcome)
     yield ""
-    yield from _said(outcome)
-    if written:
-        yield f"written   {' '.join(f'{name}={value}' for name, value in changes.items())}"
-        yield f"before    {deployment.last_env_file}"
+    yield from _said(done.outcome)
+    if done.written:
+        yield f"written   {' '.join(f'{name}={value}' for name, value in done.changes.items())}"
+        yield f"before    {done.experiment.deployment.last_env_file}"
         yield "next      dflash-deploy up     apply it"
-    elif changes:
+    elif done.changes:
         yield "next      the same command with --yes, or write these lines into .env:"
-        yield from (f"          {name}={value}" for name, value in changes.items())
-    yield f"evidence  {deployment.state / EVIDENCE}"
+        yield from (f"          {name}={value}" for name, value in done.changes.items())
+    yield f"evidence  {done.evidence_file}"
 
 
 def _table(outcome: Outcome) -> RenderableType:
-    """Tokens/s of all that was measured, and of the proposal as it was predicted."""
-    drawn = table("streams", *(one.title for one in outcome.tried), f"predicted: {outcome.best.title}")
+    """Tokens/s of all that was measured, and of the proposal as predicted."""
+    drawn = table("concurrency", *(one.title for one in outcome.tried), f"predicted: {outcome.best.title}")
     for number, streams in enumerate(outcome.model.streams):
         rates = [one.rates[number] for one in outcome.tried]
         drawn.add_row(str(streams), *(f"{rate:.1f}" for rate in rates), f"{outcome.best.rates[number]:.1f}")
@@ -247,26 +143,24 @@ def _table(outcome: Outcome) -> RenderableType:
 
 
 def _said(outcome: Outcome) -> Iterator[str]:
-    """The decision and what speaks against it."""
-    from dflash_deploy.bench.tune_choose import NOISE, passed_over
-
+    """The decision, and what contradicts it."""
     lengths = ", ".join(f"{length:.2f}" for length in outcome.model.lengths[1:])
     yield f"lengths   tokens a step with 1, 2, ... draft tokens: {lengths}"
     if outcome.verdict is None:
-        yield "keep      what .env has: nothing is predicted to be faster"
+        yield "keep      the settings of .env: nothing is predicted to be faster"
     elif outcome.proposal is None:
         yield (
-            f"keep      what .env has: {outcome.best.title} was {outcome.verdict.gain:.2f} times as fast, "
-            f"which is no more than two runs differ ({outcome.verdict.noise:.0%})"
+            f"keep      the settings of .env: {outcome.best.title} was {outcome.verdict.gain:.2f} times as fast, "
+            f"not more than two runs differ ({outcome.verdict.noise:.0%})"
         )
     else:
         yield (
-            f"proposed  {outcome.best.title}: {outcome.verdict.gain:.2f} times as fast as what .env has, "
+            f"proposed  {outcome.best.title}: {outcome.verdict.gain:.2f} times as fast as the settings of .env, "
             f"{outcome.verdict.least:.2f} at the least"
         )
     if (more := outcome.sequences) is not None:
-        gain = f"{more.title}: {more.verdict.gain:.2f} times as fast for {more.streams} streams"
-        yield f"proposed  {gain}" if more.settings else f"keep      MAX_NUM_SEQS; {gain}"
+        gain = f"{more.title}: {more.verdict.gain:.2f} times as fast at concurrency {more.streams}"
+        yield f"proposed  {gain}" if more.settings else f"keep      {Settings.max_num_seqs}; {gain}"
     slower = [
         f"{streams} ({ours / plain:.2f})"
         for streams, ours, plain in zip(
@@ -275,10 +169,10 @@ def _said(outcome: Outcome) -> Iterator[str]:
         if ours < (1 - NOISE) * plain
     ]
     if slower:
-        yield f"but       measured slower than no drafter at these streams: {', '.join(slower)}"
+        yield f"but       measured slower than without the drafter at concurrency {', '.join(slower)}"
     other = passed_over(outcome.options, outcome.best)
     if other is not None:
         yield (
-            f"not taken {other.title}: {other.score / outcome.best.score:.2f} times as fast on the whole, and slower "
-            "at some streams; --concurrency says which ones count"
+            f"not taken {other.title}: {other.score / outcome.best.score:.2f} times as fast overall, but slower at "
+            "some concurrency; --concurrency sets the ones to tune for"
         )

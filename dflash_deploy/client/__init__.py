@@ -4,6 +4,7 @@ from dflash_deploy.client.api import Endpoint
 from dflash_deploy.client.completion import Completion, EndpointError, ServedModel, ToolCall
 from dflash_deploy.client.images import digit_png, plain_png, shape_png
 from dflash_deploy.client.metrics import Metrics, read_counters, read_metrics
+from dflash_deploy.client.names import served_names
 from dflash_deploy.client.streaming import TimedCompletion, streaming_body, time_completion
 from dflash_deploy.serve.engines.counters import SpecCounters
 
@@ -20,6 +21,7 @@ __all__ = [
     "plain_png",
     "read_counters",
     "read_metrics",
+    "served_names",
     "shape_png",
     "streaming_body",
     "time_completion",

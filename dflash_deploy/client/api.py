@@ -71,7 +71,7 @@ class Endpoint:
         Call it in a running event loop. aiohttp takes less CPU time than httpx, which matters when the client measures
         an engine on the same cores.
         """
-        import aiohttp
+        import aiohttp  # noqa: PLC0415 - 0.2 s, needed under load only
 
         ssl = httpx.create_ssl_context(trust_env=self._proxies) if self.url.startswith("https:") else True
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=QUEUE_TIMEOUT)

@@ -6,8 +6,9 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,6 +16,7 @@ from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.phases import PhaseMark
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
+from dflash_deploy.redact import Redact
 
 NAME = "last-start.json"
 """File in `.dflash/`: seconds of each phase of the last successful start."""
@@ -78,6 +80,20 @@ class StartProgress:
 
 
 ShowProgress = Callable[[StartProgress], None]
+
+Display = Callable[[], AbstractContextManager[ShowProgress]]
+"""Opens what shows the progress of one start, for as long as that takes."""
+
+
+@contextmanager
+def show_redacted(display: Display, redact: Redact) -> Iterator[ShowProgress]:
+    """The same display, which gets the last line of the log without secrets."""
+    with display() as show:
+
+        def shown(progress: StartProgress) -> None:
+            show(replace(progress, last_line=redact(progress.last_line)))
+
+        yield shown
 
 
 class Timekeeper:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 
@@ -12,10 +12,7 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.plan import Plan
 from dflash_deploy.runtime import runtime_for
 from dflash_deploy.startup.bring_up import bring_up
-from dflash_deploy.startup.progress import ShowProgress, Step, Timekeeper
-
-Display = Callable[[], AbstractContextManager[ShowProgress]]
-"""Opens a display for the progress of one start."""
+from dflash_deploy.startup.progress import Display, Step, Timekeeper
 
 
 @contextmanager

@@ -155,7 +155,7 @@ class _FileDownload:
 
 def _from_cache(source: Source, model: LockedModel, file: LockedFile, directory: Path) -> bool:
     """Reuse a complete file of the Hub client's cache: hard link on the same disk, else a copy."""
-    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - 0.3 s, needed for downloads only
 
     found = try_to_load_from_cache(model.repo, file.path, revision=model.commit)
     return isinstance(found, str) and reuse_file(Path(found), file, directory)

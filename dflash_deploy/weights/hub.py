@@ -7,7 +7,9 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
 
 from dflash_deploy.errors import (
     DeployError,
@@ -47,8 +49,6 @@ class Source:
 
     def file(self, repo: str, commit: str, path: str) -> str:
         """Return the URL of one file of a commit."""
-        from urllib.parse import quote
-
         return f"{self.endpoint}/{repo}/resolve/{commit}/{quote(path)}"
 
 
@@ -57,7 +57,7 @@ def resolve(source: Source, repo: str, revision: str | None) -> LockedModel:
 
     Raises RepositoryMissing, RepositoryGated, TokenRefused or HubUnreachable.
     """
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi  # noqa: PLC0415 - 0.3 s, needed for downloads only
 
     # an empty token must be `False`: with `None`, the client uses the token of the user's login
     api = HfApi(endpoint=source.endpoint, token=source.token.reveal() or False)
@@ -82,8 +82,8 @@ def _files(info: ModelInfo) -> list[LockedFile]:
 
 def _asked(ask: Callable[[], T], source: Source, repo: str) -> T:
     """Return the answer; repeat the request while the Hub is busy."""
-    import httpx2
-    from huggingface_hub.errors import HfHubHTTPError
+    import httpx2  # noqa: PLC0415 - it comes with huggingface_hub
+    from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
 
     for attempt in range(TRIES):
         try:
@@ -139,8 +139,6 @@ def retry_after(value: str | None) -> float | None:
         return None
     if value.strip().isdigit():
         return float(value)
-    from email.utils import parsedate_to_datetime
-
     try:
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
     except ValueError:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.cli.measured import as_counted
+from dflash_deploy.bench.figures import as_counted
 from dflash_deploy.client import SpecCounters
 from dflash_deploy.errors import ExitCode
+from dflash_deploy.serve.engines import ENGINES
 from tests.support.answering import KEY, MODEL, answer, answering
-from tests.support.cli import Ran, dflash, edit_env, initialise
+from tests.support.cli import Ran, dflash, edit_env
 from tests.support.measured import rows
 from tests.support.ports import free_port
 
@@ -32,10 +33,11 @@ def refused(ran: Ran, code: ExitCode, *says: str) -> None:
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp", "llamacpp-buun"])
 def test_what_an_engine_counts_is_told_and_a_nought_that_means_nothing_is_not(engine: str) -> None:
     drafted, plain = (next(row for row in rows() if row.drafter is drafter) for drafter in (True, False))
-    assert as_counted(drafted, engine).acceptance_length == drafted.acceptance_length
-    assert as_counted(drafted, engine).draft_tokens == 7
-    assert as_counted(plain, engine).draft_tokens == 0
-    silent = as_counted(replace(drafted, counted=SpecCounters(), draft_tokens=0), engine)
+    every = ENGINES[engine].counts_every_draft
+    assert as_counted(drafted, counts_every_draft=every).acceptance_length == drafted.acceptance_length
+    assert as_counted(drafted, counts_every_draft=every).draft_tokens == 7
+    assert as_counted(plain, counts_every_draft=every).draft_tokens == 0
+    silent = as_counted(replace(drafted, counted=SpecCounters(), draft_tokens=0), counts_every_draft=every)
     assert silent.draft_tokens == (0 if engine == "vllm" else None)
 
 
@@ -140,18 +142,18 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path, options: tuple[str, ...]
 def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, held: str) -> None:
     (tmp_path / "k").write_text(held)
     ran = dflash("bench", "--url", "http://127.0.0.1:1", "--key-file", "k", at=tmp_path)
-    refused(ran, ExitCode.USAGE, "holds nothing that could be a key")
+    refused(ran, ExitCode.USAGE, "does not hold a valid key")
 
 
 def test_a_deployment_without_a_drafter_has_no_baseline(tmp_path: Path) -> None:
-    initialise("--profile", "cpu", "--no-drafter", "--port", str(free_port()), at=tmp_path)
-    refused(dflash("bench", "--baseline", at=tmp_path), ExitCode.USAGE, "decodes plainly")
+    dflash("init", "--profile", "cpu", "--no-drafter", "--port", str(free_port()), at=tmp_path).succeeded()
+    refused(dflash("bench", "--baseline", at=tmp_path), ExitCode.USAGE, "without speculative decoding")
     refused(dflash("bench", "-w", "coed", at=tmp_path), ExitCode.USAGE, "coed")
     refused(dflash("bench", at=tmp_path), ExitCode.NOT_READY, "dflash-deploy up")
 
 
 def test_a_head_that_is_not_there_is_told_before_anything_is_stopped(tmp_path: Path) -> None:
-    initialise("--profile", "cpu", "--port", str(free_port()), at=tmp_path)
+    dflash("init", "--profile", "cpu", "--port", str(free_port()), at=tmp_path).succeeded()
     refused(dflash("bench", "--mtp", "2", at=tmp_path), ExitCode.USAGE, "the target has no MTP head")
     edit_env(tmp_path, DFLASH_DRAFTER="mtp")
     refused(dflash("bench", "--mtp", "2", at=tmp_path), ExitCode.USAGE, "has the target's own MTP head already")

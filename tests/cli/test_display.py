@@ -10,8 +10,8 @@ def test_a_reader_that_goes_away_does_not_end_what_is_under_way(tmp_path: Path) 
     program = (
         "import sys, time\n"
         "from dflash_deploy.startup import StartProgress\n"
-        "from dflash_deploy.cli.display import boot_display\n"
-        "with boot_display(str, json_stream=True) as show:\n"
+        "from dflash_deploy.cli.display import Terminal\n"
+        "with Terminal(json_stream=True).starting() as show:\n"
         "    for number in range(50):\n"
         "        show(StartProgress(f'phase {number}', 0.0, 'x' * 5000))\n"
         "        time.sleep(0.01)\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import ExitCode
-from tests.support.cli import Ran, dflash, initialise
+from tests.support.cli import Ran, dflash
 from tests.support.ports import free_port
 from tests.support.recorded import plays
 
@@ -25,7 +25,7 @@ def alone(tmp_path: Path) -> Mapping[str, str]:
 def deployment(tmp_path: Path) -> Path:
     place = tmp_path / "place"
     place.mkdir()
-    initialise("--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=place)
+    dflash("init", "--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=place).succeeded()
     return place
 
 
@@ -66,7 +66,7 @@ def test_people_read_a_line_each_and_what_to_do_below_it(deployment: Path, alone
     lines = ran.out.splitlines()
     place = next(number for number, line in enumerate(lines) if line.startswith("no      .env"))
     assert lines[place + 1].strip() == f"chmod 600 {deployment}/.env"
-    assert "checks say no: .env" in ran.err
+    assert "checks failed: .env" in ran.err
     assert TOKEN not in ran.out + ran.err
 
 

@@ -11,14 +11,14 @@ import pytest
 from dflash_deploy.deployment import Deployment, hold
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.redact import Secret
-from tests.support.cli import dflash, edit_env, initialise
+from tests.support.cli import dflash, edit_env
 
 NOWHERE = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
 
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Path:
-    initialise("--profile", "cpu", "--runtime", "native", at=tmp_path)
+    dflash("init", "--profile", "cpu", "--runtime", "native", at=tmp_path).succeeded()
     return tmp_path
 
 

@@ -10,7 +10,7 @@ import pexpect
 import pytest
 
 from dflash_deploy.errors import ExitCode
-from tests.support.cli import dflash, initialise
+from tests.support.cli import dflash
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -30,7 +30,7 @@ def on_terminal(*args: str, at: Path, environment: Mapping[str, str] | None = No
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Path:
-    initialise("--profile", "cpu", at=tmp_path)
+    dflash("init", "--profile", "cpu", at=tmp_path).succeeded()
     return tmp_path
 
 

@@ -1,24 +1,27 @@
 """`tune` as a command: what it would do, what it refuses, and what it makes of figures."""
 
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dflash_deploy.bench.sweep import Sweep
-from dflash_deploy.bench.tune_choose import Option, compared
-from dflash_deploy.bench.tune_model import fitted, point_of
 from dflash_deploy.bench.workload import Limits, packaged
-from dflash_deploy.cli.measured import deployed
-from dflash_deploy.cli.tunable import tuning_of
-from dflash_deploy.cli.tune import changes_of, evidence_of, shown_of
-from dflash_deploy.cli.tune_sequences import Sequences, try_sequences
-from dflash_deploy.cli.tuning import OFF, Outcome, Tried, Tuning, fixed
+from dflash_deploy.cli.tune import shown_of
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
-from tests.support.cli import Ran, dflash, edit_env, initialise
+from dflash_deploy.operations.reporter import SILENT
+from dflash_deploy.operations.tuned import Tuned, changes_of, evidence_of
+from dflash_deploy.planning import plan_of
+from dflash_deploy.tuning import Experiment, Outcome, Sequences, Tried, prepare
+from dflash_deploy.tuning.choose import Option, compared
+from dflash_deploy.tuning.experiment import OFF, fixed
+from dflash_deploy.tuning.model import fitted, point_of
+from dflash_deploy.tuning.rig import Rig
+from dflash_deploy.tuning.sequences import try_sequences
+from tests.support.cli import Ran, dflash, edit_env
 from tests.support.measured import rows
 from tests.support.ports import free_port
 
@@ -27,7 +30,7 @@ STREAMS = (1, 4, 8)
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Path:
-    initialise("--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=tmp_path)
+    dflash("init", "--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=tmp_path).succeeded()
     return tmp_path
 
 
@@ -89,12 +92,12 @@ def test_what_makes_no_sense_is_refused(deployment: Path, options: tuple[str, ..
 
 def test_without_a_drafter_there_is_nothing_to_tune(deployment: Path) -> None:
     edit_env(deployment, DFLASH_DRAFTER="off")
-    refused(dflash("tune", "--dry-run", at=deployment), ExitCode.USAGE, "decodes plainly")
+    refused(dflash("tune", "--dry-run", at=deployment), ExitCode.USAGE, "without speculative decoding")
 
 
 def test_an_engine_that_does_not_count_its_drafts_is_not_tuned(tmp_path: Path) -> None:
-    initialise("--profile", "h100", "--engine", "sglang", at=tmp_path)
-    refused(dflash("tune", "--dry-run", at=tmp_path), ExitCode.USAGE, "SGLang", "does not count")
+    dflash("init", "--profile", "h100", "--engine", "sglang", at=tmp_path).succeeded()
+    refused(dflash("tune", "--dry-run", at=tmp_path), ExitCode.USAGE, "SGLang", "has no counters")
 
 
 def test_nothing_is_measured_of_an_engine_that_is_not_up(deployment: Path) -> None:
@@ -105,33 +108,32 @@ def test_there_must_be_a_deployment(tmp_path: Path) -> None:
     refused(dflash("tune", at=tmp_path), ExitCode.USAGE, "no deployment")
 
 
-def tuning(deployment: Path) -> Tuning:
-    subject = deployed(deployment, patience=1)
+def experiment(directory: Path) -> Experiment:
+    deployment = Deployment.existing(directory)
     limits = Limits(max_tokens=8, temperature=0.0, thinking=False)
     sweep = Sweep((packaged("code"),), (1, 2, 4), limits, repeats=1)
-    return tuning_of(subject, sweep, (), scheduling=True, sequences=True)
+    return prepare(deployment, plan_of(deployment), sweep, (), scheduling=True, sequences=True)
 
 
-def sequences(rates: Sequence[float], asked: Tuning, answers: Sequence[float]) -> Sequences | None:
+def sequences(rates: Sequence[float], asked: Experiment, answers: Sequence[float]) -> Sequences | None:
     """What is found where the settings of `.env` had these rates, and the next measurements those."""
     made = [row for row in rows() if row.drafter][: len(rates)]
     base = Tried("now", {}, tuple(replace(row, tokens_per_s=rate) for row, rate in zip(made, rates, strict=True)))
     coming = iter(answers)
 
-    class Answering(Tuning):
-        def measure(self, *told: Any, **_: Any) -> Tried:
-            _, _, title, changes, sweep = told
+    class Answering(Rig):
+        def measure(self, title: str, changes: Mapping[str, str], sweep: Sweep | None = None) -> Tried:
+            assert sweep is not None
             (streams,) = sweep.concurrency
             return Tried(title, changes, (replace(made[0], concurrency=streams, tokens_per_s=next(coming)),))
 
-    answering = Answering(**{field.name: getattr(asked, field.name) for field in fields(asked)})
     endpoint: Any = None
-    return try_sequences(answering, base, endpoint, lambda plan: None)
+    return try_sequences(Answering(asked, endpoint, lambda plan: None, SILENT), base)
 
 
 def test_twice_as_many_sequences_are_measured_where_the_rate_still_rises(deployment: Path) -> None:
     edit_env(deployment, MAX_NUM_BATCHED_TOKENS="32")
-    asked = tuning(deployment)
+    asked = experiment(deployment)
     found = sequences((100, 190, 350), asked, (360, 500))
     assert found is not None
     assert (found.count, found.streams, found.before.settings) == (8, 8, {})
@@ -144,7 +146,7 @@ def test_twice_as_many_sequences_are_measured_where_the_rate_still_rises(deploym
 
 
 def test_fewer_sequences_are_measured_where_all_slots_were_slower(deployment: Path) -> None:
-    found = sequences((100, 190, 150), tuning(deployment), (150, 185))
+    found = sequences((100, 190, 150), experiment(deployment), (150, 185))
     assert found is not None
     assert (found.count, found.streams, found.settings) == (2, 4, {"MAX_NUM_SEQS": "2"})
     best = Option("fixed", 7, (1.0,) * 3)
@@ -152,16 +154,24 @@ def test_fewer_sequences_are_measured_where_all_slots_were_slower(deployment: Pa
     here = Deployment.existing(deployment)
     assert told.proposal is None
     assert changes_of(here, told.settings) == {"MAX_NUM_SEQS": "2"}
-    lines = [line for line in shown_of(here, told, {}, written=False) if isinstance(line, str)]
-    assert "proposed  2 sequences at the same time: 1.23 times as fast for 4 streams" in lines
-    assert evidence_of("own", told)[-1] == "tokens/s at 4 streams: 4 sequences 150.0, 2 sequences 185.0"
+    lines = list(said(deployment, told))
+    assert "proposed  2 sequences at the same time: 1.23 times as fast at concurrency 4" in lines
+    assert evidence_of("own", told)[-1] == "tokens/s at concurrency 4: 4 sequences 150.0, 2 sequences 185.0"
 
 
 @pytest.mark.parametrize("limit", [{"VLLM_CPU_KVCACHE_SPACE": "0.01"}, {"MAX_NUM_SEQS": ""}])
 def test_no_more_sequences_are_measured_than_memory_holds(deployment: Path, limit: dict[str, str]) -> None:
-    asked = tuning(deployment)
+    asked = experiment(deployment)
     edit_env(deployment, **limit)
-    assert sequences((100, 190, 350), replace(asked, subject=deployed(deployment, patience=1)), ()) is None
+    limited = Deployment.existing(deployment)
+    assert sequences((100, 190, 350), replace(asked, deployment=limited, plan=plan_of(limited)), ()) is None
+
+
+def said(directory: Path, found: Outcome) -> Iterator[str]:
+    """What people read of an outcome, without the table."""
+    asked = experiment(directory)
+    done = Tuned(asked, found, changes_of(asked.deployment, found.settings))
+    return (line for line in shown_of(done) if isinstance(line, str))
 
 
 def outcome(best: Option, rates: Sequence[float]) -> Outcome:
@@ -186,7 +196,7 @@ def test_a_proposal_that_won_is_written_and_the_old_file_kept(deployment: Path) 
     changes = changes_of(here, found.settings)
     # 7 is what .env has already
     assert changes == {"DFLASH_SPEC_SCHEDULE": "1-2:7,3-8:2"}
-    lines = [line for line in shown_of(here, found, changes, written=False) if isinstance(line, str)]
+    lines = list(said(deployment, found))
     assert any("1.20 times as fast" in line for line in lines)
     assert "          DFLASH_SPEC_SCHEDULE=1-2:7,3-8:2" in lines
     before = (deployment / ".env").read_bytes()
@@ -197,7 +207,7 @@ def test_a_proposal_that_won_is_written_and_the_old_file_kept(deployment: Path) 
     written = (deployment / ".env").read_text().splitlines()
     place = written.index("DFLASH_SPEC_SCHEDULE=1-2:7,3-8:2")
     shown = ", ".join(f"{rate * 1.2:.1f}" for rate in current)
-    assert written[place - 1] == f"#= schedule 1-2:7,3-8:2  {shown}"
+    assert written[place - 1] == f"#= schedule 1-2:7,3-8:2     {shown}"
     assert written[place - len(why)].endswith("UTC, prompts: own")
 
 
@@ -207,7 +217,7 @@ def test_what_did_not_win_when_measured_is_not_proposed(deployment: Path) -> Non
     found = outcome(best, [rate * 1.01 for rate in current])
     here = Deployment.existing(deployment)
     assert changes_of(here, found.settings) == {}
-    lines = [line for line in shown_of(here, found, {}, written=False) if isinstance(line, str)]
+    lines = list(said(deployment, found))
     assert any(line.startswith("keep ") and "1.01 times" in line for line in lines)
     slower = outcome(best, [row.tokens_per_s * 0.9 for row in found.plain.rows])
-    assert any(line.startswith("but ") for line in shown_of(here, slower, {}, written=False) if isinstance(line, str))
+    assert any(line.startswith("but ") for line in said(deployment, slower))

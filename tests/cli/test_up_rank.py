@@ -8,19 +8,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import dflash_deploy.runtime
 from dflash_deploy.cli.app import app
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.runtime import EngineState
-from tests.support.cli import edit_env, initialise
-from tests.support.scripted import ScriptedRuntime
+from tests.support.cli import dflash, edit_env
+from tests.support.scripted import ScriptedRuntime, play
 
 RUNNING = EngineState("running", identity="process 1")
 
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    initialise("--profile", "cpu", "--runtime", "native", at=tmp_path)
+    dflash("init", "--profile", "cpu", "--runtime", "native", at=tmp_path).succeeded()
     edit_env(tmp_path, NODES="2", NODE_RANK="1", MASTER_ADDR="10.0.0.1")
     monkeypatch.setattr(import_module("dflash_deploy.startup.bring_up"), "SETTLES", 1.0)
     return tmp_path
@@ -31,12 +30,8 @@ def run(verb: str, directory: Path) -> tuple[ExitCode, dict[str, Any], str]:
     return ExitCode(ran.exit_code), json.loads(ran.stdout), ran.stderr
 
 
-def plays(monkeypatch: pytest.MonkeyPatch, runtime: ScriptedRuntime) -> None:
-    monkeypatch.setattr(dflash_deploy.runtime, "runtime_for", lambda *_: runtime)
-
-
 def test_it_is_started_and_not_waited_for(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plays(monkeypatch, ScriptedRuntime([RUNNING]))
+    play(monkeypatch, lambda *_: ScriptedRuntime([RUNNING]))
     code, document, _ = run("up", directory)
     assert code is ExitCode.DONE
     data = document["data"]
@@ -48,7 +43,7 @@ def test_it_is_started_and_not_waited_for(directory: Path, monkeypatch: pytest.M
 
 def test_an_engine_that_ends_meanwhile_is_explained(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = ScriptedRuntime([RUNNING, EngineState("exited", exit_code=1)], [("ValueError: the moon is full",)])
-    plays(monkeypatch, runtime)
+    play(monkeypatch, lambda *_: runtime)
     code, _, said = run("up", directory)
     assert code is ExitCode.NOT_READY
     assert "the moon is full" in said
@@ -57,7 +52,7 @@ def test_an_engine_that_ends_meanwhile_is_explained(directory: Path, monkeypatch
 
 def test_what_needs_an_answer_refuses_and_names_the_way(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = ScriptedRuntime([RUNNING])
-    plays(monkeypatch, runtime)
+    play(monkeypatch, lambda *_: runtime)
     code, document, _ = run("restart", directory)
     assert code is ExitCode.PREFLIGHT
     assert not runtime.halted

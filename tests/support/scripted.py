@@ -1,10 +1,13 @@
 """A runtime and an endpoint that play a script, for states that a healthy engine cannot be brought into."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 
+import pytest
+
+from dflash_deploy.operations import probing, running, starting
 from dflash_deploy.runtime import EngineState, LogPage
 from dflash_deploy.runtime.protocol import Narrate
 from tests.support import serving
@@ -35,6 +38,12 @@ def listening(*statuses: int, port: int = 0) -> Iterator[str]:
 
     with serving.listening(Handler, port) as url:
         yield url
+
+
+def play(monkeypatch: pytest.MonkeyPatch, runtime_for: Callable[..., "ScriptedRuntime"]) -> None:
+    """Let operations start and examine these engines in place of real ones."""
+    for module in (starting, running, probing):
+        monkeypatch.setattr(module, "runtime_for", runtime_for)
 
 
 class ScriptedRuntime:

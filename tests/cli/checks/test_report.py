@@ -61,12 +61,12 @@ def test_a_wrong_key_is_a_failed_test(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        (["--only", "txt"], "there is no check 'txt'"),
+        (["--only", "txt"], "`txt` is not a check"),
         (["--key-file", "key"], "belong to --url"),
-        (["--url", "https://me:secret-word@host"], "no address"),
-        (["--url", "http://host:abc"], "no address"),
-        (["--url", "http://[::1"], "no address"),
-        (["--url", "http://"], "no address"),
+        (["--url", "https://me:secret-word@host"], "not a valid URL"),
+        (["--url", "http://host:abc"], "not a valid URL"),
+        (["--url", "http://[::1"], "not a valid URL"),
+        (["--url", "http://"], "not a valid URL"),
         (["--url", "http://127.0.0.1:9", "--key-file", "absent"], "absent cannot be read"),
     ],
 )

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.cli.planned import plan_of
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.last_good import changes, last_good, remember_good, restored_since
 from dflash_deploy.errors import EngineDied, EngineNotReady, RolledBack
 from dflash_deploy.plan import Plan
+from dflash_deploy.planning import plan_of
 from dflash_deploy.runtime import EngineState
 from dflash_deploy.startup import Ready, bring_up, restore_last_good
-from tests.support.cli import dflash, edit_env, initialise
+from tests.support.cli import dflash, edit_env
 from tests.support.scripted import ScriptedRuntime, listening
 
 
@@ -24,7 +24,7 @@ def port() -> Iterator[str]:
 
 @pytest.fixture
 def directory(tmp_path: Path, port: str) -> Path:
-    initialise("--profile", "cpu", "--runtime", "native", "--port", port, at=tmp_path)
+    dflash("init", "--profile", "cpu", "--runtime", "native", "--port", port, at=tmp_path).succeeded()
     return tmp_path
 
 
@@ -113,4 +113,4 @@ def test_where_the_good_ones_fail_too_both_are_told(directory: Path, port: str) 
 
 def test_rollback_says_what_is_missing_before_anything_was_good(directory: Path) -> None:
     ran = dflash("rollback", at=directory)
-    assert "no start of this deployment has ended with an answer yet" in ran.err
+    assert "has not had a good start yet" in ran.err

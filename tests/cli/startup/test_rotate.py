@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.cli.planned import plan_of
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import Interrupted, KeyNotReplaced
 from dflash_deploy.plan import Plan
+from dflash_deploy.planning import plan_of
 from dflash_deploy.runtime import EngineState
 from dflash_deploy.runtime.protocol import Narrate
 from dflash_deploy.startup import rotate_running
-from tests.support.cli import initialise
+from tests.support.cli import dflash
 from tests.support.scripted import ScriptedRuntime, listening
 
 
@@ -23,7 +23,7 @@ class Interrupting(ScriptedRuntime):
 
 
 def deployed(directory: Path, port: str) -> tuple[Deployment, Plan]:
-    initialise("--profile", "cpu", "--runtime", "native", "--port", port, at=directory)
+    dflash("init", "--profile", "cpu", "--runtime", "native", "--port", port, at=directory).succeeded()
     deployment = Deployment.existing(directory)
     return deployment, plan_of(deployment)
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from dflash_deploy.cli.display import boot_display
+from dflash_deploy.cli.display import Terminal
+from dflash_deploy.operations.reporter import start_shown
 from dflash_deploy.startup import StartProgress
 
 SECRET = "key-of-the-test-0123456789"
@@ -25,7 +26,7 @@ STEPS = [
 
 
 def show(*, json_stream: bool) -> None:
-    with boot_display(lambda text: text.replace(SECRET, "***"), json_stream=json_stream) as shown:
+    with start_shown(Terminal(json_stream=json_stream), lambda text: text.replace(SECRET, "***")) as shown:
         for step in STEPS:
             shown(step)
 

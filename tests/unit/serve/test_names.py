@@ -26,7 +26,7 @@ class Allowed:
 
 ALLOWED: tuple[Allowed, ...] = ()
 
-STILL_TO_DO = ("cli/", "serve/gateway/")
+STILL_TO_DO = ("serve/gateway/",)
 """Files and folders whose strings still name settings."""
 
 

@@ -1,0 +1,32 @@
+"""Numbers with commas between, as options take them."""
+
+from __future__ import annotations
+
+from dflash_deploy.errors import BadInput
+
+MOST_CONCURRENT = 4096
+
+
+def concurrency_of(written: str) -> tuple[int, ...]:
+    """The numbers of requests at the same time, each once, in rising order. Raises BadInput."""
+    try:
+        numbers = {int(part) for part in written.split(",")}
+    except ValueError:
+        numbers = set()
+    if not numbers or not all(1 <= number <= MOST_CONCURRENT for number in numbers):
+        raise BadInput(
+            f"`--concurrency {written}` is not valid (numbers from 1 to {MOST_CONCURRENT})",
+            hint="such as --concurrency 1,2,4,8",
+        )
+    return tuple(sorted(numbers))
+
+
+def draft_tokens_of(written: str) -> tuple[int, ...]:
+    """The numbers of draft tokens; empty if none are given. Raises BadInput."""
+    try:
+        return tuple(int(part) for part in written.split(",")) if written else ()
+    except ValueError:
+        raise BadInput(
+            f"`--draft-tokens {written}` is not valid (numbers with commas between)",
+            hint="such as --draft-tokens 1,3,7",
+        ) from None

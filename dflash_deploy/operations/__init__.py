@@ -1,0 +1,137 @@
+"""The Python API: what each command does, without a terminal.
+
+    from dflash_deploy import operations
+
+    operations.start(directory)
+    operations.test(directory).failure
+    operations.bench(operations.deployed(directory), concurrency=(1, 8)).rows
+    operations.stop(directory)
+
+Each operation returns a frozen result and raises a `DeployError` with `message`, `hint` and `exit_code`. It prints
+nothing: a `Reporter` receives notes and progress. A module is imported when one of its names is used first.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dflash_deploy.operations.benchmarking import Benchmark, bench
+    from dflash_deploy.operations.connecting import Connections, connect
+    from dflash_deploy.operations.converting import Converted, convert_drafter
+    from dflash_deploy.operations.examining import Examined, doctor
+    from dflash_deploy.operations.fetching import Pulled, carry, check_files, check_hub, pull
+    from dflash_deploy.operations.images import bill_of_materials, build_image, digest, verify_image
+    from dflash_deploy.operations.keys import Replaced, key, rotate_key
+    from dflash_deploy.operations.listing import model, models, profile, profiles
+    from dflash_deploy.operations.logs import Bundle, bundle, log
+    from dflash_deploy.operations.planned import Created, Planned, Rendered, init, plan, render
+    from dflash_deploy.operations.probing import Status, status
+    from dflash_deploy.operations.reporter import SILENT, Reporter, Silent
+    from dflash_deploy.operations.running import Running, Stopped, Worker, restart, roll_back, start, stop
+    from dflash_deploy.operations.targets import Target, deployed, remote
+    from dflash_deploy.operations.testing import Tested, test, test_url
+    from dflash_deploy.operations.tuned import Tuned, plan_tuning, tune
+    from dflash_deploy.operations.watching import Watched, watch
+    from dflash_deploy.plan import Choice
+    from dflash_deploy.redact import Secret
+
+_MODULES = {
+    "dflash_deploy.operations.benchmarking": ("Benchmark", "bench"),
+    "dflash_deploy.operations.connecting": ("Connections", "connect"),
+    "dflash_deploy.operations.converting": ("Converted", "convert_drafter"),
+    "dflash_deploy.operations.examining": ("Examined", "doctor"),
+    "dflash_deploy.operations.fetching": ("Pulled", "carry", "check_files", "check_hub", "pull"),
+    "dflash_deploy.operations.images": ("bill_of_materials", "build_image", "digest", "verify_image"),
+    "dflash_deploy.operations.keys": ("Replaced", "key", "rotate_key"),
+    "dflash_deploy.operations.listing": ("model", "models", "profile", "profiles"),
+    "dflash_deploy.operations.logs": ("Bundle", "bundle", "log"),
+    "dflash_deploy.operations.planned": ("Created", "Planned", "Rendered", "init", "plan", "render"),
+    "dflash_deploy.operations.probing": ("Status", "status"),
+    "dflash_deploy.operations.reporter": ("SILENT", "Reporter", "Silent"),
+    "dflash_deploy.operations.running": ("Running", "Stopped", "Worker", "restart", "roll_back", "start", "stop"),
+    "dflash_deploy.operations.targets": ("Target", "deployed", "remote"),
+    "dflash_deploy.operations.testing": ("Tested", "test", "test_url"),
+    "dflash_deploy.operations.tuned": ("Tuned", "plan_tuning", "tune"),
+    "dflash_deploy.operations.watching": ("Watched", "watch"),
+    "dflash_deploy.plan": ("Choice",),
+    "dflash_deploy.redact": ("Secret",),
+}
+"""Where each name of the API is defined."""
+
+_PLACES = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "SILENT",
+    "Benchmark",
+    "Bundle",
+    "Choice",
+    "Connections",
+    "Converted",
+    "Created",
+    "Examined",
+    "Planned",
+    "Pulled",
+    "Rendered",
+    "Replaced",
+    "Reporter",
+    "Running",
+    "Secret",
+    "Silent",
+    "Status",
+    "Stopped",
+    "Target",
+    "Tested",
+    "Tuned",
+    "Watched",
+    "Worker",
+    "bench",
+    "bill_of_materials",
+    "build_image",
+    "bundle",
+    "carry",
+    "check_files",
+    "check_hub",
+    "connect",
+    "convert_drafter",
+    "deployed",
+    "digest",
+    "doctor",
+    "init",
+    "key",
+    "log",
+    "model",
+    "models",
+    "plan",
+    "plan_tuning",
+    "profile",
+    "profiles",
+    "pull",
+    "remote",
+    "render",
+    "restart",
+    "roll_back",
+    "rotate_key",
+    "start",
+    "status",
+    "stop",
+    "test",
+    "test_url",
+    "tune",
+    "verify_image",
+    "watch",
+]
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """A name of the API, from its module."""
+        if name not in _PLACES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

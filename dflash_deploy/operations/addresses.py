@@ -1,0 +1,38 @@
+"""Endpoints that are named by their URL: without a deployment, or beside one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from httpx import URL, InvalidURL
+
+from dflash_deploy.errors import BadInput
+from dflash_deploy.redact import Secret
+
+
+def address_of(url: str) -> str:
+    """A base URL without the /v1 that clients add. Raises BadInput."""
+    try:
+        place = URL(url)
+    except InvalidURL:
+        place = URL("")
+    if place.scheme not in {"http", "https"} or not place.host or place.userinfo:
+        # not shown: it may hold a password
+        raise BadInput(
+            "not a valid URL: expected http://HOST:PORT, without credentials", hint="such as http://box:8000"
+        )
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def key_in(file: Path | None) -> Secret:
+    """The API key in a file; an empty one without a file. Raises BadInput."""
+    if file is None:
+        return Secret("")
+    hint = "the file must hold the key and nothing else, on one line"
+    try:
+        key = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise BadInput(f"{file} cannot be read: {problem}", hint=hint) from None
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise BadInput(f"{file} does not hold a valid key", hint=hint)
+    return Secret(key)

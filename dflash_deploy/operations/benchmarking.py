@@ -1,0 +1,130 @@
+"""`bench`: speed of an endpoint over workloads and concurrency, beside figures that others published."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from dflash_deploy import __version__
+from dflash_deploy.bench.figures import Row
+from dflash_deploy.bench.page import page
+from dflash_deploy.bench.published import Beside, beside
+from dflash_deploy.bench.requirement import missed
+from dflash_deploy.bench.sweep import Sweep, with_speedups
+from dflash_deploy.bench.workload import Limits, choose, described
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.deployment.files import PUBLIC, write_atomically
+from dflash_deploy.errors import BadInput, BenchmarkMissed
+from dflash_deploy.operations.document import SCHEMA
+from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.operations.targets import Target
+
+LIMITS = Limits(max_tokens=256, temperature=0.0, thinking=False)
+"""Longest answer in tokens, greedy sampling, without thinking."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """All rows of a run, and published figures for the same hardware and models.
+
+    `failure` is set if requests failed, drafts contradict the plan, or the speed-up is below the required one.
+    """
+
+    rows: tuple[Row, ...]
+    published: tuple[Beside, ...]
+    failure: BenchmarkMissed | None
+    measured: Mapping[str, object]
+    workloads: Sequence[Mapping[str, object]]
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `bench --json`."""
+        return {
+            "measured": self.measured,
+            "workloads": self.workloads,
+            "rows": [row.document() for row in self.rows],
+            "published": [row.document() for row in self.published],
+        }
+
+
+def bench(
+    target: Target,
+    *,
+    workloads: Sequence[str] = (),
+    prompts: Path | None = None,
+    concurrency: Sequence[int] = (1, 2, 4, 8),
+    limits: Limits = LIMITS,
+    requests: int | None = None,
+    repeats: int = 1,
+    warmup: int | None = None,
+    min_speedup: float | None = None,
+    save: Path | None = None,
+    report: Path | None = None,
+    reporter: Reporter = SILENT,
+) -> Benchmark:
+    """Measure tokens/s, TTFT, TPOT, ITL and acceptance of a target, which `deployed` or `remote` returns.
+
+    `workloads` are names as in docs/bench.md, `prompts` a JSONL file of further ones. `requests` counts those of one
+    repeat. `save` writes the figures as JSON, `report` as one HTML page. Raises BadInput, EngineNotReady.
+    """
+    for file in (save, report):
+        check_place(file)
+    sweep = Sweep(
+        workloads=tuple(choose(workloads, prompts, target.pair)),
+        concurrency=tuple(sorted(set(concurrency))),
+        limits=limits,
+        repeats=repeats,
+        requests=requests,
+        warmup=warmup,
+    )
+    rows = with_speedups(*target.measure(sweep, reporter))
+    done = Benchmark(
+        rows=tuple(rows),
+        published=tuple(_published(target, rows)),
+        failure=missed(rows, min_speedup, ours=target.plan is not None),
+        measured={**target.description, **_circumstances(sweep)},
+        workloads=described(sweep.workloads),
+    )
+    _write(done, target, save, report)
+    return done
+
+
+def _circumstances(sweep: Sweep) -> dict[str, object]:
+    return {
+        "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "version": __version__,
+        "max_tokens": sweep.limits.max_tokens,
+        "temperature": sweep.limits.temperature,
+        "thinking": sweep.limits.thinking,
+        "repeats": sweep.repeats,
+    }
+
+
+def _published(target: Target, rows: Sequence[Row]) -> list[Beside]:
+    if target.plan is None:
+        return []
+    place = (target.plan.profile.name, target.plan.pair.name)
+    return beside([speed for speed in load_catalog().speeds if (speed.profile, speed.pair) == place], rows)
+
+
+def check_place(file: Path | None) -> None:
+    """Raises BadInput if a file cannot be written: better before minutes of measuring than after."""
+    if file is None:
+        return
+    folder = file.absolute().parent
+    if not folder.is_dir():
+        raise BadInput(f"{file} cannot be written: {folder} does not exist", hint="create the directory first")
+    if not os.access(folder, os.W_OK):
+        raise BadInput(f"{file} cannot be written: no permission to write in {folder}", hint="name another place")
+
+
+def _write(done: Benchmark, target: Target, save: Path | None, report: Path | None) -> None:
+    data = done.document()
+    if save:
+        saved = {"schema": SCHEMA, "command": "bench", "data": data}
+        write_atomically(save, target.redact(json.dumps(saved, indent=2, ensure_ascii=False)) + "\n", mode=PUBLIC)
+    if report:
+        write_atomically(report, target.redact(page(data)), mode=PUBLIC)

@@ -1,0 +1,39 @@
+"""The JSON document of a command: what `--json` prints and what a support bundle holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+
+from dflash_deploy.errors import DeployError
+from dflash_deploy.plan import Finding
+from dflash_deploy.redact import Redact
+
+SCHEMA = 1
+"""Version of the document; a higher one means that a key has changed its meaning or is gone."""
+
+
+def document(
+    command: str,
+    data: Mapping[str, object],
+    findings: Iterable[Finding] = (),
+    failure: DeployError | None = None,
+) -> dict[str, object]:
+    """One document. Secrets in it are not redacted yet."""
+    return {
+        "schema": SCHEMA,
+        "command": command,
+        "status": "failed" if failure else "ok",
+        "data": data,
+        "findings": [asdict(finding) for finding in findings],
+        "error": failure and {"code": int(failure.exit_code), "message": failure.message, "hint": failure.hint},
+    }
+
+
+def redacted(node: object, redact: Redact) -> object:
+    """The same data, every text in it without secrets. JSON escapes some characters: redact before it is written."""
+    if isinstance(node, Mapping):
+        return {key: redacted(value, redact) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [redacted(value, redact) for value in node]
+    return redact(node) if isinstance(node, str) else node

@@ -1,0 +1,168 @@
+"""`pull`: target and drafter of a deployment, fetched, checked, compared with the Hub, or carried on a disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dflash_deploy.deployment import Deployment, hold
+from dflash_deploy.errors import BadInput, FilesMissing, PreflightRefused
+from dflash_deploy.host import read_facts
+from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.plan import Choice
+from dflash_deploy.planning import make_plan, plan_of
+from dflash_deploy.rules import CHECKPOINT_RULES, judge
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.weights.ahead import read_hub_metadata
+from dflash_deploy.weights.carry import carry_from, carry_to
+from dflash_deploy.weights.checkpoints import HubMetadata
+from dflash_deploy.weights.fetch import Wish, fetch
+from dflash_deploy.weights.hub import Source
+from dflash_deploy.weights.lockfile import LOCK_FILE, Lock, read_lock, write_lock
+from dflash_deploy.weights.pull import Order, lock_for, moved, orders, require_all, wrong_files
+
+
+@dataclass(frozen=True)
+class FetchedModel:
+    """One model on disk. `there`, `reused` and `fetched` count files: present, from the Hub client's cache, new."""
+
+    role: str
+    repo: str
+    commit: str
+    directory: str
+    bytes: int
+    there: int
+    reused: int
+    fetched: int
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """The models of a deployment, all files present and verified. Empty if both come with dflash-deploy."""
+
+    lock_file: Path
+    models: tuple[FetchedModel, ...]
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `pull --json`."""
+        return {"models": [asdict(model) for model in self.models]}
+
+
+def pull(directory: Path, *, update: bool = False, max_bandwidth: float = 0.0, reporter: Reporter = SILENT) -> Pulled:
+    """Fetch what a deployment lacks and write dflash.lock; interrupted downloads resume.
+
+    `update` moves to the newest commits. `max_bandwidth` is in bytes a second, 0 for no limit. Raises PreflightRefused
+    if target and drafter do not match, DirectoryBusy, and DownloadFailed.
+    """
+    deployment, wanted = _wanted(directory)
+    if not wanted:
+        return Pulled(deployment.directory / LOCK_FILE, ())
+    with hold(deployment, "pull"):
+        return fetch_missing(deployment, wanted, update=update, max_bandwidth=max_bandwidth, reporter=reporter)
+
+
+def fetch_missing(
+    deployment: Deployment,
+    wanted: Iterable[Order],
+    *,
+    update: bool = False,
+    max_bandwidth: float = 0.0,
+    reporter: Reporter,
+) -> Pulled:
+    """What `pull` does, for a caller that holds the deployment and knows what it wants.
+
+    Configuration and GGUF headers are read first: weights that do not match are refused before they are fetched.
+    """
+    source = _source(deployment)
+    lock = lock_for(wanted, _lock(deployment), source, update=update)
+    _refuse_mismatch(deployment, read_hub_metadata(source, wanted, lock))
+    write_lock(deployment.directory / LOCK_FILE, lock)
+    with reporter.transferring(_size(lock)) as count:
+        models = tuple(_fetched(source, order, lock, Wish(max_bandwidth, count)) for order in wanted)
+    return Pulled(deployment.directory / LOCK_FILE, models)
+
+
+def check_files(directory: Path, *, thorough: bool = False) -> dict[str, str] | None:
+    """Check that every file of dflash.lock is on this machine, without the network.
+
+    `thorough` reads every file again. Returns the files that differ from the lock, each with the problem; `None` if
+    both models come with dflash-deploy. Raises FilesMissing.
+    """
+    deployment, wanted = _wanted(directory)
+    if not wanted:
+        return None
+    lock = _lock(deployment)
+    wrong = wrong_files(wanted, lock) if thorough and lock is not None else {}
+    if not wrong:
+        require_all(wanted, lock)
+    return wrong
+
+
+def check_hub(directory: Path) -> Mapping[str, tuple[str, ...]] | None:
+    """Repositories with a newer commit than dflash.lock has, each with the files that changed.
+
+    `None` if both models come with dflash-deploy. Raises DownloadFailed.
+    """
+    deployment, wanted = _wanted(directory)
+    if not wanted:
+        return None
+    lock = _lock(deployment)
+    if lock is None:
+        raise FilesMissing("dflash.lock does not exist yet", hint="run `dflash-deploy pull` first")
+    return moved(wanted, lock, _source(deployment))
+
+
+def carry(directory: Path, *, to: Path | None = None, from_: Path | None = None, reporter: Reporter = SILENT) -> bool:
+    """Copy weights and lock to another directory, or take them over from there: for machines without a network.
+
+    Returns false if both models come with dflash-deploy. Raises BadInput unless exactly one of `to` and `from_` is
+    given, and DownloadFailed.
+    """
+    deployment, wanted = _wanted(directory)
+    if not wanted:
+        return False
+    with hold(deployment, "pull"):
+        lock = _lock(deployment)
+        with reporter.transferring(_size(lock) if lock else 0) as count:
+            match to, from_:
+                case Path(), None:
+                    carry_to(wanted, lock, to, count)
+                case None, Path():
+                    write_lock(deployment.directory / LOCK_FILE, carry_from(wanted, from_, count))
+                case _:
+                    raise BadInput("--to and --from exclude each other", hint="--to fills a directory, --from reads it")
+    return True
+
+
+def _wanted(directory: Path) -> tuple[Deployment, tuple[Order, ...]]:
+    deployment = Deployment.existing(directory)
+    return deployment, orders(deployment, plan_of(deployment))
+
+
+def _source(deployment: Deployment) -> Source:
+    return Source.of(deployment.secrets[Settings.hf_token.name], deployment.values.get("HF_ENDPOINT"))
+
+
+def _lock(deployment: Deployment) -> Lock | None:
+    return read_lock(deployment.directory / LOCK_FILE)
+
+
+def _size(lock: Lock) -> int:
+    return sum(model.size for model in lock.models.values())
+
+
+def _fetched(source: Source, order: Order, lock: Lock, wish: Wish) -> FetchedModel:
+    model = lock.models[order.role]
+    done = fetch(source, model, order.directory, wish)
+    place = str(order.directory)
+    return FetchedModel(order.role, model.repo, model.commit, place, model.size, done.there, done.reused, done.fetched)
+
+
+def _refuse_mismatch(deployment: Deployment, ahead: HubMetadata) -> None:
+    """Check the rules that read target and drafter, now that their config.json or GGUF header is known."""
+    facts = read_facts()
+    plan = make_plan(Choice(edited=deployment.values), deployment, facts, ahead)
+    for finding in judge(plan, facts, CHECKPOINT_RULES):
+        if finding.severity == "error":
+            raise PreflightRefused(finding.message, hint=finding.fix)

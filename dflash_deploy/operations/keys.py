@@ -1,0 +1,112 @@
+"""`keys`: the API key of a deployment, and its replacement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dflash_deploy.deployment import Deployment, hold
+from dflash_deploy.errors import SettingsRefused
+from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
+from dflash_deploy.operations.running import PATIENCE
+from dflash_deploy.planning import plan_of, plan_to_stop
+from dflash_deploy.redact import Redactor
+from dflash_deploy.runtime import runtime_for
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.startup import Rotation, is_up, rotate_running
+
+
+@dataclass(frozen=True)
+class KeyFile:
+    """The file that holds the API key, and what may be said of it. `private`: readable only by its owner."""
+
+    deployment: Deployment
+    private: bool
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `keys show --json`; the key itself is in no document."""
+        return {
+            "file": str(self.deployment.env_file),
+            "private": self.private,
+            "fingerprint": self.deployment.key.fingerprint,
+        }
+
+
+def key(directory: Path) -> KeyFile:
+    """The API key of a deployment: `deployment.key.reveal()` is its value. Raises NoDeployment and SettingsRefused."""
+    deployment = Deployment.existing(directory, check=False)
+    if not deployment.key_is_sound:
+        raise SettingsRefused(
+            f".env: {Settings.vllm_api_key} is empty, too short, or has characters that files quote",
+            hint="make one: dflash-deploy keys rotate",
+        )
+    return KeyFile(deployment, deployment.is_private())
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """A key that was replaced. `rotation` has the proof that the old one is rejected; `None` if no engine ran."""
+
+    old: Deployment
+    new: Deployment
+    rotation: Rotation | None
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `keys rotate --json`.
+
+        It has fingerprints of both keys, but none of an old key that is too short: it could be guessed from that.
+        """
+        data: dict[str, object] = {
+            "file": str(self.new.env_file),
+            "fingerprint": self.new.key.fingerprint,
+            "old_fingerprint": self.old.key.fingerprint if self.old.key_is_sound else None,
+        }
+        if self.rotation is None:
+            return data | {"restarted": False, "proof": None}
+        ready = self.rotation.ready
+        return data | {
+            "restarted": True,
+            "proof": _proof(self.rotation),
+            "endpoint": f"{ready.endpoint}/v1",
+            "model": ready.model,
+            "runtime": ready.runtime,
+            "state": "ready",
+            "seconds": round(ready.seconds, 1),
+        }
+
+
+def rotate_key(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> Replaced:
+    """Write a new key into `.env`, restart an engine that runs, and prove that it rejects the old key.
+
+    Raises what `startup.rotate_running` raises: nothing has changed after PreflightRefused and SettingsRefused.
+    """
+    with hold(Deployment.existing(directory, check=False), "keys rotate"):
+        # read under the lock: another rotation may have changed it just before
+        old = Deployment.existing(directory, check=False)
+        if is_up(runtime_for(old, plan_to_stop(old))):
+            rotation = _rotated(Deployment.existing(directory), patience, reporter)
+            return Replaced(old, rotation.deployment, rotation)
+        return Replaced(old, old.with_new_key(), None)
+
+
+def _rotated(old: Deployment, patience: float, reporter: Reporter) -> Rotation:
+    plan = plan_of(old)
+    what = "container is created again" if plan.runtime == "compose" else "process is stopped and started"
+    reporter.note(f"the engine's {what}, with .env as it is now; answers under way are cut off")
+    if plan.settings.several_machines:
+        reporter.note("the engines on the other machines lose this one: restart them too")
+    known = [*old.secrets.values()]
+
+    def redact(text: str) -> str:
+        # .env changes meanwhile, and neither key may be shown
+        return Redactor([*known, *Deployment(old.directory).secrets.values()])(text)
+
+    with start_shown(reporter, redact) as show:
+        return rotate_running(old, plan, lambda of: runtime_for(of, plan), patience=patience, show=show)
+
+
+def _proof(rotation: Rotation) -> dict[str, dict[str, int | None]]:
+    return {
+        "old_key": {"before": rotation.old_before, "after": rotation.old_after},
+        "new_key": {"after": rotation.new_after},
+    }

@@ -1,0 +1,134 @@
+"""`plan`, `init` and `render`: what a deployment would be, decided, explained, and written down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.speeds import PublishedSpeed
+from dflash_deploy.deployment import Deployment, hold
+from dflash_deploy.deployment import render as write
+from dflash_deploy.deployment.dotenv import fill_template
+from dflash_deploy.deployment.render import create
+from dflash_deploy.errors import BadInput
+from dflash_deploy.plan import Choice, Plan, engine_command
+from dflash_deploy.planning import make_plan, plan_of
+from dflash_deploy.serve.settings import Settings
+
+DEFAULTS = Choice()
+"""Leaves every decision to the plan."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, the engine's command line, and what others published for the same hardware and models."""
+
+    plan: Plan
+    command: tuple[str, ...]
+    published: tuple[PublishedSpeed, ...]
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `plan --json`."""
+        made = self.plan
+        return {
+            "profile": made.profile.name,
+            "engine": made.engine.name,
+            "pair": made.pair.name,
+            "runtime": made.runtime,
+            "command": self.command,
+            "settings": made.setting_rows(),
+            "memory": made.memory and made.memory.row(),
+            "speed": {
+                "expected": [speed.row() for speed in made.speed],
+                "published": [speed.model_dump() for speed in self.published],
+            },
+        }
+
+
+def plan(directory: Path, choice: Choice = DEFAULTS) -> Planned:
+    """The plan of the deployment in a directory with the choices applied, or of a new one if there is none.
+
+    Writes nothing. Raises what `make_plan` raises; rules that refuse it are `plan.errors`.
+    """
+    made = _chosen(directory, choice)
+    place = (made.profile.name, made.pair.name)
+    published = tuple(speed for speed in load_catalog().speeds if (speed.profile, speed.pair) == place)
+    return Planned(made, tuple(engine_command(made)), published)
+
+
+def _chosen(directory: Path, choice: Choice) -> Plan:
+    """Another profile is another deployment: then what `.env` says is left out."""
+    if choice.profile is not None or not Deployment(directory).exists():
+        return make_plan(choice)
+    deployment = Deployment.existing(directory)
+    if choice == DEFAULTS:
+        return plan_of(deployment)
+    asked = {
+        Settings.dflash_pair.name: choice.model,
+        Settings.dflash_engine.name: choice.engine or choice.model,
+        Settings.dflash_runtime.name: choice.runtime,
+    }
+    kept = (Settings.dflash_profile.name, *(name for name, wish in asked.items() if wish is None))
+    identity = {name: deployment.values.get(name, "") for name in kept}
+    return make_plan(replace(choice, edited=identity), deployment)
+
+
+@dataclass(frozen=True)
+class Created:
+    """A new deployment: `.env` with a fresh key, and compose.yaml."""
+
+    deployment: Deployment
+    plan: Plan
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `init --json`."""
+        return {
+            "directory": str(self.deployment.directory),
+            "profile": self.plan.profile.name,
+            "pair": self.plan.pair.name,
+            "engine": self.plan.engine.name,
+            "runtime": self.plan.runtime,
+        }
+
+
+def init(directory: Path, choice: Choice = DEFAULTS, *, force: bool = False) -> Created:
+    """Plan a deployment for this machine and write it into a directory, which is created if it is missing.
+
+    `force` writes over a deployment; its key and token stay. Raises BadInput if there is one already or the directory
+    cannot be written, and what `make_plan` raises.
+    """
+    deployment = Deployment(directory)
+    if deployment.exists() and not force:
+        raise BadInput(
+            f"{deployment.directory} already has a deployment",
+            hint="edit its .env and run `dflash-deploy up`, or write new settings with --force; the key stays",
+        )
+    made = make_plan(choice)
+    # refused here, before the directory exists, if a value cannot be written to .env
+    fill_template(made.values)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with hold(deployment, "init"):
+            create(deployment, made)
+    except OSError as problem:
+        said = f"{deployment.directory} cannot be written: {problem.strerror}"
+        raise BadInput(said, hint="choose another directory with --dir") from None
+    return Created(deployment, made)
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """compose.yaml as `.env` has it. `changed` is false if it was so already."""
+
+    deployment: Deployment
+    plan: Plan
+    changed: bool
+
+
+def render(directory: Path) -> Rendered:
+    """Write compose.yaml and the build context of the image from `.env`. Raises NoDeployment, SettingsRefused."""
+    deployment = Deployment.existing(directory)
+    made = plan_of(deployment)
+    with hold(deployment, "render"):
+        return Rendered(deployment, made, write(deployment, made))

@@ -1,0 +1,177 @@
+"""`status`: whether the engine of a deployment really answers, and why not if it does not."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dflash_deploy.client import Endpoint, EndpointError
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.last_good import restored_since
+from dflash_deploy.host.gpu import read_gpus
+from dflash_deploy.plan import Plan
+from dflash_deploy.planning import plan_of
+from dflash_deploy.runtime import EngineState, Runtime, runtime_for
+from dflash_deploy.startup import ProcessEnd, endpoint_of, log_reader_for
+
+PROBE_TIMEOUT = 30.0
+"""Seconds for one generation; an engine that hangs answers /health and nothing else."""
+
+STOPPED = frozenset({0, 143, -15})
+"""Exit codes of an engine that was asked to stop: its own, and those of SIGTERM."""
+
+_UP = "`dflash-deploy up` starts it again"
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The result of asking: `state` in one word, and what belongs to it; `None` if it is unknown or does not apply.
+
+    `state` is absent, exited, restarting, paused, cut off, running, starting, ready or unresponsive. `seconds` are
+    those of one generation, `acceptance_length` is that of all requests since the engine started. `rank` is set if the
+    engine computes for another machine.
+    """
+
+    state: str
+    cause: str | None = None
+    do: str | None = None
+    rank: int | None = None
+    problem: str | None = None
+    seconds: float | None = None
+    acceptance_length: float | None = None
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why an engine ended: the id of a known failure, its cause, and the fix."""
+
+    failure: str
+    cause: str
+    do: str
+
+
+@dataclass(frozen=True)
+class Status:
+    """What is true of a deployment now. Memory is in bytes.
+
+    `gpus` has used and total memory of each GPU, by all processes. `restored` says since when the last good settings
+    run in place of those of `.env`. `costs` are ids of known problems of an engine that answers, from its log.
+    """
+
+    endpoint: str
+    model: str
+    runtime: str
+    engine: EngineState
+    answered: Answered
+    memory: int | None
+    gpus: tuple[tuple[int, int], ...]
+    ending: Ending | None
+    restored: str
+    costs: tuple[str, ...] | None
+
+    @property
+    def gpu_memory(self) -> str | None:
+        """Used and total memory of each GPU in GiB; `None` without a GPU that has memory of its own."""
+        return ", ".join(f"{gib(used)} of {gib(total)}" for used, total in self.gpus) or None
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `status --json`."""
+        asked = {name: value for name, value in asdict(self.answered).items() if value is not None}
+        if self.answered.state == "ready":
+            asked.setdefault("acceptance_length", None)
+        data: dict[str, object] = {
+            "endpoint": self.endpoint,
+            "model": self.model,
+            **asked,
+            "runtime": self.runtime,
+            "engine": self.engine.identity or None,
+            "exit_code": self.engine.exit_code,
+            "restarts": self.engine.restarts,
+            "memory_gib": None if self.memory is None else gib(self.memory),
+            "gpu_memory_gib": self.gpu_memory,
+        }
+        if self.ending is not None:
+            data |= asdict(self.ending)
+        if self.restored:
+            data["instead"] = f"the settings that worked last, not those of .env, since {self.restored}"
+        if self.costs is not None:
+            data["costs"] = ", ".join(self.costs) or None
+        return data
+
+
+def status(directory: Path) -> Status:
+    """Examine the engine of a deployment and ask it one question. Raises NoDeployment, SettingsRefused."""
+    deployment = Deployment.existing(directory)
+    plan = plan_of(deployment)
+    runtime = runtime_for(deployment, plan)
+    engine = runtime.state()
+    with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
+        answered = _out_of_reach(plan, engine) or _asked(endpoint, plan.pair.text.ask)
+    return Status(
+        endpoint=f"{endpoint.url}/v1",
+        model=endpoint.model,
+        runtime=plan.runtime,
+        engine=engine,
+        answered=answered,
+        memory=runtime.memory(),
+        gpus=tuple(_gpus()),
+        ending=_ending(plan, runtime, engine, loading=answered.state == "starting"),
+        restored=restored_since(deployment) if engine.alive else "",
+        costs=_costs(plan, runtime) if answered.state == "ready" else None,
+    )
+
+
+def gib(size: int) -> float:
+    """Bytes in GiB, with one decimal."""
+    return round(size / 2**30, 1)
+
+
+def _out_of_reach(plan: Plan, engine: EngineState) -> Answered | None:
+    """Why nothing is asked of the engine; `None` if it can be asked."""
+    if engine.phase == "paused":
+        return Answered("paused", cause="its container is paused", do=_UP)
+    if engine.phase != "running":
+        return Answered(engine.phase)
+    if not engine.connected:
+        return Answered("cut off", cause="its container was taken off its network", do=_UP)
+    if not plan.settings.answers_requests:
+        return Answered("running", rank=plan.settings.node_rank, do="ask rank 0: only that one answers requests")
+    return None
+
+
+def _asked(endpoint: Endpoint, question: str) -> Answered:
+    """The result of one generation."""
+    if not endpoint.alive():
+        return Answered("starting")
+    try:
+        answer = endpoint.chat(question, max_tokens=8)
+        length = endpoint.counters().acceptance_length
+    except EndpointError as problem:
+        return Answered("unresponsive", problem=str(problem))
+    return Answered("ready", seconds=round(answer.seconds, 2), acceptance_length=length and round(length, 2))
+
+
+def _gpus() -> list[tuple[int, int]]:
+    gpus = ((gpu.memory, gpu.free) for gpu in read_gpus().gpus)
+    return [(memory - free, memory) for memory, free in gpus if memory is not None and free is not None]
+
+
+def _ending(plan: Plan, runtime: Runtime, engine: EngineState, *, loading: bool) -> Ending | None:
+    """Cause and fix of an engine that has ended or keeps ending, if its log says why; `None` for a requested end.
+
+    One that is `loading` after its runtime restarted it has ended too, and its log continues after that end.
+    """
+    wanted = engine.exit_code in STOPPED and not engine.unasked
+    ended = engine.phase in {"exited", "restarting"} and not wanted
+    if not ended and not (loading and engine.restarts):
+        return None
+    # an engine that was restarted once last week does not keep ending
+    restarts = engine.restarts if engine.phase == "restarting" else 0
+    end = ProcessEnd(engine.exit_code, engine.out_of_memory, restarts)
+    known = log_reader_for(plan).read(runtime.read_log().lines, end).diagnosis
+    return None if known is None else Ending(known.id, known.cause, known.do)
+
+
+def _costs(plan: Plan, runtime: Runtime) -> tuple[str, ...]:
+    """Ids of known problems in the log of an engine that answers, which cost it speed or quality."""
+    return tuple(known.id for known in log_reader_for(plan).costs(runtime.read_log().lines))

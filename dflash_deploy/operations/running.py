@@ -1,0 +1,211 @@
+"""`up`, `restart`, `rollback`, `down`: the engine of a deployment started, started again, and stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dflash_deploy.deployment import Deployment, hold
+from dflash_deploy.deployment.last_good import changes, last_good
+from dflash_deploy.errors import DeployError, EngineNotReady, NotPossible, WeightsMissing
+from dflash_deploy.operations.fetching import fetch_missing
+from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.operations.starting import Start, Started
+from dflash_deploy.plan import Choice, Plan
+from dflash_deploy.planning import make_plan, plan_of, plan_to_stop
+from dflash_deploy.runtime import runtime_for
+from dflash_deploy.startup import apply_fix, fix_changes, preflight
+from dflash_deploy.weights.pull import orders
+
+PATIENCE = 900.0
+"""Seconds without a sign of progress after which an engine is given up."""
+
+
+@dataclass(frozen=True)
+class Running(Started):
+    """A deployment that answers. `fixed` is what `fix` changed in `.env` on the way; empty if nothing."""
+
+    fixed: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def endpoint(self) -> str:
+        """The base URL for OpenAI clients."""
+        return f"{self.ready.endpoint}/v1"
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `up --json`."""
+        ready = self.ready
+        return {
+            "endpoint": self.endpoint,
+            "model": ready.model,
+            "runtime": ready.runtime,
+            "state": "ready",
+            "changed": ready.changed,
+            "seconds": round(ready.seconds, 1),
+            "fixed": self.fixed or None,
+            "tokens_per_second": ready.tokens_per_second and round(ready.tokens_per_second, 1),
+            "acceptance_length": ready.acceptance_length and round(ready.acceptance_length, 2),
+            "checks": self.checks.rows(self.deployment.redact),
+        }
+
+
+@dataclass(frozen=True)
+class Worker:
+    """An engine of several machines that computes for rank 0. `changed` is false if it was running already."""
+
+    plan: Plan
+    changed: bool
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `up --json`."""
+        settings = self.plan.settings
+        return {
+            "rank": settings.node_rank,
+            "master": settings.master_addr,
+            "state": "running",
+            "runtime": self.plan.runtime,
+            "changed": self.changed,
+        }
+
+
+@dataclass(frozen=True)
+class RolledBackTo(Started):
+    """A deployment that runs its last good settings. `changed` are the names of the settings that were restored."""
+
+    changed: tuple[str, ...] = ()
+
+
+def start(
+    directory: Path, *, patience: float = PATIENCE, fix: bool = False, reporter: Reporter = SILENT
+) -> Running | Worker:
+    """Start the engine of a deployment, fetch missing weights before, and wait until it has answered a question.
+
+    `fix` changes `.env` once if the engine fails for a known reason with a safe change, and starts it again. Raises
+    NoDeployment, SettingsRefused, PreflightRefused, DownloadFailed; EngineNotReady, or RolledBack if the last good
+    settings run again. The engine answers if it returns a `Running`; look at its `failure` for checks that failed.
+    """
+    deployment, how = Deployment.existing(directory), Start(patience, reporter)
+    with hold(deployment, "up"):
+        plan = _with_weights(deployment, reporter)
+        for change in changes(deployment):
+            reporter.note(f"changed since the last good start: {change}")
+        answers = plan.settings.answers_requests
+        try:
+            if not answers:
+                return Worker(plan, how.as_worker(deployment, plan))
+            return _running(how.and_check(deployment, plan))
+        except EngineNotReady as problem:
+            # a setting that changes on one of several machines must change on all
+            safe = _safe_changes(deployment, plan, problem) if answers else {}
+            if fix and safe:
+                return _once_more(deployment, problem, safe, how)
+            failed = how.gone_back(deployment, problem)
+            failed.hint += _about_fix(safe, asked=fix)
+            raise failed from None
+
+
+def restart(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> Running:
+    """Stop the engine and start it with the settings of `.env`, whether they changed or not. Raises as `start`."""
+    deployment = Deployment.existing(directory)
+    with hold(deployment, "restart"):
+        reporter.note("requests in progress get up to 45 s to finish")
+        plan = plan_of(deployment)
+        runtime = runtime_for(deployment, plan)
+        # problems are found while the engine still runs
+        preflight(deployment, plan, runtime)
+        runtime.halt()
+        return _running(Start(patience, reporter).or_go_back(deployment, plan))
+
+
+def roll_back(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> RolledBackTo:
+    """Write the settings of the last good start into `.env`, and start them. Raises NotPossible, and as `start`."""
+    with hold(Deployment.existing(directory, check=False), "rollback"):
+        deployment = Deployment.existing(directory, check=False)
+        if last_good(deployment) is None:
+            raise NotPossible(
+                "no settings to restore: this deployment has not had a good start yet",
+                hint="`dflash-deploy up` starts it",
+            )
+        rows = changes(deployment)
+        if rows:
+            deployment.with_values({row.name: row.good for row in rows})
+        for row in rows:
+            reporter.note(f"{row.name}: {row.now or '(empty)'} -> {row.good or '(empty)'}")
+        restored = Deployment.existing(directory)
+        started = Start(patience, reporter).or_go_back(restored, plan_of(restored))
+    changed = tuple(row.name for row in rows)
+    return RolledBackTo(started.deployment, started.plan, started.ready, started.checks, changed)
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """`stopped` is false if no engine was running."""
+
+    stopped: bool
+    runtime: str
+
+
+def stop(directory: Path, *, reporter: Reporter = SILENT) -> Stopped:
+    """Stop and remove the engine; weights, settings and caches stay. Raises NoDeployment, EngineNotReady."""
+    deployment = Deployment.existing(directory, check=False)
+    runtime = runtime_for(deployment, plan_to_stop(deployment))
+    with hold(deployment, "down"):
+        reporter.note("stopping the engine")
+        return Stopped(runtime.down(), runtime.name)
+
+
+def _running(started: Started, fixed: Mapping[str, object] | None = None) -> Running:
+    return Running(started.deployment, started.plan, started.ready, started.checks, fixed or {})
+
+
+def _with_weights(deployment: Deployment, reporter: Reporter) -> Plan:
+    """The plan, after missing weights were fetched: their configuration may change it."""
+    plan = plan_of(deployment)
+    try:
+        # `joining`: whether this machine answers requests is checked when it is started
+        preflight(deployment, plan, runtime_for(deployment, plan), joining=True)
+    except WeightsMissing:
+        wanted = orders(deployment, plan)
+        if not wanted:
+            raise
+        reporter.note("weights are missing: fetching them, as `dflash-deploy pull` does")
+        fetch_missing(deployment, wanted, reporter=reporter)
+        return plan_of(deployment)
+    return plan
+
+
+def _safe_changes(deployment: Deployment, plan: Plan, problem: EngineNotReady) -> dict[str, str]:
+    """The settings that fix the failure; empty if the plan with them would be refused."""
+    wanted = fix_changes(problem.fix, plan)
+    if not wanted:
+        return {}
+    try:
+        then = make_plan(Choice(edited={**deployment.values, **wanted}), deployment)
+    except DeployError:
+        return {}
+    return {} if then.errors else wanted
+
+
+def _about_fix(safe: Mapping[str, str], *, asked: bool) -> str:
+    """What `--fix` would have done, or why it did nothing."""
+    if safe:
+        written = " ".join(f"{name}={value}" for name, value in safe.items())
+        return f"; `dflash-deploy up --fix` writes {written} and tries once more"
+    return "; --fix knows no safe change for it, and .env is as it was" if asked else ""
+
+
+def _once_more(deployment: Deployment, problem: EngineNotReady, safe: Mapping[str, str], how: Start) -> Running:
+    """Write the changes, report them, and try once more; a second failure is reported and not fixed again."""
+    how.reporter.note(deployment.redact(f"failed: {problem.message}"))
+    deployment, lines = apply_fix(deployment, safe)
+    for line in lines:
+        how.reporter.note(line)
+    fixed = {"failure": problem.failure, "changes": dict(safe), "before": str(deployment.last_env_file)}
+    try:
+        return _running(how.and_check(deployment, plan_of(deployment)), fixed)
+    except EngineNotReady as again:
+        failed = how.gone_back(deployment, again)
+        failed.hint += f"; --fix has changed {', '.join(safe)}: .env.last is the file before"
+        failed.fixed = fixed
+        raise failed from None

@@ -1,0 +1,83 @@
+"""Starting an engine: its progress is reported, it is checked, and the last good settings return if it fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dflash_deploy.checks import QUICK, CheckReport, deployed_endpoint, run_checks
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.last_good import remember_good
+from dflash_deploy.errors import EngineNotReady, SmokeTestFailed
+from dflash_deploy.operations.reporter import Reporter, start_shown
+from dflash_deploy.plan import Plan
+from dflash_deploy.planning import plan_of
+from dflash_deploy.runtime import runtime_for
+from dflash_deploy.startup import Ready, bring_up, endpoint_of, restore_last_good, start_worker
+from dflash_deploy.startup.progress import remember_seconds
+
+
+@dataclass(frozen=True)
+class Started:
+    """An engine that answers, and the result of the quick checks of `test`."""
+
+    deployment: Deployment
+    plan: Plan
+    ready: Ready
+    checks: CheckReport
+
+    @property
+    def failure(self) -> SmokeTestFailed | None:
+        """The first check that failed, as an error; `None` if all passed. The engine keeps running either way."""
+        if not self.checks.failed:
+            return None
+        first = self.checks.failed[0]
+        return SmokeTestFailed(
+            f"the engine answers, but `{first.name}` failed: {' '.join(first.got.split())}",
+            hint=f"{first.hint or first.asked}; `dflash-deploy test` runs all checks",
+        )
+
+    @property
+    def passed(self) -> tuple[str, ...]:
+        """The names of the checks that passed."""
+        return tuple(check.name for check in self.checks.checks if check.status == "passed")
+
+
+@dataclass(frozen=True)
+class Start:
+    """How an engine is started. `patience` is in seconds without a sign of progress."""
+
+    patience: float
+    reporter: Reporter
+
+    def and_check(self, deployment: Deployment, plan: Plan) -> Started:
+        """Start the engine, or find it running, and check it; remember the settings if all checks pass.
+
+        Raises PreflightRefused, SettingsRefused and EngineNotReady.
+        """
+        with start_shown(self.reporter, deployment.redact) as show:
+            ready = bring_up(deployment, plan, runtime_for(deployment, plan), patience=self.patience, show=show)
+        if ready.changed:
+            remember_seconds(deployment, ready.phases)
+        with endpoint_of(deployment, plan) as endpoint:
+            checks = run_checks(deployed_endpoint(endpoint, plan), QUICK)
+        started = Started(deployment, plan, ready, checks)
+        if started.failure is None:
+            remember_good(deployment)
+        return started
+
+    def or_go_back(self, deployment: Deployment, plan: Plan) -> Started:
+        """The same. Raises RolledBack in place of EngineNotReady if the last good settings run again."""
+        try:
+            return self.and_check(deployment, plan)
+        except EngineNotReady as problem:
+            raise self.gone_back(deployment, problem) from None
+
+    def as_worker(self, deployment: Deployment, plan: Plan) -> bool:
+        """Start an engine that computes for rank 0; whether it had to be started. Raises what `and_check` raises."""
+        with start_shown(self.reporter, deployment.redact) as show:
+            return start_worker(deployment, plan, runtime_for(deployment, plan), show=show)
+
+    def gone_back(self, deployment: Deployment, problem: EngineNotReady) -> EngineNotReady:
+        """The failure to report, after the last good settings were started again if there are any."""
+        with start_shown(self.reporter, deployment.redact) as show:
+            return restore_last_good(deployment, problem, plan_of, runtime_for, patience=self.patience, show=show)

@@ -1,0 +1,245 @@
+"""What `bench` measures: the deployment of a directory, or any endpoint by its URL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from dflash_deploy.bench.figures import Row, as_counted
+from dflash_deploy.bench.sweep import Sweep, run_sweep
+from dflash_deploy.catalog import ModelPair
+from dflash_deploy.client import Endpoint, served_names
+from dflash_deploy.deployment import Deployment, hold
+from dflash_deploy.errors import BadInput, NotPossible
+from dflash_deploy.operations.addresses import address_of
+from dflash_deploy.operations.reporter import Reporter
+from dflash_deploy.operations.running import PATIENCE
+from dflash_deploy.plan import Choice, Plan
+from dflash_deploy.plan.command import engine_command
+from dflash_deploy.planning import make_plan, plan_of
+from dflash_deploy.redact import Redact, Redactor, Secret
+from dflash_deploy.serve.settings import MTP, Settings
+from dflash_deploy.startup import endpoint_of, temporary_settings
+from dflash_deploy.startup.progress import show_redacted
+
+Halves = tuple[list[Row], list[Row]]
+"""Rows with speculative decoding, and rows without."""
+
+DESCRIBING = (
+    Settings.dflash_num_spec_tokens,
+    Settings.dflash_spec_schedule,
+    Settings.max_model_len,
+    Settings.max_num_seqs,
+    Settings.max_num_batched_tokens,
+    Settings.kv_cache_dtype,
+    Settings.attention_backend,
+    Settings.quantization,
+    Settings.gpu_memory_utilization,
+    Settings.extra_args,
+)
+"""Settings that a figure means little without."""
+
+
+class Target(Protocol):
+    """What can be measured. `pair` and `plan` are `None` if nothing is known of the models behind the endpoint."""
+
+    @property
+    def pair(self) -> ModelPair | None:
+        """Target and drafter, for workloads that ask what the model knows."""
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of the deployment."""
+
+    @property
+    def redact(self) -> Redact:
+        """Takes the API key out of text."""
+
+    @property
+    def description(self) -> Mapping[str, object]:
+        """What was measured, for the report: model, endpoint, settings."""
+
+    def measure(self, sweep: Sweep, reporter: Reporter) -> Halves:
+        """Measure it with and, if it was asked for, without speculative decoding. Raises EngineNotReady."""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """An endpoint that another program runs; `plain` is a second one, without speculative decoding."""
+
+    endpoint: Endpoint
+    plain: Endpoint | None
+    redact: Redact
+    description: Mapping[str, object]
+
+    @property
+    def pair(self) -> None:
+        """The models are not known."""
+
+    @property
+    def plan(self) -> None:
+        """It has no deployment."""
+
+    def measure(self, sweep: Sweep, reporter: Reporter) -> Halves:
+        """Both endpoints, one after the other."""
+        with self.endpoint as endpoint:
+            drafted = run_sweep(endpoint, sweep, drafter=True if self.plain else None, show=_shower(reporter))
+        return _clean(drafted, self.redact), _clean(_second(self.plain, sweep, reporter), self.redact)
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """The deployment of a directory. `others` are plans to restart it with, one after the other."""
+
+    deployment: Deployment
+    plan: Plan
+    others: tuple[Plan, ...]
+    second: Endpoint | None
+    patience: float
+    description: Mapping[str, object]
+
+    @property
+    def pair(self) -> ModelPair:
+        """Target and drafter of the plan."""
+        return self.plan.pair
+
+    @property
+    def redact(self) -> Redact:
+        """Takes the secrets of `.env` out of text."""
+        return self.deployment.redact
+
+    def measure(self, sweep: Sweep, reporter: Reporter) -> Halves:
+        """The engine as it runs, then restarted with the other plans, and back to its own settings."""
+        self._warn_of_waiting(sweep, reporter)
+        with ExitStack() as stack:
+            stack.enter_context(hold(self.deployment, "bench"))
+            endpoint = stack.enter_context(endpoint_of(self.deployment, self.plan))
+            served_names(endpoint, hint="start it first: dflash-deploy up", redact=self.redact)
+            rows = self._rows(endpoint, self.plan, sweep, reporter)
+            if self.others:
+                display = partial(show_redacted, reporter.starting, self.redact)
+                with temporary_settings(self.deployment, self.plan, patience=self.patience, display=display) as become:
+                    for other in self.others:
+                        reporter.note(f"restarting the engine {_with_what(other)}")
+                        become(other)
+                        rows += self._rows(endpoint, other, sweep, reporter)
+                    reporter.note(f"restarting it {_with_what(self.plan)}")
+            rows += _second(self.second, sweep, reporter)
+        return [row for row in rows if row.drafter], [row for row in rows if not row.drafter]
+
+    def _rows(self, endpoint: Endpoint, plan: Plan, sweep: Sweep, reporter: Reporter) -> list[Row]:
+        show = _shower(reporter)
+        rows = run_sweep(endpoint, sweep, drafter=plan.speculating, mtp=plan.uses_mtp_head, show=show)
+        return [as_counted(row, counts_every_draft=plan.engine.kind.counts_every_draft) for row in rows]
+
+    def _warn_of_waiting(self, sweep: Sweep, reporter: Reporter) -> None:
+        most = self.plan.settings.max_num_seqs
+        if most is not None and max(sweep.concurrency) > most:
+            reporter.note(
+                f"the engine answers {most} requests at the same time ({Settings.max_num_seqs}); further ones wait"
+            )
+
+
+def deployed(
+    directory: Path,
+    *,
+    baseline: bool = False,
+    baseline_url: str | None = None,
+    mtp: int | None = None,
+    patience: float = PATIENCE,
+) -> Deployed:
+    """The deployment of a directory, as something to measure.
+
+    `baseline` also measures it without speculative decoding, `mtp` with the target's MTP head and so many draft tokens:
+    the engine restarts for each, and the program must then call from its main thread. `baseline_url` measures another
+    endpoint instead. Raises NotPossible if the deployment has no drafter to leave out, or the target no MTP head.
+    """
+    deployment = Deployment.existing(directory)
+    plan = plan_of(deployment)
+    if baseline and baseline_url:
+        raise BadInput("--baseline and --baseline-url exclude each other", hint="use one of them")
+    if (baseline or baseline_url) and not plan.speculating:
+        raise NotPossible(
+            "this deployment runs without speculative decoding: there is nothing to compare with",
+            hint=f"name the drafter in {Settings.dflash_drafter} of .env, then `dflash-deploy up`",
+        )
+    with endpoint_of(deployment, plan) as endpoint:
+        description = described(plan, endpoint.model)
+    second = None
+    if baseline_url:
+        second = Endpoint(address_of(baseline_url), deployment.key, endpoint.model, proxies=True)
+        hint = "name an endpoint that serves the same model without a drafter"
+        served_names(second, hint=hint, redact=deployment.redact)
+    others = tuple(_others(deployment, plan, baseline=baseline, mtp=mtp))
+    return Deployed(deployment, plan, others, second, patience, description)
+
+
+def remote(url: str, key: Secret, model: str | None = None, *, baseline_url: str | None = None) -> Remote:
+    """Any endpoint by its URL, as something to measure; `model` is the served name, the first one if it is left out.
+
+    Raises BadInput, and EngineNotReady if it does not answer.
+    """
+    places = [address_of(place) for place in (url, baseline_url) if place]
+    endpoints = [Endpoint(place, key, model or "", proxies=True) for place in places]
+    redact = Redactor([key])
+    for endpoint in endpoints:
+        hint = "check the URL and that --key-file holds its API key: curl -i URL/v1/models"
+        names = served_names(endpoint, hint=hint, redact=redact)
+        endpoint.model = model or names[0]
+    description: dict[str, object] = {"endpoint": places[0], "model": endpoints[0].model, "settings": {}}
+    return Remote(endpoints[0], endpoints[1] if len(endpoints) > 1 else None, redact, description)
+
+
+def described(plan: Plan, model: str) -> dict[str, object]:
+    """What was measured of a deployment, for documents and reports."""
+    return {
+        "profile": plan.profile.name,
+        "pair": plan.pair.name,
+        "engine": f"{plan.engine.engine} {plan.engine_version}",
+        "runtime": plan.runtime,
+        "model": model,
+        "settings": {field.name: plan.values[field.name] for field in DESCRIBING if plan.values.get(field.name)},
+    }
+
+
+def _others(deployment: Deployment, plan: Plan, *, baseline: bool, mtp: int | None) -> Iterator[Plan]:
+    if mtp is not None:
+        if plan.uses_mtp_head:
+            raise NotPossible("this deployment uses the target's MTP head already", hint="leave out --mtp")
+        head = {
+            Settings.dflash_drafter.name: MTP,
+            Settings.dflash_num_spec_tokens.name: str(mtp),
+            Settings.dflash_spec_schedule.name: "",
+        }
+        other = make_plan(Choice(edited={**deployment.values, **head}), deployment)
+        # refused before the engine is stopped
+        engine_command(other)
+        for finding in other.errors:
+            raise NotPossible(finding.message, hint="leave out --mtp, or use weights of the target that have the head")
+        yield other
+    if baseline:
+        yield make_plan(Choice(edited={**deployment.values, Settings.dflash_drafter.name: "off"}), deployment)
+
+
+def _with_what(plan: Plan) -> str:
+    return "with its drafter" if plan.drafting else "with its MTP head" if plan.uses_mtp_head else "without drafts"
+
+
+def _second(endpoint: Endpoint | None, sweep: Sweep, reporter: Reporter) -> list[Row]:
+    if endpoint is None:
+        return []
+    with endpoint:
+        return run_sweep(endpoint, sweep, drafter=False, show=_shower(reporter))
+
+
+def _shower(reporter: Reporter) -> Callable[[Row], None]:
+    return lambda row: reporter.measured(row, "")
+
+
+def _clean(rows: list[Row], redact: Redact) -> list[Row]:
+    """The rows, in which an answer that repeats the key is without it."""
+    return [replace(row, problem=redact(row.problem)) for row in rows]

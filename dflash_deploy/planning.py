@@ -1,0 +1,65 @@
+"""Plans for this machine: what the host has, what the catalog knows, what `.env` and the weights say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.errors import DeployError
+from dflash_deploy.host import HostFacts, read_facts
+from dflash_deploy.plan import Checkpoints, Choice, Plan
+from dflash_deploy.plan.command import in_home
+from dflash_deploy.rules import plan_deployment
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.weights import read_checkpoints
+from dflash_deploy.weights.checkpoints import NO_HUB_METADATA, HubMetadata
+
+RUNTIMES = ("compose", "native")
+
+UNREAD = HostFacts("", 0, None, None, (), None, None)
+"""A machine that was not read."""
+
+
+def plan_of(deployment: Deployment) -> Plan:
+    """The plan of a deployment; `.env` overrides the catalog. Raises what `make_plan` raises."""
+    return make_plan(Choice(edited=deployment.values), deployment)
+
+
+def make_plan(
+    choice: Choice,
+    deployment: Deployment | None = None,
+    facts: HostFacts | None = None,
+    ahead: HubMetadata = NO_HUB_METADATA,
+) -> Plan:
+    """A plan for this machine, checked against every rule and against the weights on disk.
+
+    `facts` are read here if they are not given. `ahead` is what the Hugging Face Hub says of weights that
+    are not on disk yet. Raises UnknownProfile, UnknownPair, UnknownEngine, NotPossible and SettingsRefused.
+    """
+    facts, catalog = facts or read_facts(), load_catalog()
+    plan = plan_deployment(facts, choice, catalog)
+    # the first plan knows the directories of the weights; what they hold may change the engine
+    place = deployment.path if deployment else lambda path: in_home(Path(path))
+    found = read_checkpoints(plan.settings, place, ahead)
+    return plan if found == Checkpoints() else plan_deployment(facts, choice, catalog, found)
+
+
+def plan_to_stop(deployment: Deployment) -> Plan:
+    """A plan that is enough to find a running engine, so that a mistake in `.env` does not keep it from being stopped.
+
+    The machine is not read either: it may be what is broken.
+    """
+    runtime = Settings.dflash_runtime.name
+    names = (
+        runtime,
+        *(field.name for field in (Settings.dflash_profile, Settings.dflash_pair, Settings.dflash_engine)),
+    )
+    identity = {name: deployment.values.get(name, "") for name in names}
+    catalog = load_catalog()
+    try:
+        return plan_deployment(UNREAD, Choice(edited=identity), catalog)
+    except DeployError:
+        # the runtime is enough to find the engine
+        known = {runtime: identity[runtime]} if identity[runtime] in RUNTIMES else {}
+        return plan_deployment(UNREAD, Choice(profile="cpu", edited=known), catalog)

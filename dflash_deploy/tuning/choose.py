@@ -1,0 +1,162 @@
+"""Decides which settings to propose, from the predictions for every number of draft tokens."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby, pairwise
+from typing import Literal
+
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.tuning.model import Model
+
+NOISE = 0.02
+"""How much two measurements of one setting may differ. Smaller gains are not proposed, smaller losses are ignored."""
+
+Kind = Literal["off", "fixed", "schedule"]
+Ranges = tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Option:
+    """Settings that might be proposed, and their predicted tokens/s by concurrency, in rising order.
+
+    `draft_tokens` are the most that a step makes, 0 without a drafter. `ranges` are those of DFLASH_SPEC_SCHEDULE.
+    """
+
+    kind: Kind
+    draft_tokens: int
+    rates: tuple[float, ...]
+    ranges: Ranges = ()
+
+    @property
+    def title(self) -> str:
+        """The option in words."""
+        if self.kind == "off":
+            return "no drafter"
+        tokens = "1 draft token" if self.draft_tokens == 1 else f"{self.draft_tokens} draft tokens"
+        return f"schedule {self.schedule}" if self.ranges else tokens
+
+    @property
+    def schedule(self) -> str:
+        """The value of DFLASH_SPEC_SCHEDULE; empty for a fixed number."""
+        return ",".join(
+            f"{first}:{tokens}" if first == last else f"{first}-{last}:{tokens}" for first, last, tokens in self.ranges
+        )
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The lines of `.env` that make it so."""
+        if self.kind == "off":
+            return {Settings.dflash_drafter.name: "off"}
+        return {
+            Settings.dflash_num_spec_tokens.name: str(self.draft_tokens),
+            Settings.dflash_spec_schedule.name: self.schedule,
+        }
+
+    @property
+    def score(self) -> float:
+        """The geometric mean of its tokens/s: every concurrency has the same weight."""
+        return statistics.geometric_mean(self.rates)
+
+    def document(self) -> dict[str, object]:
+        """The option for `--json`."""
+        return asdict(self) | {"title": self.title, "settings": self.settings, "score": self.score}
+
+
+def options(model: Model, *, max_num_seqs: int, scheduling: bool) -> list[Option]:
+    """Everything that can be proposed: no drafter, each fixed number of draft tokens, and the best schedule.
+
+    A schedule ends at `max_num_seqs`. `scheduling` says whether the engine knows schedules.
+    """
+    found = [Option("off", 0, tuple(map(model.plain, model.streams)))]
+    found += [
+        Option("fixed", tokens, tuple(model.rate(tokens, streams) for streams in model.streams))
+        for tokens in range(1, model.most + 1)
+    ]
+    best = [_best(model, streams) for streams in model.streams]
+    # one number throughout is a fixed one; 0 throughout runs the drafter without using it
+    if scheduling and len(set(best)) > 1:
+        rates = tuple(model.rate(tokens, streams) for tokens, streams in zip(best, model.streams, strict=True))
+        found.append(Option("schedule", max(best), rates, tuple(_ranges(model.streams, best, max_num_seqs))))
+    return found
+
+
+def choose(found: Sequence[Option], current: Sequence[float]) -> Option:
+    """The best option that is at no concurrency slower than without the drafter, within noise.
+
+    If that one does not beat `current`, the rates of the present settings, it is the best option that is at no
+    concurrency slower than those. Of two that are as good, the simpler one wins, in the order of `options`.
+    """
+    plain = next(option for option in found if option.kind == "off")
+    best = _fastest(option for option in found if is_nowhere_slower(option.rates, plain.rates))
+    if compared(best.rates, current).wins:
+        return best
+    return _fastest((best, *(option for option in found if is_nowhere_slower(option.rates, current))))
+
+
+def _fastest(found: Iterable[Option]) -> Option:
+    return max(found, key=lambda option: option.score)
+
+
+def passed_over(found: Sequence[Option], chosen: Option) -> Option | None:
+    """An option that is faster overall than the chosen one by more than noise, but slower at some concurrency."""
+    best = _fastest(found)
+    return best if best.score > (1 + NOISE) * chosen.score else None
+
+
+def is_nowhere_slower(rates: Iterable[float], than: Iterable[float]) -> bool:
+    """Whether every rate is at least the other, within noise."""
+    return all(rate >= (1 - NOISE) * other for rate, other in zip(rates, than, strict=True))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Measured rates of a proposal over those of the present settings.
+
+    `gain` is the geometric mean of the ratios, `least` the smallest; `noise` is how far two runs of one setting differ.
+    """
+
+    gain: float
+    least: float
+    noise: float = NOISE
+
+    @property
+    def wins(self) -> bool:
+        """Whether it is faster by more than noise."""
+        return self.gain > 1 + self.noise
+
+
+def compared(rates: Sequence[float], current: Sequence[float]) -> Verdict:
+    """The verdict on a proposal; both were measured at the same concurrency."""
+    ratios = [rate / before for rate, before in zip(rates, current, strict=True)]
+    return Verdict(statistics.geometric_mean(ratios), min(ratios))
+
+
+def between(before: Sequence[float], rates: Sequence[float], after: Sequence[float]) -> Verdict:
+    """The verdict if the present settings were measured before and after the proposal.
+
+    The proposal is compared with their mean. If the two differ by more than noise, so much more must be gained: the
+    machine may have become faster meanwhile.
+    """
+    means = [statistics.fmean(both) for both in zip(before, after, strict=True)]
+    moved = compared(after, before).gain
+    found = compared(rates, means)
+    return Verdict(found.gain, found.least, max(NOISE, abs(moved - 1), abs(1 / moved - 1)))
+
+
+def _best(model: Model, streams: int) -> int:
+    """The fastest number of draft tokens with the drafter running; of two that are as fast, the smaller one."""
+    return max(range(model.most + 1), key=lambda tokens: model.rate(tokens, streams))
+
+
+def _ranges(streams: Sequence[int], tokens: Sequence[int], max_num_seqs: int) -> Iterator[tuple[int, int, int]]:
+    """The number for each concurrency, valid up to halfway to the next one; the last one up to max_num_seqs."""
+    ends = [(here + after) // 2 for here, after in pairwise(streams)]
+    ends.append(max(max_num_seqs, streams[-1]))
+    first = 1
+    for number, run in groupby(zip(ends, tokens, strict=True), key=lambda pair: pair[1]):
+        last = max(end for end, _ in run)
+        yield first, last, number
+        first = last + 1

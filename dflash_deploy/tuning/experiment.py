@@ -1,0 +1,141 @@
+"""What can be tuned: a deployment with a drafter whose engine counts drafts by position, and which numbers to try."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+
+from dflash_deploy.bench.sweep import Sweep
+from dflash_deploy.bench.workload import Workload
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.errors import NotPossible
+from dflash_deploy.plan import Choice, Plan
+from dflash_deploy.planning import make_plan
+from dflash_deploy.serve.settings import Settings
+
+MOST_CONCURRENT = 16
+"""Up to here each power of two is measured if no concurrency is asked for."""
+
+AS_IT_IS = "as .env has it"
+OFF = {Settings.dflash_drafter.name: "off"}
+
+_BY_HAND = f"compare by hand: another {Settings.dflash_num_spec_tokens} in .env, `up`, `bench --baseline`"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One deployment and what is measured of it.
+
+    `counts` are the numbers of draft tokens to try. `max_num_seqs` is MAX_NUM_SEQS, or MOST_CONCURRENT if that is left
+    to the engine. `scheduling` allows to propose a schedule, `sequences` another MAX_NUM_SEQS.
+    """
+
+    deployment: Deployment
+    plan: Plan
+    sweep: Sweep
+    counts: tuple[int, ...]
+    max_num_seqs: int
+    scheduling: bool
+    sequences: bool = False
+
+    @property
+    def steps(self) -> list[tuple[str, Mapping[str, str]]]:
+        """Title and changes of each setting that is measured before anything is decided."""
+        now = self.current_count
+        rest = [(title_of(count), fixed(count)) for count in self.counts if count != now]
+        return [(AS_IT_IS if now is None else title_of(now), {}), *rest, ("no drafter", OFF)]
+
+    @property
+    def current_count(self) -> int | None:
+        """Draft tokens per step as `.env` has it; `None` if their number follows a schedule."""
+        settings = self.plan.settings
+        return None if settings.dflash_spec_schedule else settings.draft_tokens
+
+    def plan_with(self, changes: Mapping[str, str]) -> Plan:
+        """The plan of the deployment with some settings changed."""
+        if not changes:
+            return self.plan
+        return make_plan(Choice(edited={**self.deployment.values, **changes}), self.deployment)
+
+
+def prepare(
+    deployment: Deployment,
+    plan: Plan,
+    sweep: Sweep,
+    counts: Sequence[int],
+    *,
+    scheduling: bool,
+    sequences: bool = False,
+) -> Experiment:
+    """The experiment, with `counts` or with 1 and the most draft tokens. Raises NotPossible."""
+    check_tunable(plan)
+    most = plan.pair.drafter.block_size - 1
+    if any(not 1 <= count <= most for count in counts):
+        raise NotPossible(
+            f"the drafter {plan.pair.drafter.repo or plan.pair.name} makes 1 to {most} draft tokens a step",
+            hint=f"such as --draft-tokens 1,{most}",
+        )
+    limit = _max_num_seqs(plan)
+    if max(sweep.concurrency) > limit:
+        raise NotPossible(
+            f"the engine answers {limit} requests at the same time, not {max(sweep.concurrency)}",
+            hint=f"leave out concurrency above {limit}, or raise {Settings.max_num_seqs} in .env",
+        )
+    wanted = tuple(sorted(set(counts) or {1, most}))
+    experiment = Experiment(deployment, plan, sweep, wanted, limit, scheduling, sequences)
+    if len({*wanted, experiment.current_count or wanted[0]}) < 2 <= most:
+        raise NotPossible(
+            "one number of draft tokens says nothing about others", hint=f"measure two: --draft-tokens 1,{most}"
+        )
+    # rules are checked before the engine is stopped
+    for _, changes in experiment.steps:
+        for finding in experiment.plan_with(changes).errors:
+            raise NotPossible(finding.message, hint=finding.fix)
+    return experiment
+
+
+def check_tunable(plan: Plan) -> None:
+    """Raises NotPossible without a drafter, and for an engine without counters of drafts by position."""
+    if plan.uses_mtp_head:
+        raise NotPossible("tune is for a drafter; .env has the target's MTP head", hint=_BY_HAND)
+    if not plan.drafting:
+        raise NotPossible(
+            "this deployment runs without speculative decoding: it has no drafter to tune",
+            hint=f"name the drafter in {Settings.dflash_drafter} of .env, then `dflash-deploy up`",
+        )
+    if not plan.engine.kind.counts_by_position:
+        raise NotPossible(
+            f"{plan.engine.title} has no counters of accepted drafts by position, which tune needs", hint=_BY_HAND
+        )
+
+
+def usual_concurrency(plan: Plan) -> tuple[int, ...]:
+    """The powers of two up to MAX_NUM_SEQS and MOST_CONCURRENT."""
+    return tuple(2**power for power in range(5) if 2**power <= min(_max_num_seqs(plan), MOST_CONCURRENT))
+
+
+def knows_schedules(plan: Plan) -> bool:
+    """Whether the engine can make fewer draft tokens if more sequences share a step."""
+    return plan.engine.kind.schedules_drafts(plan.engine_version)
+
+
+def pooled(workloads: Sequence[Workload]) -> Workload:
+    """Several workloads as one, a prompt of each in turn: one setting must suit them all."""
+    turns = chain.from_iterable(zip_longest(*(one.questions for one in workloads)))
+    name, source = (" + ".join(parts) for parts in zip(*((one.name, one.source) for one in workloads), strict=True))
+    return Workload(name, source, tuple(question for question in turns if question is not None))
+
+
+def title_of(count: int) -> str:
+    """A fixed number of draft tokens in words."""
+    return "1 draft token" if count == 1 else f"{count} draft tokens"
+
+
+def fixed(count: int) -> dict[str, str]:
+    """The settings of a fixed number of draft tokens."""
+    return {Settings.dflash_num_spec_tokens.name: str(count), Settings.dflash_spec_schedule.name: ""}
+
+
+def _max_num_seqs(plan: Plan) -> int:
+    return plan.settings.max_num_seqs or MOST_CONCURRENT

@@ -1,0 +1,23 @@
+"""The table of commands agrees with the commands."""
+
+import inspect
+from importlib import import_module
+
+import pytest
+import typer
+
+from dflash_deploy.cli.app import COMMANDS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_summary_is_the_first_sentence_of_the_command_s_own_help(name: str) -> None:
+    module, summary = COMMANDS[name]
+    loaded = getattr(import_module(f"dflash_deploy.cli.{module}"), name)
+    own = loaded.info.help if isinstance(loaded, typer.Typer) else inspect.getdoc(loaded)
+    first, _, rest = " ".join(str(own).split()).partition(". ")
+    assert summary == (f"{first}." if rest else first)
+
+
+def test_a_summary_fits_on_a_line() -> None:
+    width = 80 - max(map(len, COMMANDS)) - 4
+    assert [name for name, (_, summary) in COMMANDS.items() if len(summary) > width] == []
