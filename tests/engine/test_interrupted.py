@@ -107,7 +107,7 @@ def interrupt_each_phase(server: Server) -> set[int]:
             running.sendintr()
             said, code = ended_of(running)
             assert code == ExitCode.INTERRUPTED
-            assert "the same command goes on" in said
+            assert "run the same command to continue" in said
         else:
             os.kill(running.pid, signal.SIGKILL)
             assert ended_of(running)[1] is None
