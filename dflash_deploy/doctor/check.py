@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from dflash_deploy.plan.memory import GIB
+
 Status = Literal["ok", "warning", "no", "skipped"]
 
 
@@ -26,7 +28,7 @@ class Check:
 
 def gib(size: float) -> str:
     """Bytes as text in GiB, such as `1.5 GiB`."""
-    return f"{size / 2**30:.1f} GiB"
+    return f"{size / GIB:.1f} GiB"
 
 
 def at_least(seen: str, wanted: str) -> bool:

@@ -81,7 +81,7 @@ class DoctorContext:
         return target, self._weights("drafter", Settings.drafter_host_path, plan, plan.pair.drafter)
 
     def _weights(self, role: Role, field: Field[str], plan: Plan, model: Published) -> LocalWeights:
-        setting, directory = field.name, self._path(field.text(plan.values))
+        setting, directory = field.name, self._path(plan.settings[field])
         lack = _lack(directory, role, setting, plan)
         return LocalWeights(
             role, setting, directory, model.bytes, model.repo, model.gated, lack, model.download(str(directory))

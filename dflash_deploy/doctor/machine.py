@@ -10,6 +10,7 @@ from dflash_deploy.host import Gpu, GpuProcess, gpu_processes
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.base_image import base_images, driver_needed
 from dflash_deploy.plan.choose import fitting_gpus
+from dflash_deploy.plan.memory import GIB
 from dflash_deploy.plan.sizes import utilization
 from dflash_deploy.serve.settings import Settings
 
@@ -130,11 +131,11 @@ def _need(plan: Plan, memory: int | None) -> float:
     """Bytes that the engine takes of one GPU's memory: its share of the total; with llama.cpp at least the weights."""
     if plan.engine.kind.utilization is None:
         return _weights(plan) / max(plan.profile.gpus, 1)
-    return utilization(plan.settings, plan.profile, plan.engine) * (memory or plan.profile.hardware.memory_gib * 2**30)
+    return utilization(plan.settings, plan.profile, plan.engine) * (memory or plan.profile.hardware.memory_gib * GIB)
 
 
 def _cpu_need(plan: Plan) -> float:
-    return _weights(plan) + (plan.settings.vllm_cpu_kvcache_space or CPU_CACHE_GIB) * 2**30
+    return _weights(plan) + (plan.settings.vllm_cpu_kvcache_space or CPU_CACHE_GIB) * GIB
 
 
 def _weights(plan: Plan) -> int:

@@ -13,13 +13,14 @@ from dflash_deploy.doctor.context import DoctorContext, LocalWeights
 from dflash_deploy.host import DiskRoom, bytes_under, disk_room
 from dflash_deploy.host.containers import has_image
 from dflash_deploy.plan import Plan
+from dflash_deploy.plan.memory import GIB
 
-GPU_IMAGE = 25 * 2**30
-CPU_IMAGE = 5 * 2**30
-OUR_LAYERS = 2**30
+GPU_IMAGE = 25 * GIB
+CPU_IMAGE = 5 * GIB
+OUR_LAYERS = GIB
 """Bytes of an engine's image with CUDA, of one without, and of this project's layers: estimates in full GiB."""
 
-CACHE = 3 * 2**30
+CACHE = 3 * GIB
 """Bytes of compiled kernels and graphs after the first start: an estimate."""
 
 

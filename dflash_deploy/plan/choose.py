@@ -95,7 +95,7 @@ def choose_engine(profile: Profile, pair: ModelPair, engines: Sequence[EngineRel
     reasons = dict.fromkeys(reason for engine in engines for reason in obstacles(profile, pair, engine))
     raise NotPossible(
         f"{pair.name} cannot be served on {profile.name}: {'; '.join(reasons)}",
-        hint="`dflash-deploy models list` shows which models go on which hardware, and why",
+        hint="`dflash-deploy models list` shows which models run on which hardware, and why",
     )
 
 

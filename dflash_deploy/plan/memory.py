@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass, replace
 
 from dflash_deploy.catalog.models import Attention, Drafter, ModelPair, Shape
+from dflash_deploy.serve.settings import positions
 
 STATE_BYTES = 4
 """Recurrent states are kept in FP32: `mamba_ssm_dtype` of Qwen3.5's config.json."""
@@ -162,11 +163,11 @@ def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
 
 def reserve(shape: Shape, sizing: Sizing) -> Reserve:
     """The estimate. It assumes that the widest layer is eight times the hidden size."""
-    positions = sizing.max_num_seqs * (sizing.draft_tokens + 1)
+    verified = sizing.max_num_seqs * positions(sizing.draft_tokens)
     return Reserve(
         context=int(1.5 * GIB),
         activations=sizing.max_num_batched_tokens * shape.hidden_size * 8 * 2 // sizing.gpus,
-        logits=positions * shape.vocabulary * 4 * 2 // sizing.gpus,
+        logits=verified * shape.vocabulary * 4 * 2 // sizing.gpus,
     )
 
 

@@ -13,7 +13,7 @@ from dflash_deploy.plan.result import Decision, decided
 from dflash_deploy.plan.speed import best_draft_tokens
 from dflash_deploy.plan.wishes import Choice, Goal
 from dflash_deploy.serve.field import Field
-from dflash_deploy.serve.settings import PROMPT_TOKENS, Settings
+from dflash_deploy.serve.settings import PROMPT_TOKENS, Settings, positions
 
 SHORT_CONTEXT = 8192
 """Tokens of context if many short requests are the goal."""
@@ -67,7 +67,7 @@ def budget_for(sequences: int, draft_tokens: int, budget: int, prompts: int = PR
 
     Else the next multiple of 1024 that has room for them.
     """
-    needed = sequences * (draft_tokens + 1) + prompts
+    needed = sequences * positions(draft_tokens) + prompts
     return budget if budget >= needed else -(-needed // 1024) * 1024
 
 
@@ -201,7 +201,7 @@ class Sizer:
         sizing = self.sizing
         budget = budget_for(sizing.max_num_seqs, sizing.draft_tokens, sizing.max_num_batched_tokens)
         if sizing.max_num_batched_tokens < budget:
-            reason = f"{PROMPT_TOKENS} for prompts beside {sizing.draft_tokens + 1} positions of each sequence"
+            reason = f"{PROMPT_TOKENS} for prompts beside {positions(sizing.draft_tokens)} positions of each sequence"
             changed = replace(sizing, max_num_batched_tokens=budget)
             self._change(Settings.max_num_batched_tokens, budget, changed, "formula", reason)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from dflash_deploy.catalog import ModelPair, Profile
 from dflash_deploy.catalog.models import Acceptance
-from dflash_deploy.serve.settings import DRAFT_TOKENS
+from dflash_deploy.serve.settings import DRAFT_TOKENS, positions
 
 BANDWIDTH_REACHED = 0.9
 STEP_OVERHEAD = 4.5e-3
@@ -67,16 +67,16 @@ def predict(profile: Profile, pair: ModelPair, *, concurrency: int, draft_tokens
 
 def step_seconds(profile: Profile, pair: ModelPair, *, concurrency: int, draft_tokens: int) -> float:
     """Seconds of one step that verifies `draft_tokens` of each sequence, drafting included."""
-    positions = concurrency * (draft_tokens + 1)
+    verified = concurrency * positions(draft_tokens)
     bandwidth = profile.hardware.bandwidth * 1e9 * profile.gpus * BANDWIDTH_REACHED
     arithmetic = profile.hardware.tflops * 1e12 * profile.gpus * ARITHMETIC_REACHED
     shape = pair.shape
     active = shape.active_parameters or shape.parameters
-    seconds = bytes_read(pair, positions) / bandwidth + STEP_OVERHEAD + concurrency * SEQUENCE_OVERHEAD
-    seconds += 2 * (active - shape.vision_parameters) * positions / arithmetic
+    seconds = bytes_read(pair, verified) / bandwidth + STEP_OVERHEAD + concurrency * SEQUENCE_OVERHEAD
+    seconds += 2 * (active - shape.vision_parameters) * verified / arithmetic
     if draft_tokens:
         # two bytes per parameter, however it is quantized on disk: drafters compute in BF16
-        seconds += pair.drafter.bytes / bandwidth + DRAFT_OVERHEAD + pair.drafter.bytes * positions / arithmetic
+        seconds += pair.drafter.bytes / bandwidth + DRAFT_OVERHEAD + pair.drafter.bytes * verified / arithmetic
     return seconds
 
 
@@ -137,4 +137,4 @@ def best_draft_tokens(profile: Profile, pair: ModelPair, *, concurrency: int) ->
 
 
 def _length(chance: float, draft_tokens: int) -> float:
-    return float(sum(chance**position for position in range(draft_tokens + 1)))
+    return float(sum(chance**position for position in range(positions(draft_tokens))))

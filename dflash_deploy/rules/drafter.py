@@ -144,7 +144,7 @@ def parser_differs(plan: Plan, facts: HostFacts) -> Finding | None:
         (Settings.reasoning_parser, plan.pair.family.reasoning_parser),
         (Settings.tool_call_parser, plan.pair.family.tool_call_parser),
     ):
-        written = field.text(plan.values)
+        written = plan.settings[field]
         if right is not None and written != plan.engine.parser(right):
             return Finding(
                 id="parser-differs",

@@ -62,7 +62,7 @@ def loader_unproven(plan: Plan, facts: HostFacts) -> Finding | None:
 def kv_dtype_unknown(plan: Plan, facts: HostFacts) -> Finding | None:
     """A type of the KV cache that this release does not have."""
     for field in (Settings.kv_cache_dtype, Settings.dflash_kv_cache_dtype):
-        wanted = field.text(plan.values)
+        wanted = plan.settings[field]
         if wanted and plan.engine.kv_dtypes and wanted.lower() not in plan.engine.kv_dtypes:
             return Finding(
                 id="kv-dtype-unknown",
@@ -78,7 +78,7 @@ def kv_dtype_unknown(plan: Plan, facts: HostFacts) -> Finding | None:
 def backend_not_here(plan: Plan, facts: HostFacts) -> Finding | None:
     """A backend that this release does not have on this GPU."""
     for field in (Settings.attention_backend, Settings.dflash_attention_backend):
-        wanted = field.text(plan.values)
+        wanted = plan.settings[field]
         if wanted and plan.engine.attention and backend(plan, wanted) is None:
             known = ", ".join(dict.fromkeys(b.name for b in plan.engine.attention if backend(plan, b.name)))
             return Finding(

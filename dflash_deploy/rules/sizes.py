@@ -94,7 +94,7 @@ def budget_hangs_unified_memory(plan: Plan, facts: HostFacts) -> Finding | None:
         id="budget-hangs-unified-memory",
         severity="error",
         message=f"{field}={tokens} on {plan.profile.title}",
-        why="activations of so many tokens take the memory that the system runs in: the machine hangs",
+        why="activations of this many tokens use the memory of the system: the machine hangs",
         fix=f"set {field}={SAFE_UNIFIED}",
         source="AEON-7/vllm-dflash#1",
     )

@@ -1,5 +1,5 @@
-"""What runs beside the engine: settings become arguments, and the engine is started with them.
+"""What runs in the engine's process or beside it: settings become arguments, and the engine starts with them.
 
-Used by the image's entry point and by the native runtime, so that an engine is described once. It stands alone: the
-standard library only, since the image holds nothing else of this package.
+The image's entry point and the native runtime both use it, so that an engine is described once. It imports only the
+standard library and itself, since the image contains nothing else of this package.
 """

@@ -1,7 +1,7 @@
 """`python -m dflash_deploy.serve`: start the engine with the settings of the environment.
 
-The process becomes the engine (exec), so signals and the exit code are the engine's own. `--print` shows the argument
-list and stops. Settings that cannot work end with code 3 and one line on standard error.
+The process becomes the engine (exec), so signals and the exit code are the engine's own. `--print` prints the argument
+list and stops. Settings that cannot work end it with code 3 and one line on standard error.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from dflash_deploy.serve.launch import prepare
 from dflash_deploy.serve.refusal import Refused
 
 REFUSED = 3
-"""The exit code for settings that cannot work, that of a failed preflight in dflash_deploy.errors."""
+"""The exit code for settings that cannot work: that of a failed preflight in dflash_deploy.errors."""
 
 
 def main(argv: list[str]) -> int:
-    """Start the engine; returns only where it was not started."""
+    """Start the engine; returns only if it does not start."""
     try:
         launch = prepare(os.environ)
     except Refused as refusal:
         print(f"dflash: {refusal.message} ({refusal.hint})", file=sys.stderr)
         return REFUSED
-    # no secret is in the list: it is what people paste into a question
+    # the list holds no secret: users paste it into bug reports
     print(f"dflash: {launch.title} {shlex.join(launch.arguments)}", flush=True)
     if argv == ["--print"]:
         return 0
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
 
 def _become(command: tuple[str, ...], environment: Mapping[str, str]) -> NoReturn:
     sys.stdout.flush()
-    os.execve(command[0], command, environment)  # noqa: S606 - no shell is wanted
+    os.execve(command[0], command, environment)  # noqa: S606 - without a shell
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The kinds of settings: how the text of a variable becomes a typed value. Every error names the variable."""
+"""The kinds of settings: functions from a variable's text to its typed value. Every error names the variable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
 _RANGE = re.compile(r"([1-9][0-9]{0,5})(?:-([1-9][0-9]{0,5}))?:([0-9]{1,3})", re.ASCII)
 _DOCKER_SIZE = re.compile(r"\d+(\.\d+)?\s*[kmgKMG]?[bB]?")
 _LARGEST = 1e9
-"""No number of tokens, sequences or GiB is as large as this."""
+"""Larger than any number of tokens, sequences or GiB."""
 
 
 def text(name: str, value: str) -> str:
@@ -81,7 +81,7 @@ def _number(value: str) -> float | None:
 
 
 def switch(name: str, value: str) -> bool:
-    """on or off, in any of their spellings."""
+    """on or off, in any spelling."""
     if value.lower() in _TRUE:
         return True
     if value.lower() in _FALSE:
@@ -101,7 +101,7 @@ def one_of(*allowed: str) -> Callable[[str, str], str]:
 
 
 def arguments(name: str, value: str) -> tuple[str, ...]:
-    """Words split as a shell splits them, so that JSON with spaces survives inside single quotes."""
+    """Words as a shell splits them, so that JSON with spaces can be in single quotes."""
     try:
         return tuple(shlex.split(value))
     except ValueError as problem:
@@ -111,7 +111,7 @@ def arguments(name: str, value: str) -> tuple[str, ...]:
 def inner_path(name: str, value: str) -> str:
     """A file below the directory of the weights."""
     if value.startswith("/") or ".." in value.split("/"):
-        raise Refused(f"{name}={value} leads out of the directory", hint="name a file below the weights' directory")
+        raise Refused(f"{name}={value} is outside the weights' directory", hint="name a file below it")
     return value
 
 
@@ -121,7 +121,7 @@ def quantization(name: str, value: str) -> str:
 
 
 def hosts(name: str, value: str) -> tuple[str, ...]:
-    """Host names as vLLM compares them with that of a URL: whole, and in lower case."""
+    """Host names in lower case, as vLLM compares them with the whole host of a URL."""
     names = tuple(value.lower().replace(",", " ").split())
     for host in names:
         if not _HOST.fullmatch(host):
@@ -130,14 +130,14 @@ def hosts(name: str, value: str) -> tuple[str, ...]:
 
 
 def docker_size(name: str, value: str) -> str:
-    """A size as Docker writes it."""
+    """A size in Docker's format."""
     if not _DOCKER_SIZE.fullmatch(value):
-        raise Refused(f"{name}={value} is not a size", hint="write it as Docker does, such as 16g")
+        raise Refused(f"{name}={value} is not a size in Docker's format", hint="write a number and a unit, such as 16g")
     return value
 
 
 def schedule(name: str, value: str) -> Schedule:
-    """`1-2:7,3-8:3`: with up to 2 sequences in a step 7 draft tokens each, with up to 8 and beyond 3."""
+    """`1-2:7,3-8:3`: 7 draft tokens each with up to 2 sequences in a step, 3 with more."""
     ranges = [_RANGE.fullmatch(part.strip()) for part in value.split(",")]
     read = tuple((int(one[1]), int(one[2] or one[1]), int(one[3])) for one in ranges if one is not None)
     starts = (1, *(last + 1 for _, last, _ in read[:-1]))
@@ -147,6 +147,6 @@ def schedule(name: str, value: str) -> Schedule:
     if not sound:
         raise Refused(
             f"{name}={value} is not a schedule",
-            hint="write sequences:draft tokens, from 1 on and without gaps, such as 1-2:7,3-8:3",
+            hint="write SEQUENCES:DRAFT_TOKENS, from 1 on and without gaps, such as 1-2:7,3-8:3",
         )
     return read

@@ -1,10 +1,10 @@
-"""The one error of `serve`: settings that no engine can be started with."""
+"""The only error of `serve`: settings with which no engine can start."""
 
 from __future__ import annotations
 
 
 class Refused(ValueError):
-    """Raised when settings cannot become a working engine; `hint` says which setting to change."""
+    """Raised for settings with which an engine cannot start; `hint` says which setting to change."""
 
     def __init__(self, message: str, *, hint: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""What is in this image: a software bill of materials in CycloneDX's form, written while the image is built.
+"""The software bill of materials of an image, in CycloneDX format, written while the image is built.
 
 `python3 -m dflash_deploy.serve.sbom FILE`: the distribution's packages, as dpkg lists them, and those of this Python.
 Format: CycloneDX 1.6 JSON (ECMA-424); package URLs: package-url/purl-spec, types deb and pypi.
@@ -22,10 +22,10 @@ Component = dict[str, object]
 
 
 def bill(name: str, version: str, *, dpkg: Path = DPKG, os_release: Path = OS_RELEASE) -> dict[str, object]:
-    """The document for an image of that name and version. Each package stands in it once."""
+    """The document for an image of that name and version. It lists each package once."""
     found = [*_debian(dpkg, _distribution(os_release)), *_python()]
     components = sorted({str(one["bom-ref"]): one for one in found}.values(), key=lambda one: str(one["bom-ref"]))
-    # no time and no random number: the same packages give the same file, and the same layer
+    # without a time or a random number: the same packages give the same file and the same layer
     serial = uuid.uuid5(uuid.NAMESPACE_URL, "\n".join([name, version, *(str(one["bom-ref"]) for one in components)]))
     return {
         "bomFormat": "CycloneDX",
@@ -48,7 +48,7 @@ def _python() -> Iterator[Component]:
 
 
 def _debian(status: Path, distribution: str) -> Iterator[Component]:
-    """Installed packages of dpkg's status file; an image of another family has none."""
+    """Installed packages of dpkg's status file; images of other distributions have none."""
     try:
         stanzas = status.read_text(encoding="utf-8").split("\n\n")
     except OSError:

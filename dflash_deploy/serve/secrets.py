@@ -1,7 +1,6 @@
 """Secrets for the engine, read from the deployment's `.env` at the last moment.
 
-A container gets the file as a read-only mount instead of variables, since what stands in its configuration is shown by
-`docker inspect`.
+A container gets the file as a read-only mount instead of variables, since `docker inspect` shows its configuration.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ SECRET_NAMES = tuple(field.name for field in Settings.fields() if field.secret)
 """The variables that never appear in an argument list, a container's configuration or a log."""
 
 _ENGINE = (Settings.vllm_api_key.name, Settings.dflash_api_keys.name)
-"""What the engine gets to know. A token for the hub is for downloading, which is not its business."""
+"""The secrets that the engine gets. It downloads nothing, and so does not get the token for the Hugging Face Hub."""
 
 SECRETS_FILE = "DFLASH_SECRETS_FILE"
-"""Names the file that holds them."""
+"""The variable with the path of the file that holds them."""
 
 KEY = re.compile(r"[A-Za-z0-9_-]{16,}")
-"""What a key may look like: written down, it means the same to Compose, python-dotenv and `serve`."""
+"""A valid key: Compose, python-dotenv and `serve` all read it the same way."""
 
 _LINE = re.compile(
     r"^\s*(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?P<quote>['\"]?)(?P<value>[^'\"#\s]*)(?P=quote)\s*(#.*)?$"
@@ -31,10 +30,9 @@ _LINE = re.compile(
 
 
 def read_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """The engine's secrets that the file named by DFLASH_SECRETS_FILE holds.
+    """The engine's secrets in the file that DFLASH_SECRETS_FILE names; without that variable, those in the environment.
 
-    Without that variable, those of the environment. Raises Refused where the file cannot be read, or holds no key: an
-    engine without one is open to everybody.
+    Raises Refused if the file cannot be read or holds no key: an engine without a key answers any client.
     """
     path = environment.get(SECRETS_FILE)
     if not path:
@@ -50,33 +48,33 @@ def read_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     secrets = {match["name"]: match["value"] for match in found if match["name"] in _ENGINE and match["value"]}
     if Settings.vllm_api_key.name not in secrets:
         raise Refused(
-            f"{path} holds no {Settings.vllm_api_key}, and the endpoint would be open to everybody",
-            hint=f"write {Settings.vllm_api_key}=KEY, the key made of letters, digits, - and _",
+            f"{path} holds no valid {Settings.vllm_api_key}: the endpoint would answer any client",
+            hint=f"set {Settings.vllm_api_key} to a key of letters, digits, - and _",
         )
     return secrets
 
 
 def split_keys(text: str) -> list[str]:
-    """The keys of DFLASH_API_KEYS, which stand between commas; a space would belong to a key."""
+    """The keys of DFLASH_API_KEYS, which commas separate; a space is part of a key."""
     return [key for key in text.split(",") if key]
 
 
 def api_keys(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The keys that the endpoint takes: VLLM_API_KEY, then those of DFLASH_API_KEYS.
+    """The keys that the endpoint accepts: VLLM_API_KEY, then those of DFLASH_API_KEYS.
 
-    Raises Refused where the first is missing, or where a further one is too short or has characters of its own meaning.
+    Raises Refused if the first is missing, or if a further one is too short or has other characters.
     """
     first = Settings.vllm_api_key.text(environment)
     if not first:
         raise Refused(
-            f"there is no {Settings.vllm_api_key}, and without one nobody can ask anything",
+            f"{Settings.vllm_api_key} is not set, and no client can send a request without a key",
             hint=f"set {Settings.vllm_api_key} in .env",
         )
     further = split_keys(Settings.dflash_api_keys.text(environment))
     if not all(map(KEY.fullmatch, further)):
-        # which one is not said: it is a secret
+        # the message does not say which one: it is a secret
         raise Refused(
             f"{Settings.dflash_api_keys} holds a key that is too short or has other characters",
-            hint="write 16 letters, digits, - and _ or more for each key, commas between them",
+            hint="each key needs at least 16 letters, digits, - and _; separate keys with commas",
         )
     return (first, *further)

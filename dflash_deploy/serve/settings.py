@@ -30,6 +30,11 @@ _PYTHON = (VLLM, SGLANG)
 """Engines that read safetensors and name attention backends."""
 
 
+def positions(draft_tokens: int) -> int:
+    """Positions of a sequence that one step verifies: its draft tokens and the token that the target adds."""
+    return draft_tokens + 1
+
+
 @dataclass(frozen=True)
 class Speculation:
     """How draft tokens are made. `draft_tokens` is per step, without the token that the target adds.
@@ -67,7 +72,7 @@ class Nodes:
 class Settings(Values):
     """The settings of one deployment. An attribute of the class describes a setting, one of an instance is its value.
 
-    Lengths and budgets are in tokens. `None`, "" and () leave the choice to the engine.
+    Lengths and numbers of tokens are in tokens. `None`, "" and () leave the choice to the engine.
     """
 
     # --- what is deployed
@@ -109,7 +114,7 @@ class Settings(Values):
     node_rank = Field[int](kinds.whole, 0, templates=_PYTHON)
     master_addr = Field(kinds.text, "", unit="address", templates=_PYTHON)
     limit_images_per_prompt = Field[int | None](kinds.positive, None, unit="images", templates=_PYTHON)
-    # some ten photographs, which data URIs make a third larger
+    # about ten photographs; a data URI is a third larger than its file
     max_body_mib = Field[int](kinds.positive, 64, unit="MiB", templates=(VLLM,))
     vllm_cpu_kvcache_space = Field[float | None](kinds.amount, None, unit="GiB", templates=(VLLM,))
     omp_wait_policy = Field(kinds.text, "", templates=(VLLM,))
@@ -171,8 +176,8 @@ class Settings(Values):
 
     @property
     def positions_per_step(self) -> int:
-        """Positions of a sequence that one step verifies: its drafts and the token that the target adds."""
-        return self.draft_tokens + 1
+        """Positions of a sequence that one step verifies; 1 without speculative decoding."""
+        return positions(self.draft_tokens)
 
     @property
     def several_machines(self) -> bool:
@@ -181,7 +186,7 @@ class Settings(Values):
 
     @property
     def answers_requests(self) -> bool:
-        """Whether this machine answers requests: alone, or as rank 0 of several."""
+        """Whether this machine answers requests: it is the only one, or rank 0 of several."""
         return self.node_rank == 0
 
     @property
@@ -203,7 +208,14 @@ class Settings(Values):
             return None
         if self.uses_mtp_head:
             # the head has the target's attention backend and cache
-            return Speculation(None, self.draft_tokens, "", "", None, self.dflash_spec_schedule)
+            return Speculation(
+                path=None,
+                draft_tokens=self.draft_tokens,
+                attention_backend="",
+                kv_cache_dtype="",
+                window=None,
+                schedule=self.dflash_spec_schedule,
+            )
         return Speculation(
             path=_below(self.drafter_path or self.dflash_drafter, self.drafter_file),
             draft_tokens=self.draft_tokens,

@@ -1,6 +1,6 @@
-"""Proof, at build time and by `image verify`, that an image can do what it is for: its engine carries DFlash.
+"""Checks at build time, and by `image verify`, that the engine of an image supports DFlash.
 
-It looks for files and for words in them: importing or starting an engine needs the hardware that a build machine lacks.
+They search for files and for words in them: importing or starting an engine needs hardware that a build machine lacks.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import httpx
 
 from dflash_deploy.errors import DirectoryBusy, NoRoom
 from dflash_deploy.host.disk import disk_room
+from dflash_deploy.plan.memory import GIB
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.lockfile import LockedFile, LockedModel
 from dflash_deploy.weights.transfer import PATIENCE
@@ -88,7 +89,7 @@ def check_room(directory: Path, left: int, model: LockedModel) -> None:
     free = room.free if room is not None else 0
     if left and room is not None and left + SPARE > free:
         raise NoRoom(
-            f"{model.repo} needs {left / 2**30:.1f} GiB more in {directory}, {free / 2**30:.1f} GiB are free",
+            f"{model.repo} needs {left / GIB:.1f} GiB more in {directory}, {free / GIB:.1f} GiB are free",
             hint=f"free disk space, or choose a directory on another disk ({_WHERE})",
         )
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import ExitCode
-from tests.support.cli import Ran, dflash, edit_env
+from tests.support.cli import Ran, dflash, edit_env, initialise
 from tests.support.ports import free_port
 
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Path:
-    dflash("init", "--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=tmp_path).succeeded()
+    initialise("--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=tmp_path)
     return tmp_path
 
 
@@ -128,7 +128,7 @@ def test_as_json_an_error_is_a_document(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["MAX_MODEL_LEN", "MAX_NUM_SEQS", "GPU_MEMORY_UTILIZATION", "DFLASH_PORT", "NODES"])
 def test_a_blank_is_as_good_as_nothing(tmp_path: Path, name: str) -> None:
-    dflash("init", "--profile", "cpu", at=tmp_path).succeeded()
+    initialise("--profile", "cpu", at=tmp_path)
     edit_env(tmp_path, **{name: "' '"})
     for verb in ("plan", "render", "doctor"):
         assert "unexpected" not in dflash(verb, at=tmp_path).err

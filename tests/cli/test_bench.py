@@ -11,7 +11,7 @@ from dflash_deploy.client import SpecCounters
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.serve.engines import ENGINES
 from tests.support.answering import KEY, MODEL, answer, answering
-from tests.support.cli import Ran, dflash, edit_env
+from tests.support.cli import Ran, dflash, edit_env, initialise
 from tests.support.measured import rows
 from tests.support.ports import free_port
 
@@ -146,14 +146,14 @@ def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, held: str) -> None:
 
 
 def test_a_deployment_without_a_drafter_has_no_baseline(tmp_path: Path) -> None:
-    dflash("init", "--profile", "cpu", "--no-drafter", "--port", str(free_port()), at=tmp_path).succeeded()
+    initialise("--profile", "cpu", "--no-drafter", "--port", str(free_port()), at=tmp_path)
     refused(dflash("bench", "--baseline", at=tmp_path), ExitCode.USAGE, "without speculative decoding")
     refused(dflash("bench", "-w", "coed", at=tmp_path), ExitCode.USAGE, "coed")
     refused(dflash("bench", at=tmp_path), ExitCode.NOT_READY, "dflash-deploy up")
 
 
 def test_a_head_that_is_not_there_is_told_before_anything_is_stopped(tmp_path: Path) -> None:
-    dflash("init", "--profile", "cpu", "--port", str(free_port()), at=tmp_path).succeeded()
+    initialise("--profile", "cpu", "--port", str(free_port()), at=tmp_path)
     refused(dflash("bench", "--mtp", "2", at=tmp_path), ExitCode.USAGE, "the target has no MTP head")
     edit_env(tmp_path, DFLASH_DRAFTER="mtp")
     refused(dflash("bench", "--mtp", "2", at=tmp_path), ExitCode.USAGE, "has the target's own MTP head already")

@@ -12,7 +12,7 @@ import pytest
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.archive import write_archive
 from dflash_deploy.errors import ExitCode
-from tests.support.cli import dflash, edit_env
+from tests.support.cli import dflash, edit_env, initialise
 
 NOWHERE = {"DOCKER_HOST": "unix:///nowhere/docker.sock", "HF_ENDPOINT": "http://127.0.0.1:9"}
 TOKEN = "hf_" + "tokenOfTheTest0123456789"
@@ -23,7 +23,7 @@ SHELL_TOKEN = "token-of-the-shell-0123456789"
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Deployment:
-    dflash("init", "--profile", "cpu", "--runtime", "native", at=tmp_path).succeeded()
+    initialise("--profile", "cpu", "--runtime", "native", at=tmp_path)
     edit_env(tmp_path, HF_TOKEN=TOKEN, DFLASH_API_KEYS=",".join(FURTHER_KEYS))
     deployment = Deployment(tmp_path)
     with deployment.env_file.open("a") as env:

@@ -12,7 +12,7 @@ from dflash_deploy.assets import asset
 from dflash_deploy.connect import ClientTemplate, EndpointFacts, clients, configuration
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
-from tests.support.cli import dflash, edit_env
+from tests.support.cli import dflash, edit_env, initialise
 
 NASTY = EndpointFacts("http://127.0.0.1:8000", 'it\'s "a" $model\\', 4096, "/home/you/my box's $dir")
 
@@ -56,7 +56,7 @@ def test_the_shell_hands_over_the_words_that_were_meant() -> None:
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("deployment")
-    dflash("init", "--profile", "cpu", "--runtime", "native", "--port", "8123", at=directory).succeeded()
+    initialise("--profile", "cpu", "--runtime", "native", "--port", "8123", at=directory)
     return directory
 
 

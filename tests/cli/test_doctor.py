@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import ExitCode
-from tests.support.cli import Ran, dflash
+from tests.support.cli import Ran, dflash, initialise
 from tests.support.ports import free_port
 from tests.support.recorded import plays
 
@@ -25,7 +25,7 @@ def alone(tmp_path: Path) -> Mapping[str, str]:
 def deployment(tmp_path: Path) -> Path:
     place = tmp_path / "place"
     place.mkdir()
-    dflash("init", "--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=place).succeeded()
+    initialise("--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=place)
     return place
 
 

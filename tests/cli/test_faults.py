@@ -21,7 +21,7 @@ import pytest
 from dflash_deploy.assets import asset
 from dflash_deploy.deployment import Deployment, hold
 from dflash_deploy.errors import ExitCode
-from tests.support.cli import Ran, dflash, edit_env
+from tests.support.cli import Ran, dflash, edit_env, initialise
 from tests.support.faults import Fault, Patient, holds, shows, untouched
 from tests.support.openai_server import KEY, MODEL, Engine, serving
 from tests.support.ports import free_port
@@ -45,7 +45,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         server.bind(("127.0.0.1", 0))
         server.listen()
         port = str(server.getsockname()[1])
-        dflash("init", "--profile", "cpu", "--runtime", "native", "--port", port, at=directory).succeeded()
+        initialise("--profile", "cpu", "--runtime", "native", "--port", port, at=directory)
         for role in ("target", "drafter"):
             shutil.copytree(asset(f"models/tiny/{role}"), directory / role)
         target, drafter = str(directory / "target"), str(directory / "drafter")

@@ -11,7 +11,7 @@ import typer
 from dflash_deploy.cli.app import app
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.redact import REDACTED
-from tests.support.cli import dflash, edit_env
+from tests.support.cli import dflash, edit_env, initialise
 from tests.support.ports import free_port
 
 VERBS: dict[str, tuple[str, ...]] = {
@@ -72,7 +72,7 @@ app.main()
 def deployment(tmp_path: Path) -> Path:
     """One whose key got into other settings and into the files beside `.env`, as keys do."""
     options = ("--profile", "cpu", "--runtime", "native", "--port", str(free_port()))
-    dflash("init", *options, at=tmp_path).succeeded()
+    initialise(*options, at=tmp_path)
     key = key_of(tmp_path)
     edit_env(tmp_path, SERVED_MODEL_NAME=key, EXTRA_ARGS=f"'--x {key}'", DFLASH_DRAFTER=f"/models/{key}")
     (tmp_path / ".dflash" / "engine.log").write_text(f"api_key: {key}\n")

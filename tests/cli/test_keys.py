@@ -11,14 +11,14 @@ import pytest
 from dflash_deploy.deployment import Deployment, hold
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.redact import Secret
-from tests.support.cli import dflash, edit_env
+from tests.support.cli import dflash, edit_env, initialise
 
 NOWHERE = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
 
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Path:
-    dflash("init", "--profile", "cpu", "--runtime", "native", at=tmp_path).succeeded()
+    initialise("--profile", "cpu", "--runtime", "native", at=tmp_path)
     return tmp_path
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import ExitCode
-from tests.support.cli import dflash, edit_env
+from tests.support.cli import dflash, edit_env, initialise
 
 
 @pytest.fixture
 def spark(tmp_path: Path) -> Path:
-    dflash("init", "--profile", "dgx-spark", at=tmp_path).succeeded()
+    initialise("--profile", "dgx-spark", at=tmp_path)
     return tmp_path
 
 
@@ -43,7 +43,7 @@ def test_the_key_is_not_printed(spark: Path, verb: list[str]) -> None:
 
 
 def test_a_key_that_got_into_another_setting_is_redacted(tmp_path: Path) -> None:
-    dflash("init", "--profile", "cpu", at=tmp_path).succeeded()
+    initialise("--profile", "cpu", at=tmp_path)
     edit_env(tmp_path, EXTRA_ARGS=f"'--x {key_of(tmp_path)}'")
     for options in ([], ["--json"]):
         ran = dflash("plan", *options, at=tmp_path).succeeded()
@@ -52,7 +52,7 @@ def test_a_key_that_got_into_another_setting_is_redacted(tmp_path: Path) -> None
 
 
 def test_text_is_printed_as_it_is(tmp_path: Path) -> None:
-    dflash("init", "--profile", "cpu", at=tmp_path).succeeded()
+    initialise("--profile", "cpu", at=tmp_path)
     edit_env(tmp_path, EXTRA_ARGS="'--x a:key:b [bold]'")
     assert "a:key:b [bold]" in dflash("plan", at=tmp_path).succeeded().out
 

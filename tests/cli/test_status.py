@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli import dflash
+from tests.support.cli import dflash, initialise
 
 # vLLM 0.32 ends with 0 when its core was killed, as it does when it was asked to end
 VANISHED = "(APIServer pid=12) WARNING 11-21 21:22:31 [c.py:817] [shutdown] MPClient: engine core exited unexpectedly"
@@ -14,7 +14,7 @@ VANISHED = "(APIServer pid=12) WARNING 11-21 21:22:31 [c.py:817] [shutdown] MPCl
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Path:
-    dflash("init", "--profile", "cpu", "--runtime", "native", at=tmp_path).succeeded()
+    initialise("--profile", "cpu", "--runtime", "native", at=tmp_path)
     run = {"pid": 2**22 + 1, "started": 1, "config": "x", "address": "127.0.0.1:8000"}
     (tmp_path / ".dflash" / "run.json").write_text(json.dumps(run))
     (tmp_path / ".dflash" / "engine.log").write_text(f"{VANISHED}; starting cleanup\n")

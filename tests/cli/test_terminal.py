@@ -10,7 +10,7 @@ import pexpect
 import pytest
 
 from dflash_deploy.errors import ExitCode
-from tests.support.cli import dflash
+from tests.support.cli import dflash, initialise
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -30,7 +30,7 @@ def on_terminal(*args: str, at: Path, environment: Mapping[str, str] | None = No
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Path:
-    dflash("init", "--profile", "cpu", at=tmp_path).succeeded()
+    initialise("--profile", "cpu", at=tmp_path)
     return tmp_path
 
 

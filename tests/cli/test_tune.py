@@ -21,7 +21,7 @@ from dflash_deploy.tuning.experiment import OFF, fixed
 from dflash_deploy.tuning.model import fitted, point_of
 from dflash_deploy.tuning.rig import Rig
 from dflash_deploy.tuning.sequences import try_sequences
-from tests.support.cli import Ran, dflash, edit_env
+from tests.support.cli import Ran, dflash, edit_env, initialise
 from tests.support.measured import rows
 from tests.support.ports import free_port
 
@@ -30,7 +30,7 @@ STREAMS = (1, 4, 8)
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Path:
-    dflash("init", "--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=tmp_path).succeeded()
+    initialise("--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=tmp_path)
     return tmp_path
 
 
@@ -96,7 +96,7 @@ def test_without_a_drafter_there_is_nothing_to_tune(deployment: Path) -> None:
 
 
 def test_an_engine_that_does_not_count_its_drafts_is_not_tuned(tmp_path: Path) -> None:
-    dflash("init", "--profile", "h100", "--engine", "sglang", at=tmp_path).succeeded()
+    initialise("--profile", "h100", "--engine", "sglang", at=tmp_path)
     refused(dflash("tune", "--dry-run", at=tmp_path), ExitCode.USAGE, "SGLang", "has no counters")
 
 

@@ -13,7 +13,7 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.last_good import last_good
 from dflash_deploy.errors import EngineNotReady, ExitCode
 from dflash_deploy.runtime import EngineState, LogPage
-from tests.support.cli import dflash, edit_env
+from tests.support.cli import edit_env, initialise
 from tests.support.ports import free_port
 from tests.support.scripted import ScriptedRuntime, listening, play
 
@@ -55,7 +55,7 @@ class Stage:
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     port = free_port()
-    dflash("init", "--profile", "cpu", "--runtime", "native", "--port", str(port), at=tmp_path).succeeded()
+    initialise("--profile", "cpu", "--runtime", "native", "--port", str(port), at=tmp_path)
     played = Stage(tmp_path, port)
     play(monkeypatch, played.runtime_for)
     with listening(200, port=port):

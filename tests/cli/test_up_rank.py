@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from dflash_deploy.cli.app import app
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.runtime import EngineState
-from tests.support.cli import dflash, edit_env
+from tests.support.cli import edit_env, initialise
 from tests.support.scripted import ScriptedRuntime, play
 
 RUNNING = EngineState("running", identity="process 1")
@@ -19,7 +19,7 @@ RUNNING = EngineState("running", identity="process 1")
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    dflash("init", "--profile", "cpu", "--runtime", "native", at=tmp_path).succeeded()
+    initialise("--profile", "cpu", "--runtime", "native", at=tmp_path)
     edit_env(tmp_path, NODES="2", NODE_RANK="1", MASTER_ADDR="10.0.0.1")
     monkeypatch.setattr(import_module("dflash_deploy.startup.bring_up"), "SETTLES", 1.0)
     return tmp_path

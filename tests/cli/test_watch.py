@@ -4,11 +4,11 @@ from pathlib import Path
 
 from dflash_deploy.errors import ExitCode
 from tests.cli.test_terminal import on_terminal
-from tests.support.cli import dflash
+from tests.support.cli import dflash, initialise
 
 
 def test_it_goes_on_looking_as_long_as_it_is_told(tmp_path: Path) -> None:
-    dflash("init", "--profile", "cpu", "--runtime", "native", at=tmp_path).succeeded()
+    initialise("--profile", "cpu", "--runtime", "native", at=tmp_path)
     lines = dflash("status", "--watch", "1", "--looks", "2", at=tmp_path).succeeded().out.splitlines()
     assert lines[0].split() == ["time", "state", "running", "waiting", "tokens/s", "length", "cache"]
     assert [line.split()[1] for line in lines[1:]] == ["absent", "absent"]
@@ -16,7 +16,7 @@ def test_it_goes_on_looking_as_long_as_it_is_told(tmp_path: Path) -> None:
 
 
 def test_it_is_drawn_over_on_a_terminal(tmp_path: Path) -> None:
-    dflash("init", "--profile", "cpu", "--runtime", "native", at=tmp_path).succeeded()
+    initialise("--profile", "cpu", "--runtime", "native", at=tmp_path)
     output, code = on_terminal("status", "--watch", "1", "--looks", "2", at=tmp_path)
     assert code == 0
     assert "absent" in output

@@ -9,7 +9,7 @@ import pytest
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.runtime.compose import compose_command
-from tests.support.cli import dflash, edit_env
+from tests.support.cli import dflash, edit_env, initialise
 from tests.support.container_engine import Engine
 
 
@@ -17,7 +17,7 @@ from tests.support.container_engine import Engine
 @pytest.mark.parametrize("drafter", ["as planned", "off"])
 def test_every_profile_is_accepted(engine: Engine, tmp_path: Path, profile: str, drafter: str) -> None:
     options = ("--runtime", "compose", *(("--master-addr", "10.0.0.1") if profile.endswith("spark-x2") else ()))
-    dflash("init", "--profile", profile, *options, at=tmp_path).succeeded()
+    initialise("--profile", profile, *options, at=tmp_path)
     if drafter == "off":
         edit_env(tmp_path, DFLASH_DRAFTER="off")
         dflash("render", at=tmp_path).succeeded()
@@ -41,7 +41,7 @@ def test_every_profile_is_accepted(engine: Engine, tmp_path: Path, profile: str,
     ],
 )
 def test_compose_reads_a_value_as_it_was_meant(engine: Engine, tmp_path: Path, value: str) -> None:
-    dflash("init", "--profile", "cpu", "--runtime", "compose", at=tmp_path).succeeded()
+    initialise("--profile", "cpu", "--runtime", "compose", at=tmp_path)
     deployment = Deployment(tmp_path)
     deployment.write_env({**deployment.values, "EXTRA_ARGS": value, "VLLM_API_KEY": deployment.key.reveal()})
     assert Deployment(tmp_path).values["EXTRA_ARGS"] == value
@@ -54,7 +54,7 @@ def test_compose_reads_a_value_as_it_was_meant(engine: Engine, tmp_path: Path, v
 
 
 def test_the_fragments_can_be_used_by_hand(engine: Engine, tmp_path: Path) -> None:
-    dflash("init", "--profile", "h100", at=tmp_path).succeeded()
+    initialise("--profile", "h100", at=tmp_path)
     root = Path(__file__).parents[2] / "compose"
     files = [
         part for name in ("base", "vllm", "drafter", "port", "nvidia") for part in ("-f", str(root / f"{name}.yaml"))
@@ -65,7 +65,7 @@ def test_the_fragments_can_be_used_by_hand(engine: Engine, tmp_path: Path) -> No
 
 
 def test_doctor_sees_engine_and_compose(engine: Engine, tmp_path: Path) -> None:
-    dflash("init", "--profile", "cpu", "--runtime", "compose", at=tmp_path).succeeded()
+    initialise("--profile", "cpu", "--runtime", "compose", at=tmp_path)
     checks = {check["name"]: check for check in dflash("doctor", "--json", at=tmp_path).document["data"]["checks"]}
     for name in ("container engine", "compose"):
         assert checks[name]["status"] == "ok", checks[name]

@@ -14,7 +14,7 @@ import pytest
 
 from dflash_deploy.errors import ExitCode
 from tests.hub.cli.test_pull import CONFIG, DRAFTS, Box
-from tests.support.cli import Ran, dflash
+from tests.support.cli import Ran, initialise
 from tests.support.container_engine import Engine
 from tests.support.faults import Fault, Patient, holds, recovered, shows
 from tests.support.hub import Generated, Hub
@@ -77,7 +77,7 @@ def test_a_deployment_on_a_full_disk_says_so(engine: Engine, disk: Path) -> None
         server.bind(("127.0.0.1", 0))
         server.listen()
         port = str(server.getsockname()[1])
-        dflash("init", "--profile", "cpu", "--runtime", "native", "--port", port, at=disk).succeeded()
+        initialise("--profile", "cpu", "--runtime", "native", "--port", port, at=disk)
         filler = disk / "filler"
         filler.write_bytes(b"x" * shutil.disk_usage(disk).free)
         Patient(disk).notices(NO_ROOM_FOR_STATE)

@@ -20,7 +20,7 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.planning import plan_of
 from dflash_deploy.startup import endpoint_of
-from tests.support.cli import Ran, dflash, edit_env
+from tests.support.cli import Ran, dflash, edit_env, initialise
 from tests.support.commands import wait_until
 from tests.support.composed import IMAGE, docker
 from tests.support.container_engine import Engine
@@ -35,7 +35,7 @@ REAL: Means = "a real container"
 def deployment(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A deployment with an image of these very sources, not started yet."""
     directory = tmp_path_factory.mktemp("faults")
-    dflash("init", "--profile", "cpu", "--runtime", "compose", "--port", str(free_port()), at=directory).succeeded()
+    initialise("--profile", "cpu", "--runtime", "compose", "--port", str(free_port()), at=directory)
     edit_env(directory, DFLASH_BASE_IMAGE=base_image, DFLASH_IMAGE=IMAGE)
     dflash("image", "build", at=directory).succeeded()
     yield directory

@@ -11,7 +11,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
-from tests.support.cli import dflash, edit_env
+from tests.support.cli import dflash, edit_env, initialise
 from tests.support.commands import checked
 from tests.support.container_engine import Engine
 from tests.support.registry import registry
@@ -20,7 +20,7 @@ IMAGE = "dflash-deploy/vllm:image-verbs"
 
 
 def init(directory: Path, base_image: str, image: str = IMAGE) -> Deployment:
-    dflash("init", "--profile", "cpu", "--runtime", "compose", at=directory).succeeded()
+    initialise("--profile", "cpu", "--runtime", "compose", at=directory)
     edit_env(directory, DFLASH_BASE_IMAGE=base_image, DFLASH_IMAGE=image)
     return Deployment(directory)
 

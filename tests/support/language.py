@@ -62,7 +62,6 @@ RULES = (
     Rule(r"\b(held|holds?|holding)\b[^.;:\n]{0,50}? against\b", "checked against, compared with"),
     Rule(r"\bcounts? more\b", "overrides, takes precedence"),
     Rule(r"\b(do|does|did) not count\b(?! (by|how)\b)", "is ignored"),
-    Rule(r"\b(com|cam|go|went|going)(e|es|ing)? (up|well) with(out)?\b", "starts, becomes ready"),
     Rule(r"\b(do|does|did|not) (come|came|comes) up\b|\bcomes? up\b", "starts; fails to start"),
     Rule(r"\bc[oa]mes? of\b|\bbecomes? of\b", "the result of, what … returns"),
     Rule(r"\b(gave|gives?|giving) way\b", "is replaced by, restores"),
@@ -73,6 +72,13 @@ RULES = (
     Rule(r"\bforesaw\b|\bforesees?\b", "expected; unexpected"),
     Rule(r"\bmeans nothing\b", "is not valid, is unknown"),
     Rule(r"(\bempty|\bnothing|\bnone|`) where\b", "if"),
+    Rule(r"\blook(s|ed|ing)? at\b", "checks, reads, searches"),
+    Rule(r"\b(goes|go|went|gone|going) on\b", "continues, keeps running"),
+    Rule(r"\bso many\b", "the number itself, `this many`"),
+    Rule(r"\bat the (most|least)\b", "at most, at least"),
+    Rule(r"\ball the same\b", "still"),
+    Rule(r"\bin silence\b", "without an error"),
+    Rule(r"\bunasked\b", "by default, automatically"),
     # the field's terms: docs/glossary.md
     Rule(
         r"\b(one|two|three|four|eight|sixteen|many|more|all|several|\d+) streams?\b|\bstreams at (a|the same) time\b",
@@ -92,8 +98,8 @@ RULES = (
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-NOT_PROSE = {"pattern", "begins", "counts", "source"}
-"""Keys of the catalog whose values are log lines, regular expressions and sources: facts, left as they are."""
+NOT_PROSE = {"pattern", "begins", "counts", "source", "prompt", "messages"}
+"""Keys whose values are data: log lines, regular expressions, sources, and the prompts of measurements."""
 
 
 @dataclass(frozen=True)

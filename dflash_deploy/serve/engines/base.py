@@ -1,4 +1,4 @@
-"""What the program needs to know about an engine, in one object; each engine's module makes its own."""
+"""`Engine`: all that the program knows about an engine. Each engine's module has a subclass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IN_ENV = "`ps` shows arguments to every user"
 
 @dataclass(frozen=True)
 class Build:
-    """Which build of an engine the arguments are for: its version, and whether it computes on the processor."""
+    """The build of an engine that the arguments are for: its version, and whether it runs on the processor."""
 
     version: str
     cpu: bool = False
@@ -27,7 +27,7 @@ class Build:
 
 @dataclass(frozen=True)
 class Launch:
-    """What is executed. `arguments` are the engine's own, without a secret; `command` may have more before them."""
+    """The process to execute. `arguments` are the engine's, without a secret; `command` may have others before them."""
 
     title: str
     command: tuple[str, ...]
@@ -37,7 +37,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Reserved:
-    """A flag that EXTRA_ARGS must not hold, since the last argument wins and no rule would see it."""
+    """A flag that EXTRA_ARGS must not hold: the last argument wins, and no rule would check it."""
 
     fields: tuple[Field[Any], ...]
     reason: str = ""
@@ -54,23 +54,23 @@ def reserved(*fields: Field[Any], reason: str = "") -> Reserved:
 
 @dataclass(frozen=True)
 class OpenRoutes:
-    """Routes that an engine's own lock leaves open, in words, and where that was seen."""
+    """Routes that an engine serves without the key, in words, and the source."""
 
     routes: str
     source: str
 
 
 class Engine(ABC):
-    """One engine: how it is started, what it knows, and how it differs from the others.
+    """One engine: its start, its settings, and its differences from the others.
 
     Outside the engines' modules, code asks this object and never compares names.
     """
 
     name: ClassVar[str]
-    """In the catalog, and the folder below images/."""
+    """The name in the catalog, and of the folder below images/."""
     title: ClassVar[str]
     program: ClassVar[tuple[str, ...]]
-    """What precedes the arguments if a person types the command."""
+    """The words before the arguments in a shell."""
     template: ClassVar[str]
     """The file in env-templates/ that lists the settings."""
     fragments: ClassVar[tuple[str, ...]]
@@ -82,7 +82,7 @@ class Engine(ABC):
     gateway: ClassVar[bool] = False
     """Whether `serve.gateway` answers in front of the engine: one open route, a body limit, keys of its own."""
     open_routes: ClassVar[OpenRoutes | None] = None
-    """What the engine's own lock leaves open; `None` if the gateway is in front."""
+    """What the engine serves without the key; `None` if the gateway is in front."""
     several_keys: ClassVar[bool] = True
     refuses_other_models: ClassVar[bool] = False
     """Whether a request for a model that is not served gets a 404 instead of an answer of the served one."""

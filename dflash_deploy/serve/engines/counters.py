@@ -1,4 +1,4 @@
-"""What engines count in /metrics: samples, the names they have, and drafts."""
+"""The counters of engines in /metrics: samples, their names, and drafts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SpecCounters:
 
     def __sub__(self, earlier: SpecCounters) -> SpecCounters:
         if earlier.drafts > self.drafts or len(earlier.accepted_by_position) != len(self.accepted_by_position):
-            # the first reading after a start has no positions yet; after a restart all begins at zero again
+            # the first reading after a start has no positions yet; a restart sets all counters to zero
             earlier = SpecCounters(accepted_by_position=(0,) * len(self.accepted_by_position))
         positions = zip(self.accepted_by_position, earlier.accepted_by_position, strict=True)
         return SpecCounters(

@@ -1,4 +1,4 @@
-"""Which vLLM is installed beside this interpreter, and how its processes are started."""
+"""The vLLM that is installed beside this interpreter, and the environment of its processes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class InstalledEngine:
     cpu: bool
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """The environment for the engine's processes: `base`, and what this build needs beside it."""
+        """The environment of the engine's processes: `base`, and the variables that this build needs."""
         environment = {
             **base,
             "VLLM_NO_USAGE_STATS": base.get("VLLM_NO_USAGE_STATS", "1"),
-            # an allowed domain must not lead to another one
+            # an allowed domain must not redirect to another one
             "VLLM_MEDIA_URL_ALLOW_REDIRECTS": base.get("VLLM_MEDIA_URL_ALLOW_REDIRECTS", "0"),
-            # a `vllm` directory where the engine is started, such as a clone, is not the engine
+            # a `vllm` directory in the working directory, such as a clone, is not the engine
             "PYTHONSAFEPATH": "1",
         }
         if self.cpu:
@@ -53,6 +53,6 @@ def installed_vllm() -> InstalledEngine | None:
 
 
 def package_directory(name: str) -> Path | None:
-    """Where a package is installed, found without importing it; `None` if it is not."""
+    """The directory of an installed package, found without importing it; `None` if it is missing."""
     spec = util.find_spec(name)
     return Path(spec.origin).parent if spec is not None and spec.origin is not None else None

@@ -1,6 +1,6 @@
-"""llama.cpp: the arguments of `llama-server`, upstream's from b10068 on and those of the buun fork.
+"""llama.cpp: the arguments of `llama-server`, for upstream from b10068 on and for the buun fork.
 
-They differ where DFlash does: upstream calls the method `draft-dflash` and its limit `--spec-draft-n-max`, the fork
+They differ in DFlash: upstream calls the method `draft-dflash` and its limit `--spec-draft-n-max`, the fork
 `dflash` and `--draft-max`; the fork keeps a short context for the drafter and small batches.
 """
 
@@ -28,15 +28,15 @@ from dflash_deploy.serve.secrets import api_keys, read_secrets
 from dflash_deploy.serve.settings import Settings, Speculation
 
 LLAMA_SERVER = "/app/llama-server"
-"""Where llama.cpp's images have it."""
+"""The server's path in llama.cpp's images."""
 
 FORK_DRAFT_CONTEXT = 256
 FORK_MICRO_BATCH = 64
-"""What the fork's card says beside `-b 256`; its own defaults are the same (arg.cpp of 1c4788192)."""
+"""The values of the fork's card beside `-b 256`; its defaults are the same (arg.cpp of 1c4788192)."""
 
 
 class Llamacpp(Engine):
-    """llama.cpp's server as it is released."""
+    """The server of upstream llama.cpp."""
 
     name = "llamacpp"
     title = "llama.cpp"
@@ -87,10 +87,10 @@ class Llamacpp(Engine):
         return _arguments(settings, fork=False)
 
     def launch(self, settings: Settings, environment: Mapping[str, str]) -> Launch:
-        """The image's server, its keys in a variable of their own."""
+        """The image's server, with the keys in LLAMA_API_KEY."""
         arguments = self.arguments(settings, Build(""))
         secrets = read_secrets(environment)
-        # commas separate several keys there too (b11434 common/arg.cpp)
+        # llama.cpp separates keys with commas too (b11434 common/arg.cpp)
         named = {"LLAMA_API_KEY": ",".join(api_keys(secrets))} if Settings.vllm_api_key.name in secrets else {}
         without = {name: value for name, value in environment.items() if name not in secrets}
         return Launch(
@@ -110,7 +110,7 @@ class Llamacpp(Engine):
 
 
 class LlamacppBuun(Llamacpp):
-    """spiritbuun/buun-llama-cpp: DFlash by another dialect, for drafters of its own form."""
+    """spiritbuun/buun-llama-cpp: other arguments for DFlash, and drafters in another GGUF format."""
 
     name = "llamacpp-buun"
     title = "llama.cpp (buun fork)"
@@ -119,7 +119,7 @@ class LlamacppBuun(Llamacpp):
     dflash_option: ClassVar[bytes] = b"dflash-max-slots"
 
     def arguments(self, settings: Settings, build: Build) -> list[str]:
-        """The same in the fork's dialect."""
+        """The arguments of the server, as the fork names them."""
         self.check_extra_args(settings)
         return _arguments(settings, fork=True)
 
@@ -133,7 +133,9 @@ def _holds(file: Path, word: bytes) -> bool:
 
 def _arguments(settings: Settings, *, fork: bool) -> list[str]:
     if settings.several_machines:
-        raise Refused("llama.cpp serves from one machine", hint=f"empty {Settings.nodes}, or choose another engine")
+        raise Refused(
+            "llama.cpp serves from one machine only", hint=f"empty {Settings.nodes}, or choose another engine"
+        )
     return [
         "--model",
         settings.target,
@@ -151,21 +153,21 @@ def _endpoint(settings: Settings, *, fork: bool) -> Iterator[str]:
         yield from ("--alias", ",".join(settings.served_model_name))
     yield from ("--host", settings.dflash_bind, "--port", str(settings.dflash_port), "--metrics")
     if not fork:
-        # its web page is served without the key; the fork's card does not name the option
+        # its web page needs no key; the fork's card does not name the option
         yield "--no-webui"
 
 
 def _limits(settings: Settings, *, fork: bool) -> Iterator[str]:
-    slots = settings.max_num_seqs or 1
-    yield from ("--parallel", str(slots))
+    sequences = settings.max_num_seqs or 1
+    yield from ("--parallel", str(sequences))
     if settings.max_model_len is not None:
-        # the context is shared out among the slots
-        yield from ("--ctx-size", str(settings.max_model_len * slots))
+        # llama.cpp divides the context among the sequences
+        yield from ("--ctx-size", str(settings.max_model_len * sequences))
     if settings.max_num_batched_tokens is not None:
         yield from ("--batch-size", str(settings.max_num_batched_tokens))
     if fork and settings.speculation is not None:
         yield from ("--ubatch-size", str(FORK_MICRO_BATCH))
-    # all layers on the GPU: a model that does not fit is refused by the plan, not slowed down in silence
+    # all layers on the GPU: the plan refuses a model that does not fit, instead of running it slowly
     yield from ("--n-gpu-layers", "99")
 
 

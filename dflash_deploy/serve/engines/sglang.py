@@ -1,4 +1,4 @@
-"""SGLang: the arguments of `python3 -m sglang.launch_server` by the names of 0.5.23, and what is special about it."""
+"""SGLang: the arguments of `python3 -m sglang.launch_server` (0.5.23), and its differences from other engines."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from dflash_deploy.serve.engines.installed import package_directory
 from dflash_deploy.serve.field import SGLANG
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import read_secrets
-from dflash_deploy.serve.settings import Nodes, Settings, Speculation
+from dflash_deploy.serve.settings import Nodes, Settings
 
 MEETING_PORT = 29501
-"""Where several machines find each other; the port that vLLM uses too."""
+"""The port of rank 0 for several machines; vLLM uses the same."""
 
 
 MODULE = "srt/models/dflash.py"
-"""What `--speculative-algorithm DFLASH` is to SGLang, from 0.5.11 on."""
+"""The module of `--speculative-algorithm DFLASH`, from 0.5.11 on."""
 
 
 class Sglang(Engine):
@@ -80,18 +80,18 @@ class Sglang(Engine):
         return _arguments(settings)
 
     def launch(self, settings: Settings, environment: Mapping[str, str]) -> Launch:
-        """SGLang reads a key from its arguments only: `sglang_server` adds it where `ps` does not look."""
+        """SGLang reads a key only from its arguments: `sglang_server` adds it inside the process, invisible to `ps`."""
         try:
             version = metadata.version("sglang")
         except metadata.PackageNotFoundError:
             raise Refused(
-                "no SGLang is installed beside this Python", hint="build the image from images/sglang"
+                "SGLang is not installed beside this Python", hint="build the image from images/sglang"
             ) from None
         arguments = self.arguments(settings, Build(version))
         secrets = read_secrets(environment)
         keys = Settings.dflash_api_keys
         if secrets.get(keys.name):
-            raise Refused(f"SGLang takes one key, and {keys} holds more", hint=f"empty {keys} in .env")
+            raise Refused(f"SGLang accepts only one key, and {keys} holds more", hint=f"empty {keys} in .env")
         return Launch(
             title=f"SGLang {version}: sglang.launch_server",
             command=(sys.executable, "-m", "dflash_deploy.serve.engines.sglang_server", *arguments),
@@ -107,10 +107,10 @@ class Sglang(Engine):
         return [] if (root / MODULE).is_file() else [f"sglang/{MODULE} is missing: it came with 0.5.11"]
 
     def drafts(self, samples: Iterable[MetricSample]) -> SpecCounters:
-        """Verification steps and generated tokens; the acceptance length is the one over the other.
+        """Verification steps and generated tokens; the acceptance length is the ratio of both.
 
-        So is `spec_accept_length` of its answers (managers/tokenizer_manager.py): the first token of an answer, which
-        no verification yields, counts too. The block counts its anchor.
+        `spec_accept_length` of its answers is computed like this too (managers/tokenizer_manager.py). It includes the
+        first token of an answer, which no verification yields. The block includes its anchor.
         """
         known = list(samples)
         steps = self.metrics.total(known, "spec_verify_calls_total")
@@ -130,7 +130,7 @@ def _arguments(settings: Settings) -> list[str]:
         *_nodes(settings.group),
         *_numerics(settings),
         *_prompting(settings),
-        *_speculation(settings.speculation),
+        *_speculation(settings),
         *settings.extra_args,
     ]
 
@@ -138,7 +138,7 @@ def _arguments(settings: Settings) -> list[str]:
 def _endpoint(settings: Settings) -> Iterator[str]:
     if len(settings.served_model_name) > 1:
         raise Refused(
-            f"{Settings.served_model_name} holds several names, and SGLang takes one", hint="keep one of them"
+            f"{Settings.served_model_name} holds several names, and SGLang accepts only one", hint="remove the others"
         )
     if settings.served_model_name:
         yield from ("--served-model-name", settings.served_model_name[0])
@@ -180,12 +180,13 @@ def _prompting(settings: Settings) -> Iterator[str]:
         yield "--trust-remote-code"
 
 
-def _speculation(speculation: Speculation | None) -> Iterator[str]:
+def _speculation(settings: Settings) -> Iterator[str]:
+    speculation = settings.speculation
     if speculation is None:
         return
     yield from ("--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", speculation.weights("SGLang"))
-    # SGLang counts the whole block, the anchor included; vLLM and DFLASH_NUM_SPEC_TOKENS leave it out
-    yield from ("--speculative-num-draft-tokens", str(speculation.draft_tokens + 1))
+    # SGLang counts the anchor of the block as well; vLLM and DFLASH_NUM_SPEC_TOKENS do not
+    yield from ("--speculative-num-draft-tokens", str(settings.positions_per_step))
     yield from valued("--speculative-draft-attention-backend", speculation.attention_backend)
     yield from valued("--speculative-draft-kv-cache-dtype", speculation.kv_cache_dtype)
     yield from valued("--speculative-draft-window-size", speculation.window)

@@ -1,8 +1,8 @@
 """`python -m dflash_deploy.serve.engines.sglang_server ARGUMENTS`: SGLang's server with the key from the environment.
 
-SGLang reads a key from its arguments alone, where `ps` shows it to everybody, and writes all of them into its log. Here
-the key is put among them inside the process, in a form that is not written out, and its variable is gone before SGLang
-starts processes of its own.
+SGLang reads a key only from its arguments, which `ps` shows to every user, and writes them all into its log. This
+module adds the key inside the process, with a type that prints as `***`, and removes its variable before SGLang starts
+further processes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ KEY = Settings.vllm_api_key.name
 
 
 class UnprintedKey(str):
-    """A key that is equal to its text, and whose representation, which logs show, is not."""
+    """A key that equals its text, but whose representation, which logs show, does not contain it."""
 
     __slots__ = ()
 

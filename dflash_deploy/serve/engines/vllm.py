@@ -1,4 +1,4 @@
-"""vLLM: the arguments of `vllm serve`, how it is launched, and what is special about it."""
+"""vLLM: the arguments of `vllm serve`, its launch, and its differences from other engines."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ Version = tuple[int, int]
 
 MIDDLEWARE = "dflash_deploy.serve.gateway.auth.DenyByDefault"
 MIDDLEWARE_WITH_CORS = "dflash_deploy.serve.gateway.auth.DenyButPreflights"
-"""The lock in front of all routes, without and with origins whose pages may ask."""
+"""The lock in front of all routes: without CORS, and with origins whose pages may send requests."""
 
 NO_DOMAIN = "no-remote-media.invalid"
-"""The one allowed domain where none is: vLLM takes an empty list for every domain (0.19 to 0.33,
-multimodal/media/connector.py), and a name that ends in .invalid belongs to nobody (RFC 6761)."""
+"""The only allowed domain if none is set: vLLM reads an empty list as every domain (0.19 to 0.33,
+multimodal/media/connector.py), and no domain ends in .invalid (RFC 6761)."""
 
 EARLY_BUILDS = re.compile(r"0\.(18\.2|19\.1)rc")
-"""Builds between the merge of DFlash and 0.20, such as AEON's 0.19.1rc1.dev110: they have it."""
+"""Builds with DFlash before 0.20, such as AEON's 0.19.1rc1.dev110."""
 
 FIRST_WITH_DFLASH: Version = (0, 20)
 """First stock release with `method: dflash` (vllm-project/vllm#36847)."""
@@ -45,30 +45,30 @@ FIRST_WITH_DFLASH_ON_CPU: Version = (0, 26)
 """vllm-project/vllm#44029."""
 
 FIRST_WITH_DRAFTER_BACKEND: Version = (0, 21)
-"""`attention_backend` inside --speculative-config; before it the drafter takes what the engine picks."""
+"""`attention_backend` inside --speculative-config; before, the engine picks the drafter's backend."""
 
 FIRST_WITH_DRAFTER_KV_DTYPE: Version = (0, 26)
-"""`kv_cache_dtype` inside --speculative-config (vllm-project/vllm#48787); before it the drafter takes the target's."""
+"""`kv_cache_dtype` inside --speculative-config (vllm-project/vllm#48787); before, the drafter has the target's."""
 
 BACKEND, KV_DTYPE, PER_BATCH_SIZE = "attention_backend", "kv_cache_dtype", "num_speculative_tokens_per_batch_size"
 """Keys inside --speculative-config that came after DFlash itself."""
 
 FIRST_WITH_SCHEDULE: Version = (0, 24)
-"""`num_speculative_tokens_per_batch_size` inside --speculative-config (vllm-project/vllm#32374). Its form, inclusive
-ranges as [first, last, draft tokens], the last one carried on, was read in 0.32 and 0.33 (v1/spec_decode/dynamic)."""
-
+"""`num_speculative_tokens_per_batch_size` inside --speculative-config (vllm-project/vllm#32374). Its format is that of
+0.32 and 0.33 (v1/spec_decode/dynamic): inclusive ranges as [first, last, draft tokens]; the last one has no upper
+end."""
 
 MODULES = ("v1/spec_decode/dflash.py", "model_executor/models/qwen3_dflash.py")
-"""The proposer (mask tokens in, draft tokens out) and the drafter's model, in every vLLM since 0.20.0."""
+"""The proposer (mask tokens in, draft tokens out) and the drafter's model: in every vLLM from 0.20.0 on."""
 
 ARCHITECTURE = "DFlashDraftModel"
-"""What drafters call themselves in config.json; the model registry must know it."""
+"""The architecture in drafters' config.json; the model registry must know it."""
 
 PLUGINS = "vllm.general_plugins"
-"""The group of entry points that vLLM loads in each of its processes."""
+"""The group of entry points that each of vLLM's processes loads."""
 
 NVFP4_PLUGIN = "dflash_nvfp4_awq"
-"""The entry point of `serve.nvfp4`, as VLLM_PLUGINS lists what vLLM may load; unset, it loads all."""
+"""The entry point of `serve.nvfp4`. VLLM_PLUGINS may limit which ones vLLM loads; unset, it loads all."""
 
 
 class Vllm(Engine):
@@ -134,10 +134,10 @@ class Vllm(Engine):
         """vLLM's own command line, run by this interpreter."""
         engine = installed_vllm()
         if engine is None:
-            raise Refused("no vLLM is installed beside this Python", hint="pip install 'dflash-deploy[vllm]'")
+            raise Refused("vLLM is not installed beside this Python", hint="run `pip install 'dflash-deploy[vllm]'`")
         arguments = self.arguments(settings, Build(engine.version, engine.cpu))
         secrets = read_secrets(environment)
-        # checked here because the gateway would refuse them only once the model is loaded, minutes later
+        # the gateway checks them too, but only when the model is loaded, minutes later
         api_keys(secrets)
         return Launch(
             title=f"vLLM {engine.version}: vllm",
@@ -147,18 +147,18 @@ class Vllm(Engine):
         )
 
     def shortcomings(self, server: Path) -> list[str]:
-        """Missing modules, an old version, a model registry without drafters, a missing loader of NVFP4_AWQ."""
+        """Missing modules, an old version, a model registry without drafters, a missing loader for NVFP4_AWQ."""
         engine, root = installed_vllm(), package_directory("vllm")
         if engine is None or root is None:
             return ["vLLM is not installed"]
         missing = [f"vllm/{module} is missing" for module in MODULES if not (root / module).is_file()]
         if not has_dflash(engine.version, cpu=engine.cpu):
-            missing.append(f"vLLM {engine.version} is older than DFlash")
+            missing.append(f"vLLM {engine.version} does not support DFlash: it is too old")
         registry = root / "model_executor/models/registry.py"
         if not registry.is_file() or ARCHITECTURE not in registry.read_text(encoding="utf-8"):
             missing.append(f"the model registry does not know {ARCHITECTURE}")
         if NVFP4_PLUGIN not in metadata.entry_points(group=PLUGINS).names:
-            missing.append(f"no distribution offers {NVFP4_PLUGIN} to vLLM: NVFP4_AWQ checkpoints would be refused")
+            missing.append(f"the plugin {NVFP4_PLUGIN} is missing: vLLM would refuse NVFP4_AWQ checkpoints")
         return missing
 
     def schedules_drafts(self, version: str) -> bool:
@@ -170,7 +170,7 @@ def minor_version(version: str) -> Version:
     """`0.33.0`, `0.32.0+cpu` and `0.19.1rc1.dev110` as (major, minor)."""
     found = re.match(r"(\d+)\.(\d+)", version)
     if found is None:
-        raise Refused(f"engine version {version!r} is not a version", hint="expected something like 0.33.0")
+        raise Refused(f"engine version `{version}` is not a version", hint="expected a version such as 0.33.0")
     return int(found[1]), int(found[2])
 
 
@@ -178,7 +178,7 @@ def _arguments(settings: Settings, build: Build) -> list[str]:
     """The arguments after `vllm`, `serve` first.
 
     No secret is among them: the engine reads VLLM_API_KEY and HF_TOKEN from its environment.
-    Raises Refused where that version cannot do what the settings ask.
+    Raises Refused if that version does not support a setting.
     """
     return [
         "serve",
@@ -191,7 +191,7 @@ def _arguments(settings: Settings, build: Build) -> list[str]:
         *_prompting(settings),
         *_speculation(settings.speculation, build.version, cpu=build.cpu),
         *settings.extra_args,
-        # vLLM puts what is named last in front of all others, those of EXTRA_ARGS included
+        # vLLM puts the last middleware in front of all others, including those of EXTRA_ARGS
         *("--middleware", _middleware(settings)),
     ]
 
@@ -201,7 +201,7 @@ def _endpoint(settings: Settings) -> Iterator[str]:
         yield "--served-model-name"
         yield from settings.served_model_name
     yield from ("--host", settings.dflash_bind, "--port", str(settings.dflash_port))
-    # asked for every 30 seconds, it would be most of the log; since 0.16 (vllm-project/vllm#30011)
+    # requested every 30 seconds, it would fill the log; since 0.16 (vllm-project/vllm#30011)
     yield from ("--disable-access-log-for-endpoints", "/health")
 
 
@@ -256,7 +256,7 @@ def _nodes(nodes: Nodes | None) -> Iterator[str]:
 
 
 def has_dflash(built: str, *, cpu: bool) -> bool:
-    """Whether that version of vLLM carries `method: dflash`."""
+    """Whether that version of vLLM supports `method: dflash`."""
     needed = FIRST_WITH_DFLASH_ON_CPU if cpu else FIRST_WITH_DFLASH
     return minor_version(built) >= needed or bool(EARLY_BUILDS.match(built))
 
@@ -268,10 +268,10 @@ def _speculation(speculation: Speculation | None, built: str, *, cpu: bool) -> I
     if not has_dflash(built, cpu=cpu):
         needed = FIRST_WITH_DFLASH_ON_CPU if cpu else FIRST_WITH_DFLASH
         raise Refused(
-            f"vLLM {_dotted(version)} has no DFlash{' on the CPU' if cpu else ''}; it came with {_dotted(needed)}",
+            f"vLLM {_dotted(version)} has no DFlash{' on the CPU' if cpu else ''}: it needs {_dotted(needed)} or newer",
             hint=f"use a newer engine, or set {Settings.dflash_drafter}=off",
         )
-    # the method is named even though vLLM guesses it: its guess goes by the directory's name
+    # vLLM would guess the method from the directory's name
     method = {"method": "mtp"} if speculation.path is None else {"method": "dflash", "model": speculation.path}
     config: dict[str, object] = {**method, "num_speculative_tokens": speculation.draft_tokens}
     for key, value, setting, since in (
@@ -283,7 +283,7 @@ def _speculation(speculation: Speculation | None, built: str, *, cpu: bool) -> I
             continue
         if version < since:
             raise Refused(
-                f"vLLM {_dotted(version)} cannot set the drafter's {key}; that came with {_dotted(since)}",
+                f"vLLM {_dotted(version)} cannot set the drafter's {key}: it needs {_dotted(since)} or newer",
                 hint=f"empty {setting}, or use a newer engine",
             )
         config[key] = value

@@ -1,1 +1,1 @@
-"""What answers in front of the engine, inside its process: the keys, the body limit, the health probe."""
+"""In front of the engine, in its process: the check of API keys, the body limit, and the container's health check."""

@@ -1,4 +1,4 @@
-"""What a layer in front of an engine's server needs of ASGI 3, and an answer in the shape of OpenAI's errors."""
+"""The types of ASGI 3 that a middleware needs, and answers in the format of OpenAI's errors."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 def header_values(scope: Scope, name: bytes) -> list[bytes]:
-    """All values of one header of the request; servers give names in lower case."""
+    """All values of one header of the request. `name` is in lower case, as servers give it."""
     return [value for key, value in scope["headers"] if key == name]
 
 
 async def answer_error(scope: Scope, send: Send, status: int, message: str, code: str, headers: Headers = ()) -> None:
-    """Answer an HTTP request with an error, or a handshake that may be answered so; to HEAD without its body."""
+    """Answer an HTTP request or, if the server supports it, a websocket handshake with an error; HEAD gets no body."""
     error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
     body = json.dumps({"error": error}).encode()
     sent = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]

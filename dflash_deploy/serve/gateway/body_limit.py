@@ -1,4 +1,4 @@
-"""No request's body is larger than was agreed, whether its length is announced or it comes in pieces."""
+"""Limits the size of request bodies, with a Content-Length and in chunks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MIB = 1 << 20
 
 
 class BodyLimit:
-    """An ASGI application that answers 413 to bodies above `most` bytes, and hands everything else to `app`."""
+    """An ASGI application that answers 413 to bodies above `most` bytes, and passes all other requests to `app`."""
 
     def __init__(self, app: App, most: int) -> None:
         self._app = app
@@ -22,12 +22,12 @@ class BodyLimit:
         elif announced > self._most:
             await _refuse(scope, send, self._most)
         else:
-            # the server reads no more than was announced
+            # the server reads no more than the announced length
             await self._app(scope, receive, send)
 
 
 class _Counted:
-    """One request whose body comes in pieces. Past the limit the engine sees its client leave, and the client a 413."""
+    """A request whose body comes in chunks. Above the limit the engine gets a disconnect and the client a 413."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, most: int) -> None:
         self._scope, self._receive, self._send = scope, receive, send
@@ -40,7 +40,7 @@ class _Counted:
         try:
             await app(self._scope, self._count, self._pass_on)
         except Exception:
-            # what the engine makes of a client that left is of no interest here
+            # after the disconnect an error of the engine is expected
             if not self._over:
                 raise
 
@@ -61,16 +61,16 @@ class _Counted:
 
 
 def _announced(scope: Scope) -> int | None:
-    """The length of the body in bytes; `None` where there is none or another header has the last word."""
+    """The Content-Length in bytes; `None` if it is missing, ambiguous, or overridden by Transfer-Encoding."""
     lengths = header_values(scope, b"content-length")
     if len(lengths) != 1 or not lengths[0].isdigit() or header_values(scope, b"transfer-encoding"):
         return None
-    # no length has more digits, and Python refuses to read thousands of them
+    # a longer number is above any limit, and Python refuses to convert thousands of digits
     return int(lengths[0]) if len(lengths[0]) <= 18 else 10**18
 
 
 async def _refuse(scope: Scope, send: Send, most: int) -> None:
-    # the connection stays: the rest of the body is read and dropped, or a client that is still sending it would see
-    # its connection reset instead of this answer
-    said = f"the body is larger than the {most / MIB:g} MiB that this endpoint takes"
+    # the connection stays open and the rest of the body is discarded: otherwise a client that is still sending would
+    # see a connection reset instead of this answer
+    said = f"the request body is larger than {most / MIB:g} MiB, the limit of this endpoint"
     await answer_error(scope, send, 413, said, "request_too_large")

@@ -1,12 +1,12 @@
-"""The container's health check, without curl: does the engine listen, and does it still work?
+"""The container's health check, without curl: does the engine listen, and does it make progress?
 
-An engine whose core hangs goes on answering /health. So what vLLM counts (tokens, requests, use of the cache, which
-moves with each piece of a long prompt) is compared between two checks, and where nothing moved a token is asked for: at
-once if requests are at work, else every five minutes. Five checks in a row without either, and the engine's process is
-ended: Docker starts it anew (`restart: unless-stopped`). That is done three times an hour at the most; then it is left
-for a person.
+An engine whose core hangs still answers /health. So the check compares vLLM's counters with those of the last check:
+tokens, requests, and use of the cache, which changes with each chunk of a long prompt. If nothing changed, it requests
+one token: at once if requests are running, otherwise every five minutes. After five checks in a row without progress it
+kills the engine's process, and Docker restarts it (`restart: unless-stopped`): at most three times an hour, then it is
+left to a person.
 
-Engines that count nothing as vLLM does are only asked whether they listen: a long queue looks like a hang there.
+Engines without vLLM's counters are only asked whether they listen: there a long queue looks like a hang.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
 from hashlib import sha256
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -28,23 +29,39 @@ from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import read_secrets
 
 LISTENS, ANSWERS = 3.0, 6.0
-"""Seconds for /health, and for one token. Docker ends a check after ten."""
+"""Time limits in seconds of /health and of one token. Docker's limit for a check is ten."""
 
 HUNG_AFTER = 5
+"""Checks in a row without progress after which the engine is killed."""
 RESTARTS, WITHIN = 3, 3600.0
+"""The engine is killed at most RESTARTS times within WITHIN seconds."""
 ASK_EVERY = 300.0
-"""Seconds between two generations that are asked for while nobody else asks for any."""
+"""Seconds between two requests of the check to an idle engine."""
 
 MEMORY = Path("/cache/dflash-health.json")
-"""Survives the restart; what is in /tmp does not."""
+"""The memory between checks, in a directory that survives the restart; /tmp does not."""
 
 _COUNTS = re.compile(r"^vllm:.*$", re.MULTILINE)
 _REQUESTS = re.compile(r"^vllm:num_requests_(?:running|waiting)(?:\{[^}]*\})? ([0-9.e+]+)$", re.MULTILINE)
 
 
+class Progress(Enum):
+    """What one check found."""
+
+    COUNTED = "the counters have changed"
+    GENERATED = "the counters are the same, and the engine generated a token for the check"
+    FAILED = "the counters are the same, and the engine did not generate a token for the check"
+    UNTESTED = "the counters are the same, and the engine is idle and answered not long ago"
+
+
 @dataclass(frozen=True)
 class Memory:
-    """What one check leaves to the next: a digest of the counts, and when a token came that was asked for."""
+    """What one check leaves to the next.
+
+    `counts` is a digest of the counters, `asked` the time when the engine last generated a token for a check, `silent`
+    the number of checks in a row without progress, `restarts` the times when the engine was killed. Times are seconds
+    since the epoch.
+    """
 
     counts: str = ""
     asked: float = 0.0
@@ -52,64 +69,65 @@ class Memory:
     restarts: tuple[float, ...] = field(default_factory=tuple)
 
 
-def after(memory: Memory, now: float, *, counts: str, answered: bool | None) -> tuple[Memory, bool]:
-    """The memory after a check, and whether the engine is to be ended.
-
-    `counts` are the engine's now; `answered` says whether a token came that was asked for, `None`: none was.
-    """
+def after(memory: Memory, now: float, counts: str, progress: Progress) -> tuple[Memory, bool]:
+    """The memory after a check, and whether to kill the engine. `counts` is the digest of the counters now."""
     recent = tuple(then for then in memory.restarts if now - then < WITHIN)
-    if answered or counts != memory.counts or answered is None:
-        asked = now if answered else memory.asked
-        return Memory(counts, asked, 0, recent), False
-    silent = memory.silent + 1
-    end = silent >= HUNG_AFTER and len(recent) < RESTARTS
-    if end:
-        return Memory("", 0.0, 0, (*recent, now)), True
-    return Memory(counts, memory.asked, silent, recent), False
+    match progress:
+        case Progress.COUNTED | Progress.UNTESTED:
+            return Memory(counts, memory.asked, 0, recent), False
+        case Progress.GENERATED:
+            return Memory(counts, now, 0, recent), False
+        case Progress.FAILED if memory.silent + 1 >= HUNG_AFTER and len(recent) < RESTARTS:
+            return Memory("", 0.0, 0, (*recent, now)), True
+        case Progress.FAILED:
+            return Memory(counts, memory.asked, memory.silent + 1, recent), False
 
 
 def check(port: int, environment: Mapping[str, str], place: Path = MEMORY, *, now: float | None = None) -> str:
-    """What is wrong, in words; empty where nothing is. Ends an engine that hangs."""
+    """What is wrong, in words; empty if nothing is. Kills an engine that hangs."""
     moment = time.time() if now is None else now
     if _get(port, "/health", {}, LISTENS) is None:
         # a start takes minutes, and is not a hang
         _write(place, replace(_read(place), counts="", silent=0))
-        return "nothing listens"
-    text = _get(port, "/metrics", _key(environment), LISTENS) or ""
-    counts = _digest(text)
+        return "the engine does not listen"
+    metrics = _get(port, "/metrics", _key(environment), LISTENS) or ""
+    counts = _digest(metrics)
     if not counts:
         return ""
-    memory = _read(place)
-    still = counts == memory.counts
-    ask = still and (_at_work(text) or memory.silent > 0 or moment - memory.asked > ASK_EVERY)
-    answered = _generates(port, environment) if ask else None
-    memory, end = after(memory, moment, counts=counts, answered=answered)
+    before = _read(place)
+    progress = Progress.COUNTED
+    if counts == before.counts:
+        due = _at_work(metrics) or before.silent > 0 or moment - before.asked > ASK_EVERY
+        progress = _asked(port, environment) if due else Progress.UNTESTED
+    memory, kill = after(before, moment, counts, progress)
     _write(place, memory)
-    if end:
+    if kill:
         _end_engine()
-        return f"no sign of work in {HUNG_AFTER} checks: the engine is ended, to be started anew"
+        return f"{HUNG_AFTER} checks without progress: killed the engine, Docker restarts it"
     if memory.silent:
-        known = f", and {RESTARTS} restarts in an hour did not help" if len(memory.restarts) >= RESTARTS else ""
-        return f"no sign of work in {memory.silent} checks{known}"
+        limit = f"; {RESTARTS} restarts within an hour did not help" if len(memory.restarts) >= RESTARTS else ""
+        return f"checks without progress: {memory.silent}{limit}"
     return ""
 
 
 def _digest(text: str) -> str:
-    """A digest of what vLLM has counted; empty where it is not vLLM that counts."""
+    """A digest of vLLM's counters; empty for metrics of another engine."""
     found = _COUNTS.findall(text)
     return sha256("\n".join(found).encode()).hexdigest()[:16] if found else ""
 
 
 def _at_work(text: str) -> bool:
-    """Whether requests run or wait: then counts that stand still are no idleness."""
+    """Whether requests are running or waiting: an engine with unchanged counters is then not idle."""
     return any(float(value) > 0 for value in _REQUESTS.findall(text))
 
 
-def _generates(port: int, environment: Mapping[str, str]) -> bool:
+def _asked(port: int, environment: Mapping[str, str]) -> Progress:
+    """Whether the engine generates one token now."""
     names = (environment.get("SERVED_MODEL_NAME") or environment.get("MODEL_PATH", "")).split()
     body = json.dumps({"model": names[0] if names else "", "prompt": "1", "max_tokens": 1})
     headers = {**_key(environment), "Content-Type": "application/json"}
-    return _get(port, "/v1/completions", headers, ANSWERS, body) is not None
+    answer = _get(port, "/v1/completions", headers, ANSWERS, body)
+    return Progress.FAILED if answer is None else Progress.GENERATED
 
 
 def _key(environment: Mapping[str, str]) -> dict[str, str]:
@@ -120,7 +138,7 @@ def _key(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _get(port: int, path: str, headers: Mapping[str, str], timeout: float, body: str | None = None) -> str | None:
-    """The text of an answer with 200; `None` for every other, and for none within the time."""
+    """The body of an answer with status 200; `None` for any other status and after the time limit."""
     connection = HTTPConnection("127.0.0.1", port, timeout=timeout)
     try:
         connection.request("GET" if body is None else "POST", path, body, dict(headers))
@@ -148,7 +166,7 @@ def _write(place: Path, memory: Memory) -> None:
 
 
 def _end_engine() -> None:
-    """Kill what the container's init started: it may not listen to a milder signal any more."""
+    """Kill the processes that the container's init started: a hung engine may ignore a milder signal."""
     for process in _children_of_init():
         with contextlib.suppress(OSError):
             os.kill(process, signal.SIGKILL)

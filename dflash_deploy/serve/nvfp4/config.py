@@ -1,4 +1,4 @@
-"""vLLM's configuration of ModelOpt's NVFP4, which takes NVFP4_AWQ too. Import it only beside vLLM."""
+"""vLLM's configuration of ModelOpt's NVFP4, extended to NVFP4_AWQ. Importing it needs vLLM."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from dflash_deploy.serve.nvfp4.method import Nvfp4AwqLinearMethod
 from dflash_deploy.serve.nvfp4.tensors import Shard, module_name, original_prefix
 
 METHOD = "modelopt_fp4"
-"""vLLM's name of the method for NVFP4. Kept, because parts of vLLM go by it: models that leave their MTP head alone,
-the choice of fusions, `--quantization`."""
+"""vLLM's name of the method for NVFP4. It is kept because parts of vLLM compare it: models that do not quantize their
+MTP head, the choice of fusions, `--quantization`."""
 
 
 @register_quantization_config(METHOD)
 class Nvfp4AwqConfig(ModelOptNvFp4Config):  # type: ignore[misc]
-    """NVFP4 with a scale for the activation in front of each linear layer.
+    """NVFP4 with a scale for the activation before each linear layer.
 
-    Which layers are quantised, the KV cache's type and the kernels are decided by vLLM's class, as for NVFP4.
+    vLLM's class decides, as for NVFP4, which layers are quantized, the KV cache's type and the kernels.
     """
 
     renamed: dict[str, str | None]
-    """Prefixes of the checkpoint's names and what vLLM calls them, as far as the model renames."""
+    """Prefixes of names in the checkpoint and vLLM's prefixes for them, if the model renames them."""
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> ModelOptNvFp4Config:
-        """Read either spelling of the metadata; any other NVFP4 checkpoint gets vLLM's own class."""
+        """The configuration from either layout of the metadata; vLLM's own class for any other NVFP4 checkpoint."""
         if not states_awq(config):
             return ModelOptNvFp4Config.from_config(config)
         return super().from_config(as_nvfp4(config))
 
     def apply_vllm_mapper(self, hf_to_vllm_mapper: Any) -> None:
-        """Translate the excluded modules to vLLM's names, and keep the way back for messages."""
+        """Translate the excluded modules to vLLM's names, and keep the original names for messages."""
         self.renamed = dict(getattr(hf_to_vllm_mapper, "orig_to_new_prefix", {}))
         super().apply_vllm_mapper(hf_to_vllm_mapper)
 
@@ -56,7 +56,7 @@ class Nvfp4AwqConfig(ModelOptNvFp4Config):  # type: ignore[misc]
         return bool(excluded)
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> Any:
-        """The method for one layer; `None` and unquantised ones as vLLM's class says.
+        """The method for one layer; `None` or an unquantized method if vLLM's class decides so.
 
         Raises NotImplementedError for a mixture of experts: its kernels take one activation for all.
         """

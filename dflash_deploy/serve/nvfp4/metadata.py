@@ -1,4 +1,4 @@
-"""What a checkpoint says of its quantisation, in ModelOpt's two spellings, and the same for vLLM's reader of NVFP4.
+"""The metadata of a checkpoint's quantization in ModelOpt's two layouts, and its form for vLLM's reader of NVFP4.
 
 hf_quant_config.json has `{"producer": ..., "quantization": {"quant_algo": ..., "exclude_modules": [...]}}`; config.json
 has `quantization_config: {"quant_method": "modelopt", "quant_algo": ..., "ignore": [...]}`.
@@ -11,11 +11,11 @@ from collections.abc import Mapping
 ALGORITHM = "NVFP4_AWQ"
 
 GROUP = 16
-"""Columns that share a scale; NVFP4 has no other number."""
+"""Columns that share a scale; NVFP4 allows only this number."""
 
 
 def states_awq(config: object) -> bool:
-    """Whether a `quantization_config`, in either spelling, names this algorithm."""
+    """Whether a `quantization_config`, in either layout, names this algorithm."""
     if not isinstance(config, Mapping):
         return False
     return str(_stated(config).get("quant_algo", "")).upper() == ALGORITHM
@@ -24,7 +24,7 @@ def states_awq(config: object) -> bool:
 def as_nvfp4(config: Mapping[str, object]) -> dict[str, object]:
     """The same checkpoint without its `pre_quant_scale`, for vLLM's own reader of NVFP4.
 
-    Adds what that reader asks for and some exports leave out. Raises ValueError for a group size that NVFP4 has not.
+    Adds fields that the reader requires and some exports omit. Raises ValueError for a group size other than NVFP4's.
     """
     stated = _stated(config)
     size = stated.get("group_size")

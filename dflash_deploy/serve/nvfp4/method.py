@@ -1,4 +1,4 @@
-"""How one linear layer with NVFP4_AWQ weights is loaded and computed in vLLM. Import it only beside vLLM."""
+"""How one linear layer with NVFP4_AWQ weights is loaded and computed in vLLM. Importing it needs vLLM."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from vllm.model_executor.layers.linear import (
 from dflash_deploy.serve.nvfp4.tensors import BadTensor, Shard, check_form, parts_of, runs
 
 REQUIRED = ("weight", "weight_scale", "weight_scale_2", "input_scale")
-"""Tensors without which a layer would compute with what happened to lie in memory."""
+"""Tensors that must be loaded: without them a layer would compute with uninitialised memory."""
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """What vLLM says of a layer when its tensors are made; sizes of this tensor-parallel rank unless `full`."""
+    """A layer's sizes as vLLM gives them when it creates the tensors: of this tensor-parallel rank, unless `full`."""
 
     inputs: int
     outputs: tuple[int, ...]
@@ -33,7 +33,7 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Part:
-    """Neighbouring outputs of a layer that one multiplication can make, and vLLM's method for it."""
+    """Adjacent outputs of a layer that one multiplication can compute, and vLLM's method for it."""
 
     layer: torch.nn.Module
     method: Any
@@ -41,15 +41,15 @@ class Part:
 
 @register_weight_loader_v2_supported_method
 class Nvfp4AwqLinearMethod(LinearMethodBase):  # type: ignore[misc]
-    """vLLM's own NVFP4 method behind a multiplication of the activation by `pre_quant_scale`.
+    """vLLM's own NVFP4 method after a multiplication of the activation by `pre_quant_scale`.
 
-    A fused layer (QKV, gate and up) gets one multiplication for all its parts only where they have the same
-    `pre_quant_scale` and the same `weight_scale_2`; otherwise each run of equal neighbours is a layer of its own. That
-    is exact. One scale for parts that differ would not be, and neither is vLLM's largest `weight_scale_2` for all.
+    A fused layer (QKV, gate and up) gets one multiplication for all its parts only if they have the same
+    `pre_quant_scale` and the same `weight_scale_2`; otherwise each run of equal neighbours becomes a separate layer.
+    That is exact. One scale for parts that differ is not exact, nor is vLLM's largest `weight_scale_2` for all.
     """
 
     def __init__(self, make: Callable[[], Any], name_of: Callable[[Shard, int], str]) -> None:
-        """`make` gives vLLM's method for this layer, `name_of` a part's name in the checkpoint."""
+        """`make` returns vLLM's method for this layer, `name_of` a part's name in the checkpoint."""
         self._make = make
         self._name_of = name_of
         self._inner = make()
@@ -94,7 +94,7 @@ class Nvfp4AwqLinearMethod(LinearMethodBase):  # type: ignore[misc]
         layer.register_parameter("pre_quant_scale", scale)
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
-        """Hand the layer, whole or in parts, to vLLM's method. Raises BadTensor where a tensor was not there."""
+        """Pass the layer, whole or in parts, to vLLM's method. Raises BadTensor if a tensor is missing."""
         self._refuse_missing(layer)
         scales = layer.pre_quant_scale.data
         scales = torch.where(scales.isnan(), torch.ones_like(scales), scales)
@@ -132,11 +132,11 @@ class Nvfp4AwqLinearMethod(LinearMethodBase):  # type: ignore[misc]
             geometry.dtype,
             weight_loader=load,
         )
-        # what comes before the layer must not quantise for it: the scale has to be applied first
+        # the operation before the layer must not quantize its output: the scale must be applied first
         layer.__dict__.pop("_input_quant_key", None)
 
     def _split(self, layer: torch.nn.Module, run: range, scale: torch.Tensor) -> Part:
-        """The parts of `run` as a layer of their own, with vLLM's method for it."""
+        """The parts of `run` as a separate layer, with vLLM's method for it."""
         outputs = self._sizes.outputs
         first = sum(outputs[: run.start])
         rows = slice(first, first + sum(outputs[run.start : run.stop]))
@@ -159,7 +159,7 @@ class Nvfp4AwqLinearMethod(LinearMethodBase):  # type: ignore[misc]
         return self._geometry
 
     def _check(self, layer: torch.nn.Module, tensor_name: str, tensor: torch.Tensor, shard: Shard) -> None:
-        """Raises BadTensor for what the layer cannot take, before vLLM's loader cuts it up."""
+        """Raises BadTensor for a tensor that does not fit the layer, before vLLM's loader splits it."""
         sizes = self._sizes
         name = f"{self._name_of(shard, len(sizes.outputs))}.{tensor_name}"
         check_form(
@@ -179,7 +179,7 @@ class Nvfp4AwqLinearMethod(LinearMethodBase):  # type: ignore[misc]
         self._loaded.update((tensor_name, part) for part in parts_of(shard, len(sizes.outputs)))
 
     def _refuse_missing(self, layer: torch.nn.Module) -> None:
-        # nothing at all: weights of another origin than a checkpoint's tensors, such as --load-format dummy
+        # without any tensor the weights do not come from a checkpoint, as with --load-format dummy
         if not self._loaded:
             return
         for name, part in self._expected(layer):
@@ -194,9 +194,9 @@ class Nvfp4AwqLinearMethod(LinearMethodBase):  # type: ignore[misc]
 
 
 def _rows(layer: torch.nn.Module, sizes: Geometry, shard: Shard) -> int | None:
-    """How many rows a tensor of this shard has in the checkpoint; `None` where the layer does not tell."""
+    """How many rows a tensor of this shard has in the checkpoint; `None` if the layer does not know."""
     if isinstance(layer, QKVParallelLinear):
-        # not its output_sizes: those count heads that are repeated on several ranks more than once
+        # output_sizes would count heads that several ranks share more than once
         heads = (
             layer.total_num_heads * layer.head_size,
             layer.total_num_kv_heads * layer.head_size,
@@ -212,7 +212,7 @@ def _rows(layer: torch.nn.Module, sizes: Geometry, shard: Shard) -> int | None:
 
 
 def _set_scale(layer: torch.nn.Module, scale: torch.Tensor) -> None:
-    """Keep the scale with the layer, so that it moves with it; none where it would change nothing."""
+    """Keep the scale with the layer, so that it moves with it; `None` if all its values are 1."""
     layer.awq_scale = None if bool((scale == 1).all()) else torch.nn.Parameter(scale.clone(), requires_grad=False)
 
 

@@ -1,7 +1,7 @@
-"""NVFP4 on processors, for which vLLM has no kernel: the weights are written out as numbers and multiplied as such.
+"""NVFP4 on CPUs, for which vLLM has no kernel: the weights are converted to float32 and multiplied.
 
-For tests and for looking at a checkpoint, not for speed: four bytes for each weight, and the activation is not rounded
-to four bits (vLLM's Marlin kernel does not round it either).
+For tests and for the inspection of a checkpoint, not for speed: each weight takes four bytes, and the activation is not
+rounded to four bits (vLLM's Marlin kernel does not round it either).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def dequantise(weight: torch.Tensor, weight_scale: torch.Tensor, weight_scale_2:
 
 
 class DequantisingKernel(NvFp4LinearKernel):  # type: ignore[misc]
-    """A kernel in vLLM's sense: what multiplies an activation by the weights of a layer that has been loaded."""
+    """A kernel in vLLM's sense: it multiplies an activation by the weights of a loaded layer."""
 
     @classmethod
     def is_supported(cls, compute_capability: int | None = None) -> tuple[bool, str | None]:
-        """On processors alone."""
+        """Only on CPUs."""
         return (True, None) if current_platform.is_cpu() else (False, "for processors")
 
     @classmethod
@@ -39,7 +39,7 @@ class DequantisingKernel(NvFp4LinearKernel):  # type: ignore[misc]
         return True, None
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
-        """Write the weights out, once."""
+        """Convert the weights to float32, once."""
         numbers = dequantise(layer.weight.data, layer.weight_scale.data, layer.weight_global_scale.data)
         del layer.weight, layer.weight_scale
         layer.weight = torch.nn.Parameter(numbers, requires_grad=False)
@@ -54,7 +54,7 @@ _registered: list[type] = []
 
 
 def register_reference() -> None:
-    """Make vLLM find the kernel on processors; once, however often it is called."""
+    """Register the kernel with vLLM for CPUs. Further calls do nothing."""
     if not _registered:
         register_linear_kernel(DequantisingKernel, PlatformEnum.CPU, "nvfp4")
         _registered.append(DequantisingKernel)

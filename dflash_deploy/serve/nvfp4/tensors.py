@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dflash_deploy.serve.nvfp4.metadata import ALGORITHM, GROUP
 
 Shard = str | int | tuple[int, ...] | None
-"""Which part of a fused layer a tensor belongs to, as vLLM's loaders say it; `None`: the whole layer."""
+"""The part of a fused layer that a tensor belongs to, as vLLM's loaders name it; `None`: the whole layer."""
 
 _QKV = {"q": 0, "k": 1, "v": 2}
 
@@ -23,17 +23,19 @@ _FORMS: Mapping[str, tuple[Callable[[int | None, int], tuple[tuple[int | None, .
 
 
 class BadTensor(ValueError):
-    """A tensor of the checkpoint is missing, of another form than NVFP4_AWQ has, or holds what is no number."""
+    """A tensor of the checkpoint is missing, has the wrong shape or type for NVFP4_AWQ, or contains NaN or infinity."""
 
     def __init__(self, name: str, trouble: str) -> None:
-        super().__init__(f"{name} {trouble}; download the checkpoint again, or choose another form of the target")
+        super().__init__(
+            f"{name} {trouble}; download the checkpoint again, or choose another quantization of the target"
+        )
 
 
 def check_form(name: str, shape: tuple[int, ...], dtype: str, *, rows: int | None, columns: int) -> None:
     """Raises BadTensor unless the tensor fits a layer, or part of one, of `rows` by `columns`.
 
-    `name` is the full name in the checkpoint; its last component says which tensor it is. `dtype` is torch's name
-    without the module. Where `rows` is `None`, any number will do.
+    `name` is the full name in the checkpoint; its last component is the name of the tensor. `dtype` is torch's name
+    without the module. If `rows` is `None`, any number of rows fits.
     """
     shapes, dtypes = _FORMS[name.rpartition(".")[2]]
     wanted = shapes(rows, columns)
@@ -63,11 +65,11 @@ def parts_of(shard: Shard, count: int) -> tuple[int, ...]:
 
 
 def module_name(layer: str, parts: Sequence[str], shard: Shard, count: int) -> str:
-    """The name that a part of a fused layer has in the checkpoint: `….qkv_proj` and `k` are `….k_proj`.
+    """The name of a part of a fused layer in the checkpoint: `….k_proj` for `….qkv_proj` and `k`.
 
-    `parts` are the names that the model gives for the layer (vLLM's packed_modules_mapping), `count` how many parts
-    the layer has; they can be fewer names than parts, as where `in_proj_qkv` holds three of the four. The layer's own
-    name where they do not tell.
+    `parts` are the model's names for the parts of the layer (vLLM's packed_modules_mapping), `count` is the number of
+    parts. There may be fewer names than parts, for example if `in_proj_qkv` covers three of the four. If the names do
+    not decide it, the layer's own name.
     """
     covered = parts_of(shard, count)
     if shard is None or not parts:

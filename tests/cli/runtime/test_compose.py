@@ -11,7 +11,7 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import EngineNotReady
 from dflash_deploy.planning import plan_of
 from dflash_deploy.runtime.compose import ComposeRuntime
-from tests.support.cli import dflash
+from tests.support.cli import initialise
 from tests.support.examined import a_plan
 
 
@@ -49,7 +49,7 @@ class Told:
 
 @pytest.fixture
 def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ComposeRuntime:
-    dflash("init", "--profile", "cpu", "--runtime", "compose", at=tmp_path).succeeded()
+    initialise("--profile", "cpu", "--runtime", "compose", at=tmp_path)
     deployment = Deployment.existing(tmp_path)
     return ComposeRuntime(deployment, plan_of(deployment))
 

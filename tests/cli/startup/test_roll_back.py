@@ -12,7 +12,7 @@ from dflash_deploy.plan import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.runtime import EngineState
 from dflash_deploy.startup import Ready, bring_up, restore_last_good
-from tests.support.cli import dflash, edit_env
+from tests.support.cli import dflash, edit_env, initialise
 from tests.support.scripted import ScriptedRuntime, listening
 
 
@@ -24,7 +24,7 @@ def port() -> Iterator[str]:
 
 @pytest.fixture
 def directory(tmp_path: Path, port: str) -> Path:
-    dflash("init", "--profile", "cpu", "--runtime", "native", "--port", port, at=tmp_path).succeeded()
+    initialise("--profile", "cpu", "--runtime", "native", "--port", port, at=tmp_path)
     return tmp_path
 
 

@@ -11,7 +11,7 @@ from dflash_deploy.planning import plan_of
 from dflash_deploy.runtime import EngineState
 from dflash_deploy.runtime.protocol import Narrate
 from dflash_deploy.startup import rotate_running
-from tests.support.cli import dflash
+from tests.support.cli import initialise
 from tests.support.scripted import ScriptedRuntime, listening
 
 
@@ -23,7 +23,7 @@ class Interrupting(ScriptedRuntime):
 
 
 def deployed(directory: Path, port: str) -> tuple[Deployment, Plan]:
-    dflash("init", "--profile", "cpu", "--runtime", "native", "--port", port, at=directory).succeeded()
+    initialise("--profile", "cpu", "--runtime", "native", "--port", port, at=directory)
     deployment = Deployment.existing(directory)
     return deployment, plan_of(deployment)
 

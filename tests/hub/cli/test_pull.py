@@ -14,7 +14,8 @@ import pytest
 from dflash_deploy.errors import ExitCode
 from tests.support import gguf
 from tests.support.cli import Ran, dflash, edit_env
-from tests.support.hub import Drip, Generated, Held, Hub, read
+from tests.support.hub import Generated, Held, Hub, read
+from tests.support.hub.faults import Drip
 
 CONFIG = json.dumps({"architectures": ["Qwen3ForCausalLM"], "hidden_size": 64, "num_hidden_layers": 4})
 DRAFTS = json.dumps({"architectures": ["DFlashDraftModel"], "hidden_size": 64, "block_size": 8})

@@ -16,7 +16,8 @@ from dflash_deploy.weights.lockfile import Lock, LockedModel
 from dflash_deploy.weights.needed import needed
 from dflash_deploy.weights.pull import Order
 from tests.support.gguf import model as gguf
-from tests.support.hub import Cut, Fault, Generated, Held, Hub, Republished, Shifted, WholeBody, broken, read
+from tests.support.hub import Generated, Held, Hub, read
+from tests.support.hub.faults import Cut, Fault, Republished, Shifted, WholeBody, broken
 
 NAME = "target-Q4_K_M.gguf"
 WORDS = [f"token {number}" for number in range(150_000)]

@@ -19,14 +19,13 @@ from dflash_deploy.weights.fetch import Wish, fetch, missing_files
 from dflash_deploy.weights.hub import Source, resolve
 from dflash_deploy.weights.lockfile import LockedModel
 from dflash_deploy.weights.needed import needed
-from tests.support.hub import (
+from tests.support.hub import Generated, Hub, sha256_of
+from tests.support.hub.faults import (
     Cut,
     Drip,
     Fault,
     Flip,
-    Generated,
     Gzipped,
-    Hub,
     NoLength,
     Page,
     Redirects,
@@ -39,7 +38,6 @@ from tests.support.hub import (
     broken,
     expired_link,
     rate_limited,
-    sha256_of,
     too_many,
 )
 

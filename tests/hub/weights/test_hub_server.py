@@ -23,21 +23,19 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils._http import parse_ratelimit_headers
 from huggingface_hub.utils.tqdm import disable_progress_bars
 
-from tests.support.hub import (
+from tests.support.hub import Generated, Hub, Sources, read
+from tests.support.hub.faults import (
     Cut,
     Drip,
     Fault,
     Flip,
-    Generated,
     Gzipped,
-    Hub,
     NoLength,
     Page,
     Redirects,
     Republished,
     Reset,
     Shifted,
-    Sources,
     Stall,
     Unsatisfiable,
     Wait,
@@ -45,7 +43,6 @@ from tests.support.hub import (
     broken,
     expired_link,
     rate_limited,
-    read,
     too_many,
 )
 

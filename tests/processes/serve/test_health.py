@@ -77,8 +77,8 @@ def test_a_hung_one_is_ended_after_some_checks(tmp_path: Path, monkeypatch: pyte
     with engine(works=False) as (port, _):
         said = [check(port, ENVIRONMENT, place, now=1000.0 + 30 * number) for number in range(HUNG_AFTER + 1)]
     assert said[0] == ""
-    assert said[1] == "no sign of work in 1 checks"
-    assert said[-1].endswith("to be started anew")
+    assert said[1] == "checks without progress: 1"
+    assert said[-1].endswith("killed the engine, Docker restarts it")
     assert ended == [True]
 
 
@@ -90,7 +90,7 @@ def test_one_with_requests_at_work_and_nothing_counted_is_asked_at_once(tmp_path
         assert kind.asked == 1
         # it answered a moment ago, and all the same
         kind.works = False
-        assert check(port, ENVIRONMENT, place, now=1060.0) == "no sign of work in 1 checks"
+        assert check(port, ENVIRONMENT, place, now=1060.0) == "checks without progress: 1"
         kind.running = 0
         kind.works = True
         assert check(port, ENVIRONMENT, place, now=1090.0) == ""
@@ -111,4 +111,4 @@ def test_an_engine_that_counts_otherwise_is_only_asked_whether_it_listens(tmp_pa
         for number in range(HUNG_AFTER * 2):
             assert check(port, ENVIRONMENT, place, now=1000.0 * number) == ""
         assert kind.asked == 0
-    assert check(port, ENVIRONMENT, place) == "nothing listens"
+    assert check(port, ENVIRONMENT, place) == "the engine does not listen"

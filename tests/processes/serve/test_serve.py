@@ -31,7 +31,7 @@ def test_the_argument_list_is_shown_without_the_key() -> None:
 def test_without_a_key_nothing_is_started() -> None:
     done = serve({"MODEL_PATH": "/m"})
     assert done.returncode == 3
-    assert "there is no VLLM_API_KEY" in done.stderr
+    assert "VLLM_API_KEY is not set" in done.stderr
 
 
 def test_settings_that_cannot_work_end_with_3_and_one_line() -> None:

@@ -1,71 +1,31 @@
-"""A hub on this machine, with faults on demand, for the real `huggingface_hub` client and for our own downloader.
+"""An imitation of the Hugging Face Hub, for the real `huggingface_hub` client and for our own downloader.
 
 with Hub(accounts={"hf_reader": "reader"}) as hub:
-    repo = hub.add("o/target", {"config.json": "{}", "model.safetensors": Generated(5_000_000)})
+    hub.add("o/target", {"config.json": "{}", "model.safetensors": Generated(5_000_000)})
     hub.faults("model.safetensors", Cut(1_000_000), broken(503))
     ...  # HF_ENDPOINT=hub.endpoint
     assert hub.sent("model.safetensors") < 1.05 * 5_000_000
     assert not hub.leaks
+
+`Hub` and the contents of files are here, what can go wrong is in `tests.support.hub.faults`; all other modules are
+internal. Two HTTP servers run while the block does: the Hub, and the host that large files come from.
+
+What it imitates, and from where that is known:
+
+- The API of models and data sets: `/api/models/NAME` with `revision`, `tree` (in pages), `refs`, `paths-info`,
+  `auth-check`, and `/api/whoami-v2`. As `huggingface_hub` reads it (`hf_api.py`); tests/hub/weights/test_hub_server.py
+  runs the installed client against it.
+- Files: `/NAME/resolve/REVISION/PATH`, small ones from the Hub, large ones by a redirect to a signed address of
+  another host, with the headers that `huggingface_hub/file_download.py` reads: X-Repo-Commit, X-Linked-Etag,
+  X-Linked-Size, Accept-Ranges.
+- Refusals: status, X-Error-Code and the words, recorded from huggingface.co without a token (`_access.py`).
+- Rate limits: the `RateLimit` header of huggingface.co, as `huggingface_hub/utils/_http.py` parses it.
+
+It does not imitate uploads, web pages, or Xet storage beyond the field of a tree that offers it.
 """
 
-from tests.support.hub.content import Content, Generated, Held, OnDisk, read, sha256_of
-from tests.support.hub.faults import (
-    Answer,
-    Cut,
-    Drip,
-    Fault,
-    Flip,
-    Gzipped,
-    NoLength,
-    Page,
-    Redirects,
-    Republished,
-    Reset,
-    Shifted,
-    Stall,
-    Unsatisfiable,
-    Wait,
-    WholeBody,
-    broken,
-    expired_link,
-    rate_limited,
-    too_many,
-)
-from tests.support.hub.ledger import Seen
-from tests.support.hub.repo import Commit, Repository, Sources, StoredFile
-from tests.support.hub.server import Hub
+from tests.support.hub._content import Generated, Held, OnDisk, read, sha256_of
+from tests.support.hub._repo import Sources
+from tests.support.hub._server import Hub
 
-__all__ = [
-    "Answer",
-    "Commit",
-    "Content",
-    "Cut",
-    "Drip",
-    "Fault",
-    "Flip",
-    "Generated",
-    "Gzipped",
-    "Held",
-    "Hub",
-    "NoLength",
-    "OnDisk",
-    "Page",
-    "Redirects",
-    "Repository",
-    "Republished",
-    "Reset",
-    "Seen",
-    "Shifted",
-    "Sources",
-    "Stall",
-    "StoredFile",
-    "Unsatisfiable",
-    "Wait",
-    "WholeBody",
-    "broken",
-    "expired_link",
-    "rate_limited",
-    "read",
-    "sha256_of",
-    "too_many",
-]
+__all__ = ["Generated", "Held", "Hub", "OnDisk", "Sources", "read", "sha256_of"]

@@ -1,4 +1,4 @@
-"""What may go wrong with one answer. Pure values; `handler.py` and `wire.py` carry them out.
+"""What may go wrong with one answer. Pure values; `_handler.py` and `_wire.py` carry them out.
 
     * Fault
       + Before    instead of the answer: Answer, Page, Redirects, Wait

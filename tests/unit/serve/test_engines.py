@@ -125,7 +125,7 @@ def test_llamacpp_takes_several_keys_and_sglang_says_that_it_does_not(monkeypatc
     assert launch.environment["LLAMA_API_KEY"] == "first-key-of-some-length,other-key-of-some-length"
     assert not set(keys) & set(launch.environment)
     monkeypatch.setattr("dflash_deploy.serve.engines.sglang.metadata.version", lambda name: "0.5.23")
-    with pytest.raises(Refused, match="SGLang takes one key"):
+    with pytest.raises(Refused, match="SGLang accepts only one key"):
         prepare(SETTINGS | keys | {"DFLASH_ENGINE_FAMILY": "sglang"})
 
 

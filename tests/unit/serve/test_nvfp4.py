@@ -143,5 +143,5 @@ def test_an_unknown_release_is_left_alone_with_one_line(
     with caplog.at_level(logging.INFO, logger="vllm.dflash"):
         plugin.register()
     (line,) = caplog.messages
-    assert "stays out of this one" in line
+    assert "is not loaded in this one" in line
     assert version in line

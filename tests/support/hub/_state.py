@@ -5,9 +5,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tests.support.hub._ledger import Seen, Stage
+from tests.support.hub._repo import Repository, StoredFile
 from tests.support.hub.faults import Fault
-from tests.support.hub.ledger import Seen, Stage
-from tests.support.hub.repo import Repository, StoredFile
 
 
 @dataclass

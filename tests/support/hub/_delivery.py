@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import quote, urlsplit
 
-from tests.support.hub.content import Content, Flipped, Generated, Held, read
+from tests.support.hub._content import Content, Flipped, Generated, Held, read
+from tests.support.hub._reply import Reply, redirect
 from tests.support.hub.faults import (
     Answer,
     Fault,
@@ -20,7 +21,6 @@ from tests.support.hub.faults import (
     Unsatisfiable,
     WholeBody,
 )
-from tests.support.hub.reply import Reply, redirect
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 

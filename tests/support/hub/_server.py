@@ -6,11 +6,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Literal, Self
 
+from tests.support.hub._handler import Server
+from tests.support.hub._ledger import Seen, Stage
+from tests.support.hub._repo import Commit, Repository, Sources
+from tests.support.hub._state import Rule, State
 from tests.support.hub.faults import Fault
-from tests.support.hub.handler import Server
-from tests.support.hub.ledger import Seen, Stage
-from tests.support.hub.repo import Commit, Repository, Sources
-from tests.support.hub.state import Rule, State
 
 
 class Hub:
@@ -18,7 +18,7 @@ class Hub:
 
     `accounts` maps tokens to names; any other token is stale. `latency` is added to each answer, `rate` limits each
     body in bytes a second, `page` is how many entries one page of a tree holds. `bare_401` leaves out the error code
-    that the real hub leaves out as well (see `access.py`).
+    that the real hub leaves out as well (see `_access.py`).
     """
 
     def __init__(

@@ -7,12 +7,12 @@ from socket import socket
 from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
-from tests.support.hub.delivery import Delivery, deliver, replaced
+from tests.support.hub._delivery import Delivery, deliver, replaced
+from tests.support.hub._ledger import Seen, Site
+from tests.support.hub._routes import Asked, file_of, on_cdn, on_hub
+from tests.support.hub._state import State
+from tests.support.hub._wire import Wire
 from tests.support.hub.faults import Fault, Wait
-from tests.support.hub.ledger import Seen, Site
-from tests.support.hub.routes import Asked, file_of, on_cdn, on_hub
-from tests.support.hub.state import State
-from tests.support.hub.wire import Wire
 
 
 class Server(ThreadingHTTPServer):

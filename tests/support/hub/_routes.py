@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import parse_qs, quote, unquote
 
-from tests.support.hub import documents
-from tests.support.hub.access import refuse_files, refuse_repository, stale_token
-from tests.support.hub.ledger import Stage
-from tests.support.hub.reply import Reply, document, redirect, refusal
-from tests.support.hub.repo import Commit, Repository, StoredFile
-from tests.support.hub.state import State
+from tests.support.hub import _documents as documents
+from tests.support.hub._access import refuse_files, refuse_repository, stale_token
+from tests.support.hub._ledger import Stage
+from tests.support.hub._reply import Reply, document, redirect, refusal
+from tests.support.hub._repo import Commit, Repository, StoredFile
+from tests.support.hub._state import State
 
 _CACHE = re.compile(r"/api/resolve-cache/(?:models|datasets)/(?P<repo>[^/]+/[^/]+)/(?P<revision>[^/]+)/(?P<path>.+)")
 _RESOLVE = re.compile(r"/(?:datasets/)?(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)")

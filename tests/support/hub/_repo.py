@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from tests.support.hub.content import Content, Held, blob_id, content_of, sha256_of
+from tests.support.hub._content import Content, Held, blob_id, content_of, sha256_of
 
 LFS_SUFFIXES = (".safetensors", ".gguf", ".bin", ".pt", ".onnx")
 """Names whose files lie in the large-file store, as the `.gitattributes` of a new repository says."""

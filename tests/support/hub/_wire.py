@@ -6,8 +6,8 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from tests.support.hub.content import Content, OnDisk
-from tests.support.hub.delivery import Delivery
+from tests.support.hub._content import Content, OnDisk
+from tests.support.hub._delivery import Delivery
 from tests.support.hub.faults import Cut, Drip, Fault, Reset, Stall
 
 _AT_ONCE = 1 << 20

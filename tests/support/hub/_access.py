@@ -4,9 +4,9 @@ Recorded from the real hub without a token: a missing and a private repository a
 or password.` and no X-Error-Code; a gated one shows its API to everybody and refuses its files.
 """
 
-from tests.support.hub.ledger import Stage
-from tests.support.hub.reply import Reply, refusal
-from tests.support.hub.repo import Repository
+from tests.support.hub._ledger import Stage
+from tests.support.hub._reply import Reply, refusal
+from tests.support.hub._repo import Repository
 
 
 def stale_token(stage: Stage) -> Reply:

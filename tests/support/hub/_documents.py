@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from tests.support.hub.repo import Commit, Repository, StoredFile
+from tests.support.hub._repo import Commit, Repository, StoredFile
 
 Entry = dict[str, object]
 

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tests.support.hub.content import Content, Held
-from tests.support.hub.ledger import Stage
+from tests.support.hub._content import Content, Held
+from tests.support.hub._ledger import Stage
 
 
 @dataclass(frozen=True)
