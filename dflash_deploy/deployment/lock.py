@@ -15,7 +15,7 @@ from dflash_deploy.errors import DirectoryBusy, PreflightRefused
 
 
 @contextmanager
-def hold(deployment: Deployment, command: str) -> Iterator[None]:
+def command_lock(deployment: Deployment, command: str) -> Iterator[None]:
     """Hold the directory's lock. The system releases it when this process ends, even after a crash.
 
     It is the first file that a command writes. Raises DirectoryBusy with the command that holds it, and

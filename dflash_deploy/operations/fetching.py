@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dflash_deploy.deployment import Deployment, hold
+from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.errors import BadInput, FilesMissing, PreflightRefused
 from dflash_deploy.host import read_facts
 from dflash_deploy.operations.reporter import SILENT, Reporter
@@ -15,12 +15,19 @@ from dflash_deploy.planning import make_plan, plan_of
 from dflash_deploy.rules import CHECKPOINT_RULES, judge
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.ahead import read_hub_metadata
-from dflash_deploy.weights.carry import carry_from, carry_to
 from dflash_deploy.weights.checkpoints import HubMetadata
-from dflash_deploy.weights.fetch import Wish, fetch
+from dflash_deploy.weights.fetch import DownloadOptions, fetch
 from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import LOCK_FILE, Lock, read_lock, write_lock
-from dflash_deploy.weights.pull import Order, lock_for, moved, orders, require_all, wrong_files
+from dflash_deploy.weights.offline import export_weights, import_weights
+from dflash_deploy.weights.pull import (
+    RequestedModel,
+    lock_for,
+    newer_commits,
+    requested_models,
+    require_all,
+    wrong_files,
+)
 
 
 @dataclass(frozen=True)
@@ -58,13 +65,13 @@ def pull(directory: Path, *, update: bool = False, max_bandwidth: float = 0.0, r
     deployment, wanted = _wanted(directory)
     if not wanted:
         return Pulled(deployment.directory / LOCK_FILE, ())
-    with hold(deployment, "pull"):
+    with command_lock(deployment, "pull"):
         return fetch_missing(deployment, wanted, update=update, max_bandwidth=max_bandwidth, reporter=reporter)
 
 
 def fetch_missing(
     deployment: Deployment,
-    wanted: Iterable[Order],
+    wanted: Iterable[RequestedModel],
     *,
     update: bool = False,
     max_bandwidth: float = 0.0,
@@ -79,7 +86,7 @@ def fetch_missing(
     _refuse_mismatch(deployment, read_hub_metadata(source, wanted, lock))
     write_lock(deployment.directory / LOCK_FILE, lock)
     with reporter.transferring(_size(lock)) as count:
-        models = tuple(_fetched(source, order, lock, Wish(max_bandwidth, count)) for order in wanted)
+        models = tuple(_fetched(source, requested, lock, DownloadOptions(max_bandwidth, count)) for requested in wanted)
     return Pulled(deployment.directory / LOCK_FILE, models)
 
 
@@ -110,7 +117,7 @@ def check_hub(directory: Path) -> Mapping[str, tuple[str, ...]] | None:
     lock = _lock(deployment)
     if lock is None:
         raise FilesMissing("dflash.lock does not exist yet", hint="run `dflash-deploy pull` first")
-    return moved(wanted, lock, _source(deployment))
+    return newer_commits(wanted, lock, _source(deployment))
 
 
 def carry(directory: Path, *, to: Path | None = None, from_: Path | None = None, reporter: Reporter = SILENT) -> bool:
@@ -122,22 +129,22 @@ def carry(directory: Path, *, to: Path | None = None, from_: Path | None = None,
     deployment, wanted = _wanted(directory)
     if not wanted:
         return False
-    with hold(deployment, "pull"):
+    with command_lock(deployment, "pull"):
         lock = _lock(deployment)
         with reporter.transferring(_size(lock) if lock else 0) as count:
             match to, from_:
                 case Path(), None:
-                    carry_to(wanted, lock, to, count)
+                    export_weights(wanted, lock, to, count)
                 case None, Path():
-                    write_lock(deployment.directory / LOCK_FILE, carry_from(wanted, from_, count))
+                    write_lock(deployment.directory / LOCK_FILE, import_weights(wanted, from_, count))
                 case _:
                     raise BadInput("--to and --from exclude each other", hint="--to fills a directory, --from reads it")
     return True
 
 
-def _wanted(directory: Path) -> tuple[Deployment, tuple[Order, ...]]:
+def _wanted(directory: Path) -> tuple[Deployment, tuple[RequestedModel, ...]]:
     deployment = Deployment.existing(directory)
-    return deployment, orders(deployment, plan_of(deployment))
+    return deployment, requested_models(deployment, plan_of(deployment))
 
 
 def _source(deployment: Deployment) -> Source:
@@ -152,11 +159,13 @@ def _size(lock: Lock) -> int:
     return sum(model.size for model in lock.models.values())
 
 
-def _fetched(source: Source, order: Order, lock: Lock, wish: Wish) -> FetchedModel:
-    model = lock.models[order.role]
-    done = fetch(source, model, order.directory, wish)
-    place = str(order.directory)
-    return FetchedModel(order.role, model.repo, model.commit, place, model.size, done.there, done.reused, done.fetched)
+def _fetched(source: Source, requested: RequestedModel, lock: Lock, options: DownloadOptions) -> FetchedModel:
+    model = lock.models[requested.role]
+    done = fetch(source, model, requested.directory, options)
+    place = str(requested.directory)
+    return FetchedModel(
+        requested.role, model.repo, model.commit, place, model.size, done.there, done.reused, done.fetched
+    )
 
 
 def _refuse_mismatch(deployment: Deployment, ahead: HubMetadata) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from dflash_deploy.deployment import Deployment, hold
+from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.errors import NotPossible, PreflightRefused
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.plan import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.runtime.compose import ComposeRuntime
-from dflash_deploy.runtime.image import ImageCheck, bill_of, examine, pinned, prove, read_image
+from dflash_deploy.runtime.image import ImageCheck, examine, read_image, sbom_of, verify_engine, with_digest
 from dflash_deploy.serve.settings import Settings
 
 
@@ -26,7 +26,7 @@ class Image:
 def build_image(directory: Path, *, reporter: Reporter = SILENT) -> Image:
     """Build the image of a deployment, on the base image that `.env` names. Raises NotPossible, EngineNotReady."""
     deployment, plan = _of(directory)
-    with hold(deployment, "image build"):
+    with command_lock(deployment, "image build"):
         ComposeRuntime(deployment, plan).build(lambda line: reporter.note(deployment.redact(line)))
     return Image(plan.settings.dflash_image, plan.settings.dflash_base_image)
 
@@ -59,7 +59,9 @@ def verify_image(directory: Path) -> Verified:
     deployment, plan = _of(directory)
     tag = plan.settings.dflash_image
     facts = read_image(tag)
-    return Verified(tag, (*examine(facts, plan.settings.dflash_base_image, deployment.secrets.values()), prove(tag)))
+    return Verified(
+        tag, (*examine(facts, plan.settings.dflash_base_image, deployment.secrets.values()), verify_engine(tag))
+    )
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,9 @@ def digest(directory: Path, *, pin: bool = False) -> Digest:
     """Look up the digest of the base image; `pin` writes it to `.env`. Raises NotPossible, EngineNotReady."""
     deployment, plan = _of(directory)
     tag = plan.settings.dflash_base_image
-    found = pinned(tag)
+    found = with_digest(tag)
     if pin and found != deployment.values.get(Settings.dflash_base_image.name):
-        with hold(deployment, "image digest"):
+        with command_lock(deployment, "image digest"):
             deployment.with_values({Settings.dflash_base_image.name: found})
     return Digest(tag, found, pin)
 
@@ -89,7 +91,7 @@ def digest(directory: Path, *, pin: bool = False) -> Digest:
 def bill_of_materials(directory: Path) -> str:
     """CycloneDX 1.6 as JSON, of the image of a deployment. Raises NotPossible, EngineNotReady."""
     _, plan = _of(directory)
-    return bill_of(plan.settings.dflash_image)
+    return sbom_of(plan.settings.dflash_image)
 
 
 def _of(directory: Path) -> tuple[Deployment, Plan]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from dflash_deploy.deployment import Deployment, hold
+from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
 from dflash_deploy.operations.running import PATIENCE
@@ -80,7 +80,7 @@ def rotate_key(directory: Path, *, patience: float = PATIENCE, reporter: Reporte
 
     Raises what `startup.rotate_running` raises: nothing has changed after PreflightRefused and SettingsRefused.
     """
-    with hold(Deployment.existing(directory, check=False), "keys rotate"):
+    with command_lock(Deployment.existing(directory, check=False), "keys rotate"):
         # read under the lock: another rotation may have changed it just before
         old = Deployment.existing(directory, check=False)
         if is_up(runtime_for(old, plan_to_stop(old))):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.speeds import PublishedSpeed
-from dflash_deploy.deployment import Deployment, hold
+from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.deployment import render as write
 from dflash_deploy.deployment.dotenv import fill_template
 from dflash_deploy.deployment.render import create
@@ -109,7 +109,7 @@ def init(directory: Path, choice: Choice = DEFAULTS, *, force: bool = False) -> 
     fill_template(made.values)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with hold(deployment, "init"):
+        with command_lock(deployment, "init"):
             create(deployment, made)
     except OSError as problem:
         said = f"{deployment.directory} cannot be written: {problem.strerror}"
@@ -130,5 +130,5 @@ def render(directory: Path) -> Rendered:
     """Write compose.yaml and the build context of the image from `.env`. Raises NoDeployment, SettingsRefused."""
     deployment = Deployment.existing(directory)
     made = plan_of(deployment)
-    with hold(deployment, "render"):
+    with command_lock(deployment, "render"):
         return Rendered(deployment, made, write(deployment, made))

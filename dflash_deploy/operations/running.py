@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dflash_deploy.deployment import Deployment, hold
+from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.deployment.last_good import changes, last_good
 from dflash_deploy.errors import DeployError, EngineNotReady, NotPossible, WeightsMissing
 from dflash_deploy.operations.fetching import fetch_missing
@@ -16,7 +16,7 @@ from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.planning import make_plan, plan_of, plan_to_stop
 from dflash_deploy.runtime import runtime_for
 from dflash_deploy.startup import apply_fix, fix_changes, preflight
-from dflash_deploy.weights.pull import orders
+from dflash_deploy.weights.pull import requested_models
 
 PATIENCE = 900.0
 """Seconds without a sign of progress after which an engine is given up."""
@@ -86,7 +86,7 @@ def start(
     settings run again. The engine answers if it returns a `Running`; look at its `failure` for checks that failed.
     """
     deployment, how = Deployment.existing(directory), Start(patience, reporter)
-    with hold(deployment, "up"):
+    with command_lock(deployment, "up"):
         plan = _with_weights(deployment, reporter)
         for change in changes(deployment):
             reporter.note(f"changed since the last good start: {change}")
@@ -108,7 +108,7 @@ def start(
 def restart(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> Running:
     """Stop the engine and start it with the settings of `.env`, whether they changed or not. Raises as `start`."""
     deployment = Deployment.existing(directory)
-    with hold(deployment, "restart"):
+    with command_lock(deployment, "restart"):
         reporter.note("requests in progress get up to 45 s to finish")
         plan = plan_of(deployment)
         runtime = runtime_for(deployment, plan)
@@ -120,7 +120,7 @@ def restart(directory: Path, *, patience: float = PATIENCE, reporter: Reporter =
 
 def roll_back(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> RolledBackTo:
     """Write the settings of the last good start into `.env`, and start them. Raises NotPossible, and as `start`."""
-    with hold(Deployment.existing(directory, check=False), "rollback"):
+    with command_lock(Deployment.existing(directory, check=False), "rollback"):
         deployment = Deployment.existing(directory, check=False)
         if last_good(deployment) is None:
             raise NotPossible(
@@ -150,7 +150,7 @@ def stop(directory: Path, *, reporter: Reporter = SILENT) -> Stopped:
     """Stop and remove the engine; weights, settings and caches stay. Raises NoDeployment, EngineNotReady."""
     deployment = Deployment.existing(directory, check=False)
     runtime = runtime_for(deployment, plan_to_stop(deployment))
-    with hold(deployment, "down"):
+    with command_lock(deployment, "down"):
         reporter.note("stopping the engine")
         return Stopped(runtime.down(), runtime.name)
 
@@ -166,7 +166,7 @@ def _with_weights(deployment: Deployment, reporter: Reporter) -> Plan:
         # `joining`: whether this machine answers requests is checked when it is started
         preflight(deployment, plan, runtime_for(deployment, plan), joining=True)
     except WeightsMissing:
-        wanted = orders(deployment, plan)
+        wanted = requested_models(deployment, plan)
         if not wanted:
             raise
         reporter.note("weights are missing: fetching them, as `dflash-deploy pull` does")

@@ -13,7 +13,7 @@ from dflash_deploy.bench.figures import Row, as_counted
 from dflash_deploy.bench.sweep import Sweep, run_sweep
 from dflash_deploy.catalog import ModelPair
 from dflash_deploy.client import Endpoint, served_names
-from dflash_deploy.deployment import Deployment, hold
+from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.errors import BadInput, NotPossible
 from dflash_deploy.operations.addresses import address_of
 from dflash_deploy.operations.reporter import Reporter
@@ -116,7 +116,7 @@ class Deployed:
         """The engine as it runs, then restarted with the other plans, and back to its own settings."""
         self._warn_of_waiting(sweep, reporter)
         with ExitStack() as stack:
-            stack.enter_context(hold(self.deployment, "bench"))
+            stack.enter_context(command_lock(self.deployment, "bench"))
             endpoint = stack.enter_context(endpoint_of(self.deployment, self.plan))
             served_names(endpoint, hint="start it first: dflash-deploy up", redact=self.redact)
             rows = self._rows(endpoint, self.plan, sweep, reporter)

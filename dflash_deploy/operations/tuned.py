@@ -12,7 +12,7 @@ from pathlib import Path
 from dflash_deploy import __version__
 from dflash_deploy.bench.sweep import Sweep
 from dflash_deploy.bench.workload import Limits, choose, described
-from dflash_deploy.deployment import Deployment, hold
+from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.operations import targets
 from dflash_deploy.operations.benchmarking import LIMITS
@@ -119,7 +119,7 @@ def tune(
     done = Tuned(experiment, outcome, changes, written=bool(changes) and agree(proposed))
     _keep(done)
     if done.written:
-        with hold(deployment, "tune"):
+        with command_lock(deployment, "tune"):
             deployment.with_values(changes, why=evidence_of(experiment.sweep.workloads[0].name, outcome))
     return done
 

@@ -60,7 +60,7 @@ def examine(facts: ImageFacts, base: str, secrets: Iterable[Secret]) -> Iterator
     yield ImageCheck("secrets", leaks == 0, f"{leaks} in variables, labels or history" if leaks else "none")
 
 
-def prove(tag: str) -> ImageCheck:
+def verify_engine(tag: str) -> ImageCheck:
     """Run a container of the image that checks whether its engine supports DFlash."""
     done = run_job(
         ContainerJob(tag, ("-m", "dflash_deploy.serve.verify"), entry_point="python3"), lambda line: None, fetch=False
@@ -68,7 +68,7 @@ def prove(tag: str) -> ImageCheck:
     return ImageCheck("drafter", done.status == 0, done.last if done.status else "its engine supports DFlash")
 
 
-def bill_of(tag: str) -> str:
+def sbom_of(tag: str) -> str:
     """Return the SBOM in the image, CycloneDX as JSON. Raises EngineMissing if it has none."""
     lines: list[str] = []
     done = run_job(ContainerJob(tag, (SBOM,), entry_point="cat"), lines.append, fetch=False)
@@ -77,7 +77,7 @@ def bill_of(tag: str) -> str:
     return "\n".join(lines)
 
 
-def pinned(tag: str) -> str:
+def with_digest(tag: str) -> str:
     """Return the tag with its digest: that of the image on this machine, else that of the registry now.
 
     Raises DownloadFailed if neither has it.

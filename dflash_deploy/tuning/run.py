@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from dflash_deploy.client import served_names
-from dflash_deploy.deployment import hold
+from dflash_deploy.deployment import command_lock
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import endpoint_of, temporary_settings
 from dflash_deploy.startup.progress import show_redacted
@@ -82,7 +82,7 @@ def run(experiment: Experiment, *, patience: float, reporter: MeasurementReporte
     """
     deployment, plan = experiment.deployment, experiment.plan
     with ExitStack() as stack:
-        stack.enter_context(hold(deployment, "tune"))
+        stack.enter_context(command_lock(deployment, "tune"))
         endpoint = stack.enter_context(endpoint_of(deployment, plan))
         served_names(endpoint, hint="start it first: dflash-deploy up", redact=deployment.redact)
         display = partial(show_redacted, reporter.starting, deployment.redact)

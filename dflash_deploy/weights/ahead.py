@@ -12,11 +12,11 @@ from pathlib import Path
 
 from dflash_deploy.errors import DownloadFailed
 from dflash_deploy.weights.checkpoints import HubMetadata
-from dflash_deploy.weights.fetch import Wish, fetch, missing_files
+from dflash_deploy.weights.fetch import DownloadOptions, fetch, missing_files
 from dflash_deploy.weights.gguf import Header, HeaderEnds, NotGguf, parse_header, read_header
 from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import Lock, LockedFile, LockedModel, Role
-from dflash_deploy.weights.pull import Order
+from dflash_deploy.weights.pull import RequestedModel
 from dflash_deploy.weights.spans import open_progress
 from dflash_deploy.weights.staging import check_room, locked_staging, named_write_errors, new_client, part_files
 from dflash_deploy.weights.transfer import Download, Transfer
@@ -29,25 +29,27 @@ LONGEST = 128 * 2**20
 """Bytes that are read for a header: first, and at most. It contains the vocabulary: 10 MB for 250,000 tokens."""
 
 
-def read_hub_metadata(source: Source, wanted: Iterable[Order], lock: Lock) -> HubMetadata:
+def read_hub_metadata(source: Source, wanted: Iterable[RequestedModel], lock: Lock) -> HubMetadata:
     """Download only the metadata into the models' directories, and return it.
 
     Raises DownloadFailed, and the errors of refused requests.
     """
     headers: dict[Role, Header] = {}
     names: dict[Role, frozenset[str]] = {}
-    for order in wanted:
-        model = lock.models[order.role]
-        names[order.role] = frozenset(file.path for file in model.files)
-        fetch(source, model.only(CONFIGS), order.directory, Wish())
+    for requested in wanted:
+        model = lock.models[requested.role]
+        names[requested.role] = frozenset(file.path for file in model.files)
+        fetch(source, model.only(CONFIGS), requested.directory, DownloadOptions())
         # the first name is the model, the second its projector
         for file in model.files:
-            if order.names and file.path == order.names[0]:
-                headers[order.role] = header_of(source, model, file, order.directory, Wish())
+            if requested.names and file.path == requested.names[0]:
+                headers[requested.role] = header_of(source, model, file, requested.directory, DownloadOptions())
     return HubMetadata(headers, names)
 
 
-def header_of(source: Source, model: LockedModel, file: LockedFile, directory: Path, wish: Wish) -> Header:
+def header_of(
+    source: Source, model: LockedModel, file: LockedFile, directory: Path, options: DownloadOptions
+) -> Header:
     """Return the header of a GGUF: from the file on disk, else from its first bytes on the Hub.
 
     Raises DownloadFailed if the file is not a GGUF or cannot be downloaded.
@@ -57,7 +59,7 @@ def header_of(source: Source, model: LockedModel, file: LockedFile, directory: P
             return read_header(directory / file.path)
         with named_write_errors(directory), locked_staging(directory) as staging:
             check_room(directory, min(file.size, LONGEST), model)
-            return _fetched(source, model, file, staging, wish)
+            return _fetched(source, model, file, staging, options)
     except NotGguf as problem:
         raise DownloadFailed(
             f"{model.repo}: {file.path} is not a valid GGUF: {problem}",
@@ -65,11 +67,11 @@ def header_of(source: Source, model: LockedModel, file: LockedFile, directory: P
         ) from None
 
 
-def _fetched(source: Source, model: LockedModel, file: LockedFile, staging: Path, wish: Wish) -> Header:
+def _fetched(source: Source, model: LockedModel, file: LockedFile, staging: Path, options: DownloadOptions) -> Header:
     record, part = part_files(staging, file)
     progress = open_progress(record, part, file)
     until, anew = min(FIRST, file.size), False
-    with new_client() as client, Download(Transfer(source, model, client, wish), file, part, progress) as download:
+    with new_client() as client, Download(Transfer(source, model, client, options), file, part, progress) as download:
         while True:
             for span in progress.spans:
                 download.run(span, until)

@@ -31,14 +31,14 @@ from dflash_deploy.weights.staging import (
     new_client,
     part_files,
 )
-from dflash_deploy.weights.transfer import Download, Transfer, Wish
+from dflash_deploy.weights.transfer import Download, DownloadOptions, Transfer
 from dflash_deploy.weights.verify import is_right
 
-__all__ = ["Fetched", "Wish", "fetch", "missing_files", "reuse_file"]
+__all__ = ["DownloadOptions", "FetchResult", "fetch", "missing_files", "reuse_file"]
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchResult:
     """What was done for one model: files that existed, files reused from the Hub client's cache, and downloaded."""
 
     there: int
@@ -53,7 +53,7 @@ def missing_files(directory: Path, model: LockedModel) -> tuple[LockedFile, ...]
     return tuple(file for file in model.files if not known.is_right(file))
 
 
-def fetch(source: Source, model: LockedModel, directory: Path, wish: Wish) -> Fetched:
+def fetch(source: Source, model: LockedModel, directory: Path, options: DownloadOptions) -> FetchResult:
     """Download missing files. Raises NoRoom before the first byte if the disk is too small, and DownloadFailed."""
     with named_write_errors(directory), locked_staging(directory) as staging:
         absent = missing_files(directory, model)
@@ -62,14 +62,14 @@ def fetch(source: Source, model: LockedModel, directory: Path, wish: Wish) -> Fe
         progress = {file: open_progress(*part_files(staging, file), file) for file in wanted}
         left = sum(file.size - one.done for file, one in progress.items())
         check_room(directory, left, model)
-        wish.count(sum(file.size for file in model.files if file not in wanted))
-        wish.count(sum(one.done for one in progress.values()))
+        options.count(sum(file.size for file in model.files if file not in wanted))
+        options.count(sum(one.done for one in progress.values()))
         if wanted:
             with new_client() as client:
-                _fetch_all(Transfer(source, model, client, wish), directory, staging, progress)
+                _fetch_all(Transfer(source, model, client, options), directory, staging, progress)
         _VerifiedFiles(directory).remember(model.files)
         _tidy(staging, model)
-    return Fetched(len(model.files) - len(absent), len(reused), len(wanted), left)
+    return FetchResult(len(model.files) - len(absent), len(reused), len(wanted), left)
 
 
 def _tidy(staging: Path, model: LockedModel) -> None:
@@ -93,7 +93,7 @@ def _fetch_all(transfer: Transfer, directory: Path, staging: Path, wanted: Mappi
             for job in done:
                 job.result()
         except BaseException:
-            transfer.wish.stopped.set()
+            transfer.options.stopped.set()
             for job in jobs:
                 job.cancel()
             raise

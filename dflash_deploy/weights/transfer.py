@@ -70,7 +70,7 @@ class Throttle:
 
 
 @dataclass(frozen=True)
-class Wish:
+class DownloadOptions:
     """How to download: at most `max_bandwidth` bytes per second (0: no limit). `count` gets the size of each chunk.
 
     Set `stopped` to end the run from another thread.
@@ -84,12 +84,12 @@ class Wish:
 class Transfer:
     """What the downloads of one model share: source, model, HTTP client, bandwidth limit."""
 
-    def __init__(self, source: Source, model: LockedModel, client: httpx.Client, wish: Wish) -> None:
+    def __init__(self, source: Source, model: LockedModel, client: httpx.Client, options: DownloadOptions) -> None:
         self.source = source
         self.model = model
         self.client = client
-        self.wish = wish
-        self.throttle = Throttle(wish.max_bandwidth)
+        self.options = options
+        self.throttle = Throttle(options.max_bandwidth)
 
 
 class Download:
@@ -129,7 +129,7 @@ class Download:
 
     def begin_again(self) -> None:
         """Discard all bytes and start the file again."""
-        self._transfer.wish.count(-self.progress.done)
+        self._transfer.options.count(-self.progress.done)
         self.progress.reset()
 
     def run(self, span: Span, until: int | None = None) -> None:
@@ -157,7 +157,7 @@ class Download:
         return f"{self._transfer.model.repo}: {self.file.path}"
 
     def _rest(self, seconds: float) -> None:
-        if self._transfer.wish.stopped.wait(seconds):
+        if self._transfer.options.stopped.wait(seconds):
             raise Interrupted
 
     def _attempt(self, span: Span, end: int) -> None:
@@ -231,7 +231,7 @@ class Download:
     def _body(self, answer: httpx.Response, skip: int) -> Iterator[bytes]:
         # as they arrive: a chunk of fixed size would be lost if the connection broke in the middle of it
         for chunk in answer.iter_raw():
-            if self._transfer.wish.stopped.is_set():
+            if self._transfer.options.stopped.is_set():
                 raise Interrupted
             self._transfer.throttle.take(len(chunk))
             if skip >= len(chunk):
@@ -267,4 +267,4 @@ class Download:
             span.done += len(chunk)
             if (before + len(chunk)) // SAVE_EVERY > before // SAVE_EVERY:
                 self.progress.save()
-        self._transfer.wish.count(len(chunk))
+        self._transfer.options.count(len(chunk))

@@ -156,6 +156,6 @@ def test_a_head_that_is_not_there_is_told_before_anything_is_stopped(tmp_path: P
     initialise("--profile", "cpu", "--port", str(free_port()), at=tmp_path)
     refused(dflash("bench", "--mtp", "2", at=tmp_path), ExitCode.USAGE, "the target has no MTP head")
     edit_env(tmp_path, DFLASH_DRAFTER="mtp")
-    refused(dflash("bench", "--mtp", "2", at=tmp_path), ExitCode.USAGE, "has the target's own MTP head already")
+    refused(dflash("bench", "--mtp", "2", at=tmp_path), ExitCode.USAGE, "uses the target's MTP head already")
     refused(dflash("tune", at=tmp_path), ExitCode.USAGE, "tune is for a drafter")
     refused(dflash("up", at=tmp_path), ExitCode.PREFLIGHT, "the target has no MTP head")

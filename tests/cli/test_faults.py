@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.assets import asset
-from dflash_deploy.deployment import Deployment, hold
+from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import Ran, dflash, edit_env, initialise
 from tests.support.faults import Fault, Patient, holds, shows, untouched
@@ -152,7 +152,7 @@ def somebody_elses_state(directory: Path) -> Cure:
 
 
 def held(directory: Path) -> Cure:
-    holder = hold(Deployment(directory), "up")
+    holder = command_lock(Deployment(directory), "up")
     holder.__enter__()
     return lambda: holder.__exit__(None, None, None)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment, hold
+from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.redact import Secret
 from tests.support.cli import dflash, edit_env, initialise
@@ -110,7 +110,7 @@ def test_behind_a_link_the_old_key_is_gone_too(deployment: Path, tmp_path: Path)
 
 def test_one_rotation_at_a_time(deployment: Path) -> None:
     before = (deployment / ".env").read_bytes()
-    with hold(Deployment(deployment), "up"):
+    with command_lock(Deployment(deployment), "up"):
         ran = dflash("keys", "rotate", at=deployment)
     assert ran.code is ExitCode.PREFLIGHT
     assert "is in use by another command" in ran.err

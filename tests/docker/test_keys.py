@@ -130,7 +130,7 @@ def test_a_rotated_key_reaches_the_container_and_the_old_one_is_dead(deployment:
     ran = dflash("keys", "rotate", "--json", at=deployment.directory).succeeded()
     new, after = key_of(deployment), container_of(deployment)
     assert ran.document["data"]["proof"] == {"old_key": {"before": 200, "after": 401}, "new_key": {"after": 200}}
-    assert "container is made anew" in ran.err
+    assert "container is created again" in ran.err
     # a container that was only restarted would have a configuration that no longer fits compose.yaml
     assert after != before
     assert docker("exec", after, "cat", "/run/secrets/dotenv") == (deployment.directory / ".env").read_text()

@@ -100,7 +100,7 @@ def test_figures_of_an_engine_that_does_otherwise_than_env_says_are_a_failure(dr
     ran = dflash("bench", "--concurrency", "1", "--requests", "2", at=drafting.directory)
     env.write_bytes(kept)
     assert ran.code is ExitCode.BENCHMARK
-    assert "plain decoding made" in ran.err
+    assert "in the run without speculative decoding" in ran.err
 
 
 def test_ctrl_c_while_decoding_plainly_brings_the_drafter_back(drafting: Server) -> None:

@@ -10,11 +10,11 @@ from dflash_deploy.errors import DownloadFailed
 from dflash_deploy.redact import Secret
 from dflash_deploy.weights import hub as asking
 from dflash_deploy.weights.ahead import header_of, read_hub_metadata
-from dflash_deploy.weights.fetch import Wish, fetch
+from dflash_deploy.weights.fetch import DownloadOptions, fetch
 from dflash_deploy.weights.hub import Source, resolve
 from dflash_deploy.weights.lockfile import Lock, LockedModel
 from dflash_deploy.weights.needed import needed
-from dflash_deploy.weights.pull import Order
+from dflash_deploy.weights.pull import RequestedModel
 from tests.support.gguf import model as gguf
 from tests.support.hub import Generated, Held, Hub, read
 from tests.support.hub.faults import Cut, Fault, Republished, Shifted, WholeBody, broken
@@ -47,7 +47,7 @@ def model(hub: Hub, name: str = NAME) -> LockedModel:
 
 def test_the_header_comes_without_the_tensors(hub: Hub, tmp_path: Path) -> None:
     found = model(hub)
-    header = header_of(source(hub), found, found.files[0], tmp_path / "m", Wish())
+    header = header_of(source(hub), found, found.files[0], tmp_path / "m", DownloadOptions())
     assert header["qwen35.embedding_length"] == 5120
     assert header["tokenizer.ggml.tokens.length"] == len(WORDS)
     assert hub.sent(NAME) < 8_000_000
@@ -56,12 +56,12 @@ def test_the_header_comes_without_the_tensors(hub: Hub, tmp_path: Path) -> None:
 
 def test_its_bytes_are_not_fetched_twice(hub: Hub, tmp_path: Path) -> None:
     found = model(hub)
-    header_of(source(hub), found, found.files[0], tmp_path / "m", Wish())
-    fetch(source(hub), found, tmp_path / "m", Wish())
+    header_of(source(hub), found, found.files[0], tmp_path / "m", DownloadOptions())
+    fetch(source(hub), found, tmp_path / "m", DownloadOptions())
     assert (tmp_path / "m" / NAME).read_bytes() == CONTENT
     assert hub.sent(NAME) == len(CONTENT)
     hub.forget()
-    assert header_of(source(hub), found, found.files[0], tmp_path / "m", Wish())["qwen35.block_count"] == 64
+    assert header_of(source(hub), found, found.files[0], tmp_path / "m", DownloadOptions())["qwen35.block_count"] == 64
     assert hub.requests() == []
 
 
@@ -69,10 +69,10 @@ def test_its_bytes_are_not_fetched_twice(hub: Hub, tmp_path: Path) -> None:
 def test_a_fault_on_the_way_changes_nothing(hub: Hub, tmp_path: Path, fault: Fault) -> None:
     hub.faults(NAME, fault, stage="body")
     found = model(hub)
-    assert header_of(source(hub), found, found.files[0], tmp_path / "m", Wish())["qwen35.block_count"] == 64
+    assert header_of(source(hub), found, found.files[0], tmp_path / "m", DownloadOptions())["qwen35.block_count"] == 64
     # a server that sends the whole file for a range does not get to send it all
     assert hub.sent(NAME) < len(CONTENT)
-    fetch(source(hub), found, tmp_path / "m", Wish())
+    fetch(source(hub), found, tmp_path / "m", DownloadOptions())
     assert hashlib.sha256((tmp_path / "m" / NAME).read_bytes()).digest() == hashlib.sha256(CONTENT).digest()
 
 
@@ -80,14 +80,14 @@ def test_a_fault_on_the_way_changes_nothing(hub: Hub, tmp_path: Path, fault: Fau
 def test_what_is_no_gguf_is_refused_before_it_is_fetched(hub: Hub, tmp_path: Path, name: str) -> None:
     found = model(hub, name)
     with pytest.raises(DownloadFailed, match=name):
-        header_of(source(hub), found, found.files[0], tmp_path / "m", Wish())
+        header_of(source(hub), found, found.files[0], tmp_path / "m", DownloadOptions())
 
 
 def test_looking_ahead_reads_the_model_and_not_its_projector(hub: Hub, tmp_path: Path) -> None:
     hub.publish("o/gguf", {NAME: Held(CONTENT), "mmproj.gguf": Held(gguf("clip", []))})
     there = resolve(source(hub), "o/gguf", None)
     names = (NAME, "mmproj.gguf")
-    order = Order("target", "o/gguf", None, tmp_path / "m", names)
+    order = RequestedModel("target", "o/gguf", None, tmp_path / "m", names)
     lock = Lock({"target": LockedModel(there.repo, there.commit, needed(there.files, "target", names))})
     ahead = read_hub_metadata(source(hub), (order,), lock)
     assert ahead.headers["target"]["general.architecture"] == "qwen35"

@@ -15,7 +15,7 @@ from dflash_deploy.errors import DeployError, DownloadFailed, NoRoom, Repository
 from dflash_deploy.redact import Secret
 from dflash_deploy.weights import hub as asking
 from dflash_deploy.weights import staging, transfer
-from dflash_deploy.weights.fetch import Wish, fetch, missing_files
+from dflash_deploy.weights.fetch import DownloadOptions, fetch, missing_files
 from dflash_deploy.weights.hub import Source, resolve
 from dflash_deploy.weights.lockfile import LockedModel
 from dflash_deploy.weights.needed import needed
@@ -79,7 +79,7 @@ def whole(directory: Path) -> bool:
 def test_what_is_needed_arrives_byte_for_byte(hub: Hub, tmp_path: Path) -> None:
     wanted = model(hub)
     assert {file.path for file in wanted.files} == {"config.json", SHARD}
-    done = fetch(source(hub), wanted, tmp_path / "m", Wish())
+    done = fetch(source(hub), wanted, tmp_path / "m", DownloadOptions())
     assert (done.fetched, done.there) == (2, 0)
     assert whole(tmp_path / "m")
     assert not (tmp_path / "m" / SHARD).is_symlink()
@@ -88,9 +88,9 @@ def test_what_is_needed_arrives_byte_for_byte(hub: Hub, tmp_path: Path) -> None:
 
 def test_a_second_time_nothing_is_fetched(hub: Hub, tmp_path: Path) -> None:
     wanted = model(hub)
-    fetch(source(hub), wanted, tmp_path / "m", Wish())
+    fetch(source(hub), wanted, tmp_path / "m", DownloadOptions())
     sent = hub.sent(SHARD)
-    assert fetch(source(hub), wanted, tmp_path / "m", Wish()).there == 2
+    assert fetch(source(hub), wanted, tmp_path / "m", DownloadOptions()).there == 2
     assert hub.sent(SHARD) == sent
 
 
@@ -128,7 +128,7 @@ def test_the_documented_faults_are_those_that_are_tested() -> None:
 def test_a_fault_is_survived(hub: Hub, tmp_path: Path, fault: str) -> None:
     faults, most = FAULTS[fault]
     hub.faults(SHARD, *faults)
-    fetch(source(hub), model(hub), tmp_path / "m", Wish())
+    fetch(source(hub), model(hub), tmp_path / "m", DownloadOptions())
     assert whole(tmp_path / "m")
     assert hub.sent(SHARD) <= most * SIZE
 
@@ -136,7 +136,7 @@ def test_a_fault_is_survived(hub: Hub, tmp_path: Path, fault: str) -> None:
 def test_bytes_that_are_wrong_every_time_are_never_taken(hub: Hub, tmp_path: Path) -> None:
     hub.faults(SHARD, Flip(1234), forever=True)
     with pytest.raises(DownloadFailed, match="checksum differs"):
-        fetch(source(hub), model(hub), tmp_path / "m", Wish())
+        fetch(source(hub), model(hub), tmp_path / "m", DownloadOptions())
     assert not (tmp_path / "m" / SHARD).exists()
 
 
@@ -154,7 +154,7 @@ def test_a_download_that_fails_leaves_no_file_open(
     hub.faults(SHARD, *faults, forever=True)
     wanted = model(hub)
     with pytest.raises(DownloadFailed):
-        fetch(source(hub), wanted, tmp_path / "m", Wish())
+        fetch(source(hub), wanted, tmp_path / "m", DownloadOptions())
     assert open_files(tmp_path) == []
 
 
@@ -175,7 +175,7 @@ def test_access_has_its_own_errors(
     def bring() -> None:
         there = resolve(source(hub, token), "o/closed", None)
         wanted = LockedModel(there.repo, there.commit, needed(there.files, "target"))
-        fetch(source(hub, token), wanted, tmp_path / "m", Wish())
+        fetch(source(hub, token), wanted, tmp_path / "m", DownloadOptions())
 
     with pytest.raises(error) as refused:
         bring()
@@ -184,7 +184,7 @@ def test_access_has_its_own_errors(
 
 
 def test_the_token_stays_at_the_hub(hub: Hub, tmp_path: Path) -> None:
-    fetch(source(hub, "hf_reader"), model(hub, "hf_reader"), tmp_path / "m", Wish())
+    fetch(source(hub, "hf_reader"), model(hub, "hf_reader"), tmp_path / "m", DownloadOptions())
     assert any(seen.authorised for seen in hub.requests(SHARD))
     assert hub.leaks == []
 
@@ -194,7 +194,7 @@ def test_too_small_a_disk_is_refused_before_the_first_byte(
 ) -> None:
     monkeypatch.setattr(staging, "SPARE", 2**60)
     with pytest.raises(NoRoom, match="GiB are free"):
-        fetch(source(hub), model(hub), tmp_path / "m", Wish())
+        fetch(source(hub), model(hub), tmp_path / "m", DownloadOptions())
     assert hub.sent(SHARD) == 0
 
 
@@ -205,7 +205,7 @@ def test_from_any_byte_on_it_is_the_same_file(cuts: list[int], tmp_path_factory:
     with Hub() as running:
         running.add("o/target", {"config.json": "{}", SHARD: WEIGHTS})
         running.faults(SHARD, *(Cut(cut) for cut in cuts))
-        fetch(source(running), model(running), directory, Wish())
+        fetch(source(running), model(running), directory, DownloadOptions())
         assert whole(directory)
         assert running.sent(SHARD) <= 1.05 * SIZE
 
@@ -217,7 +217,7 @@ def test_a_large_file_cut_at_random_twenty_times(hub: Hub, tmp_path: Path) -> No
     hub.faults(f"o/large/{SHARD}", *(Cut(chance.randrange(1, 90_000_000)) for _ in range(20)))
     there = resolve(source(hub), "o/large", None)
     wanted = LockedModel(there.repo, there.commit, needed(there.files, "target"))
-    fetch(source(hub), wanted, tmp_path / "m", Wish())
+    fetch(source(hub), wanted, tmp_path / "m", DownloadOptions())
     # a file that is there was held against its sha256
     assert missing_files(tmp_path / "m", wanted) == ()
     assert (tmp_path / "m" / SHARD).stat().st_size == large.size

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import hold
+from dflash_deploy.deployment import command_lock
 from dflash_deploy.doctor import Check, DoctorContext, deployment
 from dflash_deploy.host.containers import Container
 from dflash_deploy.plan import Finding, Plan
@@ -50,7 +50,7 @@ def test_without_a_deployment_there_is_nothing_to_look_at() -> None:
 
 def test_a_clean_directory(tmp_path: Path) -> None:
     place = a_deployment(tmp_path)
-    with hold(place, "up"):
+    with command_lock(place, "up"):
         pass
     (tmp_path / ".gitignore").touch()
     (tmp_path / ".dflash" / "build").mkdir()
@@ -79,7 +79,7 @@ def test_containers_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_command_at_work_is_no_leftover(tmp_path: Path) -> None:
     place = a_deployment(tmp_path)
-    with hold(place, "up"):
+    with command_lock(place, "up"):
         check = only(leftovers, a_subject(deployment=place))
     assert check.saw.startswith("another command uses this directory: up, process ")
 
