@@ -16,7 +16,7 @@ from statistics import median
 from benchmarks.rows import Row
 from dflash_deploy.weights.lockfile import LockedModel, read_lock
 from dflash_deploy.weights.verify import verify
-from tests.hub.cli.test_pull import CONFIG, DRAFTS, Box
+from tests.support.box import CONFIG, DRAFTS, Box
 from tests.support.hub import Generated, Hub
 
 REPEATS = 5

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import ExitCode
-from tests.hub.cli.test_pull import CONFIG, DRAFTS, Box
+from tests.support.box import CONFIG, DRAFTS, Box
 from tests.support.cli import Ran, initialise
 from tests.support.container_engine import Engine
 from tests.support.faults import Fault, Patient, holds, recovered, shows
