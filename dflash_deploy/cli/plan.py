@@ -28,8 +28,7 @@ from dflash_deploy.cli.refusal import refusal_of
 from dflash_deploy.cli.report import Report, command
 from dflash_deploy.operations import planned
 from dflash_deploy.plan import Choice, Plan
-
-GIB = 2**30
+from dflash_deploy.plan.memory import GIB
 
 
 @command

@@ -10,6 +10,7 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.last_good import restored_since
 from dflash_deploy.host.gpu import read_gpus
 from dflash_deploy.plan import Plan
+from dflash_deploy.plan.memory import GIB
 from dflash_deploy.planning import plan_of
 from dflash_deploy.runtime import EngineState, Runtime, runtime_for
 from dflash_deploy.startup import ProcessEnd, endpoint_of, log_reader_for
@@ -123,7 +124,7 @@ def status(directory: Path) -> Status:
 
 def gib(size: int) -> float:
     """Bytes in GiB, with one decimal."""
-    return round(size / 2**30, 1)
+    return round(size / GIB, 1)
 
 
 def _out_of_reach(plan: Plan, engine: EngineState) -> Answered | None:

@@ -70,7 +70,7 @@ def prepare(
 ) -> Experiment:
     """The experiment, with `counts` or with 1 and the most draft tokens. Raises NotPossible."""
     check_tunable(plan)
-    most = plan.pair.drafter.block_size - 1
+    most = plan.pair.drafter.most_draft_tokens
     if any(not 1 <= count <= most for count in counts):
         raise NotPossible(
             f"the drafter {plan.pair.drafter.repo or plan.pair.name} makes 1 to {most} draft tokens a step",
