@@ -13,6 +13,7 @@ from pathlib import Path
 from dflash_deploy.deployment import dotenv
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.errors import NoDeployment, SettingsRefused
+from dflash_deploy.intake.files import is_file, read_text
 from dflash_deploy.plan.command import in_home
 from dflash_deploy.redact import Redactor, Secret, generate_key
 from dflash_deploy.serve.engines import DEFAULT
@@ -85,14 +86,15 @@ class Deployment:
         return self.env_file.stat().st_mode & 0o077 == 0
 
     def exists(self) -> bool:
-        """Return whether the directory contains a deployment."""
-        return self.env_file.is_file()
+        """Return whether the directory contains a deployment. Raises FileRefused if `.env` is not a file."""
+        return is_file(self.env_file)
 
     @classmethod
     def existing(cls, directory: Path, *, check: bool = True) -> Deployment:
         """Return the deployment in a directory. `check`: refuse unknown settings, which stopping and reading ignore.
 
-        Raises NoDeployment if there is none, SettingsRefused if `.env` has an unknown setting.
+        Raises NoDeployment if there is none, FileRefused if `.env` cannot be read, SettingsRefused if it has an unknown
+        setting.
         """
         deployment = cls(directory)
         if not deployment.exists():
@@ -149,18 +151,11 @@ class Deployment:
         if self.settings is None:
             return lines
         secrets = {name: lines.get(name, "") for name in SECRET_NAMES}
-        return dotenv.parse(self.settings.read_text(encoding="utf-8")) | secrets
+        return dotenv.parse(_text_of(self.settings)) | secrets
 
     def _read(self) -> str:
         """Return the text of `.env` with its line endings."""
-        try:
-            return self.env_file.read_bytes().decode("utf-8")
-        except PermissionError:
-            raise SettingsRefused(
-                f"{self.env_file} cannot be read by this user", hint="run the command as the owner of the file"
-            ) from None
-        except UnicodeDecodeError:
-            raise SettingsRefused(f"{self.env_file} is not UTF-8 text", hint="save it as UTF-8") from None
+        return _text_of(self.env_file)
 
     @property
     def values(self) -> Mapping[str, str]:
@@ -187,3 +182,9 @@ class Deployment:
     def redact(self) -> Redactor:
         """A redactor of this deployment's secrets."""
         return Redactor(self.secrets.values())
+
+
+def _text_of(file: Path) -> str:
+    text = read_text(file, limit=dotenv.MOST_BYTES)
+    dotenv.check_text(text)
+    return text

@@ -30,6 +30,14 @@ WHY = "#= "
 
 _LIKE_A_SECRET = re.compile(r"_(TOKEN|KEY|SECRET|PASSWORD)\Z")
 
+MOST_BYTES = 256 * 1024
+MOST_LINES = 5000
+LONGEST_LINE = 32 * 1024
+LONGEST_BLANK = 1024
+"""Limits of a `.env`: python-dotenv's time grows with the square of the blanks within a line."""
+
+_BLANKS = re.compile(r"[^\S\r\n]+")
+
 NEARLY = 0.85
 """Similarity from which an unknown setting is taken for a typo, even if the engine might read it."""
 
@@ -115,6 +123,21 @@ def _line_end(line: str) -> str:
 def parse(text: str) -> dict[str, str]:
     """Parse the text of a `.env`. `$` is literal: no variable is expanded."""
     return {name: value or "" for name, value in dotenv_values(stream=io.StringIO(text), interpolate=False).items()}
+
+
+def check_text(text: str) -> None:
+    """Raise SettingsRefused if the text of a `.env` has a NUL byte, too many lines, or a line that is too long."""
+    lines = text.splitlines()
+    longest = max(map(len, lines), default=0)
+    hint = "check that it is the right file; a setting is a line of the form NAME=value"
+    if "\0" in text:
+        raise SettingsRefused(".env: has a NUL byte, as after a power cut", hint="restore it from .env.last")
+    if len(lines) > MOST_LINES:
+        raise SettingsRefused(f".env: has {len(lines)} lines (limit: {MOST_LINES})", hint=hint)
+    if longest > LONGEST_LINE:
+        raise SettingsRefused(f".env: has a line of {longest} characters (limit: {LONGEST_LINE})", hint=hint)
+    if any(len(blanks[0]) > LONGEST_BLANK for blanks in _BLANKS.finditer(text)):
+        raise SettingsRefused(f".env: has more than {LONGEST_BLANK} blanks in a row", hint=hint)
 
 
 def shareable(text: str) -> str:

@@ -7,6 +7,9 @@ import os
 import secrets
 from pathlib import Path
 
+from dflash_deploy.errors import FileRefused
+from dflash_deploy.intake import read_bytes
+
 PRIVATE = 0o600
 PUBLIC = 0o644
 
@@ -42,8 +45,9 @@ def _keep_owner(descriptor: int, path: Path) -> None:
 
 def write_if_changed(path: Path, text: str, *, mode: int) -> bool:
     """Write the file if its text differs; return whether it was written."""
-    with contextlib.suppress(FileNotFoundError):
-        if path.read_text(encoding="utf-8") == text:
+    content = text.encode()
+    with contextlib.suppress(FileRefused):
+        if read_bytes(path, limit=len(content)) == content:
             return False
     write_atomically(path, text, mode=mode)
     return True

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from dflash_deploy.deployment import dotenv
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_if_changed
+from dflash_deploy.intake.state import read_state_text
 
 NAME = "last-good.env"
 RESTORED = "runs-last-good"
@@ -38,9 +39,14 @@ def remember_good(deployment: Deployment) -> None:
 
 
 def last_good(deployment: Deployment) -> Deployment | None:
-    """Return the deployment with its last working settings; `None` if there are none yet."""
+    """Return the deployment with its last working settings; `None` if there are none yet.
+
+    A damaged file is set aside.
+    """
     place = deployment.state / NAME
-    return Deployment(deployment.directory, settings=place) if place.is_file() else None
+    if read_state_text(place, limit=dotenv.MOST_BYTES) is None:
+        return None
+    return Deployment(deployment.directory, settings=place)
 
 
 def changes(deployment: Deployment) -> tuple[Change, ...]:
@@ -64,7 +70,4 @@ def mark_restored(deployment: Deployment, why: str) -> None:
 
 def restored_since(deployment: Deployment) -> str:
     """Return since when and why the engine runs with the last working settings; empty if it runs with `.env`."""
-    try:
-        return (deployment.state / RESTORED).read_text(encoding="utf-8").strip()
-    except FileNotFoundError:
-        return ""
+    return (read_state_text(deployment.state / RESTORED) or "").strip()

@@ -13,6 +13,9 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE
 from dflash_deploy.errors import DirectoryBusy, PreflightRefused
 
+LONGEST_HOLDER = 200
+"""Bytes of the lock file that are shown: the command that holds it."""
+
 
 @contextmanager
 def command_lock(deployment: Deployment, command: str) -> Iterator[None]:
@@ -26,7 +29,7 @@ def command_lock(deployment: Deployment, command: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise DirectoryBusy(
-                f"{deployment.directory} is in use by another command: {file.read().decode().strip() or 'unknown'}",
+                f"{deployment.directory} is in use by another command: {_holder(file) or 'unknown'}",
                 hint="wait until it ends, or stop it; `dflash-deploy status` works meanwhile",
             ) from None
         file.truncate(0)
@@ -37,6 +40,10 @@ def command_lock(deployment: Deployment, command: str) -> Iterator[None]:
         yield
         file.seek(0)
         file.truncate(0)
+
+
+def _holder(file: io.FileIO) -> str:
+    return file.read(LONGEST_HOLDER).decode("utf-8", "replace").strip()
 
 
 def _opened(deployment: Deployment) -> io.FileIO:

@@ -10,9 +10,12 @@ from pathlib import Path
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.files import PRIVATE
+from dflash_deploy.deployment.lock import LONGEST_HOLDER
 from dflash_deploy.doctor.check import Check, Status
 from dflash_deploy.doctor.context import DoctorContext
+from dflash_deploy.errors import FileRefused
 from dflash_deploy.host.containers import Container, project_containers
+from dflash_deploy.intake import read_text
 from dflash_deploy.plan import Plan
 
 _HALF_WRITTEN = re.compile(r"\..+\.[0-9a-f]{8}|.+\.tmp|build\.\d+")
@@ -94,8 +97,8 @@ def is_locked(file: Path) -> bool:
 def _holder(deployment: Deployment) -> str | None:
     """The text of the lock file; `None` if it is empty (the last command finished) or missing (no command ran yet)."""
     try:
-        return (deployment.state / "lock").read_text(encoding="utf-8").strip() or None
-    except OSError:
+        return read_text(deployment.state / "lock", limit=LONGEST_HOLDER, lossy=True).strip() or None
+    except FileRefused:
         return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from dflash_deploy.intake.files import MIB
 from dflash_deploy.intake.invalid import Invalid
@@ -42,6 +42,12 @@ class EngineEnd(Document):
 
     exit_code: Annotated[int, Field(ge=-255, le=255)]
     asked: bool = True
+
+
+class LastStart(RootModel[Annotated[dict[Name, Annotated[float, Field(ge=0, lt=1e9)]], Field(max_length=100)]]):
+    """`.dflash/last-start.json`: seconds of each phase of the last successful start."""
+
+    model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
 
 
 class FileEntry(Document):

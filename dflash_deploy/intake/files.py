@@ -81,6 +81,19 @@ def read_text(path: Path, *, limit: int = MIB, links: bool = True, lossy: bool =
         raise FileInvalid(f"{shown(path)} is not UTF-8 text (byte {problem.start})", hint="save it as UTF-8") from None
 
 
+def is_file(path: Path) -> bool:
+    """Return whether a regular file exists at `path`; links are followed.
+
+    Raises FileInvalid if something else is there, FileRefused if this user may not look.
+    """
+    try:
+        with reading(path):
+            _check_kind(path, path.stat())
+    except FileMissing:
+        return False
+    return True
+
+
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Turn errors of the system while reading `path` into FileMissing and FileRefused."""

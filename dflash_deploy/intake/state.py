@@ -16,6 +16,7 @@ from dflash_deploy.intake.files import MIB, read_bytes, shown
 from dflash_deploy.intake.invalid import Invalid
 
 T = TypeVar("T", bound=BaseModel)
+V = TypeVar("V")
 
 Report = Callable[[str], None]
 """Takes one line about a damaged file."""
@@ -33,8 +34,17 @@ def read_state(path: Path, kind: type[T], *, report: Report = log_damage, limit:
     A damaged file is renamed to NAME.damaged and reported; so is a directory, a FIFO or a symbolic link in its place.
     Raises FileRefused if the user may not read it.
     """
+    return _read(path, lambda content: parse_document(content, kind, limit=limit), report, limit)
+
+
+def read_state_text(path: Path, *, report: Report = log_damage, limit: int = MIB) -> str | None:
+    """Return the text of a state file, as `read_state` does for a document; text with a NUL byte is damaged."""
+    return _read(path, _text, report, limit)
+
+
+def _read(path: Path, parse: Callable[[bytes], V], report: Report, limit: int) -> V | None:
     try:
-        return parse_document(read_bytes(path, limit=limit, links=False), kind, limit=limit)
+        return parse(read_bytes(path, limit=limit, links=False))
     except FileMissing:
         return None
     except FileInvalid as problem:
@@ -42,6 +52,15 @@ def read_state(path: Path, kind: type[T], *, report: Report = log_damage, limit:
     except Invalid as problem:
         set_aside(path, f"{shown(path)} {problem}", report=report)
     return None
+
+
+def _text(content: bytes) -> str:
+    if b"\0" in content:
+        raise Invalid("is damaged: it has a NUL byte")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise Invalid(f"is not UTF-8 text (byte {problem.start})") from None
 
 
 def set_aside(path: Path, problem: str, *, report: Report = log_damage) -> None:

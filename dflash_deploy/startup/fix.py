@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping
 
 from dflash_deploy.deployment import Deployment
+from dflash_deploy.intake import read_text
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.sizes import budget_of
 
@@ -31,7 +32,7 @@ def apply_fix(deployment: Deployment, changes: Mapping[str, str]) -> tuple[Deplo
 
 
 def _lines(deployment: Deployment) -> list[str]:
-    return deployment.env_file.read_text(encoding="utf-8").splitlines()
+    return read_text(deployment.env_file).splitlines()
 
 
 def _resolved(name: str, value: str, plan: Plan) -> str | None:

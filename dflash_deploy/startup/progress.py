@@ -16,6 +16,9 @@ from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.phases import PhaseMark
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
+from dflash_deploy.errors import FileRefused
+from dflash_deploy.intake.documents import LastStart
+from dflash_deploy.intake.state import read_state
 from dflash_deploy.redact import Redact
 
 NAME = "last-start.json"
@@ -145,13 +148,16 @@ class Timekeeper:
 
 
 def usual_seconds(deployment: Deployment) -> dict[str, float]:
-    """Return the seconds of each phase of the last successful start; empty if there is none or the file is damaged."""
+    """Return the seconds of each phase of the last successful start; empty if there is none.
+
+    A damaged file is set aside.
+    """
     try:
-        known = json.loads(_file(deployment).read_text(encoding="utf-8"))
-        return {str(phase): float(seconds) for phase, seconds in known.items()}
-    except (OSError, ValueError, AttributeError, TypeError):
-        # a damaged file loses the comparison, not the start
+        known = read_state(_file(deployment), LastStart)
+    except FileRefused:
+        # a file of another user loses the comparison, not the start
         return {}
+    return known.root if known is not None else {}
 
 
 def remember_seconds(deployment: Deployment, seconds: Mapping[str, float]) -> None:

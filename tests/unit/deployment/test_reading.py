@@ -1,0 +1,180 @@
+"""A deployment whose files are not what they should be: refused with a reason, or read without what is damaged."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.deployment import Deployment, command_lock, dotenv
+from dflash_deploy.deployment.files import PUBLIC, write_if_changed
+from dflash_deploy.deployment.last_good import changes, last_good, mark_restored, remember_good, restored_since
+from dflash_deploy.errors import DirectoryBusy, FileInvalid, FileRefused, NoDeployment, SettingsRefused
+from dflash_deploy.startup.progress import remember_seconds, usual_seconds
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Deployment:
+    deployment = Deployment(tmp_path)
+    deployment.write_env({"MAX_MODEL_LEN": "4096"})
+    return deployment
+
+
+def fifo(file: Path) -> None:
+    os.mkfifo(file)
+
+
+def directory(file: Path) -> None:
+    file.mkdir()
+
+
+def device(file: Path) -> None:
+    file.symlink_to("/dev/zero")
+
+
+def endless(file: Path) -> None:
+    file.touch()
+    os.truncate(file, 2**40)
+
+
+def zeros(file: Path) -> None:
+    file.write_bytes(b"\0" * 3000)
+
+
+def no_text(file: Path) -> None:
+    file.write_bytes(b"A=\xff\n")
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (fifo, "is a FIFO, not a file"),
+        (directory, "is a directory, not a file"),
+        (device, "is a device, not a file"),
+        (endless, "too large: 1099511627776 bytes (limit: 262144)"),
+        (no_text, "is not UTF-8 text"),
+    ],
+)
+def test_an_env_that_is_no_text_file_is_refused_at_once(
+    deployment: Deployment, damage: Callable[[Path], None], says: str
+) -> None:
+    deployment.env_file.unlink()
+    damage(deployment.env_file)
+    for read in (lambda: Deployment.existing(deployment.directory), lambda: Deployment(deployment.directory).redact):
+        with pytest.raises(FileInvalid) as refusal:
+            read()
+        assert says in refusal.value.message
+
+
+def test_a_link_that_leads_nowhere_is_no_deployment(deployment: Deployment) -> None:
+    deployment.env_file.unlink()
+    deployment.env_file.symlink_to("nowhere")
+    with pytest.raises(NoDeployment):
+        Deployment.existing(deployment.directory)
+
+
+def test_a_directory_of_another_user_is_refused_and_not_a_defect(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object, **__: object) -> os.stat_result:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "stat", denied)
+    with pytest.raises(FileRefused, match="Permission denied"):
+        deployment.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("A=\0\n", "has a NUL byte"),
+        ("A=1\n" * 5001, "has 5001 lines (limit: 5000)"),
+        ("A=" + "x" * 40_000, "has a line of 40002 characters (limit: 32768)"),
+        ("A" * 40_000 + "=1", "has a line of 40002 characters (limit: 32768)"),
+        ("A=1" + " " * 2000 + "x", "more than 1024 blanks in a row"),
+        ("A=1" + "\t \u3000" * 700 + "x", "more than 1024 blanks in a row"),
+    ],
+)
+def test_what_costs_more_than_any_real_env_is_refused(deployment: Deployment, text: str, says: str) -> None:
+    deployment.env_file.write_text(text)
+    with pytest.raises(SettingsRefused) as refusal:
+        Deployment.existing(deployment.directory)
+    assert says in refusal.value.message
+    assert len(refusal.value.message) < 200
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ("A=1" + (" " * 1000 + "x") * 30 + "\n") * 8,
+        "=\n" * 5000,
+        "".join(f"NCCL_{number}=1\n" for number in range(5000)),
+        "A='" + "\\'" * 16_000 + "'\n",
+        "A='" + ("x" * 48 + "\n") * 4990,
+    ],
+    ids=["blanks", "no settings", "names", "quotes", "an open quote"],
+)
+def test_what_is_within_the_limits_takes_seconds_at_most(text: str) -> None:
+    dotenv.check_text(text)
+    began = time.process_time()
+    dotenv.parse(text)
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize("damage", [fifo, directory, device, endless, zeros, no_text])
+def test_damaged_last_working_settings_are_set_aside(deployment: Deployment, damage: Callable[[Path], None]) -> None:
+    remember_good(deployment)
+    assert last_good(deployment) is not None
+    (deployment.state / "last-good.env").unlink()
+    damage(deployment.state / "last-good.env")
+    assert changes(deployment) == ()
+    assert last_good(deployment) is None
+    remember_good(deployment)
+    assert last_good(deployment) is not None
+
+
+@pytest.mark.parametrize("damage", [fifo, directory, device, endless, zeros, no_text])
+def test_a_damaged_note_about_a_rollback_is_set_aside(deployment: Deployment, damage: Callable[[Path], None]) -> None:
+    mark_restored(deployment, "the engine died")
+    assert restored_since(deployment).endswith("the engine died")
+    (deployment.state / "runs-last-good").unlink()
+    damage(deployment.state / "runs-last-good")
+    assert restored_since(deployment) == ""
+    remember_good(deployment)
+
+
+@pytest.mark.parametrize("damage", [fifo, directory, device, endless, zeros, no_text])
+def test_damaged_times_of_the_last_start_are_set_aside(
+    deployment: Deployment, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    deployment.make_state()
+    damage(deployment.state / "last-start.json")
+    assert usual_seconds(deployment) == {}
+    assert "last-start.json" in caplog.text
+    remember_seconds(deployment, {"loading the weights": 1.25})
+    assert usual_seconds(deployment) == {"loading the weights": 1.2}
+
+
+@pytest.mark.parametrize("content", ["[1]", '{"a": "b"}', '{"a": -1}', '{"a": 1e400}', "null", '{"a": ' + "9" * 5000])
+def test_times_of_another_kind_are_set_aside(deployment: Deployment, content: str) -> None:
+    (deployment.make_state() / "last-start.json").write_text(content)
+    assert usual_seconds(deployment) == {}
+    assert (deployment.state / "last-start.json.damaged").read_text() == content
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"old", b"new text and more", b"new text\r\n"])
+def test_a_generated_file_that_is_not_the_same_byte_for_byte_is_written_again(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "compose.yaml"
+    file.write_bytes(content)
+    assert write_if_changed(file, "new text\n", mode=PUBLIC)
+    assert file.read_bytes() == b"new text\n"
+    assert not write_if_changed(file, "new text\n", mode=PUBLIC)
+
+
+def test_who_holds_the_lock_is_shown_in_a_few_characters_whatever_is_written_there(deployment: Deployment) -> None:
+    with command_lock(deployment, "up"):
+        (deployment.state / "lock").write_bytes(b"\xff" * 10_000)
+        with pytest.raises(DirectoryBusy) as busy, command_lock(deployment, "down"):
+            pass
+    assert len(busy.value.message) < 500
