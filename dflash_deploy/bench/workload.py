@@ -51,7 +51,7 @@ class Workload:
         return [question(model, limits) for question in self.questions]
 
 
-class Picture(BaseModel):
+class PlainPicture(BaseModel):
     """A plain image: its sRGB value and its size in pixels."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -61,7 +61,7 @@ class Picture(BaseModel):
     height: Annotated[int, Field(gt=0)]
 
 
-class Line(BaseModel):
+class PromptLine(BaseModel):
     """One prompt of a file: a text or the turns of a conversation, with an image where `picture` says so.
 
     Further fields are left alone: files that were made for another benchmark can be used as they are.
@@ -71,11 +71,11 @@ class Line(BaseModel):
 
     prompt: str | None = None
     messages: list[dict[str, object]] | None = None
-    picture: Picture | None = None
+    picture: PlainPicture | None = None
     max_tokens: Annotated[int | None, Field(gt=0)] = None
 
     @model_validator(mode="after")
-    def _asks_something(self) -> Line:
+    def _asks_something(self) -> PromptLine:
         if bool(self.prompt) == bool(self.messages):
             raise ValueError("a prompt has either `prompt` or `messages`")
         return self
@@ -104,7 +104,7 @@ class Line(BaseModel):
 def packaged(name: str) -> Workload:
     """One of the packaged workloads."""
     file = resources.files("dflash_deploy.bench") / "workloads" / f"{name}.yaml"
-    lines = [Line.model_validate(entry) for entry in read_yaml(file.read_text(encoding="utf-8"))]
+    lines = [PromptLine.model_validate(entry) for entry in read_yaml(file.read_text(encoding="utf-8"))]
     return Workload(name, f"packaged, {len(lines)} prompts", tuple(line.body for line in lines))
 
 
@@ -136,9 +136,9 @@ def from_file(path: Path) -> Workload:
     return Workload(path.stem, f"{path.name}, {len(lines)} prompts", tuple(line.body for line in lines))
 
 
-def _line(path: Path, number: int, text: str) -> Line:
+def _line(path: Path, number: int, text: str) -> PromptLine:
     try:
-        return Line.model_validate(json.loads(text))
+        return PromptLine.model_validate(json.loads(text))
     except ValidationError as problem:
         first = problem.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -170,7 +170,7 @@ def _named(name: str, pair: ModelPair | None) -> Workload:
     if name == OWN and pair is not None:
         return own(pair)
     if name in DATASETS:
-        lines = [Line(prompt=question) for question in fetch_questions(name)]
+        lines = [PromptLine(prompt=question) for question in fetch_questions(name)]
         source = f"the first {len(lines)} of {DATASETS[name].repo}"
         return Workload(name, source, tuple(line.body for line in lines))
     known = ", ".join([*PACKAGED, *([OWN] if pair is not None else []), "all", *DATASETS])

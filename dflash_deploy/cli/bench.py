@@ -22,7 +22,7 @@ from dflash_deploy.operations import benchmarking
 from dflash_deploy.operations.addresses import key_in
 from dflash_deploy.operations.benchmarking import Benchmark
 from dflash_deploy.operations.running import PATIENCE
-from dflash_deploy.operations.targets import Target, deployed, remote
+from dflash_deploy.operations.targets import BenchTarget, deployed, remote
 
 
 @command
@@ -87,7 +87,7 @@ def bench(
         raise BadInput("--min-speedup needs a run to compare with", hint="add --baseline or --baseline-url")
     for file in (save, report):
         benchmarking.check_place(file)
-    target: Target
+    target: BenchTarget
     if url is None:
         if key_file or model:
             raise BadInput("--key-file and --model belong to --url", hint="add --url, or leave them out")

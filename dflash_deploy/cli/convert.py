@@ -11,6 +11,7 @@ from dflash_deploy.cli.display import Terminal
 from dflash_deploy.cli.options import Json
 from dflash_deploy.cli.report import Report, command
 from dflash_deploy.operations.converting import convert_drafter
+from dflash_deploy.serve.engines.llamacpp import Llamacpp
 from dflash_deploy.serve.settings import Settings
 
 convert = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Convert a drafter to another format: gguf.")
@@ -24,7 +25,9 @@ def gguf(
     form: Annotated[
         str, typer.Option("--quantise", "--quantize", help="Quantization, such as Q8_0, Q4_K_M, BF16.")
     ] = "Q8_0",
-    engine: Annotated[str, typer.Option(help="llamacpp, or llamacpp-buun: they read different drafters.")] = "llamacpp",
+    engine: Annotated[
+        str, typer.Option(help="llamacpp, or llamacpp-buun: they read different drafters.")
+    ] = Llamacpp.name,
     image: Annotated[str | None, typer.Option(help="Image with the tools; else the release's own.")] = None,
     as_json: Json = False,
 ) -> Report:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.probing import Status, status
     from dflash_deploy.operations.reporter import SILENT, Reporter, Silent
     from dflash_deploy.operations.running import Running, Stopped, Worker, restart, roll_back, start, stop
-    from dflash_deploy.operations.targets import Target, deployed, remote
+    from dflash_deploy.operations.targets import BenchTarget, deployed, remote
     from dflash_deploy.operations.testing import Tested, test, test_url
     from dflash_deploy.operations.tuned import Tuned, plan_tuning, tune
     from dflash_deploy.operations.watching import Watched, watch
@@ -51,7 +51,7 @@ _MODULES = {
     "dflash_deploy.operations.probing": ("Status", "status"),
     "dflash_deploy.operations.reporter": ("SILENT", "Reporter", "Silent"),
     "dflash_deploy.operations.running": ("Running", "Stopped", "Worker", "restart", "roll_back", "start", "stop"),
-    "dflash_deploy.operations.targets": ("Target", "deployed", "remote"),
+    "dflash_deploy.operations.targets": ("BenchTarget", "deployed", "remote"),
     "dflash_deploy.operations.testing": ("Tested", "test", "test_url"),
     "dflash_deploy.operations.tuned": ("Tuned", "plan_tuning", "tune"),
     "dflash_deploy.operations.watching": ("Watched", "watch"),
@@ -81,7 +81,7 @@ __all__ = [
     "Silent",
     "Status",
     "Stopped",
-    "Target",
+    "BenchTarget",
     "Tested",
     "Tuned",
     "Watched",

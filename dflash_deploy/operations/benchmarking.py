@@ -21,7 +21,7 @@ from dflash_deploy.deployment.files import PUBLIC, write_atomically
 from dflash_deploy.errors import BadInput, BenchmarkMissed
 from dflash_deploy.operations.document import SCHEMA
 from dflash_deploy.operations.reporter import SILENT, Reporter
-from dflash_deploy.operations.targets import Target
+from dflash_deploy.operations.targets import BenchTarget
 
 LIMITS = Limits(max_tokens=256, temperature=0.0, thinking=False)
 """Longest answer in tokens, greedy sampling, without thinking."""
@@ -51,7 +51,7 @@ class Benchmark:
 
 
 def bench(
-    target: Target,
+    target: BenchTarget,
     *,
     workloads: Sequence[str] = (),
     prompts: Path | None = None,
@@ -103,7 +103,7 @@ def _circumstances(sweep: Sweep) -> dict[str, object]:
     }
 
 
-def _published(target: Target, rows: Sequence[Row]) -> list[Beside]:
+def _published(target: BenchTarget, rows: Sequence[Row]) -> list[Beside]:
     if target.plan is None:
         return []
     place = (target.plan.profile.name, target.plan.pair.name)
@@ -121,7 +121,7 @@ def check_place(file: Path | None) -> None:
         raise BadInput(f"{file} cannot be written: no permission to write in {folder}", hint="name another place")
 
 
-def _write(done: Benchmark, target: Target, save: Path | None, report: Path | None) -> None:
+def _write(done: Benchmark, target: BenchTarget, save: Path | None, report: Path | None) -> None:
     data = done.document()
     if save:
         saved = {"schema": SCHEMA, "command": "bench", "data": data}

@@ -9,6 +9,7 @@ from dflash_deploy.catalog import load_catalog
 from dflash_deploy.errors import ConversionFailed, NotPossible
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.runtime.container_job import ContainerJob, run_job
+from dflash_deploy.serve.engines.llamacpp import Llamacpp, LlamacppBuun
 from dflash_deploy.weights.convert import DRAFTER, OUT, TARGET, Conversion
 
 
@@ -33,7 +34,7 @@ def convert_drafter(
     *,
     out: Path | None = None,
     form: str = "Q8_0",
-    engine: str = "llamacpp",
+    engine: str = Llamacpp.name,
     image: str | None = None,
     reporter: Reporter = SILENT,
 ) -> Converted:
@@ -45,7 +46,9 @@ def convert_drafter(
     releases = load_catalog().engines.values()
     release = next((one for one in releases if engine in {one.engine, one.name} and one.converter), None)
     if release is None or release.converter is None:
-        raise NotPossible(f"`{engine}` is not an engine that reads GGUFs", hint="--engine llamacpp, or llamacpp-buun")
+        raise NotPossible(
+            f"`{engine}` is not an engine that reads GGUFs", hint=f"use --engine {Llamacpp.name} or {LlamacppBuun.name}"
+        )
     form = form.upper()
     aim = out if out is not None else drafter / f"{drafter.resolve().name}-{form}.gguf"
     dialect = release.converter.architecture

@@ -44,7 +44,7 @@ DESCRIBING = (
 """Settings that a figure means little without."""
 
 
-class Target(Protocol):
+class BenchTarget(Protocol):
     """What can be measured. `pair` and `plan` are `None` if nothing is known of the models behind the endpoint."""
 
     @property

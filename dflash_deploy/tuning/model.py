@@ -45,7 +45,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Line:
+class StepTime:
     """Seconds of a step: `base` with the drafter running but 0 draft tokens, and `each` more for every draft token."""
 
     base: float
@@ -78,7 +78,7 @@ class Model:
 
     points: tuple[Point, ...]
     lengths: tuple[float, ...]
-    lines: dict[int, Line]
+    lines: dict[int, StepTime]
 
     @property
     def streams(self) -> tuple[int, ...]:
@@ -134,12 +134,12 @@ def _lengths(points: Sequence[Point], most: int) -> tuple[float, ...]:
     return tuple(accumulate((statistics.fmean(column) for column in columns), initial=1.0))
 
 
-def _line(times: Sequence[tuple[int, float]]) -> Line:
+def _line(times: Sequence[tuple[int, float]]) -> StepTime:
     """The least-squares line. A draft token cannot make a step shorter: if noise says so, each costs nothing."""
     mean = statistics.fmean(seconds for _, seconds in times)
     if len({draft_tokens for draft_tokens, _ in times}) < 2:
-        return Line(mean, 0.0)
+        return StepTime(mean, 0.0)
     slope, base = statistics.linear_regression(*zip(*times, strict=True))
     if slope < 0:
-        return Line(mean, 0.0)
-    return Line(max(base, SHORTEST_STEP), slope)
+        return StepTime(mean, 0.0)
+    return StepTime(max(base, SHORTEST_STEP), slope)

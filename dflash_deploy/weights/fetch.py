@@ -20,7 +20,7 @@ from dflash_deploy.deployment.files import PUBLIC, write_atomically
 from dflash_deploy.errors import DownloadFailed
 from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import LockedFile, LockedModel
-from dflash_deploy.weights.spans import Progress, Span, open_progress
+from dflash_deploy.weights.spans import FileProgress, Span, open_progress
 from dflash_deploy.weights.staging import (
     STAGING,
     WORKERS,
@@ -79,7 +79,7 @@ def _tidy(staging: Path, model: LockedModel) -> None:
             place.unlink(missing_ok=True)
 
 
-def _fetch_all(transfer: Transfer, directory: Path, staging: Path, wanted: Mapping[LockedFile, Progress]) -> None:
+def _fetch_all(transfer: Transfer, directory: Path, staging: Path, wanted: Mapping[LockedFile, FileProgress]) -> None:
     """Download these files over several connections, each resumed at its progress."""
     with ExitStack() as opened, ThreadPoolExecutor(WORKERS) as pool:
         jobs: list[Future[None]] = []

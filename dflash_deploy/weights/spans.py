@@ -31,7 +31,7 @@ class Span:
 
 
 @dataclass
-class Progress:
+class FileProgress:
     """The state of one part file. `etag` is the ETag of the response that its bytes came from."""
 
     size: int
@@ -63,9 +63,9 @@ def identity_of(file: LockedFile) -> str:
     return file.sha256 or file.blob or ""
 
 
-def open_progress(path: Path, part: Path, file: LockedFile) -> Progress:
+def open_progress(path: Path, part: Path, file: LockedFile) -> FileProgress:
     """Return the progress of an earlier run if it belongs to this file and its bytes exist, else a new one."""
-    fresh = Progress(file.size, identity_of(file), list(_split(file.size)), path=path)
+    fresh = FileProgress(file.size, identity_of(file), list(_split(file.size)), path=path)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         spans = [Span(*map(int, span)) for span in document["spans"]]
@@ -74,7 +74,7 @@ def open_progress(path: Path, part: Path, file: LockedFile) -> Progress:
     except (OSError, ValueError, KeyError, TypeError):
         return fresh
     if same and _cover(spans, file.size) and all(_is_sound(span, there) for span in spans):
-        return Progress(file.size, fresh.identity, spans, etag, path)
+        return FileProgress(file.size, fresh.identity, spans, etag, path)
     return fresh
 
 

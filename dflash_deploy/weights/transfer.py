@@ -21,7 +21,7 @@ import httpx
 from dflash_deploy.errors import DeployError, DownloadFailed, Interrupted
 from dflash_deploy.weights.hub import FORBIDDEN, MISSING, TRANSIENT, Source, pause, refusal, retry_after
 from dflash_deploy.weights.lockfile import LockedFile, LockedModel
-from dflash_deploy.weights.spans import Progress, Span
+from dflash_deploy.weights.spans import FileProgress, Span
 
 WRITE = 1 << 20
 """Bytes that are written at once."""
@@ -98,7 +98,7 @@ class Download:
     All connections that download its spans share it.
     """
 
-    def __init__(self, transfer: Transfer, file: LockedFile, part: Path, progress: Progress) -> None:
+    def __init__(self, transfer: Transfer, file: LockedFile, part: Path, progress: FileProgress) -> None:
         self.file = file
         self.part = part
         self.progress = progress

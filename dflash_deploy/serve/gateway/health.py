@@ -45,7 +45,7 @@ _COUNTS = re.compile(r"^vllm:.*$", re.MULTILINE)
 _REQUESTS = re.compile(r"^vllm:num_requests_(?:running|waiting)(?:\{[^}]*\})? ([0-9.e+]+)$", re.MULTILINE)
 
 
-class Progress(Enum):
+class Evidence(Enum):
     """What one check found."""
 
     COUNTED = "the counters have changed"
@@ -69,17 +69,17 @@ class Memory:
     restarts: tuple[float, ...] = field(default_factory=tuple)
 
 
-def after(memory: Memory, now: float, counts: str, progress: Progress) -> tuple[Memory, bool]:
+def after(memory: Memory, now: float, counts: str, progress: Evidence) -> tuple[Memory, bool]:
     """The memory after a check, and whether to kill the engine. `counts` is the digest of the counters now."""
     recent = tuple(then for then in memory.restarts if now - then < WITHIN)
     match progress:
-        case Progress.COUNTED | Progress.UNTESTED:
+        case Evidence.COUNTED | Evidence.UNTESTED:
             return Memory(counts, memory.asked, 0, recent), False
-        case Progress.GENERATED:
+        case Evidence.GENERATED:
             return Memory(counts, now, 0, recent), False
-        case Progress.FAILED if memory.silent + 1 >= HUNG_AFTER and len(recent) < RESTARTS:
+        case Evidence.FAILED if memory.silent + 1 >= HUNG_AFTER and len(recent) < RESTARTS:
             return Memory("", 0.0, 0, (*recent, now)), True
-        case Progress.FAILED:
+        case Evidence.FAILED:
             return Memory(counts, memory.asked, memory.silent + 1, recent), False
 
 
@@ -95,10 +95,10 @@ def check(port: int, environment: Mapping[str, str], place: Path = MEMORY, *, no
     if not counts:
         return ""
     before = _read(place)
-    progress = Progress.COUNTED
+    progress = Evidence.COUNTED
     if counts == before.counts:
         due = _at_work(metrics) or before.silent > 0 or moment - before.asked > ASK_EVERY
-        progress = _asked(port, environment) if due else Progress.UNTESTED
+        progress = _asked(port, environment) if due else Evidence.UNTESTED
     memory, kill = after(before, moment, counts, progress)
     _write(place, memory)
     if kill:
@@ -121,13 +121,13 @@ def _at_work(text: str) -> bool:
     return any(float(value) > 0 for value in _REQUESTS.findall(text))
 
 
-def _asked(port: int, environment: Mapping[str, str]) -> Progress:
+def _asked(port: int, environment: Mapping[str, str]) -> Evidence:
     """Whether the engine generates one token now."""
     names = (environment.get("SERVED_MODEL_NAME") or environment.get("MODEL_PATH", "")).split()
     body = json.dumps({"model": names[0] if names else "", "prompt": "1", "max_tokens": 1})
     headers = {**_key(environment), "Content-Type": "application/json"}
     answer = _get(port, "/v1/completions", headers, ANSWERS, body)
-    return Progress.FAILED if answer is None else Progress.GENERATED
+    return Evidence.FAILED if answer is None else Evidence.GENERATED
 
 
 def _key(environment: Mapping[str, str]) -> dict[str, str]:
