@@ -70,7 +70,7 @@ def header_of(
 def _fetched(source: Source, model: LockedModel, file: LockedFile, staging: Path, options: DownloadOptions) -> Header:
     record, part = part_files(staging, file)
     progress = open_progress(record, part, file)
-    until, anew = min(FIRST, file.size), False
+    until, restarted = min(FIRST, file.size), False
     with new_client() as client, Download(Transfer(source, model, client, options), file, part, progress) as download:
         while True:
             for span in progress.spans:
@@ -84,7 +84,7 @@ def _fetched(source: Source, model: LockedModel, file: LockedFile, staging: Path
             except NotGguf:
                 # wrong bytes may have arrived on the way: once more from the start
                 progress.reset()
-                if anew:
+                if restarted:
                     progress.save()
                     raise
-                anew = True
+                restarted = True
