@@ -1,31 +1,12 @@
-"""`tune` as a command: what it would do, what it refuses, and what it makes of figures."""
+"""`tune` as a command: what it would do, and what it refuses."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dflash_deploy.bench.sweep import Sweep
-from dflash_deploy.bench.workload import Limits, packaged
-from dflash_deploy.cli.tune import shown_of
-from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.operations.reporter import SILENT
-from dflash_deploy.operations.tuned import Tuned, changes_of, evidence_of
-from dflash_deploy.planning import plan_of
-from dflash_deploy.tuning import Experiment, Outcome, Sequences, Tried, prepare
-from dflash_deploy.tuning.choose import Option, compared
-from dflash_deploy.tuning.experiment import OFF, fixed
-from dflash_deploy.tuning.model import fitted, point_of
-from dflash_deploy.tuning.rig import Rig
-from dflash_deploy.tuning.sequences import try_sequences
 from tests.support.cli import Ran, dflash, edit_env, initialise
-from tests.support.measured import rows
 from tests.support.ports import free_port
-
-STREAMS = (1, 4, 8)
 
 
 @pytest.fixture
@@ -106,118 +87,3 @@ def test_nothing_is_measured_of_an_engine_that_is_not_up(deployment: Path) -> No
 
 def test_there_must_be_a_deployment(tmp_path: Path) -> None:
     refused(dflash("tune", at=tmp_path), ExitCode.USAGE, "no deployment")
-
-
-def experiment(directory: Path) -> Experiment:
-    deployment = Deployment.existing(directory)
-    limits = Limits(max_tokens=8, temperature=0.0, thinking=False)
-    sweep = Sweep((packaged("code"),), (1, 2, 4), limits, repeats=1)
-    return prepare(deployment, plan_of(deployment), sweep, (), scheduling=True, sequences=True)
-
-
-def sequences(rates: Sequence[float], asked: Experiment, answers: Sequence[float]) -> Sequences | None:
-    """What is found where the settings of `.env` had these rates, and the next measurements those."""
-    made = [row for row in rows() if row.drafter][: len(rates)]
-    base = Tried("now", {}, tuple(replace(row, tokens_per_s=rate) for row, rate in zip(made, rates, strict=True)))
-    coming = iter(answers)
-
-    class Answering(Rig):
-        def measure(self, title: str, changes: Mapping[str, str], sweep: Sweep | None = None) -> Tried:
-            assert sweep is not None
-            (streams,) = sweep.concurrency
-            return Tried(title, changes, (replace(made[0], concurrency=streams, tokens_per_s=next(coming)),))
-
-    endpoint: Any = None
-    return try_sequences(Answering(asked, endpoint, lambda plan: None, SILENT), base)
-
-
-def test_twice_as_many_sequences_are_measured_where_the_rate_still_rises(deployment: Path) -> None:
-    edit_env(deployment, MAX_NUM_BATCHED_TOKENS="32")
-    asked = experiment(deployment)
-    found = sequences((100, 190, 350), asked, (360, 500))
-    assert found is not None
-    assert (found.count, found.streams, found.before.settings) == (8, 8, {})
-    # 8 sequences of 7 draft tokens and one more position each did not fit into 32
-    assert found.settings == {"MAX_NUM_SEQS": "8", "MAX_NUM_BATCHED_TOKENS": "1024"}
-    assert not asked.plan_with(found.settings).errors
-    lost = sequences((100, 190, 350), asked, (360, 361))
-    assert lost is not None
-    assert lost.settings == {}
-
-
-def test_fewer_sequences_are_measured_where_all_slots_were_slower(deployment: Path) -> None:
-    found = sequences((100, 190, 150), experiment(deployment), (150, 185))
-    assert found is not None
-    assert (found.count, found.streams, found.settings) == (2, 4, {"MAX_NUM_SEQS": "2"})
-    best = Option("fixed", 7, (1.0,) * 3)
-    told = replace(outcome(best, (1.0,) * 3), sequences=found)
-    here = Deployment.existing(deployment)
-    assert told.proposal is None
-    assert changes_of(here, told.settings) == {"MAX_NUM_SEQS": "2"}
-    lines = list(said(deployment, told))
-    assert "proposed  2 sequences at the same time: 1.23 times as fast at concurrency 4" in lines
-    assert evidence_of("own", told)[-1] == "tokens/s at concurrency 4: 4 sequences 150.0, 2 sequences 185.0"
-
-
-@pytest.mark.parametrize("limit", [{"VLLM_CPU_KVCACHE_SPACE": "0.01"}, {"MAX_NUM_SEQS": ""}])
-def test_no_more_sequences_are_measured_than_memory_holds(deployment: Path, limit: dict[str, str]) -> None:
-    asked = experiment(deployment)
-    edit_env(deployment, **limit)
-    limited = Deployment.existing(deployment)
-    assert sequences((100, 190, 350), replace(asked, deployment=limited, plan=plan_of(limited)), ()) is None
-
-
-def said(directory: Path, found: Outcome) -> Iterator[str]:
-    """What people read of an outcome, without the table."""
-    asked = experiment(directory)
-    done = Tuned(asked, found, changes_of(asked.deployment, found.settings))
-    return (line for line in shown_of(done) if isinstance(line, str))
-
-
-def outcome(best: Option, rates: Sequence[float]) -> Outcome:
-    """What `tune` found where the proposal then answered with these rates."""
-    made = [row for row in rows() if row.workload == "code"]
-    drafted, plain = ([row for row in made if row.drafter is drafter] for drafter in (True, False))
-    current, off = Tried("7 draft tokens", {}, tuple(drafted)), Tried("no drafter", OFF, tuple(plain))
-    fewer = Tried("1 draft token", fixed(1), tuple(replace(row, acceptance_by_position=(1.0,)) for row in drafted))
-    points = [point_of(row, k) for one, k in ((current, 7), (fewer, 1), (off, 0)) for row in one.rows]
-    again = [replace(row, tokens_per_s=rate) for row, rate in zip(drafted, rates, strict=True)]
-    confirmed = Tried(best.title, best.settings, tuple(again))
-    verdict = compared(confirmed.rates, current.rates)
-    tried = (current, fewer, off, confirmed)
-    return Outcome(fitted(points), (best,), best, tried, current, off, confirmed, verdict, (1.0,))
-
-
-def test_a_proposal_that_won_is_written_and_the_old_file_kept(deployment: Path) -> None:
-    current = outcome(Option("fixed", 7, (1.0,) * 3), (1.0,) * 3).current.rates
-    best = Option("schedule", 7, (1.0,) * 3, ((1, 2, 7), (3, 8, 2)))
-    found = outcome(best, [rate * 1.2 for rate in current])
-    here = Deployment.existing(deployment)
-    changes = changes_of(here, found.settings)
-    # 7 is what .env has already
-    assert changes == {"DFLASH_SPEC_SCHEDULE": "1-2:7,3-8:2"}
-    lines = list(said(deployment, found))
-    assert any("1.20 times as fast" in line for line in lines)
-    assert "          DFLASH_SPEC_SCHEDULE=1-2:7,3-8:2" in lines
-    before = (deployment / ".env").read_bytes()
-    why = evidence_of("own", found)
-    assert here.with_values(changes, why).values["DFLASH_SPEC_SCHEDULE"] == "1-2:7,3-8:2"
-    assert (deployment / ".env.last").read_bytes() == before
-    # the figures stand beside what they speak for
-    written = (deployment / ".env").read_text().splitlines()
-    place = written.index("DFLASH_SPEC_SCHEDULE=1-2:7,3-8:2")
-    shown = ", ".join(f"{rate * 1.2:.1f}" for rate in current)
-    assert written[place - 1] == f"#= schedule 1-2:7,3-8:2     {shown}"
-    assert written[place - len(why)].endswith("UTC, prompts: own")
-
-
-def test_what_did_not_win_when_measured_is_not_proposed(deployment: Path) -> None:
-    best = Option("fixed", 3, (1.0,) * 3)
-    current = outcome(best, (1.0,) * 3).current.rates
-    found = outcome(best, [rate * 1.01 for rate in current])
-    here = Deployment.existing(deployment)
-    assert changes_of(here, found.settings) == {}
-    lines = list(said(deployment, found))
-    assert any(line.startswith("keep ") and "1.01 times" in line for line in lines)
-    slower = outcome(best, [row.tokens_per_s * 0.9 for row in found.plain.rows])
-    assert any(line.startswith("but ") for line in said(deployment, slower))
