@@ -11,7 +11,7 @@ from statistics import median
 from benchmarks.rows import Row
 from dflash_deploy.assets import asset
 from dflash_deploy.bench import Prompt, load_prompts, measure
-from dflash_deploy.bench.figures import Spread, row_of, streams
+from dflash_deploy.bench.figures import Spread, at_concurrency, row_of
 from dflash_deploy.client import Endpoint
 from dflash_deploy.redact import Secret
 from tests.support.answering import KEY, MODEL, answer, answering
@@ -51,13 +51,14 @@ def rows() -> Iterator[Row]:
                 delivered[concurrency] = median(one["tokens/s"] for _, one in both)
                 for name, (unit, aim) in FIGURES.items():
                     theirs, ours = (median(pair[half][name] for pair in both) for half in (0, 1))
-                    what = f"{name} of {streams(concurrency)}, against vllm bench serve"
+                    what = f"{name} at {at_concurrency(concurrency)}, against vllm bench serve"
                     yield Row(what, theirs, ours, unit, aim, PAIRS)
         finally:
             dflash("down", at=directory)
     for concurrency, engine in delivered.items():
         for pieces, tokens in ((PIECES, TOKENS_PER_PIECE), (PIECES * TOKENS_PER_PIECE, 1)):
-            what = f"ceiling of {streams(concurrency)}, {tokens} tokens a piece, against the engine with its drafter"
+            ceiling = f"ceiling at {at_concurrency(concurrency)}, {tokens} tokens per chunk"
+            what = f"{ceiling}, against the engine with its drafter"
             yield Row(what, engine, _ceiling(concurrency, pieces, tokens), "tokens/s", "20 or more", REPEATS)
 
 

@@ -1,4 +1,4 @@
-"""Measuring speed: how fast a served model answers under a number of streams, and how its drafts fare."""
+"""Measuring speed: how fast a served model answers at a concurrency, and how many of its drafts are accepted."""
 
 from dflash_deploy.bench.load import Load, Round, measure
 from dflash_deploy.bench.prompts import Prompt, load_prompts

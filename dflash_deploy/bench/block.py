@@ -1,6 +1,6 @@
-"""The block that `vllm bench serve` prints, since people compare it.
+"""The block that `vllm bench serve` prints, for comparison.
 
-Labels and their order: vllm/benchmarks/serve.py, 0.32.0, without the two peaks that it takes from bins of one second.
+Labels and their order: vllm/benchmarks/serve.py, 0.32.0, without the two peaks, which are of bins of one second.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TIMES = (
 
 
 def block(row: Row) -> str:
-    """The figures of one row in that form."""
+    """The figures of one row in that format."""
     lines = [_heading(" Serving Benchmark Result ", "="), *_totals(row)]
     for name, title, field in _TIMES:
         lines += [_heading(title, "-"), *_times(name, getattr(row, field))]

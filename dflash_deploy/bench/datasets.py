@@ -1,7 +1,7 @@
-"""The data sets that z-lab measures on, by name: their first rows, from the hub's dataset viewer.
+"""The data sets of z-lab's measurements, by name: their first rows, from the dataset viewer of the Hugging Face Hub.
 
-Which repository and split each name means: dflash/benchmark.py of z-lab's dflash 0.1.0. The viewer's route /rows, at
-most 100 at a time: https://huggingface.co/docs/dataset-viewer/quick_start; it spares a reader of Parquet.
+Repositories and splits are those of dflash/benchmark.py in z-lab's dflash 0.1.0. The viewer's route /rows gives at most
+100 rows at a time (https://huggingface.co/docs/dataset-viewer/quick_start), without a reader for Parquet.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dflash_deploy.errors import HubUnreachable
 VIEWER = "https://datasets-server.huggingface.co"
 
 ROWS = 32
-"""Prompts that are taken of each."""
+"""Prompts from each data set."""
 
 TIMEOUT = 30.0
 
@@ -26,7 +26,7 @@ _CODE = "Complete this function so that its tests pass. Answer with the whole fu
 
 @dataclass(frozen=True)
 class Dataset:
-    """Where the rows are, which of their fields asks the question, and the words around it, which are not z-lab's."""
+    """The place of the rows, the field with the question, and the words around it, which are not z-lab's."""
 
     repo: str
     config: str
@@ -35,7 +35,7 @@ class Dataset:
     words: str = "{question}"
 
     def question(self, row: Mapping[str, object]) -> str:
-        """The prompt of one row; of a conversation its first turn."""
+        """The prompt of one row; for a conversation its first turn."""
         asked = row[self.field]
         return self.words.format(question=asked[0] if isinstance(asked, list) else asked)
 
@@ -50,7 +50,7 @@ DATASETS = {
 
 
 def fetch_questions(name: str, *, viewer: str = VIEWER) -> list[str]:
-    """The prompts of a data set. Raises HubUnreachable where they do not come."""
+    """The prompts of a data set. Raises HubUnreachable if they cannot be downloaded."""
     dataset = DATASETS[name]
     asked: dict[str, str | int] = {
         "dataset": dataset.repo,
@@ -69,8 +69,8 @@ def fetch_questions(name: str, *, viewer: str = VIEWER) -> list[str]:
     except httpx.HTTPError as problem:
         said = str(problem) or type(problem).__name__
     except (ValueError, KeyError, TypeError, IndexError) as problem:
-        said = f"its answer has another shape: {type(problem).__name__}: {problem}"
+        said = f"unexpected answer: {type(problem).__name__}: {problem}"
     raise HubUnreachable(
-        f"{name} ({dataset.repo}) does not come from {viewer}: {said}",
-        hint="bring the prompts as a file: --prompts FILE.jsonl; or take a packaged workload, which needs no network",
+        f"{name} ({dataset.repo}) cannot be downloaded from {viewer}: {said}",
+        hint="use your own file of prompts (--prompts FILE.jsonl), or a packaged workload, which needs no network",
     )

@@ -1,8 +1,8 @@
-"""From the times of single requests to the figures that people compare.
+"""From the times of single requests to the figures of a measurement.
 
-TTFT, TPOT and ITL mean what they mean in vLLM's benchmark (vllm/benchmarks/serve.py, 0.32.0): seconds to the first
-piece; seconds after it for each further token, one figure a request; seconds between pieces, which hold several tokens
-where a drafter is used.
+TTFT, TPOT and ITL are those of vLLM's benchmark (vllm/benchmarks/serve.py, 0.32.0): seconds to the first chunk; seconds
+after it for each further token, one figure per request; seconds between chunks, which hold several tokens with a
+drafter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dflash_deploy.client import SpecCounters, TimedCompletion
 
 @dataclass(frozen=True)
 class Spread:
-    """How a time was spread over the requests, in milliseconds."""
+    """The distribution of a time over the requests, in milliseconds."""
 
     mean: float
     min: float
@@ -32,13 +32,13 @@ class Spread:
 
 @dataclass(frozen=True)
 class Row:
-    """One workload under one number of streams. Rates are over all streams together, prefill included.
+    """One workload at one concurrency. Rates are those of all requests together, prefill included.
 
-    `rounds` has the completion tokens per second of every repeat and `tokens_per_s` their median; all else counts the
-    repeats together. `drafter` is `None` where nobody knows whether there is one. `draft_tokens` are those of one step,
-    0 where none was made, and `None` with the acceptance where the engine does not tell. `mtp` says that the target's
-    own head made them, in place of a drafter of its own weights. `speedup` is `tokens_per_s` over that of plain
-    decoding, where both were measured.
+    `rounds` has the completion tokens per second of every repeat and `tokens_per_s` their median; all other figures are
+    over all repeats. `drafter` is `None` if it is unknown whether there is one. `draft_tokens` are those of one step: 0
+    if none was made; `None`, as the acceptance, if the engine does not report them. `mtp` says that the target's MTP
+    head made them, instead of a drafter. `speedup` is the ratio of `tokens_per_s` to that without speculative decoding,
+    if both were measured.
     """
 
     workload: str
@@ -68,20 +68,20 @@ class Row:
         return asdict(self)
 
 
-def streams(count: int) -> str:
-    """A number of streams in words."""
-    return "1 stream" if count == 1 else f"{count} streams"
+def at_concurrency(count: int) -> str:
+    """A concurrency in words."""
+    return f"concurrency {count}"
 
 
 def part(drafter: bool | None, *, mtp: bool) -> str:
-    """Which part of a comparison a row belongs to, in words."""
+    """The part of a comparison that a row belongs to, in words."""
     if mtp:
         return "with the MTP head"
     return "as served" if drafter is None else "with the drafter" if drafter else "without the drafter"
 
 
 def row_of(workload: str, load: Load, *, drafter: bool | None, mtp: bool = False) -> Row:
-    """The figures of one measurement; `drafter` is `None` where only the engine's counters can tell."""
+    """The figures of one measurement; `drafter` is `None` if only the engine's counters know."""
     answered = [request for one in load.rounds for request in one.answered]
     asked = [request for one in load.rounds for request in one.requests]
     seconds = sum(one.seconds for one in load.rounds)
@@ -112,9 +112,9 @@ def row_of(workload: str, load: Load, *, drafter: bool | None, mtp: bool = False
 
 
 def as_counted(row: Row, *, counts_every_draft: bool) -> Row:
-    """The row, without zeros of an engine that makes drafts and does not count them, as a fork may not.
+    """The row, without the zeros of an engine that makes drafts without reporting them, as a fork may.
 
-    `counts_every_draft`: a zero means that none was made.
+    `counts_every_draft`: a zero means that no draft was made.
     """
     if counts_every_draft or not row.drafter or (row.counted is not None and row.counted.drafts):
         return row
@@ -126,14 +126,14 @@ def _tpots(answered: Sequence[TimedCompletion]) -> list[float]:
 
 
 def _draft_tokens(counted: SpecCounters | None) -> int | None:
-    """Draft tokens of a step; where their number follows the load, the mean, rounded."""
+    """Draft tokens of a step; if their number depends on the load, the rounded mean."""
     if counted is None:
         return None
     return round(counted.draft_tokens / counted.drafts) if counted.drafts else 0
 
 
 def spread(seconds: Sequence[float]) -> Spread | None:
-    """The spread of times given in seconds; `None` where there are none."""
+    """The distribution of times in seconds; `None` without any."""
     if not seconds:
         return None
     ordered = sorted(second * 1000 for second in seconds)
@@ -142,7 +142,7 @@ def spread(seconds: Sequence[float]) -> Spread | None:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The value below which `share` of the ordered values lie, between two of them in proportion, as numpy has it."""
+    """The value below which `share` of the ordered values are, interpolated linearly as in numpy."""
     place = share * (len(ordered) - 1)
     below, above = ordered[math.floor(place)], ordered[math.ceil(place)]
     return below + (above - below) * (place - math.floor(place))

@@ -1,4 +1,4 @@
-"""A closed loop of streams: each asks its next question as soon as it has its answer."""
+"""A closed loop of clients: each sends its next request as soon as it has the answer to the last one."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ class Round:
 
     @property
     def answered(self) -> list[TimedCompletion]:
-        """The requests that brought a whole answer."""
+        """The requests with a complete answer."""
         return [request for request in self.requests if not request.problem]
 
     @property
     def tokens_per_second(self) -> float:
-        """Completion tokens per second, all streams together."""
+        """Completion tokens per second, all requests together."""
         return sum(request.completion_tokens for request in self.answered) / self.seconds
 
 
 @dataclass(frozen=True)
 class Load:
-    """Repeated measurements under one number of streams.
+    """Repeated measurements at one concurrency.
 
-    `counted` is what the engine's counters of drafts gained meanwhile, over all clients that it had; `None` where they
-    cannot be read.
+    `counted` is the increase of the engine's draft counters during them, from all of its clients; `None` if they cannot
+    be read.
     """
 
     concurrency: int
@@ -53,7 +53,7 @@ class Load:
 
     @property
     def median(self) -> float:
-        """Median completion tokens per second over the repeats, all streams together."""
+        """Median completion tokens per second over the repeats, all requests together."""
         return statistics.median(self.tokens_per_second)
 
 
@@ -66,9 +66,9 @@ def measure(
     repeats: int = 1,
     warmup: int | None = None,
 ) -> Load:
-    """Answer `requests` of the bodies over `concurrency` streams, `repeats` times, the same ones in the same order.
+    """Send `requests` of the bodies at `concurrency`, `repeats` times, the same ones in the same order.
 
-    `warmup` requests go before, one for each stream where it is left out, and are not counted.
+    `warmup` requests precede them without being measured; `None`: as many as `concurrency`.
     """
     return asyncio.run(_measure(endpoint, bodies, concurrency, requests, repeats, warmup))
 
@@ -81,7 +81,7 @@ async def _measure(
     repeats: int,
     warmup: int | None,
 ) -> Load:
-    # written down before any clock runs
+    # encoded before any clock runs
     written = [streaming_body(body) for body in bodies]
     async with endpoint.async_session(concurrency) as session:
         before_all = concurrency if warmup is None else warmup
@@ -97,12 +97,12 @@ async def _measure(
 async def _round(session: aiohttp.ClientSession, written: Sequence[bytes], concurrency: int, requests: int) -> Round:
     queue = itertools.islice(itertools.cycle(written), requests)
     started = time.perf_counter()
-    streams = [asyncio.create_task(_stream(session, queue)) for _ in range(min(concurrency, requests))]
-    answers = await asyncio.gather(*streams)
+    clients = [asyncio.create_task(_client(session, queue)) for _ in range(min(concurrency, requests))]
+    answers = await asyncio.gather(*clients)
     return Round(tuple(itertools.chain.from_iterable(answers)), time.perf_counter() - started)
 
 
-async def _stream(session: aiohttp.ClientSession, queue: Iterator[bytes]) -> list[TimedCompletion]:
+async def _client(session: aiohttp.ClientSession, queue: Iterator[bytes]) -> list[TimedCompletion]:
     return [await time_completion(session, body) for body in queue]
 
 
@@ -110,5 +110,5 @@ def _counters(endpoint: Endpoint) -> SpecCounters | None:
     try:
         return endpoint.counters()
     except (EndpointError, ValueError):
-        # another engine, or a proxy that keeps /metrics to itself; a page of HTML is no exposition either
+        # another engine, or a proxy that hides /metrics or answers with a page of HTML
         return None

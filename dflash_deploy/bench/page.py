@@ -1,4 +1,4 @@
-"""The report as one HTML file: no script, nothing to fetch, light and dark as the reader has it."""
+"""The report as one HTML file: without scripts and external files, light or dark as the reader's system."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from dflash_deploy.bench.figures import part, streams
+from dflash_deploy.bench.figures import at_concurrency, part
 from dflash_deploy.bench.plots import Range, Series, lines, number, ranges
 
 Rows = Sequence[Mapping[str, Any]]
@@ -18,11 +18,11 @@ PARTS = (
     ("with the MTP head", 2, (True, True)),
     ("as served", 0, (None, False)),
 )
-"""What the plots call the parts of a comparison, the styles they have, and `drafter` and `mtp` of their rows."""
+"""The parts of a comparison: name in the plots, style, and `drafter` and `mtp` of their rows."""
 
 
 def page(data: Mapping[str, Any]) -> str:
-    """The report of what `bench --json` has as `data`; all its figures come from there."""
+    """The report of the `data` of `bench --json`, which has all its figures."""
     style = (resources.files("dflash_deploy.bench") / "page.css").read_text(encoding="utf-8")
     title = f"{data['measured']['model']}: speed as measured"
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -49,7 +49,7 @@ def page(data: Mapping[str, Any]) -> str:
 
 
 def headlines(rows: Rows) -> Iterator[str]:
-    """For each workload what fewest and most streams gain, or reach where only one half was measured."""
+    """For each workload the speed-up at the lowest and highest concurrency, or the speed of the only part."""
     for workload in _names(rows):
         mine = [row for row in rows if row["workload"] == workload]
         drafted = [row for row in mine if row["drafter"]]
@@ -60,9 +60,9 @@ def headlines(rows: Rows) -> Iterator[str]:
 
 
 def _headline(row: Mapping[str, Any]) -> str:
-    gain = f", {row['speedup']:.2f} times plain decoding" if row["speedup"] else ""
+    gain = f", {row['speedup']:.2f} times the speed without" if row["speedup"] else ""
     made = part(row["drafter"], mtp=row["mtp"])
-    return f"{streams(row['concurrency'])} at {number(row['tokens_per_s'])} tokens/s {made}{gain}"
+    return f"{number(row['tokens_per_s'])} tokens/s at {at_concurrency(row['concurrency'])} {made}{gain}"
 
 
 def _of(measured: Mapping[str, Any]) -> str:
@@ -72,18 +72,18 @@ def _of(measured: Mapping[str, Any]) -> str:
 
 
 def _together(rows: Rows) -> Iterator[str]:
-    """What is best compared between workloads: the speed-up, and acceptance by position."""
+    """Plots that compare workloads: the speed-up, and acceptance by position."""
     drawn = []
     sped = _by_workload([row for row in rows if row["speedup"]], "speedup")
     if sped:
-        drawn.append(lines("Speed-up over plain decoding", "streams", "times", sped, reference=1.0))
+        drawn.append(lines("Speed-up by speculative decoding", "concurrency", "times", sped, reference=1.0))
     accepted = [
         Series(
             f"{_named(row)}, length {row['acceptance_length']:.2f}",
             style,
             tuple((place, 100 * share) for place, share in enumerate(row["acceptance_by_position"], 1)),
         )
-        for style, row in enumerate(_fewest_streams(rows))
+        for style, row in enumerate(_lowest_concurrency(rows))
     ]
     if accepted:
         title = "Drafts accepted up to each position"
@@ -92,7 +92,7 @@ def _together(rows: Rows) -> Iterator[str]:
         yield f'<section><h2>The drafter</h2><div class="plots">{"".join(drawn)}</div></section>'
 
 
-def _fewest_streams(rows: Rows) -> list[Mapping[str, Any]]:
+def _lowest_concurrency(rows: Rows) -> list[Mapping[str, Any]]:
     """The first drafted row of each workload, by drafter and by MTP head."""
     drafted = [row for row in rows if row["acceptance_by_position"]]
     return list({_named(row): row for row in reversed(drafted)}.values())[::-1]
@@ -119,11 +119,11 @@ def _each_workload(data: Mapping[str, Any]) -> Iterator[str]:
             Series(name, style, tuple((row["concurrency"], row["tokens_per_s"]) for row in mine if _kind(row) == kind))
             for name, style, kind in PARTS
         ]
-        drawn = [lines("Throughput of all streams", "streams", "tokens/s", [one for one in parts if one.points])]
+        drawn = [lines("Throughput", "concurrency", "tokens/s", [one for one in parts if one.points])]
         for title, field in (
             ("Time to the first token", "ttft_ms"),
             ("Time for each further token", "tpot_ms"),
-            ("Time between pieces", "itl_ms"),
+            ("Time between chunks", "itl_ms"),
         ):
             spreads = [_range(row, row[field]) for row in mine if row[field]]
             if spreads:
@@ -145,7 +145,7 @@ def _kind(row: Mapping[str, Any]) -> tuple[bool | None, bool]:
 
 
 COLUMNS = (
-    "workload", "streams", "draft tokens", "tokens/s", "speed-up", "req/s", "TTFT p50", "p99", "TPOT p50", "p99",
+    "workload", "concurrency", "draft tokens", "tokens/s", "speed-up", "req/s", "TTFT p50", "p99", "TPOT p50", "p99",
     "ITL mean", "p50", "p99", "length", "requests", "failed",
 )  # fmt: skip
 
@@ -188,8 +188,8 @@ def _published(rows: Rows) -> Iterator[str]:
     if not rows:
         return
     columns = (
-        "published", "streams", "draft tokens", "plain", "DFlash", "length", "source", "here", "draft tokens", "plain",
-        "DFlash", "length",
+        "published", "concurrency", "draft tokens", "without", "DFlash", "length", "source", "here", "draft tokens",
+        "without", "DFlash", "length",
     )  # fmt: skip
     fields = (
         "workload", "concurrency", "draft_tokens", "plain", "dflash", "acceptance_length", "source", "ours_workload",
@@ -197,7 +197,7 @@ def _published(rows: Rows) -> Iterator[str]:
     )  # fmt: skip
     cells = [[_cell(row[field]) for field in fields] for row in rows]
     yield "<section><h2>What others published for this machine and these models</h2>"
-    yield "<p>tokens/s of all streams; their prompts, lengths and engines differ from these.</p>"
+    yield "<p>tokens/s of all requests together; their prompts, lengths and engines differ from these.</p>"
     yield _table("Published figures", columns, cells)
     yield "</section>"
 
@@ -211,7 +211,7 @@ def _cell(value: object) -> str:
 def _table(name: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    # a region that scrolls must be reachable by keyboard
+    # a keyboard must reach a region that scrolls
     region = f'<div class="wide" role="region" aria-label="{escape(name, quote=True)}" tabindex="0">'
     return f"{region}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
 
@@ -219,12 +219,12 @@ def _table(name: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 def _how(measured: Mapping[str, Any]) -> str:
     settings = ", ".join(f"{name}={value}" for name, value in measured.get("settings", {}).items())
     parts = [
-        "Each stream asks its next question as soon as it has its answer. Repeats after a warm-up: "
-        f"{measured['repeats']}; throughput is their median, all else counts them together.",
-        f"Temperature {measured['temperature']:g}, answers of at most {measured['max_tokens']} tokens where a prompt "
-        "names no other length.",
-        "A bar goes from the least to the value that 99 % stay below, its box holds the middle half, the stroke is the "
-        "median. Pieces of a stream hold several tokens where drafts are accepted.",
+        "Concurrency is the number of clients; each sends its next request as soon as it has an answer. Repeats after "
+        f"a warm-up: {measured['repeats']}; throughput is their median, all other figures are over all repeats.",
+        f"Temperature {measured['temperature']:g}, answers of at most {measured['max_tokens']} tokens unless a prompt "
+        "sets another length.",
+        "A bar goes from the smallest value to the 99th percentile, its box holds the middle half, its stroke is the "
+        "median. Chunks hold several tokens if drafts are accepted.",
     ]
     if settings:
         parts.append(f"Settings: {settings}.")

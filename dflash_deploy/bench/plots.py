@@ -1,7 +1,7 @@
-"""Plots as SVG text, with nothing to load: lines over a few known places, and ranges.
+"""Plots as SVG text without external files: lines over a few known places, and ranges.
 
-Every mark says in `data-` attributes and in a tooltip what it stands for, so that a reader, a screen reader and a test
-find the number that was plotted. Lengths are in units of the view box, which is WIDTH wide.
+Every mark has its number in `data-` attributes and in a tooltip, for readers, screen readers and tests. Lengths are in
+units of the view box, which is WIDTH wide.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LABELS = 112
 TICKS = 5
 
 STYLES = 6
-"""Colours that page.css has; more series take them again."""
+"""Colours of page.css; further series repeat them."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def axis(highest: float, start: float, end: float) -> Axis:
 
 
 def number(value: float) -> str:
-    """A figure as people read it: three digits that count, no exponent."""
+    """A figure with three significant digits, without an exponent."""
     if value >= 100 or value == round(value):
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
@@ -97,7 +97,7 @@ def number(value: float) -> str:
 def lines(
     title: str, places: str, unit: str, series: Sequence[Series], *, reference: float | None = None, top: float = 0.0
 ) -> str:
-    """A line for each series over the places that any of them has, evenly spaced; `reference` is a level to compare.
+    """A line for each series over the places of all series, evenly spaced; `reference` is a level for comparison.
 
     `places` names the horizontal axis, `unit` the vertical one, which goes at least to `top`.
     """
@@ -173,12 +173,12 @@ def _places(name: str, across: dict[int, float]) -> Iterator[str]:
 
 
 def _figure(title: str, unit: str, legend: Sequence[tuple[str, int]], height: float, drawn: Sequence[str]) -> str:
-    """The drawing below its title and the names of its colours, which stay text that wraps."""
+    """The drawing below its title and the names of its colours, which are text that wraps."""
     names = "".join(f'<li class="s{style % STYLES}"><i></i>{escape(name)}</li>' for name, style in legend)
     label = escape(f"{title}, {unit}", quote=True)
     caption = f"<figcaption><b>{escape(title)}</b> <span>{escape(unit)}</span></figcaption>"
     return (
         f'<figure>{caption}<ul class="legend">{names}</ul>'
-        f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{label}; the figures stand in the table">'
+        f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{label}; the table has the figures">'
         f"{''.join(drawn)}</svg></figure>"
     )

@@ -33,7 +33,7 @@ class Picture(_Line):
 
 
 class Prompt(_Line):
-    """One request. `expected` is the whole reply, word for word; `answer` what must be in it."""
+    """One request. `expected` is the complete reply, word for word; `answer` is a part that it must contain."""
 
     id: str
     kind: Kind
@@ -61,6 +61,6 @@ class Prompt(_Line):
 
 
 def load_prompts(path: Path, *kinds: Kind) -> list[Prompt]:
-    """The prompts of a file, of the given kinds or of all. Raises pydantic.ValidationError where a line is wrong."""
+    """The prompts of a file, of the given kinds or of all. Raises pydantic.ValidationError for an invalid line."""
     prompts = map(Prompt.model_validate_json, path.read_text(encoding="utf-8").splitlines())
     return [prompt for prompt in prompts if not kinds or prompt.kind in kinds]

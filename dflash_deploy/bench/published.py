@@ -1,4 +1,4 @@
-"""What others published for the same machine and models, beside what was measured here."""
+"""Published figures for the same machine and models, beside those measured here."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LIKE = {
     "short answers": ("chat",),
     "prose, raw prompt": ("prose",),
 }
-"""The workloads that a published one may be compared with, the nearest first. Prompts, lengths and engines differ."""
+"""Workloads to compare a published one with, the most similar first. Prompts, lengths and engines differ."""
 
 
 @dataclass(frozen=True)
 class Beside:
-    """A published row, and ours of the nearest workload under as many streams. Rates in tokens/s of all streams.
+    """A published row, and ours of the most similar workload at the same concurrency. Rates in tokens/s in total.
 
-    `ours_draft_tokens` may differ from theirs; what was not measured or not published is `None`.
+    `ours_draft_tokens` may differ from theirs. Values that were not measured or not published are `None`.
     """
 
     workload: str
@@ -48,7 +48,7 @@ class Beside:
 
 
 def beside(published: Iterable[PublishedSpeed], rows: Sequence[Row]) -> list[Beside]:
-    """Those published rows that something was measured for."""
+    """The published rows with a measurement to compare."""
     ours = {(row.workload, row.concurrency, row.drafter): row for row in rows if not row.mtp}
     measured = {(row.workload, row.concurrency) for row in rows}
     pairs = [

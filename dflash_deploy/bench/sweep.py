@@ -1,4 +1,4 @@
-"""Every workload under every number of streams."""
+"""Every workload at every concurrency."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dflash_deploy.bench.load import measure
 from dflash_deploy.bench.workload import Limits, Workload
 from dflash_deploy.client import Endpoint
 
-ROUNDS_OF_STREAMS = 2
-"""Requests that each stream answers at the least, where their number was not asked for."""
+REQUESTS_PER_CLIENT = 2
+"""Requests that each client sends at least, unless their number is set."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is measured. `requests` is the number in one repeat; `None`: each prompt once, and two for each stream."""
+    """What is measured. `requests` is the number in one repeat; `None`: each prompt once, at least two per client."""
 
     workloads: tuple[Workload, ...]
     concurrency: tuple[int, ...]
@@ -26,16 +26,16 @@ class Sweep:
     warmup: int | None = None
 
     def requests_of(self, workload: Workload, concurrency: int) -> int:
-        """How many requests one repeat has."""
-        return self.requests or max(len(workload.questions), ROUNDS_OF_STREAMS * concurrency)
+        """Requests in one repeat."""
+        return self.requests or max(len(workload.questions), REQUESTS_PER_CLIENT * concurrency)
 
 
 def run_sweep(
     endpoint: Endpoint, sweep: Sweep, *, drafter: bool | None, mtp: bool = False, show: Callable[[Row], None]
 ) -> list[Row]:
-    """Measure an endpoint as it is, and show each row as it is there.
+    """Measure an endpoint as it is, and show each row as soon as it is measured.
 
-    `drafter` and `mtp` say which part the rows belong to; `None` where only the engine's counters can tell.
+    `drafter` and `mtp` say which part the rows belong to; `drafter` is `None` if only the engine's counters know.
     """
     rows = []
     for workload in sweep.workloads:
@@ -55,7 +55,7 @@ def run_sweep(
 
 
 def with_speedups(drafted: Sequence[Row], plain: Sequence[Row]) -> list[Row]:
-    """All rows, each drafted one with its speed-up and before the plain one of the same workload and streams."""
+    """All rows, each one with a drafter with its speed-up, and before the one without of the same concurrency."""
     bases = {(row.workload, row.concurrency): row.tokens_per_s for row in plain}
     sped = [
         replace(row, speedup=_ratio(row.tokens_per_s, bases.get((row.workload, row.concurrency)))) for row in drafted

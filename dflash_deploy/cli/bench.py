@@ -10,7 +10,7 @@ import typer
 from rich.console import RenderableType
 
 from dflash_deploy.bench.block import block
-from dflash_deploy.bench.figures import Row, part, streams
+from dflash_deploy.bench.figures import Row, at_concurrency, part
 from dflash_deploy.bench.published import Beside
 from dflash_deploy.bench.workload import Limits
 from dflash_deploy.cli.display import Terminal
@@ -120,7 +120,7 @@ def bench(
 def _shown(done: Benchmark, *, blocks: bool) -> Iterator[RenderableType]:
     if blocks:
         for row in done.rows:
-            yield f"{row.workload}, {streams(row.concurrency)}, {part(row.drafter, mtp=row.mtp)}"
+            yield f"{row.workload}, {at_concurrency(row.concurrency)}, {part(row.drafter, mtp=row.mtp)}"
             yield block(row)
             yield ""
     yield _table(done.rows)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from dflash_deploy.bench.figures import Row, part, streams
+from dflash_deploy.bench.figures import Row, at_concurrency, part
 from dflash_deploy.checks import CheckResult
 from dflash_deploy.cli.report import console, note, print_json
 from dflash_deploy.cli.transfers import transfer_display
@@ -60,10 +60,10 @@ class Terminal:
         rate = f"{row.tokens_per_s:.1f} tokens/s"
         if setting:
             length = f", {row.acceptance_length:.2f} tokens a step" if row.acceptance_length else ""
-            note(f"  {setting}, {streams(row.concurrency)}: {rate}{length}")
+            note(f"  {setting}, {at_concurrency(row.concurrency)}: {rate}{length}")
             return
         failed = f", {row.failed} failed" if row.failed else ""
-        note(f"{row.workload}, {streams(row.concurrency)}, {part(row.drafter, mtp=row.mtp)}: {rate}{failed}")
+        note(f"{row.workload}, {at_concurrency(row.concurrency)}, {part(row.drafter, mtp=row.mtp)}: {rate}{failed}")
 
 
 @contextmanager

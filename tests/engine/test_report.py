@@ -88,10 +88,10 @@ def test_dots_stand_where_the_json_has_them(page: Page, report: Path, width: int
     plots: dict[str, list[dict[str, Any]]] = {}
     for plot in page.evaluate(PLOTTED):
         plots.setdefault(plot["title"], []).append(plot)
-    (speedups,) = plots["Speed-up over plain decoding"]
+    (speedups,) = plots["Speed-up by speculative decoding"]
     expected = {(row["workload"], row["concurrency"]): row["speedup"] for row in rows if row["drafter"]}
     assert read_off(speedups) == pytest.approx(expected, abs=0.05)
-    for workload, plot in zip(("code", "prose & <verse>"), plots["Throughput of all streams"], strict=True):
+    for workload, plot in zip(("code", "prose & <verse>"), plots["Throughput"], strict=True):
         expected = {
             ("with the drafter" if row["drafter"] else "without", row["concurrency"]): row["tokens_per_s"]
             for row in rows

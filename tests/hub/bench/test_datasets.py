@@ -60,8 +60,8 @@ def test_of_a_conversation_the_first_turn_is_taken() -> None:
     ("status", "body", "says"),
     [
         (200, {"rows": []}, "no rows"),
-        (200, {"rows": [{"row": {"other": 1}}]}, "another shape"),
-        (200, ["x"], "another shape"),
+        (200, {"rows": [{"row": {"other": 1}}]}, "unexpected answer"),
+        (200, ["x"], "unexpected answer"),
         (503, {"error": "busy"}, "503"),
     ],
 )

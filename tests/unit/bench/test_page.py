@@ -79,8 +79,8 @@ def test_a_run_without_plain_decoding_has_no_speed_up() -> None:
     text = page(data)
     assert "Speed-up" not in text
     assert "others published" not in text
-    assert "4 streams" not in text
-    assert "8 streams at 656 tokens/s with the drafter." in " ".join(Elements(text).text)
+    assert "at concurrency 4" not in text
+    assert "656 tokens/s at concurrency 8 with the drafter." in " ".join(Elements(text).text)
 
 
 def test_drafts_of_the_target_s_own_head_are_drawn_beside_those_of_the_drafter() -> None:
