@@ -1,6 +1,6 @@
-# The two commands: `make demo` serves the tiny pair on this machine and proves it; `make test` runs every tier of tests.
-# PYTHON: an interpreter from 3.11 on. PORT: where the demo listens. TORCH_INDEX: where CPU builds of torch come from, if
-# the configured package index has none.
+# The two commands: `make demo` serves and tests the tiny pair on this machine; `make test` runs all tests.
+# PYTHON: an interpreter, 3.11 or newer. PORT: the port of the demo. TORCH_INDEX: the index of CPU builds of torch, if the
+# configured package index has none.
 PYTHON ?= python3
 PORT ?= 8000
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu

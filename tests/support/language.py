@@ -155,6 +155,8 @@ def texts() -> tuple[Path, ...]:
         "images/**/Dockerfile",
         "images/*.hcl",
         "Makefile",
+        "pyproject.toml",
+        ".ci/run",
     )
     return tuple(sorted({file for pattern in patterns for file in ROOT.glob(pattern) if file.is_file()}))
 
