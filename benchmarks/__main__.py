@@ -12,7 +12,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import downloads, drafter, load, lock, speed_model, start, tune
+from benchmarks import command, downloads, drafter, load, lock, speed_model, start, tune
 from benchmarks.rows import table
 
 
@@ -20,6 +20,7 @@ def main() -> None:
     """Run the groups named on the command line, or all."""
     groups: dict[str, Callable[[], Table]] = {
         "speed-model": speed_model.table,
+        "command": lambda: table("command", command.rows(), ("docker", "dflash-deploy")),
         "downloads": lambda: table("downloads", downloads.rows()),
         "drafter": lambda: table("drafter", drafter.rows()),
         "load": lambda: table("load", load.rows(), ("other", "bench")),

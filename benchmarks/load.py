@@ -88,7 +88,7 @@ def _theirs(bench: VllmBench, endpoint: Endpoint, prompts: list[Prompt], concurr
 def _ours(endpoint: Endpoint, prompts: list[Prompt], concurrency: int) -> dict[str, float]:
     bodies = [prompt.body(endpoint.model) for prompt in prompts]
     load = measure(endpoint, bodies, concurrency=concurrency, requests=len(bodies), warmup=0)
-    row = row_of("own", load, drafter=True)
+    row = row_of("own", load, "dflash")
 
     def of(spread: Spread | None, name: str) -> float:
         return float(getattr(spread, name))

@@ -1,4 +1,4 @@
-"""What the tool costs before the engine works: the command itself, and `up` against the engine started by hand."""
+"""What `up` costs: a start to the first answer, against the engine started by hand."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import os
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,13 +26,7 @@ REPEATS = 5
 
 
 def rows() -> Iterator[Row]:
-    """`--help` against `docker compose version`, where Docker is; `up` to the first answer against `vllm serve`."""
-    command = str(Path(sys.executable).with_name("dflash-deploy"))
-    ours = _median(lambda: subprocess.run([command, "--help"], check=True, stdout=subprocess.DEVNULL))
-    if shutil.which("docker"):
-        version = ["docker", "compose", "version"]
-        theirs = _median(lambda: subprocess.run(version, check=True, stdout=subprocess.DEVNULL))
-        yield Row("dflash-deploy --help against docker compose version", theirs, ours, "s", "", REPEATS)
+    """`up` to the first answer against `vllm serve`; a second start against the first one."""
     with tempfile.TemporaryDirectory() as folder:
         yield _up(Path(folder))
     with tempfile.TemporaryDirectory() as folder:
@@ -115,13 +108,3 @@ def _answers(endpoint: Endpoint, question: str) -> bool:
         return bool(endpoint.chat(question, max_tokens=16).text)
     except EndpointError:
         return False
-
-
-def _median(run: Callable[[], object]) -> float:
-    run()
-    times = []
-    for _ in range(REPEATS):
-        started = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - started)
-    return statistics.median(times)

@@ -9,11 +9,26 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 from dflash_deploy.bench.load import Load
 from dflash_deploy.client import SpecCounters, TimedCompletion
+
+Speculation = Literal["off", "dflash", "mtp", "unknown"]
+"""How the drafts of a run are made: not at all, by a drafter, by the target's MTP head, or nothing is known of it."""
+
+DRAFTER: Mapping[Speculation, bool | None] = {"off": False, "dflash": True, "mtp": True, "unknown": None}
+"""The value of `drafter` in the JSON of a row; `mtp` is a key of its own there."""
+
+PARTS: Mapping[Speculation, str] = {
+    "dflash": "with the drafter",
+    "off": "without the drafter",
+    "mtp": "with the MTP head",
+    "unknown": "as served",
+}
+"""The part of a comparison that a row belongs to, in words."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +50,14 @@ class Row:
     """One workload at one concurrency. Rates are those of all requests together, prefill included.
 
     `rounds` has the completion tokens per second of every repeat and `tokens_per_s` their median; all other figures are
-    over all repeats. `drafter` is `None` if it is unknown whether there is one. `draft_tokens` are those of one step: 0
-    if none was made; `None`, as the acceptance, if the engine does not report them. `mtp` says that the target's MTP
-    head made them, instead of a drafter. `speedup` is the ratio of `tokens_per_s` to that without speculative decoding,
-    if both were measured.
+    over all repeats. `draft_tokens` are those of one step: 0 if none was made; `None`, as the acceptance, if the engine
+    does not report them. `speedup` is the ratio of `tokens_per_s` to that without speculative decoding, if both were
+    measured.
     """
 
     workload: str
     concurrency: int
-    drafter: bool | None
+    speculation: Speculation
     draft_tokens: int | None
     tokens_per_s: float
     rounds: tuple[float, ...]
@@ -61,11 +75,12 @@ class Row:
     acceptance_length: float | None
     acceptance_by_position: tuple[float, ...]
     counted: SpecCounters | None
-    mtp: bool = False
 
     def document(self) -> dict[str, object]:
-        """The row for `--json`."""
-        return asdict(self)
+        """The row for `--json`, where `drafter` and `mtp` say how its drafts were made."""
+        row = asdict(self)
+        del row["speculation"]
+        return row | {"drafter": DRAFTER[self.speculation], "mtp": self.speculation == "mtp"}
 
 
 def at_concurrency(count: int) -> str:
@@ -73,15 +88,15 @@ def at_concurrency(count: int) -> str:
     return f"concurrency {count}"
 
 
-def part(drafter: bool | None, *, mtp: bool) -> str:
-    """The part of a comparison that a row belongs to, in words."""
-    if mtp:
-        return "with the MTP head"
-    return "as served" if drafter is None else "with the drafter" if drafter else "without the drafter"
+def speculation_of(row: Mapping[str, Any]) -> Speculation:
+    """How the drafts of a row of `--json` were made."""
+    if row["mtp"]:
+        return "mtp"
+    return next(name for name, drafter in DRAFTER.items() if drafter is row["drafter"])
 
 
-def row_of(workload: str, load: Load, *, drafter: bool | None, mtp: bool = False) -> Row:
-    """The figures of one measurement; `drafter` is `None` if only the engine's counters know."""
+def row_of(workload: str, load: Load, speculation: Speculation) -> Row:
+    """The figures of one measurement. Of an unknown endpoint the engine's counters may say whether it drafts."""
     answered = [request for one in load.rounds for request in one.answered]
     asked = [request for one in load.rounds for request in one.requests]
     seconds = sum(one.seconds for one in load.rounds)
@@ -89,7 +104,7 @@ def row_of(workload: str, load: Load, *, drafter: bool | None, mtp: bool = False
     return Row(
         workload=workload,
         concurrency=load.concurrency,
-        drafter=bool(counted.drafts) if drafter is None and counted is not None else drafter,
+        speculation=_seen(counted) if speculation == "unknown" else speculation,
         draft_tokens=_draft_tokens(counted),
         tokens_per_s=load.median,
         rounds=load.tokens_per_second,
@@ -107,8 +122,11 @@ def row_of(workload: str, load: Load, *, drafter: bool | None, mtp: bool = False
         acceptance_length=counted.acceptance_length if counted else None,
         acceptance_by_position=counted.acceptance_by_position if counted else (),
         counted=counted,
-        mtp=mtp,
     )
+
+
+def _seen(counted: SpecCounters | None) -> Speculation:
+    return "unknown" if counted is None else "dflash" if counted.drafts else "off"
 
 
 def as_counted(row: Row, *, counts_every_draft: bool) -> Row:
@@ -116,7 +134,7 @@ def as_counted(row: Row, *, counts_every_draft: bool) -> Row:
 
     `counts_every_draft`: a zero means that no draft was made.
     """
-    if counts_every_draft or not row.drafter or (row.counted is not None and row.counted.drafts):
+    if counts_every_draft or row.speculation in {"off", "unknown"} or (row.counted is not None and row.counted.drafts):
         return row
     return replace(row, counted=None, draft_tokens=None)
 

@@ -7,18 +7,13 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from dflash_deploy.bench.figures import at_concurrency, part
+from dflash_deploy.bench.figures import PARTS, Speculation, at_concurrency, speculation_of
 from dflash_deploy.bench.plots import Range, Series, lines, number, ranges
 
 Rows = Sequence[Mapping[str, Any]]
 
-PARTS = (
-    ("with the drafter", 0, (True, False)),
-    ("without", 1, (False, False)),
-    ("with the MTP head", 2, (True, True)),
-    ("as served", 0, (None, False)),
-)
-"""The parts of a comparison: name in the plots, style, and `drafter` and `mtp` of their rows."""
+STYLES: Mapping[Speculation, int] = {"dflash": 0, "off": 1, "mtp": 2, "unknown": 0}
+"""The style of each part of a comparison in the plots."""
 
 
 def page(data: Mapping[str, Any]) -> str:
@@ -53,7 +48,7 @@ def headlines(rows: Rows) -> Iterator[str]:
     for workload in _names(rows):
         mine = [row for row in rows if row["workload"] == workload]
         drafted = [row for row in mine if row["drafter"]]
-        shown = [row for row in drafted if not row["mtp"]] or drafted or mine
+        shown = [row for row in drafted if speculation_of(row) == "dflash"] or drafted or mine
         first, last = shown[0], shown[-1]
         said = "; ".join(_headline(row) for row in ((first, last) if last is not first else (first,)))
         yield f"{workload}: {said}."
@@ -61,7 +56,7 @@ def headlines(rows: Rows) -> Iterator[str]:
 
 def _headline(row: Mapping[str, Any]) -> str:
     gain = f", {row['speedup']:.2f} times the speed without" if row["speedup"] else ""
-    made = part(row["drafter"], mtp=row["mtp"])
+    made = PARTS[speculation_of(row)]
     return f"{number(row['tokens_per_s'])} tokens/s at {at_concurrency(row['concurrency'])} {made}{gain}"
 
 
@@ -106,7 +101,7 @@ def _by_workload(rows: Rows, field: str) -> list[Series]:
 
 
 def _named(row: Mapping[str, Any]) -> str:
-    return f"{row['workload']}, MTP" if row["mtp"] else str(row["workload"])
+    return f"{row['workload']}, MTP" if speculation_of(row) == "mtp" else str(row["workload"])
 
 
 def _each_workload(data: Mapping[str, Any]) -> Iterator[str]:
@@ -115,10 +110,7 @@ def _each_workload(data: Mapping[str, Any]) -> Iterator[str]:
         mine = [row for row in data["rows"] if row["workload"] == workload and row["requests"]]
         if not mine:
             continue
-        parts = [
-            Series(name, style, tuple((row["concurrency"], row["tokens_per_s"]) for row in mine if _kind(row) == kind))
-            for name, style, kind in PARTS
-        ]
+        parts = [Series(PARTS[kind], style, tuple(_rates(mine, kind))) for kind, style in STYLES.items()]
         drawn = [lines("Throughput", "concurrency", "tokens/s", [one for one in parts if one.points])]
         for title, field in (
             ("Time to the first token", "ttft_ms"),
@@ -135,13 +127,13 @@ def _each_workload(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _range(row: Mapping[str, Any], times: Mapping[str, float]) -> Range:
-    name, style = next((name, style) for name, style, kind in PARTS if _kind(row) == kind)
+    kind = speculation_of(row)
     low, p25, p50, p75, high = (times[name] for name in ("min", "p25", "p50", "p75", "p99"))
-    return Range(str(row["concurrency"]), name, style, low, p25, p50, p75, high)
+    return Range(str(row["concurrency"]), PARTS[kind], STYLES[kind], low, p25, p50, p75, high)
 
 
-def _kind(row: Mapping[str, Any]) -> tuple[bool | None, bool]:
-    return row["drafter"], row["mtp"]
+def _rates(rows: Rows, kind: Speculation) -> Iterator[tuple[int, float]]:
+    return ((row["concurrency"], row["tokens_per_s"]) for row in rows if speculation_of(row) == kind)
 
 
 COLUMNS = (
@@ -178,10 +170,11 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def _drafter(row: Mapping[str, Any]) -> str:
-    if row["drafter"] is None:
-        return "unknown"
-    made = str(row["draft_tokens"] or "on") if row["drafter"] else "off"
-    return f"{made} of MTP" if row["mtp"] else made
+    kind = speculation_of(row)
+    if kind in {"off", "unknown"}:
+        return kind
+    made = str(row["draft_tokens"] or "on")
+    return f"{made} of MTP" if kind == "mtp" else made
 
 
 def _published(rows: Rows) -> Iterator[str]:

@@ -49,14 +49,14 @@ class Beside:
 
 def beside(published: Iterable[PublishedSpeed], rows: Sequence[Row]) -> list[Beside]:
     """The published rows with a measurement to compare."""
-    ours = {(row.workload, row.concurrency, row.drafter): row for row in rows if not row.mtp}
+    ours = {(row.workload, row.concurrency, row.speculation): row for row in rows}
     measured = {(row.workload, row.concurrency) for row in rows}
     pairs = [
         (speed, next((name for name in LIKE.get(speed.workload, ()) if (name, speed.concurrency) in measured), None))
         for speed in published
     ]
     return [
-        _beside(speed, name, ours.get((name, speed.concurrency, True)), ours.get((name, speed.concurrency, False)))
+        _beside(speed, name, ours.get((name, speed.concurrency, "dflash")), ours.get((name, speed.concurrency, "off")))
         for speed, name in pairs
         if name is not None
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dflash_deploy.bench.figures import Row
+from dflash_deploy.bench.figures import Row, at_concurrency
 from dflash_deploy.errors import BenchmarkMissed
 from dflash_deploy.serve.settings import Settings
 
@@ -29,12 +29,12 @@ def _contradicted(rows: Sequence[Row], *, ours: bool) -> BenchmarkMissed | None:
     for row in rows:
         if row.counted is None:
             continue
-        if row.drafter and ours and not row.counted.drafts:
+        if row.speculation in {"dflash", "mtp"} and ours and not row.counted.drafts:
             return BenchmarkMissed(
                 "the engine reported no draft tokens: speculative decoding is off",
                 hint="`dflash-deploy up` applies .env; then look for 'speculative' in `dflash-deploy logs`",
             )
-        if row.drafter is False and row.counted.drafts:
+        if row.speculation == "off" and row.counted.drafts:
             return BenchmarkMissed(
                 f"the engine made {row.counted.drafts} drafts in the run without speculative decoding",
                 hint="`dflash-deploy up` applies .env; --baseline-url must name an engine without a drafter",
@@ -43,12 +43,13 @@ def _contradicted(rows: Sequence[Row], *, ours: bool) -> BenchmarkMissed | None:
 
 
 def _too_slow(rows: Sequence[Row], min_speedup: float | None) -> BenchmarkMissed | None:
-    sped = [row for row in rows if row.speedup is not None and not row.mtp]
+    sped = [row for row in rows if row.speedup is not None and row.speculation != "mtp"]
     slow = [row for row in sped if min_speedup is not None and (row.speedup or 0.0) < min_speedup]
     if not slow:
         return None
     worst = min(slow, key=lambda row: row.speedup or 0.0)
+    where = f"{worst.workload}, {at_concurrency(worst.concurrency)}"
     return BenchmarkMissed(
-        f"{worst.workload}, concurrency {worst.concurrency}: a speed-up of {worst.speedup:.2f}, not {min_speedup:g}",
+        f"{where}: a speed-up of {worst.speedup:.2f}, not {min_speedup:g}",
         hint=f"fewer draft tokens help at high concurrency: {Settings.dflash_num_spec_tokens} in .env",
     )

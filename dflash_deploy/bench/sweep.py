@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from dflash_deploy.bench.figures import Row, row_of
+from dflash_deploy.bench.figures import Row, Speculation, row_of
 from dflash_deploy.bench.load import measure
 from dflash_deploy.bench.workload import Limits, Workload
 from dflash_deploy.client import Endpoint
@@ -30,13 +30,8 @@ class Sweep:
         return self.requests or max(len(workload.questions), REQUESTS_PER_CLIENT * concurrency)
 
 
-def run_sweep(
-    endpoint: Endpoint, sweep: Sweep, *, drafter: bool | None, mtp: bool = False, show: Callable[[Row], None]
-) -> list[Row]:
-    """Measure an endpoint as it is, and show each row as soon as it is measured.
-
-    `drafter` and `mtp` say which part the rows belong to; `drafter` is `None` if only the engine's counters know.
-    """
+def run_sweep(endpoint: Endpoint, sweep: Sweep, speculation: Speculation, *, show: Callable[[Row], None]) -> list[Row]:
+    """Measure an endpoint as it is, and show each row as soon as it is measured."""
     rows = []
     for workload in sweep.workloads:
         bodies = workload.bodies(endpoint.model, sweep.limits)
@@ -49,7 +44,7 @@ def run_sweep(
                 repeats=sweep.repeats,
                 warmup=sweep.warmup,
             )
-            rows.append(row_of(workload.name, load, drafter=drafter, mtp=mtp))
+            rows.append(row_of(workload.name, load, speculation))
             show(rows[-1])
     return rows
 

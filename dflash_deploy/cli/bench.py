@@ -10,7 +10,7 @@ import typer
 from rich.console import RenderableType
 
 from dflash_deploy.bench.block import block
-from dflash_deploy.bench.figures import Row, at_concurrency, part
+from dflash_deploy.bench.figures import PARTS, Row, at_concurrency
 from dflash_deploy.bench.published import Beside
 from dflash_deploy.bench.workload import Limits
 from dflash_deploy.cli.display import Terminal
@@ -63,7 +63,7 @@ def bench(
     ] = None,
     mtp: Annotated[
         int | None,
-        typer.Option(min=1, help="Also with the target's MTP head and so many draft tokens: one more restart."),
+        typer.Option(min=1, help="Also with the target's MTP head and this many draft tokens: one more restart."),
     ] = None,
     url: Annotated[str | None, typer.Option(help="An endpoint without a deployment, such as http://box:8000.")] = None,
     key_file: KeyFile = None,
@@ -120,7 +120,7 @@ def bench(
 def _shown(done: Benchmark, *, blocks: bool) -> Iterator[RenderableType]:
     if blocks:
         for row in done.rows:
-            yield f"{row.workload}, {at_concurrency(row.concurrency)}, {part(row.drafter, mtp=row.mtp)}"
+            yield f"{row.workload}, {at_concurrency(row.concurrency)}, {PARTS[row.speculation]}"
             yield block(row)
             yield ""
     yield _table(done.rows)
@@ -136,7 +136,7 @@ def _shown(done: Benchmark, *, blocks: bool) -> Iterator[RenderableType]:
 
 def _table(rows: Sequence[Row]) -> RenderableType:
     drawn = table(
-        "workload", "streams", "drafter", "tokens/s", "speed-up", "req/s", "TTFT ms", "TPOT ms", "ITL ms", "length"
+        "workload", "concurrency", "drafter", "tokens/s", "speed-up", "req/s", "TTFT ms", "TPOT ms", "ITL ms", "length"
     )  # fmt: skip
     for row in rows:
         drawn.add_row(
@@ -156,26 +156,26 @@ def _table(rows: Sequence[Row]) -> RenderableType:
 
 
 def _made(row: Row) -> str:
-    """Draft tokens of a step, and by what they were made."""
-    if row.drafter is None:
-        return "?"
-    made = str(row.draft_tokens or "on") if row.drafter else "off"
-    return f"MTP {made}" if row.mtp else made
+    """Draft tokens per step, and what makes them."""
+    if row.speculation in {"off", "unknown"}:
+        return "off" if row.speculation == "off" else "?"
+    made = str(row.draft_tokens or "on")
+    return f"MTP {made}" if row.speculation == "mtp" else made
 
 
 def _positions(rows: Sequence[Row]) -> Iterator[str]:
-    """Acceptance by position, of each workload under the fewest streams: it hardly depends on their number."""
+    """Acceptance by position, of each workload at its lowest concurrency: it hardly depends on that."""
     seen = set()
     for row in rows:
-        if row.acceptance_by_position and (row.workload, row.mtp) not in seen:
-            seen.add((row.workload, row.mtp))
+        if row.acceptance_by_position and (row.workload, row.speculation) not in seen:
+            seen.add((row.workload, row.speculation))
             shares = " ".join(f"{100 * share:.0f}" for share in row.acceptance_by_position)
-            named = f"{row.workload}, MTP" if row.mtp else row.workload
+            named = f"{row.workload}, MTP" if row.speculation == "mtp" else row.workload
             yield f"{named}: of 100 drafts, accepted up to position 1, 2, …: {shares}"
 
 
 def _beside(besides: Sequence[Beside]) -> RenderableType:
-    drawn = table("published", "streams", "draft", "plain", "DFlash", "length", "here", "draft", "plain", "DFlash",
+    drawn = table("published", "concurrency", "draft", "plain", "DFlash", "length", "here", "draft", "plain", "DFlash",
                   "length", "source")  # fmt: skip
     for row in besides:
         theirs = (row.draft_tokens, row.plain, row.dflash, row.acceptance_length)

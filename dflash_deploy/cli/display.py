@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from dflash_deploy.bench.figures import Row, at_concurrency, part
+from dflash_deploy.bench.figures import PARTS, Row, at_concurrency
 from dflash_deploy.checks import CheckResult
 from dflash_deploy.cli.report import console, note, print_json
 from dflash_deploy.cli.transfers import transfer_display
@@ -63,7 +63,7 @@ class Terminal:
             note(f"  {setting}, {at_concurrency(row.concurrency)}: {rate}{length}")
             return
         failed = f", {row.failed} failed" if row.failed else ""
-        note(f"{row.workload}, {at_concurrency(row.concurrency)}, {part(row.drafter, mtp=row.mtp)}: {rate}{failed}")
+        note(f"{row.workload}, {at_concurrency(row.concurrency)}, {PARTS[row.speculation]}: {rate}{failed}")
 
 
 @contextmanager

@@ -21,7 +21,9 @@ def logs(
         Path | None, typer.Argument(help="With --bundle: the file to write; else one in the current directory.")
     ] = None,
     directory: Directory = HERE,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C or the engine's end.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C or the engine's end.")
+    ] = False,
     tail: Annotated[int | None, typer.Option("--tail", "-n", min=0, help="Only the last N lines.")] = None,
     bundle: Annotated[
         bool,

@@ -19,9 +19,9 @@ from dflash_deploy.operations.probing import Status, gib
 def status(
     directory: Directory = HERE,
     every: Annotated[
-        float | None, typer.Option("--watch", min=1, help="Look every so many seconds until Ctrl-C.")
+        float | None, typer.Option("--watch", min=1, help="Repeat after this many seconds until Ctrl-C.")
     ] = None,
-    looks: Annotated[int | None, typer.Option(min=1, help="End --watch after so many looks.")] = None,
+    looks: Annotated[int | None, typer.Option(min=1, help="End --watch after this many repeats.")] = None,
     as_json: Json = False,
 ) -> Report:
     """Report whether the engine really answers. It is asked for one generation."""

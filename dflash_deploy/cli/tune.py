@@ -156,7 +156,7 @@ def _said(outcome: Outcome) -> Iterator[str]:
     else:
         yield (
             f"proposed  {outcome.best.title}: {outcome.verdict.gain:.2f} times as fast as the settings of .env, "
-            f"{outcome.verdict.least:.2f} at the least"
+            f"at least {outcome.verdict.least:.2f}"
         )
     if (more := outcome.sequences) is not None:
         gain = f"{more.title}: {more.verdict.gain:.2f} times as fast at concurrency {more.streams}"

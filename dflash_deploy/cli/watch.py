@@ -13,7 +13,7 @@ HEADER = f"{'time':8}  {'state':15}  {'running':>7}  {'waiting':>7}  {'tokens/s'
 
 
 def show_windows(watched: Watched, every: float, count: int | None) -> None:
-    """Show a window every so many seconds, until Ctrl-C or so many times."""
+    """Show a window every `every` seconds, until Ctrl-C or `count` times."""
     screen, endpoint = console(), watched.endpoint
     if screen.is_terminal and not screen.is_dumb_terminal:
         with View(f"{endpoint.model} at {endpoint.url}/v1", screen, watched.redact) as view:

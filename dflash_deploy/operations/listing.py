@@ -1,4 +1,4 @@
-"""`models` and `profiles`: what the catalog knows, and what of it goes on this machine."""
+"""`models` and `profiles`: what the catalog knows, and what this machine can serve."""
 
 from __future__ import annotations
 

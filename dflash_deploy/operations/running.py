@@ -83,7 +83,7 @@ def start(
 
     `fix` changes `.env` once if the engine fails for a known reason with a safe change, and starts it again. Raises
     NoDeployment, SettingsRefused, PreflightRefused, DownloadFailed; EngineNotReady, or RolledBack if the last good
-    settings run again. The engine answers if it returns a `Running`; look at its `failure` for checks that failed.
+    settings run again. The engine answers if it returns a `Running`, whose `failure` has the checks that failed.
     """
     deployment, how = Deployment.existing(directory), Start(patience, reporter)
     with command_lock(deployment, "up"):

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from dflash_deploy.bench.figures import Row, as_counted
+from dflash_deploy.bench.figures import Row, Speculation, as_counted
 from dflash_deploy.bench.sweep import Sweep, run_sweep
 from dflash_deploy.catalog import ModelPair
 from dflash_deploy.client import Endpoint, served_names
@@ -87,7 +87,7 @@ class Remote:
     def measure(self, sweep: Sweep, reporter: Reporter) -> Halves:
         """Both endpoints, one after the other."""
         with self.endpoint as endpoint:
-            drafted = run_sweep(endpoint, sweep, drafter=True if self.plain else None, show=_shower(reporter))
+            drafted = run_sweep(endpoint, sweep, "dflash" if self.plain else "unknown", show=_shower(reporter))
         return _clean(drafted, self.redact), _clean(_second(self.plain, sweep, reporter), self.redact)
 
 
@@ -129,11 +129,11 @@ class Deployed:
                         rows += self._rows(endpoint, other, sweep, reporter)
                     reporter.note(f"restarting it {_with_what(self.plan)}")
             rows += _second(self.second, sweep, reporter)
-        return [row for row in rows if row.drafter], [row for row in rows if not row.drafter]
+        return [row for row in rows if row.speculation != "off"], [row for row in rows if row.speculation == "off"]
 
     def _rows(self, endpoint: Endpoint, plan: Plan, sweep: Sweep, reporter: Reporter) -> list[Row]:
         show = _shower(reporter)
-        rows = run_sweep(endpoint, sweep, drafter=plan.speculating, mtp=plan.uses_mtp_head, show=show)
+        rows = run_sweep(endpoint, sweep, speculation_of_plan(plan), show=show)
         return [as_counted(row, counts_every_draft=plan.engine.kind.counts_every_draft) for row in rows]
 
     def _warn_of_waiting(self, sweep: Sweep, reporter: Reporter) -> None:
@@ -154,9 +154,9 @@ def deployed(
 ) -> Deployed:
     """The deployment of a directory, as something to measure.
 
-    `baseline` also measures it without speculative decoding, `mtp` with the target's MTP head and so many draft tokens:
-    the engine restarts for each, and the program must then call from its main thread. `baseline_url` measures another
-    endpoint instead. Raises NotPossible if the deployment has no drafter to leave out, or the target no MTP head.
+    `baseline` also measures it without speculative decoding, `mtp` with the target's MTP head and this many draft
+    tokens: the engine restarts for each, and the program must then call from its main thread. `baseline_url` measures
+    another endpoint instead. Raises NotPossible if the deployment has no drafter to leave out, or the target no head.
     """
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
@@ -225,6 +225,11 @@ def _others(deployment: Deployment, plan: Plan, *, baseline: bool, mtp: int | No
         yield make_plan(Choice(edited={**deployment.values, Settings.dflash_drafter.name: "off"}), deployment)
 
 
+def speculation_of_plan(plan: Plan) -> Speculation:
+    """How a deployment makes its drafts."""
+    return "dflash" if plan.drafting else "mtp" if plan.uses_mtp_head else "off"
+
+
 def _with_what(plan: Plan) -> str:
     return "with its drafter" if plan.drafting else "with its MTP head" if plan.uses_mtp_head else "without drafts"
 
@@ -233,7 +238,7 @@ def _second(endpoint: Endpoint | None, sweep: Sweep, reporter: Reporter) -> list
     if endpoint is None:
         return []
     with endpoint:
-        return run_sweep(endpoint, sweep, drafter=False, show=_shower(reporter))
+        return run_sweep(endpoint, sweep, "off", show=_shower(reporter))
 
 
 def _shower(reporter: Reporter) -> Callable[[Row], None]:

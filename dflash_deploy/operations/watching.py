@@ -30,7 +30,7 @@ class Watched:
     _watch: Watch
 
     def windows(self, every: float, count: int | None = None) -> Iterator[Window]:
-        """A window every so many seconds, endless or so many times."""
+        """A window every `every` seconds, endless or `count` times."""
         done = 0
         while count is None or done < count:
             if done:

@@ -57,18 +57,18 @@ def try_sequences(rig: Rig, base: Tried) -> Sequences | None:
 
 
 def _has_room(experiment: Experiment, base: Mapping[str, str], count: int) -> bool:
-    """Whether the rules allow so many, and the cache holds a short sequence for each."""
+    """Whether the rules allow this number, and the cache holds a short sequence for each."""
     plan = experiment.plan_with(_settings_for(experiment, base, count))
     return not plan.errors and (plan.memory is None or plan.memory.short_sequences >= count)
 
 
 def _settings_for(experiment: Experiment, base: Mapping[str, str], count: int) -> dict[str, str]:
-    """The settings of `base` with so many sequences, and a MAX_NUM_BATCHED_TOKENS that their drafts fit into."""
+    """The settings of `base` with this number of sequences, and a MAX_NUM_BATCHED_TOKENS that their drafts fit into."""
     plan = experiment.plan_with(base)
     settings = {**base, Settings.max_num_seqs.name: str(count)}
     written = plan.settings.max_num_batched_tokens
     if written is not None and plan.speculating:
-        # below so many tokens for prompts vLLM warns; the CPU build does not, and its steps should stay short
+        # with fewer tokens for prompts vLLM warns; the CPU build does not, and its steps should stay short
         prompts = 0 if plan.engine.cpu else PROMPT_TOKENS
         wanted = budget_for(count, plan.settings.draft_tokens, written, prompts)
         if wanted != written:

@@ -32,7 +32,7 @@ def refused(ran: Ran, code: ExitCode, *says: str) -> None:
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp", "llamacpp-buun"])
 def test_what_an_engine_counts_is_told_and_a_nought_that_means_nothing_is_not(engine: str) -> None:
-    drafted, plain = (next(row for row in rows() if row.drafter is drafter) for drafter in (True, False))
+    drafted, plain = (next(row for row in rows() if row.speculation == kind) for kind in ("dflash", "off"))
     every = ENGINES[engine].counts_every_draft
     assert as_counted(drafted, counts_every_draft=every).acceptance_length == drafted.acceptance_length
     assert as_counted(drafted, counts_every_draft=every).draft_tokens == 7

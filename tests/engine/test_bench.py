@@ -49,7 +49,7 @@ def test_vllms_own_benchmark_counts_and_calls_things_the_same(drafting: Server, 
     asked = [prompt for prompt in prompts if prompt.kind == "long"][:12]
     with drafting.connect() as endpoint, vllm_bench(drafting.key) as bench:
         bodies = [prompt.body(endpoint.model) for prompt in asked]
-        row = row_of("own", measure(endpoint, bodies, concurrency=2, requests=12, warmup=0), drafter=True)
+        row = row_of("own", measure(endpoint, bodies, concurrency=2, requests=12, warmup=0), "dflash")
         theirs = bench.serve(endpoint, asked, concurrency=2)
     assert theirs.result["completed"] == row.requests == 12
     assert theirs.result["total_input_tokens"] == row.input_tokens

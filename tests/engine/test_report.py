@@ -93,7 +93,7 @@ def test_dots_stand_where_the_json_has_them(page: Page, report: Path, width: int
     assert read_off(speedups) == pytest.approx(expected, abs=0.05)
     for workload, plot in zip(("code", "prose & <verse>"), plots["Throughput"], strict=True):
         expected = {
-            ("with the drafter" if row["drafter"] else "without", row["concurrency"]): row["tokens_per_s"]
+            ("with the drafter" if row["drafter"] else "without the drafter", row["concurrency"]): row["tokens_per_s"]
             for row in rows
             if row["workload"] == workload
         }

@@ -45,8 +45,8 @@ def rows() -> list[Row]:
     for workload, slower in (("code", 1.0), ("prose & <verse>", 1.8)):
         for streams in (1, 4, 8):
             gap = 0.02 * slower * (1 + streams / 4)
-            drafted.append(row_of(workload, load(streams, tokens_per_chunk=7, gap=gap), drafter=True))
-            plain.append(row_of(workload, load(streams, tokens_per_chunk=1, gap=0.012 + streams / 1000), drafter=False))
+            drafted.append(row_of(workload, load(streams, tokens_per_chunk=7, gap=gap), "dflash"))
+            plain.append(row_of(workload, load(streams, tokens_per_chunk=1, gap=0.012 + streams / 1000), "off"))
     return with_speedups(drafted, plain)
 
 

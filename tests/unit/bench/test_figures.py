@@ -42,7 +42,7 @@ def test_tpot_leaves_the_first_token_out() -> None:
 def test_a_row_counts_what_was_answered() -> None:
     answers = (timed(0.1, 0.1, 3, 11), timed(0.3, 0.1, 5, 21), TimedCompletion(problem="broke off"))
     counted = SpecCounters(drafts=4, draft_tokens=28, accepted_tokens=20, accepted_by_position=(4, 4, 4, 3, 2, 2, 1))
-    row = row_of("code", Load(2, (Round(answers, 2.0), Round(answers[:1], 1.0)), counted), drafter=True)
+    row = row_of("code", Load(2, (Round(answers, 2.0), Round(answers[:1], 1.0)), counted), "dflash")
     assert (row.requests, row.failed, row.problem) == (3, 1, "broke off")
     assert row.rounds == (16.0, 11.0)
     assert row.tokens_per_s == 13.5
@@ -57,25 +57,26 @@ def test_a_row_counts_what_was_answered() -> None:
 
 
 def test_what_the_engine_does_not_count_is_not_said() -> None:
-    row = row_of("code", Load(1, load(1, tokens_per_chunk=1, gap=0.1).rounds, None), drafter=True)
+    row = row_of("code", Load(1, load(1, tokens_per_chunk=1, gap=0.1).rounds, None), "dflash")
     assert (row.draft_tokens, row.acceptance_length, row.acceptance_by_position) == (None, None, ())
 
 
 def test_the_counters_tell_whether_an_unknown_endpoint_drafts() -> None:
     loads = {None: None, False: SpecCounters(), True: SpecCounters(drafts=1, draft_tokens=7)}
     for drafter, counted in loads.items():
-        row = row_of("code", Load(1, load(1, tokens_per_chunk=1, gap=0.1).rounds, counted), drafter=None)
-        assert row.drafter is drafter
+        row = row_of("code", Load(1, load(1, tokens_per_chunk=1, gap=0.1).rounds, counted), "unknown")
+        assert row.document()["drafter"] is drafter
+        assert row.document()["mtp"] is False
 
 
 def test_a_round_without_answers_has_no_times() -> None:
-    row = row_of("code", Load(1, (Round((TimedCompletion(problem="no"),), 1.0),), None), drafter=False)
+    row = row_of("code", Load(1, (Round((TimedCompletion(problem="no"),), 1.0),), None), "off")
     assert (row.tokens_per_s, row.ttft_ms, row.tpot_ms, row.itl_ms) == (0.0, None, None, None)
 
 
 def test_the_speed_up_is_over_the_same_workload_and_streams() -> None:
-    drafted = [row_of("code", load(n, tokens_per_chunk=7, gap=0.02), drafter=True) for n in (1, 2)]
-    plain = [row_of("code", load(1, tokens_per_chunk=1, gap=0.02), drafter=False)]
+    drafted = [row_of("code", load(n, tokens_per_chunk=7, gap=0.02), "dflash") for n in (1, 2)]
+    plain = [row_of("code", load(1, tokens_per_chunk=1, gap=0.02), "off")]
     first, beside, second = with_speedups(drafted, plain)
     assert first.speedup == pytest.approx(drafted[0].tokens_per_s / plain[0].tokens_per_s)
     assert beside == plain[0]

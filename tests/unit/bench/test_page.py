@@ -38,7 +38,7 @@ def test_every_figure_of_the_json_is_plotted() -> None:
     drawn = Elements(page(data)).all("circle")
     dots = {(dot["data-series"], int(dot["data-x"]), float(dot["data-y"])) for dot in drawn}
     for row in data["rows"]:
-        half = "with the drafter" if row["drafter"] else "without"
+        half = "with the drafter" if row["drafter"] else "without the drafter"
         assert (half, row["concurrency"], row["tokens_per_s"]) in dots
         if row["drafter"]:
             assert (row["workload"], row["concurrency"], row["speedup"]) in dots
@@ -53,7 +53,7 @@ def test_every_time_of_the_json_is_plotted() -> None:
     groups = Elements(page(data)).all("g")
     drawn = {(one["data-series"], float(one["data-p50"]), float(one["data-high"])) for one in groups}
     for row in data["rows"]:
-        name = f"{row['concurrency']}, {'with the drafter' if row['drafter'] else 'without'}"
+        name = f"{row['concurrency']}, {'with the drafter' if row['drafter'] else 'without the drafter'}"
         for times in (row["ttft_ms"], row["tpot_ms"], row["itl_ms"]):
             assert (name, times["p50"], times["p99"]) in drawn
 

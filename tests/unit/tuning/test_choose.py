@@ -73,14 +73,14 @@ def test_draft_tokens_never_make_a_step_shorter() -> None:
 
 
 def test_a_row_becomes_a_point() -> None:
-    drafted = next(row for row in rows() if row.drafter)
+    drafted = next(row for row in rows() if row.speculation == "dflash")
     point = point_of(drafted, 7)
     assert (point.streams, point.draft_tokens, point.length) == (1, 7, drafted.acceptance_length)
     assert point.by_position == drafted.acceptance_by_position
     assert point.answer_tokens == 70
     # the first token comes after 20 ms and some, the others of the answer at the mean gap of each step
     assert point.step_s == pytest.approx(0.02 * 1.25 * (1 + 5.5 / 20) * 9 * point.length / 70, rel=0.01)
-    plain = point_of(next(row for row in rows() if not row.drafter), 0)
+    plain = point_of(next(row for row in rows() if row.speculation == "off"), 0)
     assert (plain.length, plain.by_position) == (1.0, ())
 
 

@@ -47,7 +47,7 @@ def experiment(directory: Path) -> Experiment:
 
 def sequences(rates: Sequence[float], asked: Experiment, answers: Sequence[float]) -> Sequences | None:
     """What is found where the settings of `.env` had these rates, and the next measurements those."""
-    made = [row for row in rows() if row.drafter][: len(rates)]
+    made = [row for row in rows() if row.speculation == "dflash"][: len(rates)]
     base = Tried("now", {}, tuple(replace(row, tokens_per_s=rate) for row, rate in zip(made, rates, strict=True)))
     coming = iter(answers)
 
@@ -107,7 +107,7 @@ def said(directory: Path, found: Outcome) -> Iterator[str]:
 def outcome(best: Option, rates: Sequence[float]) -> Outcome:
     """What `tune` found where the proposal then answered with these rates."""
     made = [row for row in rows() if row.workload == "code"]
-    drafted, plain = ([row for row in made if row.drafter is drafter] for drafter in (True, False))
+    drafted, plain = ([row for row in made if row.speculation == kind] for kind in ("dflash", "off"))
     current, off = Tried("7 draft tokens", {}, tuple(drafted)), Tried("no drafter", OFF, tuple(plain))
     fewer = Tried("1 draft token", fixed(1), tuple(replace(row, acceptance_by_position=(1.0,)) for row in drafted))
     points = [point_of(row, k) for one, k in ((current, 7), (fewer, 1), (off, 0)) for row in one.rows]
