@@ -10,6 +10,7 @@
     │   ├── SettingsRefused           .env has an unknown key or an invalid value
     │   ├── FileRefused               a file cannot be read
     │   ├── FileMissing               a file does not exist
+    │   ├── FileDenied                this user may not read a file
     │   ├── FileInvalid               a file is not a regular file, is too large, or is not text
     │   └── NoDeployment              the directory contains no deployment
     ├── PreflightRefused           3  this machine cannot run the deployment in its current state
@@ -106,11 +107,15 @@ class SettingsRefused(BadInput):
 
 
 class FileRefused(BadInput):
-    """Raised when a file cannot be read, as without permission."""
+    """Raised when a file cannot be read, as from a disk that fails."""
 
 
 class FileMissing(FileRefused):
     """Raised when a file does not exist."""
+
+
+class FileDenied(FileRefused):
+    """Raised when this user may not read a file."""
 
 
 class FileInvalid(FileRefused):

@@ -90,6 +90,22 @@ class PartRecord(Document):
     spans: Annotated[list[Annotated[list[Size], Field(min_length=3, max_length=3)]], Field(max_length=1024)]
 
 
+Stamp = tuple[int, int, Name | None]
+"""Size in bytes, time of the last change in nanoseconds, and digest of a file."""
+
+
+class VerifiedStamps(RootModel[dict[Name, Stamp]]):
+    """`.dflash-verified.json` beside weights: files that had the right digest, by their path."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class ShardIndex(Document):
+    """`model.safetensors.index.json` of a model: the file of each tensor."""
+
+    weight_map: dict[Name, Name]
+
+
 def parse_document(text: bytes | str, kind: type[T], *, limit: int = MIB) -> T:
     """Return the document in a JSON text. Raises Invalid with the first key that does not match."""
     size = len(text)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from dflash_deploy.errors import FileInvalid, FileMissing, FileRefused
+from dflash_deploy.errors import FileDenied, FileInvalid, FileMissing, FileRefused
 
 MIB = 2**20
 
@@ -27,8 +27,6 @@ _KINDS: Mapping[int, str] = {
 }
 
 _HINTS: Mapping[int, str] = {
-    errno.EACCES: "run the command as the owner, or check the permissions with `ls -l`",
-    errno.EPERM: "run the command as the owner, or check the permissions with `ls -l`",
     errno.ELOOP: "replace the symbolic link with a file",
     errno.ENAMETOOLONG: "use a shorter path",
     errno.EMFILE: "raise the limit of open files with `ulimit -n`",
@@ -39,10 +37,11 @@ _HINTS: Mapping[int, str] = {
 def open_file(path: Path, *, links: bool = True) -> BinaryIO:
     """Return a regular file, opened for reading. `links`: follow `path` if it is a symbolic link.
 
-    Raises FileMissing if it does not exist, FileInvalid if it is of another kind, FileRefused if it cannot be opened.
+    Raises FileMissing if it does not exist, FileInvalid if it is of another kind, FileDenied or
+    FileRefused if it cannot be opened.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    with reading(path):
+    with _locating(path):
         # opening some devices has effects, so the kind is checked before; the file may change in between, so after too
         _check_kind(path, path.stat(follow_symlinks=links))
         descriptor = os.open(path, flags | (0 if links else os.O_NOFOLLOW))
@@ -87,7 +86,7 @@ def is_file(path: Path) -> bool:
     Raises FileInvalid if something else is there, FileRefused if this user may not look.
     """
     try:
-        with reading(path):
+        with _locating(path):
             _check_kind(path, path.stat())
     except FileMissing:
         return False
@@ -96,14 +95,25 @@ def is_file(path: Path) -> bool:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn errors of the system while reading `path` into FileMissing and FileRefused."""
+    """Turn errors of the system while reading `path` into FileMissing, FileDenied and FileRefused."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):
         raise FileMissing(f"{shown(path)} does not exist", hint="check the path") from None
+    except PermissionError as problem:
+        hint = "run the command as the owner, or check the permissions with `ls -l`"
+        raise FileDenied(f"{shown(path)} cannot be read: {problem.strerror}", hint=hint) from None
     except OSError as problem:
         hint = _HINTS.get(problem.errno or 0, "check the disk or the network share (`dmesg | tail`)")
         raise FileRefused(f"{shown(path)} cannot be read: {problem.strerror or problem}", hint=hint) from None
+
+
+@contextmanager
+def _locating(path: Path) -> Iterator[None]:
+    """Do as `reading`, and turn the error for a path that no file can have into FileRefused."""
+    try:
+        with reading(path):
+            yield
     except ValueError as problem:
         # a NUL byte, or characters that the file system's encoding lacks
         raise FileRefused(f"{shown(path)} is not a valid path: {problem}", hint="check the path") from None

@@ -7,8 +7,13 @@ keys of a GGUF drafter those of llama.cpp (conversion/qwen.py) or of the buun fo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
+
+LARGEST = 2**63
+"""Numbers of a model are smaller; no file of a real model has another one."""
 
 Node = Mapping[str, object] | None
 
@@ -62,8 +67,8 @@ def _of_header(node: Mapping[str, object], architecture: str) -> ModelMetadata:
         deepest_layer=None if deepest is None else deepest - offset,
         block_size=number("block_size"),
         rope_theta=_figure(node.get(f"{architecture}.rope.freq_base")),
-        scaled_positions=scaling not in {None, "none"},
-        tokens=tokens if isinstance(tokens, str) else None,
+        scaled_positions=_text(scaling) not in {None, "none"},
+        tokens=_text(tokens),
     )
 
 
@@ -74,7 +79,7 @@ def _of_config(node: Mapping[str, object]) -> ModelMetadata:
     names = nested(node, "architectures")
     first = names[0] if isinstance(names, list) and names else None
     return ModelMetadata(
-        architecture=first if isinstance(first, str) else None,
+        architecture=_text(first),
         hidden_size=_number(nested(node, "target_hidden_size"), nested(node, "hidden_size")),
         layers=_number(nested(node, "num_hidden_layers")),
         vocabulary=_number(nested(node, "vocab_size")),
@@ -82,7 +87,7 @@ def _of_config(node: Mapping[str, object]) -> ModelMetadata:
         deepest_layer=_deepest(nested(node, "dflash_config", "target_layer_ids")),
         block_size=_number(nested(node, "dflash_config", "block_size"), nested(node, "block_size")),
         rope_theta=_figure(theta),
-        scaled_positions=kind not in {None, "default", "mrope"},
+        scaled_positions=_text(kind) not in {None, "default", "mrope"},
         # Qwen3.5's name for them, and that of DeepSeek, GLM and others (vLLM config/speculative.py, 0.32)
         head_layers=_number(nested(node, "mtp_num_hidden_layers"), nested(node, "num_nextn_predict_layers")),
     )
@@ -99,15 +104,25 @@ def nested(node: Node, *keys: str) -> object:
     return None
 
 
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
 def _number(*candidates: object) -> int | None:
-    return next((one for one in candidates if isinstance(one, int) and not isinstance(one, bool)), None)
+    return next((one for one in candidates if _is_number(one)), None)
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
 
 
 def _figure(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return float(value) if _is_number(value) else None
 
 
 def _deepest(layers: object) -> int | None:
     if not isinstance(layers, Sequence) or isinstance(layers, str):
         return None
-    return max((layer for layer in layers if isinstance(layer, int)), default=None)
+    return max(filter(_is_number, layers), default=None)

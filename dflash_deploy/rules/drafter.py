@@ -34,7 +34,7 @@ def drafter_windows_not_run(plan: Plan, facts: HostFacts) -> Finding | None:
     kinds = nested(plan.checkpoints.drafter, "layer_types")
     if not plan.drafting or not isinstance(kinds, list) or plan.engine.kind.windows_in_header:
         return None
-    mixed, sliding = len(set(kinds)) > 1, "sliding_attention" in kinds
+    mixed, sliding = any(kind != kinds[0] for kind in kinds), "sliding_attention" in kinds
     needed = "mixed-drafters" if mixed else "sliding-drafters" if sliding else None
     if needed is None or needed in plan.engine.abilities:
         return None

@@ -13,7 +13,7 @@ from pathlib import Path
 from dflash_deploy.errors import DownloadFailed
 from dflash_deploy.weights.checkpoints import HubMetadata
 from dflash_deploy.weights.fetch import DownloadOptions, fetch, missing_files
-from dflash_deploy.weights.gguf import Header, HeaderEnds, NotGguf, parse_header, read_header
+from dflash_deploy.weights.gguf import LONGEST, Header, HeaderEnds, NotGguf, parse_header, read_header
 from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import Lock, LockedFile, LockedModel, Role
 from dflash_deploy.weights.pull import RequestedModel
@@ -25,8 +25,7 @@ CONFIGS = frozenset({"config.json", "hf_quant_config.json", "tokenizer_config.js
 """Metadata files of target and drafter: a few kilobytes."""
 
 FIRST = 1 << 20
-LONGEST = 128 * 2**20
-"""Bytes that are read for a header: first, and at most. It contains the vocabulary: 10 MB for 250,000 tokens."""
+"""Bytes of a GGUF that are read first for its header."""
 
 
 def read_hub_metadata(source: Source, wanted: Iterable[RequestedModel], lock: Lock) -> HubMetadata:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dflash_deploy.errors import WeightsMissing
+from dflash_deploy.errors import FileDenied, FileInvalid, FileRefused, WeightsMissing
+from dflash_deploy.intake import MIB, Invalid, open_file, parse_object, read_bytes
+from dflash_deploy.intake.documents import ShardIndex, parse_document
 from dflash_deploy.weights.gguf import MAGIC
+from dflash_deploy.weights.lockfile import is_within
 
 INDEX = "model.safetensors.index.json"
 POINTER = b"version https://git-lfs"
 """First bytes of a Git LFS pointer: a few lines in place of the weights, after a clone without Git LFS."""
+
+LARGEST_CONFIG, LARGEST_INDEX = 16 * MIB, 64 * MIB
+"""Bytes of config.json and of the index. A model with 100,000 tensors has an index of 10 MiB."""
+
+MOST_VALUES = 4_000_000
+"""Values of a safetensors header: ten for each tensor."""
 
 MOST_HEADER = 100 * 2**20
 """The longest header that the safetensors library reads."""
@@ -36,10 +44,13 @@ def check_weights(
             )
         problems = _gguf_problems(directory, file, mounted=mounted) if file else _problems(directory, mounted=mounted)
         problem = next(problems, None)
-    except PermissionError as denied:
+    except (PermissionError, FileDenied) as denied:
+        place = denied.filename if isinstance(denied, PermissionError) else denied.message
         raise WeightsMissing(
-            f"the {role} cannot be read by this user: {denied.filename}", hint=f"run `chmod -R a+rX {directory}`"
+            f"the {role} cannot be read by this user: {place}", hint=f"run `chmod -R a+rX {directory}`"
         ) from None
+    except FileRefused as refused:
+        raise WeightsMissing(f"the {role} cannot be read: {refused.message}", hint=refused.hint) from None
     except OSError as problem:
         raise WeightsMissing(
             f"the {role} cannot be read: {problem.filename or directory}: {problem.strerror}",
@@ -60,7 +71,7 @@ def _problems(directory: Path, *, mounted: bool) -> Iterator[str]:
         yield "config.json is damaged"
     try:
         names = _weight_files(directory)
-    except (ValueError, KeyError, AttributeError):
+    except Invalid:
         yield f"{INDEX} is damaged"
         return
     if not names:
@@ -95,7 +106,7 @@ def content_problem(file: Path) -> str:
 
 def _foreign(path: Path) -> str:
     """Return what was saved in place of the weights; empty if nothing was."""
-    with path.open("rb") as content:
+    with open_file(path) as content:
         start = content.read(256)
     if start.startswith(POINTER):
         return "is a Git LFS pointer, not the weights"
@@ -107,22 +118,22 @@ def _foreign(path: Path) -> str:
 def tensor_names(directory: Path) -> set[str]:
     """Return the names of all tensors, from the index or the headers of the safetensors files.
 
-    Raises OSError, EOFError, ValueError, KeyError or TypeError if these cannot be read.
+    Raises FileRefused, OSError, EOFError or Invalid if these cannot be read.
     """
     index = directory / INDEX
     if index.is_file():
-        return set(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
+        return set(_weight_map(index))
     headers = (_header(file)[1] for file in directory.glob("*.safetensors"))
     return {name for header in headers for name in header if name != "__metadata__"}
 
 
 def _header(path: Path) -> tuple[int, dict[str, Any]]:
     """Return the size in bytes of a safetensors header, and the header. Raises EOFError if the file is too short."""
-    with path.open("rb") as content:
+    with open_file(path) as content:
         length = int.from_bytes(content.read(8), "little")
         if length > min(path.stat().st_size, MOST_HEADER):
             raise EOFError(path.name)
-        return length, json.loads(content.read(length))
+        return length, parse_object(content.read(length), limit=MOST_HEADER, values=MOST_VALUES)
 
 
 def _safetensors_problem(path: Path) -> str:
@@ -141,8 +152,8 @@ def _safetensors_problem(path: Path) -> str:
 
 def _is_json(file: Path) -> bool:
     try:
-        json.loads(file.read_bytes())
-    except ValueError:
+        parse_object(read_bytes(file, limit=LARGEST_CONFIG))
+    except (FileInvalid, Invalid):
         return False
     return True
 
@@ -151,10 +162,17 @@ def _weight_files(directory: Path) -> list[str]:
     """Return the files that the index names, or all safetensors files without an index."""
     index = directory / INDEX
     if index.is_file():
-        return sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        names = sorted(set(_weight_map(index).values()))
+        if not all(map(is_within, names)):
+            raise Invalid("names a file outside its directory")
+        return names
     return sorted(file.name for file in directory.glob("*.safetensors"))
 
 
+def _weight_map(index: Path) -> dict[str, str]:
+    return parse_document(read_bytes(index, limit=LARGEST_INDEX), ShardIndex, limit=LARGEST_INDEX).weight_map
+
+
 def _starts_with(file: Path, start: bytes) -> bool:
-    with file.open("rb") as content:
+    with open_file(file) as content:
         return content.read(len(start)) == start

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dflash_deploy.errors import FileRefused
+from dflash_deploy.intake import MIB, Invalid, parse_object, read_bytes
 from dflash_deploy.plan import Checkpoints
 from dflash_deploy.plan.command import drafter_directory
 from dflash_deploy.plan.model_metadata import metadata_of
@@ -14,6 +15,9 @@ from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.check import tensor_names
 from dflash_deploy.weights.gguf import Header, NotGguf, read_header
 from dflash_deploy.weights.lockfile import Role
+
+LARGEST_CONFIG = 16 * MIB
+"""Bytes of config.json or tokenizer_config.json; those with the most added tokens have one."""
 
 TOKENIZERS = frozenset({"tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", "tiktoken.model"})
 TEMPLATES = frozenset({"chat_template.jinja", "chat_template.json"})
@@ -66,7 +70,7 @@ def _has_head(directory: Path, config: Mapping[str, object]) -> bool | None:
     beyond = f".layers.{metadata_of(config).layers}."
     try:
         names = tensor_names(directory)
-    except (OSError, EOFError, ValueError, KeyError, TypeError):
+    except (FileRefused, OSError, EOFError, Invalid):
         return None
     return any(name.startswith("mtp.") or ".mtp." in name or beyond in name for name in names) if names else None
 
@@ -77,7 +81,7 @@ def _has_template(directory: Path, names: frozenset[str]) -> bool | None:
         return True
     if "tokenizer_config.json" not in names:
         return False
-    config = _json(directory / "tokenizer_config.json")
+    config = read_config(directory / "tokenizer_config.json")
     return None if config is None else bool(config.get("chat_template"))
 
 
@@ -87,9 +91,9 @@ def _read(directory: Path | None, file: str) -> Mapping[str, object] | None:
     if file:
         try:
             return dict(read_header(directory / file))
-        except (OSError, NotGguf):
+        except (FileRefused, NotGguf):
             return None
-    config = _json(directory / "config.json")
+    config = read_config(directory / "config.json")
     if config is None or "quantization_config" in config:
         return config
     return {**config, **_modelopt(directory)}
@@ -97,13 +101,13 @@ def _read(directory: Path | None, file: str) -> Mapping[str, object] | None:
 
 def _modelopt(directory: Path) -> dict[str, object]:
     """Return the quantization that ModelOpt writes to a separate file, hf_quant_config.json."""
-    stated = (_json(directory / "hf_quant_config.json") or {}).get("quantization")
+    stated = (read_config(directory / "hf_quant_config.json") or {}).get("quantization")
     return {"quantization_config": {"quant_method": "modelopt", **stated}} if isinstance(stated, dict) else {}
 
 
-def _json(path: Path) -> Mapping[str, object] | None:
+def read_config(path: Path) -> Mapping[str, object] | None:
+    """Return a config.json or tokenizer_config.json; `None` if it is missing or damaged."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return parse_object(read_bytes(path, limit=LARGEST_CONFIG))
+    except (FileRefused, Invalid):
         return None
-    return document if isinstance(document, dict) else None

@@ -7,7 +7,6 @@ model card of spiritbuun/Qwen3.5-27B-DFlash-GGUF.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,8 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from dflash_deploy.errors import BadInput, ConversionFailed
+from dflash_deploy.errors import BadInput, ConversionFailed, FileRefused
 from dflash_deploy.plan.model_metadata import metadata_of
+from dflash_deploy.weights.checkpoints import read_config
 from dflash_deploy.weights.gguf import FILE_TYPES, Header, NotGguf, read_header
 from dflash_deploy.weights.staging import link_or_copy, named_write_errors
 
@@ -108,7 +108,7 @@ class Conversion:
         partial = self.out.with_name(self._partial)
         try:
             header = read_header(partial)
-        except (OSError, NotGguf) as problem:
+        except (FileRefused, NotGguf) as problem:
             raise ConversionFailed(
                 f"the converter wrote no valid GGUF: {problem}", hint="read the converter's output above"
             ) from None
@@ -119,7 +119,7 @@ class Conversion:
 
     def _problems(self, header: Header) -> Iterator[str]:
         written = metadata_of(header)
-        config = metadata_of(json.loads((self.drafter / "config.json").read_text("utf-8")))
+        config = metadata_of(read_config(self.drafter / "config.json"))
         if written.architecture != self.dialect:
             yield f"its architecture is {written.architecture}, not {self.dialect}"
         for name in ("hidden_size", "block_size", "deepest_layer"):

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.deployment.files import PUBLIC, write_atomically
-from dflash_deploy.errors import DownloadFailed
+from dflash_deploy.errors import DownloadFailed, FileRefused
+from dflash_deploy.intake import MIB, Invalid, read_bytes
+from dflash_deploy.intake.documents import Stamp, VerifiedStamps, parse_document
 from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import LockedFile, LockedModel
 from dflash_deploy.weights.spans import FileProgress, Span, open_progress
@@ -182,10 +184,10 @@ class _VerifiedFiles:
         self._directory = directory
         self._file = directory / ".dflash-verified.json"
         try:
-            read = json.loads(self._file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            read = {}
-        self._known: dict[str, object] = read if isinstance(read, dict) else {}
+            read = parse_document(read_bytes(self._file, limit=16 * MIB, links=False), VerifiedStamps, limit=16 * MIB)
+            self._known = read.root
+        except (FileRefused, Invalid):
+            self._known = {}
 
     def is_right(self, file: LockedFile) -> bool:
         """Return whether the file matches the lock, from the saved stamp or by its digest."""
@@ -196,15 +198,16 @@ class _VerifiedFiles:
 
     def remember(self, files: tuple[LockedFile, ...]) -> None:
         """Save that these files are verified."""
-        stamps = {**self._known, **{file.path: self._stamp(file) for file in files}}
+        found = {file.path: self._stamp(file) for file in files}
+        stamps = self._known | {path: stamp for path, stamp in found.items() if stamp is not None}
         with contextlib.suppress(OSError):
             write_atomically(self._file, json.dumps(stamps), mode=PUBLIC)
 
-    def _stamp(self, file: LockedFile) -> list[object] | None:
+    def _stamp(self, file: LockedFile) -> Stamp | None:
         try:
             status = (self._directory / file.path).stat()
         except OSError:
             return None
         if status.st_size != file.size:
             return None
-        return [status.st_size, status.st_mtime_ns, file.sha256 or file.blob]
+        return status.st_size, status.st_mtime_ns, file.sha256 or file.blob

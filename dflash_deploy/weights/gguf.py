@@ -8,10 +8,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from dflash_deploy.intake.files import open_file, reading
+
 MAGIC = b"GGUF"
 MOST_KEYS = 4096
 MOST_TEXT = 1 << 20
 """Limits that no real header reaches: beyond them, the file is not a GGUF or was manipulated."""
+
+MOST_ITEMS = 1 << 21
+"""Items of the longest list: a vocabulary of 250,000 tokens has as many merges."""
+
+LONGEST = 128 * 2**20
+"""Bytes of a header; the vocabulary of 250,000 tokens needs 10 MB."""
 
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _TEXT, _ARRAY = 8, 9
@@ -42,9 +50,9 @@ class HeaderEnds(NotGguf):
 def read_header(path: Path) -> Header:
     """Return the keys of the header and their values, without arrays of texts; the vocabulary as length and digest.
 
-    Raises NotGguf, and OSError if the file cannot be read.
+    Raises NotGguf, and FileRefused if the file cannot be read.
     """
-    with path.open("rb") as file:
+    with open_file(path) as file, reading(path):
         return parse_header(file, path.name)
 
 
@@ -68,6 +76,8 @@ def _keys(file: BinaryIO) -> Header:
         raise NotGguf(f"GGUF version {version} with {count} keys is not supported (versions 2 and 3)")
     found: dict[str, Value | tuple[Value, ...]] = {}
     for _ in range(count):
+        if file.tell() > LONGEST:
+            raise NotGguf(f"the header is longer than {LONGEST} bytes")
         name = _text(file)
         kind = _number(file, "<I")
         if name == TOKENS and kind == _ARRAY:
@@ -85,7 +95,7 @@ def _vocabulary(file: BinaryIO) -> tuple[int, str]:
     if item != _TEXT:
         raise NotGguf(f"{TOKENS} is not a list of texts")
     digest = hashlib.sha256()
-    for _ in range(length):
+    for _ in range(_items(length)):
         token = _raw(file)
         digest.update(len(token).to_bytes(4, "little") + token)
     return length, digest.hexdigest()
@@ -98,15 +108,21 @@ def _value(file: BinaryIO, kind: int) -> Value | tuple[Value, ...] | None:
         return _plain(file, _NUMBERS[kind])
     item, length = struct.unpack("<IQ", file.read(12))
     if item == _TEXT:
-        for _ in range(length):
+        for _ in range(_items(length)):
             file.seek(_length(file), 1)
         return None
     form = _NUMBERS[item]
     size = struct.calcsize(form)
     if length > MOST_KEYS:
-        file.seek(length * size, 1)
+        file.seek(_items(length) * size, 1)
         return None
     return tuple(_plain(file, form) for _ in range(length))
+
+
+def _items(length: int) -> int:
+    if length > MOST_ITEMS:
+        raise NotGguf(f"a list of {length} items is too long for a header (at most {MOST_ITEMS})")
+    return length
 
 
 def _text(file: BinaryIO) -> str:

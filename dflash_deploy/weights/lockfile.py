@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from dflash_deploy.deployment.files import PUBLIC, write_if_changed
-from dflash_deploy.errors import LockRefused
+from dflash_deploy.errors import FileInvalid, FileMissing, LockRefused
+from dflash_deploy.intake import MIB, Invalid, read_bytes, read_text
+from dflash_deploy.intake.documents import LockDocument, ModelEntry, parse_document
 
 Role = Literal["target", "drafter"]
 ROLES: tuple[Role, ...] = get_args(Role)
 SCHEMA = 1
 LOCK_FILE = "dflash.lock"
+MOST_BYTES = 16 * MIB
+"""Size of the largest lock: 100,000 files."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,10 @@ class Lock:
 
 def write_lock(path: Path, lock: Lock) -> bool:
     """Write the lock if it differs, keep the previous one as dflash.lock.last; return whether it changed."""
-    before = path.read_text(encoding="utf-8") if path.is_file() else None
+    try:
+        before = read_text(path, limit=MOST_BYTES, lossy=True)
+    except (FileMissing, FileInvalid):
+        before = None
     changed = write_if_changed(path, lock.text(), mode=PUBLIC)
     if changed and before is not None:
         write_if_changed(path.with_name(f"{path.name}.last"), before, mode=PUBLIC)
@@ -70,39 +77,34 @@ def write_lock(path: Path, lock: Lock) -> bool:
 
 
 def read_lock(path: Path) -> Lock | None:
-    """Return the lock; `None` if there is none. Raises LockRefused if it is damaged or has a path outside."""
+    """Return the lock; `None` if there is none.
+
+    Raises LockRefused if it is damaged or has a path outside, FileRefused if this user may not read it.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+        return parse_lock(read_bytes(path, limit=MOST_BYTES))
+    except FileMissing:
         return None
-    try:
-        return parse_lock(text)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise LockRefused(
-            f"{path} is damaged", hint="remove it and run `dflash-deploy pull`, which creates it again"
-        ) from None
+    except FileInvalid as problem:
+        said = problem.message
+    except Invalid as problem:
+        said = f"{path} {problem}"
+    raise LockRefused(said, hint="remove it and run `dflash-deploy pull`, which creates it again")
 
 
-def parse_lock(text: str) -> Lock:
-    """Parse a lock's content. Raises ValueError, KeyError, TypeError or AttributeError if it is not a lock."""
-    document = json.loads(text)
-    if document["schema"] != SCHEMA:
-        raise ValueError(document["schema"])
-    models: dict[Role, LockedModel] = {}
-    for role in ROLES:
-        if role in document["models"]:
-            model = document["models"][role]
-            files = tuple(_file(row) for row in model["files"])
-            models[role] = LockedModel(str(model["repo"]), str(model["commit"]), files)
-    return Lock(models)
+def parse_lock(text: bytes | str) -> Lock:
+    """Parse a lock's content. Raises Invalid if it is not a lock, or has a path outside."""
+    models = parse_document(text, LockDocument, limit=MOST_BYTES).models
+    entries: dict[Role, ModelEntry | None] = {"target": models.target, "drafter": models.drafter}
+    return Lock({role: _model(entry) for role, entry in entries.items() if entry is not None})
 
 
-def _file(row: Mapping[str, object]) -> LockedFile:
-    path, size = str(row["path"]), row["size"]
-    if not isinstance(size, int) or size < 0 or not is_within(path):
-        raise ValueError(path)
-    sha256, blob = row.get("sha256"), row.get("blob")
-    return LockedFile(path, size, str(sha256) if sha256 else None, str(blob) if blob else None)
+def _model(entry: ModelEntry) -> LockedModel:
+    for file in entry.files:
+        if not is_within(file.path):
+            raise Invalid(f"is damaged: `{file.path}` is not a path within a repository")
+    files = (LockedFile(file.path, file.size, file.sha256 or None, file.blob or None) for file in entry.files)
+    return LockedModel(entry.repo, entry.commit, tuple(files))
 
 
 def is_within(path: str) -> bool:

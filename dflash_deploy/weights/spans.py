@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dflash_deploy.deployment.files import PUBLIC, write_atomically
+from dflash_deploy.errors import FileRefused
+from dflash_deploy.intake import Invalid, read_bytes
+from dflash_deploy.intake.documents import PartRecord, parse_document
 from dflash_deploy.weights.lockfile import LockedFile
 
 SPLIT_ABOVE = 64 * 2**20
@@ -67,14 +70,14 @@ def open_progress(path: Path, part: Path, file: LockedFile) -> FileProgress:
     """Return the progress of an earlier run if it belongs to this file and its bytes exist, else a new one."""
     fresh = FileProgress(file.size, identity_of(file), list(_split(file.size)), path=path)
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        spans = [Span(*map(int, span)) for span in document["spans"]]
-        same = document["size"] == file.size and document["identity"] == fresh.identity
-        etag, there = str(document["etag"]), part.stat().st_size
-    except (OSError, ValueError, KeyError, TypeError):
+        record = parse_document(read_bytes(path, links=False), PartRecord)
+        there = part.stat(follow_symlinks=False).st_size
+    except (FileRefused, Invalid, OSError):
         return fresh
+    spans = [Span(start, done, end) for start, done, end in record.spans]
+    same = record.size == file.size and record.identity == fresh.identity
     if same and _cover(spans, file.size) and all(_is_sound(span, there) for span in spans):
-        return FileProgress(file.size, fresh.identity, spans, etag, path)
+        return FileProgress(file.size, fresh.identity, spans, record.etag, path)
     return fresh
 
 
