@@ -62,9 +62,9 @@ class PlainPicture(BaseModel):
 
 
 class PromptLine(BaseModel):
-    """One prompt of a file: a text or the turns of a conversation, with an image where `picture` says so.
+    """One prompt of a file: a text or the turns of a conversation, with an image if `picture` is set.
 
-    Further fields are left alone: files that were made for another benchmark can be used as they are.
+    Other fields are ignored, so that files of other benchmarks work unchanged.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -109,11 +109,12 @@ def packaged(name: str) -> Workload:
 
 
 def own(pair: ModelPair) -> Workload:
-    """The prompts that a packaged pair was trained on. Raises BadInput for a pair that brings none."""
+    """The prompts that a packaged pair was trained on. Raises BadInput for a pair without such prompts."""
     bundled = pair.target.bundled
     if bundled is None:
         raise BadInput(
-            f"the pair {pair.name} brings no prompts of its own", hint=f"take one of these: {', '.join(PACKAGED)}"
+            f"`{OWN}` is not a workload for {pair.name}: only packaged pairs have their own prompts",
+            hint=f"valid workloads: {', '.join(PACKAGED)}",
         )
     prompts = load_prompts(asset(str(Path(bundled).parent / "prompts.jsonl")), OWN_KIND)
 
@@ -174,7 +175,9 @@ def _named(name: str, pair: ModelPair | None) -> Workload:
         source = f"the first {len(lines)} of {DATASETS[name].repo}"
         return Workload(name, source, tuple(line.body for line in lines))
     known = ", ".join([*PACKAGED, *([OWN] if pair is not None else []), "all", *DATASETS])
-    raise BadInput(f"there is no workload {name!r}", hint=f"there are: {known}; prompts of yours: --prompts FILE.jsonl")
+    raise BadInput(
+        f"`{name}` is not a workload", hint=f"valid workloads: {known}; your own prompts: --prompts FILE.jsonl"
+    )
 
 
 def described(workloads: Sequence[Workload]) -> list[Mapping[str, object]]:

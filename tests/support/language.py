@@ -1,19 +1,15 @@
 """The words that the program does not use, what to write instead, and a reader of every text in the repository.
 
 `python -m tests.support.language [PATH ...]` prints each word that is still there, with its place and its replacement.
-`python -m tests.support.language --lower` writes the counts of today into the list of what is still to be done; it
-refuses to raise their sum.
 """
 
 from __future__ import annotations
 
 import ast
 import io
-import json
 import re
 import sys
 import tokenize
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,8 +18,6 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-STILL_TO_BE_DONE = Path(__file__).with_suffix(".json")
-"""Counts by file while texts are rewritten. Without this file no forbidden word is left anywhere."""
 
 
 @dataclass(frozen=True)
@@ -244,28 +238,12 @@ def _scalars(node: yaml.Node | None) -> Iterator[Passage]:
         yield Passage(node.start_mark.line + 1, node.value)
 
 
-def allowed() -> dict[str, int]:
-    """How many forbidden words each file may still have."""
-    if not STILL_TO_BE_DONE.exists():
-        return {}
-    counts: dict[str, int] = json.loads(STILL_TO_BE_DONE.read_text(encoding="utf-8"))
-    return counts
-
-
-def main(arguments: list[str]) -> int:
-    """Print what is left, of the files whose path begins as named, or lower the allowed counts."""
-    places = [argument for argument in arguments if not argument.startswith("--")]
+def main(places: list[str]) -> int:
+    """Print every forbidden word, or those of the files whose path begins as named. Returns the exit code."""
     files = [file for file in texts() if not places or str(file.relative_to(ROOT)).startswith(tuple(places))]
-    found = [one for file in files for one in found_in(file)]
-    if "--lower" not in arguments:
-        print(*sorted(map(str, found)), f"{len(found)} words", sep="\n")
-        return 1 if found else 0
-    counts = dict(sorted(Counter(one.path for one in found).items()))
-    if STILL_TO_BE_DONE.exists() and sum(counts.values()) > sum(allowed().values()):
-        print(f"{sum(counts.values())} words are more than the {sum(allowed().values())} of {STILL_TO_BE_DONE.name}")
-        return 1
-    STILL_TO_BE_DONE.write_text(json.dumps(counts, indent=2) + "\n", encoding="utf-8")
-    return 0
+    found = sorted(str(one) for file in files for one in found_in(file))
+    print(*found, f"{len(found)} words", sep="\n")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":
