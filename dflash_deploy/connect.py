@@ -18,7 +18,7 @@ LONGEST_ANSWER = 32_768
 """Maximum tokens of an answer in a client's configuration; a quarter of the context if that is less."""
 
 SOME_CONTEXT = 32_768
-"""Context in tokens in a client's configuration if MAX_MODEL_LEN leaves it to the engine."""
+"""Context in tokens in a client's configuration if the deployment leaves it to the engine."""
 
 
 class ClientTemplate(BaseModel):

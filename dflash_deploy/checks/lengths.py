@@ -46,7 +46,7 @@ def long_prompt(tested: EndpointUnderTest) -> CheckOutcome:
 
 
 def _long_lines(tested: EndpointUnderTest) -> tuple[list[str], int]:
-    """Return lines of a long prompt and their tokens: beyond the drafter's trained context, within MAX_MODEL_LEN.
+    """Return lines of a long prompt and their tokens: beyond the drafter's trained context, within the target's.
 
     The tokens per line are measured, since tokenizers differ.
     """

@@ -21,6 +21,7 @@ import pytest
 from dflash_deploy.assets import asset
 from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.errors import ExitCode
+from dflash_deploy.serve.settings import Settings
 from tests.support.cli import Ran, dflash, edit_env, initialise
 from tests.support.faults import Fault, Patient, holds, shows, untouched
 from tests.support.openai_server import KEY, MODEL, Engine, serving
@@ -158,7 +159,9 @@ def held(directory: Path) -> Cure:
 
 
 BREAKS: dict[Fault, Break] = {
-    refusal("an unknown setting in .env", "correct it", "did you mean MAX_MODEL_LEN?", code=ExitCode.USAGE): a_typo,
+    refusal(
+        "an unknown setting in .env", "correct it", f"did you mean {Settings.max_model_len}?", code=ExitCode.USAGE
+    ): a_typo,
     refusal("a value of the wrong kind in .env", "correct it", "MAX_NUM_SEQS=many", code=ExitCode.USAGE): setting(
         MAX_NUM_SEQS="many"
     ),

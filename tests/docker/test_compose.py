@@ -12,6 +12,7 @@ import pytest
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.serve.gateway.health import HUNG_AFTER, MEMORY
+from dflash_deploy.serve.settings import Settings
 from tests.support.cli import dflash, edit_env, initialise
 from tests.support.commands import wait_until
 from tests.support.composed import composed, docker
@@ -149,7 +150,9 @@ def test_logs_are_the_engines(deployment: Deployment) -> None:
 
 
 def test_settings_of_the_shell_do_not_reach_the_container(deployment: Deployment, container: dict[str, Any]) -> None:
-    ran = dflash("up", "--json", at=deployment.directory, environment={"MAX_MODEL_LEN": "64", "DFLASH_PORT": "1"})
+    ran = dflash(
+        "up", "--json", at=deployment.directory, environment={Settings.max_model_len.name: "64", "DFLASH_PORT": "1"}
+    )
     assert ran.succeeded().document["data"]["changed"] is False
 
 

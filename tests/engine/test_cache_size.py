@@ -14,6 +14,7 @@ from dflash_deploy.catalog import load_catalog
 from dflash_deploy.plan import Choice, engine_environment
 from dflash_deploy.rules import plan_deployment
 from dflash_deploy.serve.secrets import SECRETS_FILE
+from dflash_deploy.serve.settings import Settings
 from tests.support.machines import LAPTOP
 from tests.support.ports import free_port
 
@@ -56,8 +57,8 @@ def tokens_logged(environment: dict[str, str], log: Path) -> int:
     "edited",
     [
         {},
-        {"MAX_MODEL_LEN": "512", "DFLASH_NUM_SPEC_TOKENS": "3", "VLLM_CPU_KVCACHE_SPACE": "2"},
-        {"MAX_MODEL_LEN": "4000", "DFLASH_DRAFTER": "off"},
+        {Settings.max_model_len.name: "512", "DFLASH_NUM_SPEC_TOKENS": "3", "VLLM_CPU_KVCACHE_SPACE": "2"},
+        {Settings.max_model_len.name: "4000", "DFLASH_DRAFTER": "off"},
     ],
     ids=["as planned", "short, few drafts, twice the cache", "long, plain"],
 )

@@ -37,7 +37,11 @@ def test_comments_of_the_template_stay_and_others_follow() -> None:
 
 @pytest.mark.parametrize(
     ("slip", "meant"),
-    [("MAX_MODEL_LENGTH", "MAX_MODEL_LEN"), ("VLLM_API_KEYS", "VLLM_API_KEY"), ("DFLASH_DRAFTR", "DFLASH_DRAFTER")],
+    [
+        (f"{Settings.max_model_len}GTH", Settings.max_model_len.name),
+        ("VLLM_API_KEYS", "VLLM_API_KEY"),
+        ("DFLASH_DRAFTR", "DFLASH_DRAFTER"),
+    ],
 )
 def test_a_slip_is_refused_with_what_was_meant(slip: str, meant: str) -> None:
     with pytest.raises(SettingsRefused, match=slip) as refusal:

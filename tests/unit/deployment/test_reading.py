@@ -11,13 +11,14 @@ from dflash_deploy.deployment import Deployment, command_lock, dotenv
 from dflash_deploy.deployment.files import PUBLIC, write_if_changed
 from dflash_deploy.deployment.last_good import changes, last_good, mark_restored, remember_good, restored_since
 from dflash_deploy.errors import DirectoryBusy, FileInvalid, FileRefused, NoDeployment, SettingsRefused
+from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup.progress import remember_seconds, usual_seconds
 
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Deployment:
     deployment = Deployment(tmp_path)
-    deployment.write_env({"MAX_MODEL_LEN": "4096"})
+    deployment.write_env({Settings.max_model_len.name: "4096"})
     return deployment
 
 

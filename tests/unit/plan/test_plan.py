@@ -13,6 +13,7 @@ from dflash_deploy.plan.propose import OF_THE_DRAFTER
 from dflash_deploy.plan.wishes import GOALS, Goal
 from dflash_deploy.rules import plan_deployment
 from dflash_deploy.serve.engines.installed import InstalledEngine
+from dflash_deploy.serve.settings import Settings
 from tests.support.machines import CPU_ENGINE, DOCKER, H100, LAPTOP, MACHINES, MIB, RTX_3090, SPARK, machine, made_of
 
 
@@ -119,11 +120,11 @@ def test_what_is_asked_for_wins() -> None:
 
 
 def test_an_edited_line_wins_and_says_what_the_plan_had() -> None:
-    made = plan(LAPTOP, Choice(edited={"MAX_NUM_SEQS": "2", "MAX_MODEL_LEN": "2048"}))
+    made = plan(LAPTOP, Choice(edited={Settings.max_num_seqs.name: "2", Settings.max_model_len.name: "2048"}))
     settings = {setting.name: setting for setting in made.decisions}
     assert (settings["MAX_NUM_SEQS"].value, settings["MAX_NUM_SEQS"].origin) == ("2", ".env")
     assert "4" in settings["MAX_NUM_SEQS"].reason
-    assert settings["MAX_MODEL_LEN"].origin == "profile cpu"
+    assert settings[Settings.max_model_len.name].origin == "profile cpu"
 
 
 def test_every_setting_has_a_reason_and_no_secret_is_among_them() -> None:
@@ -195,22 +196,22 @@ def test_what_does_not_go_together_is_refused_with_the_reason() -> None:
 
 
 def test_a_goal_changes_sizes_and_says_so() -> None:
-    by_goal = {goal: plan(MACHINES["h100"], Choice(goal=goal)).values for goal in GOALS}
-    streams = {goal: int(values["MAX_NUM_SEQS"]) for goal, values in by_goal.items()}
-    lengths = {goal: int(values["MAX_MODEL_LEN"]) for goal, values in by_goal.items()}
-    drafts = {goal: int(values["DFLASH_NUM_SPEC_TOKENS"]) for goal, values in by_goal.items()}
-    assert streams["context"] <= streams["latency"] < streams["throughput"]
-    assert lengths["throughput"] < lengths["latency"] < lengths["context"]
-    assert drafts["throughput"] < drafts["latency"]
+    by_goal = {goal: plan(MACHINES["h100"], Choice(goal=goal)).settings for goal in GOALS}
+    sequences = {goal: settings.max_num_seqs or 0 for goal, settings in by_goal.items()}
+    lengths = {goal: settings.max_model_len or 0 for goal, settings in by_goal.items()}
+    drafts = {goal: settings.draft_tokens for goal, settings in by_goal.items()}
+    assert 0 < sequences["context"] <= sequences["latency"] < sequences["throughput"]
+    assert 0 < lengths["throughput"] < lengths["latency"] < lengths["context"]
+    assert 0 < drafts["throughput"] < drafts["latency"]
     made = plan(MACHINES["h100"], Choice(goal="throughput"))
     assert next(setting for setting in made.decisions if setting.name == "MAX_NUM_SEQS").origin == "--goal throughput"
 
 
 def test_wishes_are_kept_and_the_budget_follows() -> None:
     made = plan(MACHINES["b200"], Choice(concurrency=64, max_model_len=8192))
-    assert (made.values["MAX_NUM_SEQS"], made.values["MAX_MODEL_LEN"]) == ("64", "8192")
-    needed = 64 * (int(made.values["DFLASH_NUM_SPEC_TOKENS"]) + 1) + 8192
-    assert int(made.values["MAX_NUM_BATCHED_TOKENS"]) >= needed
+    assert (made.settings.max_num_seqs, made.settings.max_model_len) == (64, 8192)
+    needed = 64 * made.settings.positions_per_step + 8192
+    assert (made.settings.max_num_batched_tokens or 0) >= needed
 
 
 def test_a_context_that_does_not_fit_is_shortened_unless_asked_for() -> None:
@@ -219,7 +220,7 @@ def test_a_context_that_does_not_fit_is_shortened_unless_asked_for() -> None:
     assert own.memory is not None
     assert own.memory.fits
     asked = plan(facts, Choice(model="qwen3.6-27b-nvfp4", max_model_len=200000))
-    assert asked.values["MAX_MODEL_LEN"] == "200000"
+    assert asked.settings.max_model_len == 200000
     assert {"sequence-does-not-fit", "weights-do-not-fit"} & {finding.id for finding in asked.findings}
 
 
@@ -265,8 +266,8 @@ def test_ranks_are_for_several_machines() -> None:
 
 
 def test_draft_tokens_that_somebody_measured_count_more_than_the_speed_model() -> None:
-    assert plan(MACHINES["rtx-3090-x4"], Choice(concurrency=10)).values["DFLASH_NUM_SPEC_TOKENS"] == "5"
-    assert plan(MACHINES["rtx-3090"], Choice(goal="latency")).values["DFLASH_NUM_SPEC_TOKENS"] == "15"
+    assert plan(MACHINES["rtx-3090-x4"], Choice(concurrency=10)).settings.dflash_num_spec_tokens == 5
+    assert plan(MACHINES["rtx-3090"], Choice(goal="latency")).settings.dflash_num_spec_tokens == 15
 
 
 def test_without_a_drafter_no_setting_is_left_of_it() -> None:

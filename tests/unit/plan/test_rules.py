@@ -10,6 +10,7 @@ from dflash_deploy.catalog import load_catalog
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan import Checkpoints, Choice, Finding, Severity
 from dflash_deploy.rules import CHECKPOINT_RULES, RULES, plan_deployment
+from dflash_deploy.serve.settings import Settings
 from tests.support.machines import H100, MACHINES, SPARK, machine
 
 
@@ -82,8 +83,8 @@ CASES = [
     Case("memory-overcommitted", "error", "dgx-spark", {"GPU_MEMORY_UTILIZATION": "0.95"}),
     Case("memory-overcommitted", "warning", "h100", {"GPU_MEMORY_UTILIZATION": "0.98"}),
     Case("weights-do-not-fit", "error", "h100", {"GPU_MEMORY_UTILIZATION": "0.4"}),
-    Case("sequence-does-not-fit", "warning", "rtx-3090", {"MAX_MODEL_LEN": "65536"}),
-    Case("context-beyond-target", "error", "h100", {"MAX_MODEL_LEN": "1000000"}),
+    Case("sequence-does-not-fit", "warning", "rtx-3090", {Settings.max_model_len.name: "65536"}),
+    Case("context-beyond-target", "error", "h100", {Settings.max_model_len.name: "1000000"}),
     Case("context-beyond-drafter", "note", "dgx-spark"),
     Case("target-needs-loader", "error", "dgx-spark", target=MODELOPT, choice=ULTIMATE),
     Case("loader-unproven", "note", "dgx-spark", choice={"engine": "vllm-0.33"}),

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.runtime.compose import compose_command, compose_environment, parse_stamped
+from dflash_deploy.serve.settings import Settings
 
 
 def test_every_call_names_project_files_and_env(tmp_path: Path) -> None:
@@ -26,7 +27,7 @@ def test_the_users_override_comes_last(tmp_path: Path) -> None:
 
 def test_exported_settings_do_not_reach_compose() -> None:
     # to Compose a variable of the shell counts more than the same line of .env
-    environment = {"PATH": "/bin", "MAX_MODEL_LEN": "1", "VLLM_API_KEY": "exported", "NCCL_DEBUG": "INFO"}
+    environment = {"PATH": "/bin", Settings.max_model_len.name: "1", "VLLM_API_KEY": "exported", "NCCL_DEBUG": "INFO"}
     assert compose_environment(environment, {"NCCL_DEBUG"}) == {"PATH": "/bin"}
     assert compose_environment(environment, ()) == {"PATH": "/bin", "NCCL_DEBUG": "INFO"}
 

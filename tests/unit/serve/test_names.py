@@ -69,6 +69,7 @@ def test_every_exception_is_needed() -> None:
 
 
 def test_names_are_found_in_every_kind_of_string() -> None:
-    source = '"""MAX_MODEL_LEN in a docstring."""\nname = "MAX_MODEL_LEN"\nsaid = f"set KV_CACHE_DTYPE={name}"\n'
-    assert list(named_in(source)) == [(2, "MAX_MODEL_LEN"), (3, "KV_CACHE_DTYPE")]
+    one, other = Settings.max_model_len.name, Settings.kv_cache_dtype.name
+    source = f'"""{one} in a docstring."""\nname = "{one}"\nsaid = f"set {other}={{name}}"\n'
+    assert list(named_in(source)) == [(2, one), (3, other)]
     assert not list(named_in("Settings.max_model_len\nother = 'DFLASH_KV_CACHE_DTYPES and NODES_X'\n"))
