@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dflash_deploy.catalog.settings import all_setting_names, setting_names
 from dflash_deploy.deployment import dotenv
 from dflash_deploy.errors import SettingsRefused
+from dflash_deploy.serve.settings import Settings
 
 VALUES = st.text(st.characters(codec="utf-8", exclude_categories=["C"], exclude_characters="'\\"), max_size=60)
 
