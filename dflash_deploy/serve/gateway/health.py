@@ -27,6 +27,7 @@ from pathlib import Path
 
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import read_secrets
+from dflash_deploy.serve.settings import Settings
 
 LISTENS, ANSWERS = 3.0, 6.0
 """Time limits in seconds of /health and of one token. Docker's limit for a check is ten."""
@@ -123,8 +124,8 @@ def _at_work(text: str) -> bool:
 
 def _asked(port: int, environment: Mapping[str, str]) -> Evidence:
     """Whether the engine generates one token now."""
-    names = (environment.get("SERVED_MODEL_NAME") or environment.get("MODEL_PATH", "")).split()
-    body = json.dumps({"model": names[0] if names else "", "prompt": "1", "max_tokens": 1})
+    names = Settings.served_model_name.read(environment) or (Settings.model_path.text(environment),)
+    body = json.dumps({"model": names[0], "prompt": "1", "max_tokens": 1})
     headers = {**_key(environment), "Content-Type": "application/json"}
     answer = _get(port, "/v1/completions", headers, ANSWERS, body)
     return Evidence.FAILED if answer is None else Evidence.GENERATED
@@ -132,7 +133,7 @@ def _asked(port: int, environment: Mapping[str, str]) -> Evidence:
 
 def _key(environment: Mapping[str, str]) -> dict[str, str]:
     with contextlib.suppress(Refused):
-        if key := read_secrets(environment).get("VLLM_API_KEY"):
+        if key := read_secrets(environment).get(Settings.vllm_api_key.name):
             return {"Authorization": f"Bearer {key}"}
     return {}
 
@@ -183,7 +184,7 @@ def _children_of_init() -> Iterator[int]:
 
 
 if __name__ == "__main__":
-    trouble = check(int(os.environ.get("DFLASH_PORT", "8000")), os.environ)
+    trouble = check(Settings.dflash_port.read(os.environ), os.environ)
     if trouble:
         print(f"dflash: {trouble}")
     sys.exit(1 if trouble else 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.serve.settings import Settings
@@ -13,21 +12,6 @@ from dflash_deploy.serve.settings import Settings
 PACKAGE = Path(__file__).resolve().parents[3] / "dflash_deploy"
 
 NAME = re.compile(rf"(?<!\w)({'|'.join(field.name for field in Settings.fields())})(?!\w)")
-
-
-@dataclass(frozen=True)
-class Allowed:
-    """A name that stays in one file as text, and the reason."""
-
-    path: str
-    name: str
-    reason: str
-
-
-ALLOWED: tuple[Allowed, ...] = ()
-
-STILL_TO_DO = ("serve/gateway/",)
-"""Files and folders whose strings still name settings."""
 
 
 def named_in(source: str) -> Iterator[tuple[int, str]]:
@@ -45,27 +29,13 @@ def named_in(source: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, found[0]
 
 
-def named_by_file() -> dict[str, list[tuple[int, str]]]:
-    """The names in strings by file, relative to the package."""
-    files = {str(file.relative_to(PACKAGE)): file.read_text(encoding="utf-8") for file in PACKAGE.rglob("*.py")}
-    return {path: found for path, text in sorted(files.items()) if (found := list(named_in(text)))}
-
-
 def test_a_setting_is_an_attribute_and_not_a_string() -> None:
-    allowed = {(one.path, one.name) for one in ALLOWED}
     found = [
-        f"dflash_deploy/{path}:{line}: write Settings.{name.lower()} instead of {name!r}"
-        for path, names in named_by_file().items()
-        for line, name in names
-        if (path, name) not in allowed and not path.startswith(STILL_TO_DO)
+        f"{file.relative_to(PACKAGE.parent)}:{line}: write Settings.{name.lower()} instead of {name!r}"
+        for file in sorted(PACKAGE.rglob("*.py"))
+        for line, name in named_in(file.read_text(encoding="utf-8"))
     ]
     assert not found, "\n".join(found)
-
-
-def test_every_exception_is_needed() -> None:
-    found = named_by_file()
-    assert not [one for one in ALLOWED if one.name not in {name for _, name in found.get(one.path, ())}]
-    assert not [place for place in STILL_TO_DO if not any(path.startswith(place) for path in found)]
 
 
 def test_names_are_found_in_every_kind_of_string() -> None:
