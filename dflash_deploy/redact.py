@@ -57,8 +57,16 @@ def generate_key() -> Secret:
     return Secret(secrets.token_urlsafe(32))
 
 
+_IN_URL = (
+    re.compile(r"(://)[^\s/:@'\"<>]{1,500}(?=@)"),
+    # a password may have any character; a port and a path are not one
+    re.compile(r"(://)(?![^\s/:@]*:\d{1,5}(?:[/?#]|$))[^\s/:@'\"<>]{0,500}:[^\s'\"<>]{0,500}(?=@)"),
+)
+"""User names and passwords in URLs."""
+
+
 class Redactor:
-    """Replaces known secrets anywhere in a text, also in base64."""
+    """Replaces known secrets anywhere in a text, also in base64, and what URLs have before their host."""
 
     def __init__(self, known: Iterable[Secret] = ()) -> None:
         # each key of a comma-separated list is a secret too
@@ -72,15 +80,37 @@ class Redactor:
         """`text` with every known secret replaced."""
         for value in self._values:
             text = text.replace(value, REDACTED)
-        return text
+        return _redact_urls(text)
+
+
+def _redact_urls(text: str) -> str:
+    if "://" in text and "@" in text:
+        for url in _IN_URL:
+            text = url.sub(rf"\1{REDACTED}", text)
+    return text
 
 
 _SHAPES = (
-    re.compile(r"()\bhf_[A-Za-z0-9]{16,}"),
+    re.compile(r"()-----BEGIN [A-Z ]*PRIVATE KEY-----[A-Za-z0-9+/=\s\\]{0,8000}(?:-----END [A-Z ]*PRIVATE KEY-----)?"),
+    re.compile(r"()\b(?:hf_|npm_|gh[opsur]_|github_pat_|glpat-|nvapi-|xox[a-z]-|AKIA|AIza)[\w-]{16,}"),
+    re.compile(r"()\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"),
     re.compile(r"()\bsk-[\w-]{16,}"),
+    re.compile(r"(\b(?i:authorization)['\"]?\s*[:=,]\s*\[?b?['\"]?)[^'\"\r\n]{4,}"),
+    re.compile(r"(\b(?i:(?:set-)?cookie)['\"]?\s*[:=,]\s*\[?b?['\"]?)[^'\"\r\n]{4,}"),
     re.compile(r"(\b[Bb]earer )[^\s'\"]{8,}"),
+    # base64 of USER:PASSWORD, and not the next word of a sentence
+    re.compile(r"(\b[Bb]asic )(?=[a-z]*[A-Z0-9+/=])[A-Za-z0-9+/]{6,}={0,2}"),
     re.compile(r"(\b(?i:api[_-]key)['\"]?(?:\s*[:=,]\s*|\s+)\[?b?['\"]?)[^\s'\",\]]{8,}"),
-    re.compile(r"(\b[A-Z][A-Z0-9_]*_(?:KEY|TOKEN|SECRET|PASSWORD)\s?[=:]\s?)[^\s,]+"),
+    re.compile(
+        r"(\b(?i:api_?keys?|(?:access|auth|hf|refresh|client)[_-](?:key|token|secret)|passw(?:or)?d)"
+        r"['\"]?\s*[:=]\s*['\"]?)[^\s'\",\]]{4,}"
+    ),
+    re.compile(r"(\b[A-Z][A-Z0-9_]*_(?:KEYS?|TOKEN|SECRETS?|PASSWORDS?)\s?[=:]\s?)[^\s,]+"),
+    # numbers of tokens are settings
+    re.compile(r"(\b[A-Z][A-Z0-9_]*_TOKENS\s?[=:]\s?)(?!\d+\b)[^\s,]+"),
+    re.compile(
+        r"([?&;](?i:[\w-]{0,40}(?:token|key|secret|passw(?:or)?d|pwd|sig|signature|credential|auth))=)[^\s&;'\"#]+"
+    ),
 )
 """Shapes of secrets whose value is unknown: tokens, headers, arguments, variables."""
 
@@ -90,6 +120,7 @@ def redact_by_shape(text: str) -> str:
 
     A Redactor replaces the known secrets.
     """
+    text = _redact_urls(text)
     for shape in _SHAPES:
         text = shape.sub(rf"\1{REDACTED}", text)
     return text

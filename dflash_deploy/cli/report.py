@@ -132,9 +132,8 @@ def _unexpected(problem: Exception) -> DeployError:
 
 def _secrets(directory: object) -> list[Secret]:
     """The secrets of the deployment that a command works on."""
-    deployment = Deployment(directory if isinstance(directory, Path) else HERE)
     try:
-        return list(deployment.secrets.values())
+        return list(Deployment(directory if isinstance(directory, Path) else HERE).known_secrets)
     except (OSError, DeployError):
         return []
 

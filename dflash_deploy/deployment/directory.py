@@ -6,14 +6,16 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from dflash_deploy.deployment import dotenv
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
-from dflash_deploy.errors import NoDeployment, SettingsRefused
-from dflash_deploy.intake.files import is_file, read_text
+from dflash_deploy.deployment.secret_lines import names_a_secret, secrets_in
+from dflash_deploy.errors import FileRefused, NoDeployment, SettingsRefused
+from dflash_deploy.intake.files import is_file, read_beginning, read_text
 from dflash_deploy.plan.command import in_home
 from dflash_deploy.redact import Redactor, Secret, generate_key
 from dflash_deploy.serve.engines import DEFAULT
@@ -178,10 +180,33 @@ class Deployment:
         further = split_keys(self.secrets[Settings.dflash_api_keys.name].reveal())
         return all(KEY.fullmatch(key) for key in (self.key.reveal(), *further))
 
-    @property
+    @cached_property
+    def known_secrets(self) -> tuple[Secret, ...]:
+        """Everything that must not be shown: what may be a secret in `.env` and `.env.last`, however damaged they are.
+
+        Empty for files that cannot be read.
+        """
+        found: list[Secret] = []
+        for file in (self.env_file, self.last_env_file):
+            with suppress(FileRefused):
+                text = read_beginning(file, dotenv.MOST_BYTES)
+                found += secrets_in(text)
+                found += (Secret(value.strip()) for name, value in _parsed(text).items() if names_a_secret(name))
+        return tuple(found)
+
+    @cached_property
     def redact(self) -> Redactor:
         """A redactor of this deployment's secrets."""
-        return Redactor(self.secrets.values())
+        return Redactor(self.known_secrets)
+
+
+def _parsed(text: str) -> Mapping[str, str]:
+    """Return the settings of a text; none if it is refused."""
+    try:
+        dotenv.check_text(text)
+    except SettingsRefused:
+        return {}
+    return dotenv.parse(text)
 
 
 def _text_of(file: Path) -> str:

@@ -15,8 +15,9 @@ from dotenv import dotenv_values
 from dotenv.parser import parse_stream
 
 from dflash_deploy.catalog.settings import all_setting_names, passed_on, setting_names, template_text
+from dflash_deploy.deployment.secret_lines import names_a_secret
 from dflash_deploy.errors import SettingsRefused
-from dflash_deploy.redact import REDACTED
+from dflash_deploy.redact import REDACTED, redact_by_shape
 from dflash_deploy.serve.engines import DEFAULT, ENGINES
 from dflash_deploy.serve.secrets import SECRET_NAMES
 
@@ -141,11 +142,16 @@ def check_text(text: str) -> None:
 
 
 def shareable(text: str) -> str:
-    """Return the settings of a `.env` for sharing, without secrets, comments and lines that cannot be parsed."""
+    """Return the settings of a `.env` for sharing, without secrets, comments and lines that cannot be parsed.
+
+    The value of a variable that is neither a setting nor passed on to the engine is left out: it may be a secret under
+    a mistyped name.
+    """
     kept = []
     for name, value in parse(text).items():
-        secret = name in SECRET_NAMES or _LIKE_A_SECRET.search(name)
-        kept.append(f"{name}={REDACTED if secret and value else value}\n")
+        known = name in all_setting_names() or passed_on(name)
+        secret = names_a_secret(name) or not known
+        kept.append(f"{name}={REDACTED if secret and value else redact_by_shape(value)}\n")
     return "".join(kept)
 
 

@@ -80,6 +80,15 @@ def read_text(path: Path, *, limit: int = MIB, links: bool = True, lossy: bool =
         raise FileInvalid(f"{shown(path)} is not UTF-8 text (byte {problem.start})", hint="save it as UTF-8") from None
 
 
+def read_beginning(path: Path, most: int) -> str:
+    """Return the text in the first `most` bytes of a file, with bytes that are not UTF-8 replaced.
+
+    Raises the errors of `open_file`.
+    """
+    with open_file(path) as file, reading(path):
+        return file.read(most).decode("utf-8", "replace")
+
+
 def is_file(path: Path) -> bool:
     """Return whether a regular file exists at `path`; links are followed.
 

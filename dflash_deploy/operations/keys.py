@@ -95,11 +95,11 @@ def _rotated(old: Deployment, patience: float, reporter: Reporter) -> Rotation:
     reporter.note(f"the engine's {what}, with .env as it is now; answers under way are cut off")
     if plan.settings.several_machines:
         reporter.note("the engines on the other machines lose this one: restart them too")
-    known = [*old.secrets.values()]
+    known = old.known_secrets
 
     def redact(text: str) -> str:
         # .env changes meanwhile, and neither key may be shown
-        return Redactor([*known, *Deployment(old.directory).secrets.values()])(text)
+        return Redactor([*known, *Deployment(old.directory).known_secrets])(text)
 
     with start_shown(reporter, redact) as show:
         return rotate_running(old, plan, lambda of: runtime_for(of, plan), patience=patience, show=show)

@@ -17,6 +17,7 @@ from dflash_deploy import __version__
 from dflash_deploy.deployment import Deployment, dotenv
 from dflash_deploy.deployment.archive import write_archive
 from dflash_deploy.deployment.last_good import NAME as LAST_GOOD
+from dflash_deploy.deployment.secret_lines import names_a_secret
 from dflash_deploy.errors import DeployError
 from dflash_deploy.host import find_container_engine
 from dflash_deploy.operations.document import document, redacted
@@ -26,7 +27,6 @@ from dflash_deploy.plan import Plan
 from dflash_deploy.planning import plan_of, plan_to_stop
 from dflash_deploy.redact import Redact, Redactor, Secret, redact_by_shape
 from dflash_deploy.runtime import Runtime, runtime_for
-from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.startup import ProcessEnd, log_reader_for
 from dflash_deploy.weights.lockfile import LOCK_FILE
 
@@ -56,13 +56,14 @@ def log(directory: Path, *, tail: int | None = None, follow: bool = False) -> It
     deployment = Deployment.existing(directory, check=False)
     runtime = runtime_for(deployment, plan_to_stop(deployment))
     page = runtime.read_log()
-    yield from page.lines if tail is None else page.lines[len(page.lines) - tail :] if tail else ()
+    lines = page.lines if tail is None else page.lines[len(page.lines) - tail :] if tail else ()
+    yield from map(redact_by_shape, lines)
     alive = follow
     while alive:
         time.sleep(POLL)
         alive = runtime.state().phase in {"running", "restarting", "paused"}
         page = runtime.read_log(page.cursor)
-        yield from page.lines
+        yield from map(redact_by_shape, page.lines)
 
 
 @dataclass(frozen=True)
@@ -135,10 +136,8 @@ def _doctor_document(directory: Path) -> dict[str, object]:
 
 def _redactor(deployment: Deployment) -> Redact:
     """Removes the secrets of `.env`, of the file before it, of this process's environment, and what looks like one."""
-    said = [dotenv.parse(_text(file)) for file in (deployment.env_file, deployment.last_env_file) if file.is_file()]
-    known = Redactor(
-        Secret((values.get(name) or "").strip()) for values in (*said, os.environ) for name in SECRET_NAMES
-    )
+    environment = (Secret(value.strip()) for name, value in os.environ.items() if names_a_secret(name))
+    known = Redactor([*deployment.known_secrets, *environment])
     return lambda text: redact_by_shape(known(text))
 
 

@@ -130,3 +130,31 @@ def test_it_is_private_from_its_first_byte_on(tmp_path: Path) -> None:
         os.umask(before)
     assert [*seen, file.stat().st_mode & 0o777] == [0o600, 0o600]
     assert members(file) == {"a": "text"}
+
+
+@pytest.mark.parametrize("damaged", ['VLLM_API_KEY="{}', "VLLM_API_KEY: {}", "vllm_api_key={}", "VLLM_API_KEYS={}"])
+def test_a_key_whose_line_cannot_be_read_is_not_shown(deployment: Deployment, tmp_path: Path, damaged: str) -> None:
+    key = deployment.key.reveal()
+    text = deployment.env_file.read_text()
+    deployment.env_file.write_text(text.replace(f"VLLM_API_KEY={key}", damaged.format(key)))
+    assert key not in dflash("logs", at=tmp_path, environment=NOWHERE).succeeded().out
+    file = tmp_path / "report.tar.gz"
+    dflash("logs", "--bundle", str(file), at=tmp_path, environment=NOWHERE).succeeded()
+    for name, member in members(file).items():
+        assert key not in member, name
+
+
+def test_a_password_in_an_address_is_not_shown(deployment: Deployment, tmp_path: Path) -> None:
+    address = "http://bob:passphrase@127.0.0.1:9"
+    deployment.override_file.write_text(f"services: {{engine: {{environment: {{HTTPS_PROXY: {address}}}}}}}\n")
+    with deployment.env_file.open("a") as env:
+        env.write(f"HF_ENDPOINT={address}\n")
+    with (deployment.state / "engine.log").open("a") as log:
+        log.write(f"downloads from {address}\n")
+    file = tmp_path / "report.tar.gz"
+    dflash("logs", "--bundle", str(file), at=tmp_path, environment=NOWHERE).succeeded()
+    for name, member in members(file).items():
+        assert "passphrase" not in member, name
+    for command in (["logs"], ["pull"]):
+        ran = dflash(*command, at=tmp_path, environment={**NOWHERE, "HF_ENDPOINT": address})
+        assert "passphrase" not in ran.out + ran.err, command

@@ -1,6 +1,7 @@
 """No text leaves with a secret in it."""
 
 import base64
+import time
 
 import pytest
 from hypothesis import given
@@ -69,6 +70,61 @@ def test_what_looks_like_a_secret_is_taken_out(text: str) -> None:
     shown = redact_by_shape(text)
     assert "abcdefghij" not in shown
     assert REDACTED in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Authorization: Basic dXNlcjpwYXNzd29yZA==",
+        "sent Basic dXNlcjpwYXNzd29yZA== to the proxy",
+        "{'authorization': 'Token hidden-word'}",
+        "Set-Cookie: session=hidden-word; Path=/",
+        "'cookie': 'a=b; c=hidden-word'",
+        "GET /v1/models?a=1&token=hidden-word HTTP/1.1",
+        "https://cdn/x?X-Amz-Signature=hidden-word&y=2",
+        "remote https://github.com ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+        "github_pat_11ABCDEFG0abcdefghijklmnop",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmN",
+        "AKIAIOSFODNN7EXAMPLE1234",
+        "password=hidden-word",
+        "VLLM_API_KEYS=hidden-word",
+        "-----BEGIN PRIVATE KEY-----\nhidden-word",
+        "cloned https://bob:hidden-word@example.com/x",
+    ],
+)
+def test_headers_addresses_and_tokens_of_services_are_taken_out(text: str) -> None:
+    shown = redact_by_shape(text)
+    assert REDACTED in shown
+    for part in ("hidden-word", "dXNlcjpwYXNz", "ghp_ab", "11ABCDEFG", "dozjgNry", "IOSFODNN"):
+        assert part not in shown
+
+
+@pytest.mark.parametrize("secret", ["pw", "p@ss", "p/ss:word", "12345", "p%40ss", "[pw]"])
+def test_a_password_in_an_address_is_never_shown(secret: str) -> None:
+    shown = Redactor()(f"HTTPS_PROXY=http://bob:{secret}@proxy:3128/ fails")
+    assert shown == f"HTTPS_PROXY=http://{REDACTED}@proxy:3128/ fails"
+    assert Redactor()("'https://token@proxy' fails") == f"'https://{REDACTED}@proxy' fails"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://127.0.0.1:8000/v1 answers, model a@b",
+        "http://box:8000/@scope/package",
+        "docker://ghcr.io/engine:1.0@sha256:abc",
+        "Basic arithmetic, basic questions; the token budget; a cookie recipe",
+        "eos_token='<end>' bos_token_id=1",
+    ],
+)
+def test_ordinary_text_stays(text: str) -> None:
+    assert redact_by_shape(text) == text
+
+
+def test_a_long_line_is_redacted_in_a_moment() -> None:
+    for part in ("://", "a.b", "://a:b", "?token", "eyJ", "Basic ", "password=", "-----BEGIN PRIVATE KEY-----"):
+        started = time.process_time()
+        redact_by_shape(part * (100_000 // len(part)) + "@")
+        assert time.process_time() - started < 3, part
 
 
 def test_figures_are_no_secrets() -> None:

@@ -62,7 +62,7 @@ def test_an_env_that_is_no_text_file_is_refused_at_once(
 ) -> None:
     deployment.env_file.unlink()
     damage(deployment.env_file)
-    for read in (lambda: Deployment.existing(deployment.directory), lambda: Deployment(deployment.directory).redact):
+    for read in (lambda: Deployment.existing(deployment.directory), lambda: Deployment(deployment.directory).secrets):
         with pytest.raises(FileInvalid) as refusal:
             read()
         assert says in refusal.value.message
