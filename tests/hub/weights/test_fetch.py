@@ -198,7 +198,7 @@ def test_too_small_a_disk_is_refused_before_the_first_byte(
     assert hub.sent(SHARD) == 0
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(cuts=st.lists(st.integers(1, SIZE), max_size=4))
 def test_from_any_byte_on_it_is_the_same_file(cuts: list[int], tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("resume")

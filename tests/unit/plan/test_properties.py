@@ -89,7 +89,7 @@ def answered(ask: Callable[[], T]) -> T | DeployError:
         return error
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(machines, wishes, checkpoints)
 def test_planning_is_total_and_deterministic(facts: HostFacts, choice: Choice, found: Checkpoints) -> None:
     plan = answered(lambda: plan_deployment(facts, choice, CATALOG, found))
@@ -105,7 +105,7 @@ def test_planning_is_total_and_deterministic(facts: HostFacts, choice: Choice, f
     assert written.hint if isinstance(written, DeployError) else written
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(machines)
 def test_every_machine_is_recognised_or_named(facts: HostFacts) -> None:
     plan = answered(lambda: plan_deployment(facts, Choice(), CATALOG))
@@ -116,7 +116,7 @@ def test_every_machine_is_recognised_or_named(facts: HostFacts) -> None:
     assert "hardware-differs" not in {finding.id for finding in plan.findings}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(sorted(CATALOG.profiles)), wishes)
 def test_what_is_planned_is_planned_again_the_same(profile: str, choice: Choice) -> None:
     plan = answered(lambda: plan_deployment(MACHINES[profile], replace(choice, edited={}), CATALOG))
