@@ -9,7 +9,8 @@ from functools import cache
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from dflash_deploy.assets import asset, read_yaml
+from dflash_deploy.assets import asset_text
+from dflash_deploy.intake import parse_packaged_yaml
 
 KEY_VARIABLE = "DFLASH_API_KEY"
 """The environment variable from which every client reads the API key."""
@@ -64,13 +65,13 @@ class EndpointFacts:
 @cache
 def clients() -> dict[str, ClientTemplate]:
     """Return every known client by name."""
-    written = read_yaml(asset("connect", "clients.yaml").read_text(encoding="utf-8"))
+    written = parse_packaged_yaml(asset_text("connect", "clients.yaml"))
     return TypeAdapter(dict[str, ClientTemplate]).validate_python(written)
 
 
 def configuration(client: ClientTemplate, place: EndpointFacts) -> str:
     """Return the text to paste, with values quoted for the format of the file."""
-    text = asset("connect", client.file).read_text(encoding="utf-8")
+    text = asset_text("connect", client.file)
     for word, value in place.values().items():
         # shell templates have bare placeholders; in all others they are inside double quotes with JSON's rules
         quoted = shlex.quote(value) if client.file.endswith(".sh") else json.dumps(value)[1:-1]

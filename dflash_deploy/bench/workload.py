@@ -12,12 +12,13 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dflash_deploy.assets import asset, read_yaml
+from dflash_deploy.assets import asset
 from dflash_deploy.bench.datasets import DATASETS, fetch_questions
 from dflash_deploy.bench.prompts import Kind, load_prompts
 from dflash_deploy.catalog import ModelPair
 from dflash_deploy.client.images import data_uri, plain_png
 from dflash_deploy.errors import BadInput
+from dflash_deploy.intake import parse_packaged_yaml
 
 PACKAGED = ("code", "maths", "chat", "prose", "vision")
 """The workloads of bench/workloads/, each a file."""
@@ -104,7 +105,7 @@ class PromptLine(BaseModel):
 def packaged(name: str) -> Workload:
     """One of the packaged workloads."""
     file = resources.files("dflash_deploy.bench") / "workloads" / f"{name}.yaml"
-    lines = [PromptLine.model_validate(entry) for entry in read_yaml(file.read_text(encoding="utf-8"))]
+    lines = [PromptLine.model_validate(entry) for entry in parse_packaged_yaml(file.read_text(encoding="utf-8"))]
     return Workload(name, f"packaged, {len(lines)} prompts", tuple(line.body for line in lines))
 
 

@@ -14,16 +14,17 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from dflash_deploy.assets import read_yaml
 from dflash_deploy.catalog.failures import Failure, Failures
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.models import Family, ModelPair
 from dflash_deploy.catalog.phases import PhaseMark
-from dflash_deploy.catalog.read import read_entry, read_folder
+from dflash_deploy.catalog.read import own_files, packaged_files, read_entry, read_packaged
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.catalog.settings import all_setting_names, passed_on
 from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.errors import CatalogRefused, UnknownEngine, UnknownPair, UnknownProfile
+from dflash_deploy.intake import parse_packaged_yaml
+from dflash_deploy.intake.files import shown
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -93,15 +94,13 @@ def load_catalog() -> Catalog:
 
 @cache
 def _load(own: str) -> Catalog:
-    roots: list[Traversable] = [resources.files("dflash_deploy.catalog")]
-    if own:
-        roots.append(_own_root(own))
-    profiles = {entry.name: entry for entry in _entries(roots, "profiles", Profile)}
-    families = {entry.name: entry for entry in _entries(roots, "families", Family)}
-    engines = {entry.name: entry for entry in _entries(roots, "engines", EngineRelease)}
+    packaged, root = resources.files("dflash_deploy.catalog"), _own_root(own) if own else None
+    profiles = {entry.name: entry for entry in _entries(packaged, root, "profiles", Profile)}
+    families = {entry.name: entry for entry in _entries(packaged, root, "families", Family)}
+    engines = {entry.name: entry for entry in _entries(packaged, root, "engines", EngineRelease)}
     pairs = {target.name: ModelPair(family, target) for family in families.values() for target in family.targets}
-    speeds, phases = _rows(roots[0], "speeds.yaml", PublishedSpeed), _rows(roots[0], "phases.yaml", PhaseMark)
-    catalog = Catalog(profiles, pairs, engines, speeds, _failures(roots), phases)
+    speeds, phases = _rows(packaged, "speeds.yaml", PublishedSpeed), _rows(packaged, "phases.yaml", PhaseMark)
+    catalog = Catalog(profiles, pairs, engines, speeds, _failures(packaged, root), phases)
     for problem in _contradictions(catalog):
         raise CatalogRefused(problem, hint="write the name exactly as in the file of that entry")
     return catalog
@@ -109,7 +108,7 @@ def _load(own: str) -> Catalog:
 
 def _rows(root: Traversable, file: str, kind: type[T]) -> tuple[T, ...]:
     """A packaged file that is a list of entries."""
-    return tuple(map(kind.model_validate, read_yaml((root / file).read_text(encoding="utf-8"))))
+    return tuple(map(kind.model_validate, parse_packaged_yaml((root / file).read_text(encoding="utf-8"))))
 
 
 def _own_root(own: str) -> Path:
@@ -118,24 +117,31 @@ def _own_root(own: str) -> Path:
     except RuntimeError:
         hint = "write an absolute path"
         raise CatalogRefused(f"{OWN}={own}: the home directory does not exist", hint=hint) from None
-    if not any((root / part).exists() for part in (*FOLDERS, FAILURES)):
+    try:
+        there = [part for part in (*FOLDERS, FAILURES) if (root / part).exists()]
+    except (OSError, ValueError) as problem:
+        hint = f"check the path in {OWN}"
+        raise CatalogRefused(f"{OWN}={shown(root)} cannot be read: {problem}", hint=hint) from None
+    if not there:
         hint = f"a catalog has at least one of the folders {', '.join(FOLDERS)}, or {FAILURES}"
         raise CatalogRefused(f"{OWN}={own} contains no catalog", hint=hint)
     return root
 
 
-def _entries(roots: Iterable[Traversable], folder: str, kind: type[T]) -> Iterator[T]:
-    for root in roots:
-        if (root / folder).is_dir():
-            yield from read_folder(root / folder, kind)
+def _entries(packaged: Traversable, own: Path | None, folder: str, kind: type[T]) -> Iterator[T]:
+    for file in packaged_files(packaged / folder):
+        yield read_packaged(file, kind)
+    if own is not None and (own / folder).is_dir():
+        for path in own_files(own / folder):
+            yield read_entry(path, kind)
 
 
-def _failures(roots: Iterable[Traversable]) -> tuple[Failure, ...]:
+def _failures(packaged: Traversable, own: Path | None) -> tuple[Failure, ...]:
     """Fingerprints of a custom catalog are checked before the packaged ones and replace those with the same id."""
-    files = [root / FAILURES for root in roots if (root / FAILURES).is_file()]
+    files = [read_entry(own / FAILURES, Failures)] if own is not None and (own / FAILURES).exists() else []
     known: dict[str, Failure] = {}
-    for file in reversed(files):
-        for failure in read_entry(file, Failures).failures:
+    for file in (*files, read_packaged(packaged / FAILURES, Failures)):
+        for failure in file.failures:
             known.setdefault(failure.id, failure)
     return tuple(known.values())
 

@@ -3,43 +3,64 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import TypeVar, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from dflash_deploy.assets import read_yaml
-from dflash_deploy.errors import CatalogRefused
+from dflash_deploy.errors import CatalogRefused, FileRefused
+from dflash_deploy.intake import Invalid, parse_packaged_yaml, parse_yaml, read_text
+from dflash_deploy.intake.files import shown
 
 T = TypeVar("T", bound=BaseModel)
+F = TypeVar("F", bound=Traversable)
 
 
-def read_folder(folder: Traversable, kind: type[T]) -> Iterator[T]:
-    """The entries of a folder's YAML files, sorted by file name. Raises CatalogRefused."""
-    for file in sorted(
-        (file for file in folder.iterdir() if file.name.endswith((".yaml", ".yml"))), key=lambda file: file.name
-    ):
-        yield read_entry(file, kind)
+LONGEST_KEY = 80
+"""Characters of a key that an error shows."""
 
 
-def read_entry(file: Traversable, kind: type[T]) -> T:
-    """One entry. Raises CatalogRefused with the key and, if the key is unknown, the closest valid one."""
+def packaged_files(folder: Traversable) -> list[Traversable]:
+    """The YAML files of a folder of the packaged catalog, sorted by name."""
+    return _sorted(folder.iterdir())
+
+
+def own_files(folder: Path) -> list[Path]:
+    """The YAML files of a folder of a custom catalog, sorted by name. Raises CatalogRefused if it cannot be read."""
     try:
-        return kind.model_validate(read_yaml(file.read_text(encoding="utf-8")))
+        return _sorted(folder.iterdir())
+    except OSError as problem:
+        hint = "check its permissions with `ls -ld`"
+        raise CatalogRefused(f"{shown(folder)} cannot be read: {problem.strerror}", hint=hint) from None
+
+
+def _sorted(files: Iterable[F]) -> list[F]:
+    return sorted((file for file in files if file.name.endswith((".yaml", ".yml"))), key=lambda file: file.name)
+
+
+def read_packaged(file: Traversable, kind: type[T]) -> T:
+    """An entry of the packaged catalog. Raises pydantic.ValidationError: a broken installation."""
+    return kind.model_validate(parse_packaged_yaml(file.read_text(encoding="utf-8")))
+
+
+def read_entry(file: Path, kind: type[T]) -> T:
+    """An entry of a custom catalog.
+
+    Raises CatalogRefused with the key and, if the key is unknown, the closest valid one.
+    """
+    try:
+        return kind.model_validate(parse_yaml(read_text(file)))
     except ValidationError as problem:
         error = _telling(problem)
-        raise CatalogRefused(f"{file}: {_said(error)}", hint=_hint(error, kind)) from None
-    except OSError as problem:
-        hint = "check that it is a file, and its permissions"
-        raise CatalogRefused(f"{file} cannot be read: {problem.strerror}", hint=hint) from None
-    except (yaml.YAMLError, ValueError) as problem:
-        said = " ".join(str(problem).split())
-        raise CatalogRefused(
-            f"{file} is not valid YAML: {said}", hint="docs/catalog has an annotated example"
-        ) from None
+        raise CatalogRefused(f"{shown(file)}: {_said(error)}", hint=_hint(error, kind)) from None
+    except FileRefused as problem:
+        raise CatalogRefused(problem.message, hint=problem.hint) from None
+    except Invalid as problem:
+        hint = "docs/catalog has an annotated example"
+        raise CatalogRefused(f"{shown(file)} {problem}", hint=hint) from None
 
 
 def _telling(problem: ValidationError) -> ErrorDetails:
@@ -49,17 +70,23 @@ def _telling(problem: ValidationError) -> ErrorDetails:
 
 
 def _said(error: ErrorDetails) -> str:
-    place = ".".join(map(str, error["loc"]))
+    place = ".".join(map(_printable, error["loc"]))
     if error["type"] == "extra_forbidden":
         return f"unknown key {place}"
     return f"{place or 'the file'}: {error['msg']}"
+
+
+def _printable(key: object) -> str:
+    """A key for a message: without control characters, which a terminal would obey, and cut."""
+    text = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(key))
+    return text if len(text) <= LONGEST_KEY else f"{text[:LONGEST_KEY]}…"
 
 
 def _hint(error: ErrorDetails, kind: type[BaseModel]) -> str:
     if error["type"] != "extra_forbidden":
         return "docs/catalog has an annotated example of each kind of file"
     known = sorted(_keys_at(kind, error["loc"][:-1]))
-    near = difflib.get_close_matches(str(error["loc"][-1]), known, n=1)
+    near = difflib.get_close_matches(str(error["loc"][-1])[:LONGEST_KEY], known, n=1)
     return (f"did you mean {near[0]}? " if near else "") + f"valid keys: {', '.join(known)}"
 
 

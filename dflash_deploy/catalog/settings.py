@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from dflash_deploy.assets import asset
+from dflash_deploy.assets import asset_text
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.settings import Settings
 
@@ -12,7 +12,7 @@ from dflash_deploy.serve.settings import Settings
 @cache
 def template_text(template: str) -> str:
     """The commented `.env` of a template in env-templates/, all values empty."""
-    return asset("env-templates", f"{template}.env").read_text(encoding="utf-8")
+    return asset_text("env-templates", f"{template}.env")
 
 
 @cache

@@ -13,10 +13,11 @@ from typing import Any
 import yaml
 
 from dflash_deploy import __version__
-from dflash_deploy.assets import asset, build_context, read_yaml
+from dflash_deploy.assets import asset_text, build_context
 from dflash_deploy.catalog.settings import passed_on
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PUBLIC, write_if_changed
+from dflash_deploy.intake import parse_packaged_yaml
 from dflash_deploy.plan import Plan
 from dflash_deploy.redact import Secret, generate_key
 from dflash_deploy.serve.settings import Settings
@@ -59,7 +60,7 @@ def render(deployment: Deployment, plan: Plan) -> bool:
 
 def compose_text(deployment: Deployment, plan: Plan) -> str:
     """Return the merged Compose file. Settings stay variables; it contains no secrets."""
-    document = merge(read_yaml(asset("compose", name).read_text("utf-8")) for name in _fragments(plan))
+    document = merge(parse_packaged_yaml(asset_text("compose", name)) for name in _fragments(plan))
     document["name"] = deployment.project_name
     service = document["services"][SERVICE]
     service["build"]["context"] = BUILD_CONTEXT

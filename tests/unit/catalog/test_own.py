@@ -1,5 +1,6 @@
 """A catalog of one's own: the annotated examples are its manual, and what is wrong is said by file and key."""
 
+import os
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from pydantic import BaseModel
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.failures import Failures
 from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.load import _load
 from dflash_deploy.catalog.models import Family
 from dflash_deploy.catalog.read import models_in, read_entry
 from dflash_deploy.catalog.releases import EngineRelease
@@ -97,3 +99,86 @@ def test_a_directory_that_is_no_catalog_is_refused(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("DFLASH_CATALOG", str(tmp_path / "nowhere"))
     with pytest.raises(CatalogRefused, match="contains no catalog"):
         load_catalog()
+
+
+DEEP = "[" * 100_000
+LAUGHS = "\n".join(["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10))])
+MERGES = "\n".join(
+    ["a0: &a0 {x: 1}", *(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 10))]
+)
+FINGERPRINT = "failures: [{{id: a, pattern: '{}', cause: because of that, do: something else, source: here}}]"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (DEEP, "nested deeper than 50 levels"),
+        ("title: " + DEEP, "nested deeper than 50 levels"),
+        (LAUGHS, "more than 100000 values"),
+        (MERGES, "more than 100000 values"),
+        ("name: " + "9" * 5000, "does not fit into 64 bits"),
+        ("? [a, b]\n: c", "is not valid YAML"),
+        ("name: !!python/object/apply:os.system [id]", "has a tag"),
+        ("name: 2026-11-22\ntitle: 2026-11-22", "Field required"),
+        ('"\\e[31mred": 1', "unknown key \ufffd[31mred"),
+        ("x" * 500 + ": 1", "unknown key xxx"),
+        ("1: 2\n3: 4", "name: Field required"),
+        ("~", "valid dictionary"),
+        ("- a", "valid dictionary"),
+        ("root:x:0:0:root:/root:/bin/bash", "valid dictionary"),
+        ("#" * 2**21, "too large: 2097152 bytes (limit: 1048576)"),
+        ("a: \udcff", "is not UTF-8 text"),
+        ("a: \x00", "is not valid YAML"),
+    ],
+)
+def test_a_hostile_file_is_refused_in_one_short_line(own: Path, text: str, says: str) -> None:
+    own.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(CatalogRefused) as refusal:
+        load_catalog()
+    assert says in refusal.value.message
+    assert refusal.value.message.isprintable()
+    assert len(refusal.value.message) < 600
+    assert "/bin/bash" not in refusal.value.message
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "device", "loop", "directory"])
+def test_what_is_no_file_is_refused_at_once(own: Path, kind: str) -> None:
+    match kind:
+        case "FIFO":
+            os.mkfifo(own)
+        case "device":
+            own.symlink_to("/dev/zero")
+        case "loop":
+            own.symlink_to(own)
+        case _:
+            own.mkdir()
+    with pytest.raises(CatalogRefused, match=r"rtx-4090\.yaml"):
+        load_catalog()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "says"),
+    [
+        ("a{0,99999999999}", "not a valid regular expression"),
+        ("(" * 1000 + ")" * 1000, "too long: 2000 characters"),
+        ("(" * 150 + ")" * 150, ""),
+        ("a*a*a*b", "too slow"),
+        (r"\w+\w+\w+:", "too slow"),
+        ("(a|a)*b", "too slow"),
+        ("[", "not a valid regular expression"),
+    ],
+)
+def test_a_pattern_that_is_invalid_or_slow_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, says: str
+) -> None:
+    monkeypatch.setenv("DFLASH_CATALOG", str(tmp_path))
+    (tmp_path / "failures.yaml").write_text(FINGERPRINT.format(pattern))
+    with pytest.raises(CatalogRefused) as refusal:
+        load_catalog()
+    assert says in refusal.value.message
+
+
+@pytest.mark.parametrize("own", ["/x\0y", "x" * 5000])
+def test_a_path_that_no_catalog_can_have_is_refused(own: str) -> None:
+    with pytest.raises(CatalogRefused):
+        _load(own)
