@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.api_example import program
+from tests.support.cli import dflash
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.engine
@@ -15,9 +16,13 @@ pytestmark = pytest.mark.engine
 def test_the_program_of_the_manual_starts_checks_measures_and_stops(tmp_path: Path) -> None:
     # another deployment may listen on the port that the manual names
     source = program().replace("port=8010", f"port={free_port()}")
-    done = subprocess.run(
-        [sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
+        )
+    finally:
+        # a program that was killed has not stopped its engine
+        dflash("down", at=tmp_path / "demo")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("engine: vLLM")
