@@ -22,7 +22,7 @@ def test_the_program_of_the_manual_starts_checks_measures_and_stops(tmp_path: Pa
         )
     finally:
         # a program that was killed has not stopped its engine
-        dflash("down", at=tmp_path / "demo")
+        dflash("down", "--dir", "demo", at=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("engine: vLLM")
