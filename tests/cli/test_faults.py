@@ -259,8 +259,8 @@ KILLED = Fault(
 HOLDER = """
 import sys, time
 from pathlib import Path
-from dflash_deploy.deployment import Deployment, hold
-with hold(Deployment(Path(sys.argv[1])), "up"):
+from dflash_deploy.deployment import Deployment, command_lock
+with command_lock(Deployment(Path(sys.argv[1])), "up"):
     print("held", flush=True)
     time.sleep(60)
 """
