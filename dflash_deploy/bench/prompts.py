@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from dflash_deploy.client.images import data_uri, plain_png
+from dflash_deploy.intake import read_text
 
 Kind = Literal["chat", "thinking", "long", "image"]
 
@@ -62,5 +63,5 @@ class Prompt(_Line):
 
 def load_prompts(path: Path, *kinds: Kind) -> list[Prompt]:
     """The prompts of a file, of the given kinds or of all. Raises pydantic.ValidationError for an invalid line."""
-    prompts = map(Prompt.model_validate_json, path.read_text(encoding="utf-8").splitlines())
+    prompts = map(Prompt.model_validate_json, read_text(path).splitlines())
     return [prompt for prompt in prompts if not kinds or prompt.kind in kinds]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,8 +16,17 @@ from dflash_deploy.bench.datasets import DATASETS, fetch_questions
 from dflash_deploy.bench.prompts import Kind, load_prompts
 from dflash_deploy.catalog import ModelPair
 from dflash_deploy.client.images import data_uri, plain_png
-from dflash_deploy.errors import BadInput
-from dflash_deploy.intake import parse_packaged_yaml
+from dflash_deploy.errors import BadInput, FileRefused
+from dflash_deploy.intake import MIB, parse_json, parse_packaged_yaml, read_argument
+from dflash_deploy.intake.files import shown
+
+LARGEST_FILE = 64 * MIB
+"""Bytes of a file of prompts."""
+
+MOST_PIXELS = 4096
+"""Width and height of a picture: its bytes are made in memory."""
+
+Shade = Annotated[int, Field(ge=0, le=255)]
 
 PACKAGED = ("code", "maths", "chat", "prose", "vision")
 """The workloads of bench/workloads/, each a file."""
@@ -57,9 +65,9 @@ class PlainPicture(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    rgb: tuple[int, int, int]
-    width: Annotated[int, Field(gt=0)]
-    height: Annotated[int, Field(gt=0)]
+    rgb: tuple[Shade, Shade, Shade]
+    width: Annotated[int, Field(gt=0, le=MOST_PIXELS)]
+    height: Annotated[int, Field(gt=0, le=MOST_PIXELS)]
 
 
 class PromptLine(BaseModel):
@@ -129,9 +137,10 @@ def own(pair: ModelPair) -> Workload:
 def from_file(path: Path) -> Workload:
     """A JSONL file with a `prompt` or `messages` in each line. Raises BadInput with the line that is wrong."""
     try:
-        written = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as problem:
-        raise BadInput(f"{path} cannot be read: {problem}", hint="it is a text file, a JSON document a line") from None
+        written = read_argument(path, limit=LARGEST_FILE).splitlines()
+    except FileRefused as problem:
+        hint = "name a text file with a JSON document in each line"
+        raise BadInput(f"{shown(path)} cannot be read: {problem.message}", hint=hint) from None
     lines = [_line(path, number, text) for number, text in enumerate(written, 1) if text.strip()]
     if not lines:
         raise BadInput(f"{path} holds no prompt", hint='a line looks like this: {"prompt": "Count from 1 to 40."}')
@@ -140,7 +149,7 @@ def from_file(path: Path) -> Workload:
 
 def _line(path: Path, number: int, text: str) -> PromptLine:
     try:
-        return PromptLine.model_validate(json.loads(text))
+        return PromptLine.model_validate(parse_json(text))
     except ValidationError as problem:
         first = problem.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))

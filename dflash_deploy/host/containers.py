@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping
@@ -10,12 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from dflash_deploy.errors import FileRefused
 from dflash_deploy.host.ask import ask
+from dflash_deploy.intake import MIB, Invalid, parse_object, read_text
 
 DOCKER_TIMEOUT = 10.0
 """Seconds for Docker to respond. A hung Docker is treated as missing."""
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
+LARGEST_CDI = 16 * MIB
+"""Bytes of a CDI specification."""
+
 NVIDIA_DEVICE = "nvidia.com/gpu"
 HOOK = "nvidia-container-runtime-hook"
 """With this program on its PATH, Docker supports `--gpus` even if the NVIDIA runtime is not registered."""
@@ -105,10 +109,9 @@ def container_names(identities: Iterable[str]) -> dict[str, str]:
 
 def _document(text: str) -> dict[str, Any]:
     try:
-        said = json.loads(text)
-    except ValueError:
+        return parse_object(text)
+    except Invalid:
         return {}
-    return said if isinstance(said, dict) else {}
 
 
 def _host(info: Mapping[str, Any]) -> str:
@@ -145,6 +148,6 @@ def _describes_gpus(directory: Path) -> bool:
     """Whether a CDI specification in this directory is for NVIDIA GPUs."""
     try:
         files = [file for file in directory.iterdir() if file.suffix in {".yaml", ".json"}]
-        return any(NVIDIA_DEVICE in file.read_text("utf-8", errors="replace") for file in files)
-    except OSError:
+        return any(NVIDIA_DEVICE in read_text(file, limit=LARGEST_CDI, lossy=True) for file in files)
+    except (OSError, FileRefused):
         return False

@@ -6,7 +6,7 @@ reads those of `.dflash/` and sets damaged ones aside.
 
 from __future__ import annotations
 
-from dflash_deploy.intake.files import MIB, open_file, read_bytes, read_text
+from dflash_deploy.intake.files import MIB, open_file, read_argument, read_bytes, read_text
 from dflash_deploy.intake.invalid import Invalid
 from dflash_deploy.intake.json_text import parse_json, parse_object
 from dflash_deploy.intake.yaml_text import parse_packaged_yaml, parse_yaml
@@ -19,6 +19,7 @@ __all__ = [
     "parse_object",
     "parse_packaged_yaml",
     "parse_yaml",
+    "read_argument",
     "read_bytes",
     "read_text",
 ]

@@ -18,6 +18,9 @@ Name = Annotated[str, Field(max_length=4096)]
 """A path, a digest, an address, a repository."""
 
 
+Seconds = Annotated[float, Field(ge=0, lt=1e9)]
+
+
 class Document(BaseModel):
     """A document of this program. Unknown keys are ignored: a newer release may have written them."""
 
@@ -44,10 +47,37 @@ class EngineEnd(Document):
     asked: bool = True
 
 
-class LastStart(RootModel[Annotated[dict[Name, Annotated[float, Field(ge=0, lt=1e9)]], Field(max_length=100)]]):
+class LastStart(RootModel[Annotated[dict[Name, Seconds], Field(max_length=100)]]):
     """`.dflash/last-start.json`: seconds of each phase of the last successful start."""
 
     model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
+
+
+class TunePoint(Document):
+    """One measurement of `tune`."""
+
+    tokens_per_s: Annotated[float, Field(ge=0, lt=1e9)]
+    streams: Annotated[int, Field(ge=1, lt=2**31)]
+    draft_tokens: Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class TuneConditions(Document):
+    """What was measured by `tune`: the seconds of each start of the engine."""
+
+    seconds_of_starts: Annotated[list[Seconds], Field(max_length=10_000)]
+
+
+class TuneData(Document):
+    """The figures of a run of `tune` that the next one reads."""
+
+    measured: TuneConditions
+    points: Annotated[list[TunePoint], Field(max_length=10_000)]
+
+
+class TuneEvidence(Document):
+    """`.dflash/tune.json`: the figures that the last run of `tune` decided on."""
+
+    data: TuneData
 
 
 class FileEntry(Document):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -13,6 +14,9 @@ from typing import BinaryIO
 from dflash_deploy.errors import FileDenied, FileInvalid, FileMissing, FileRefused
 
 MIB = 2**20
+
+PATIENCE = 120
+"""Seconds until the first bytes of a pipe: the command that writes it may ask for a password."""
 
 LONGEST_NAME = 200
 """Characters of a path that an error shows."""
@@ -40,17 +44,7 @@ def open_file(path: Path, *, links: bool = True) -> BinaryIO:
     Raises FileMissing if it does not exist, FileInvalid if it is of another kind, FileDenied or
     FileRefused if it cannot be opened.
     """
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    with _locating(path):
-        # opening some devices has effects, so the kind is checked before; the file may change in between, so after too
-        _check_kind(path, path.stat(follow_symlinks=links))
-        descriptor = os.open(path, flags | (0 if links else os.O_NOFOLLOW))
-    try:
-        _check_kind(path, os.fstat(descriptor))
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
+    return os.fdopen(_opened(path, frozenset({stat.S_IFREG}), links=links), "rb")
 
 
 def read_bytes(path: Path, *, limit: int = MIB, links: bool = True) -> bytes:
@@ -61,10 +55,7 @@ def read_bytes(path: Path, *, limit: int = MIB, links: bool = True) -> bytes:
     with open_file(path, links=links) as file, reading(path):
         content = file.read(limit + 1)
         if len(content) > limit:
-            size = max(os.fstat(file.fileno()).st_size, len(content))
-            raise FileInvalid(
-                f"{shown(path)} is too large: {size} bytes (limit: {limit})", hint="check that it is the right file"
-            )
+            raise _too_large(path, max(os.fstat(file.fileno()).st_size, len(content)), limit)
     return content
 
 
@@ -73,11 +64,7 @@ def read_text(path: Path, *, limit: int = MIB, links: bool = True, lossy: bool =
 
     Raises FileInvalid if the content is not UTF-8, and the errors of `read_bytes`.
     """
-    content = read_bytes(path, limit=limit, links=links)
-    try:
-        return content.decode("utf-8", "replace" if lossy else "strict")
-    except UnicodeDecodeError as problem:
-        raise FileInvalid(f"{shown(path)} is not UTF-8 text (byte {problem.start})", hint="save it as UTF-8") from None
+    return _decoded(path, read_bytes(path, limit=limit, links=links), lossy=lossy)
 
 
 def read_beginning(path: Path, most: int) -> str:
@@ -87,6 +74,61 @@ def read_beginning(path: Path, most: int) -> str:
     """
     with open_file(path) as file, reading(path):
         return file.read(most).decode("utf-8", "replace")
+
+
+def read_argument(path: Path, *, limit: int = MIB) -> str:
+    """Return the text of a file that the user names: a regular file, or a pipe, as a shell makes for `<(command)`.
+
+    Raises FileInvalid if a pipe gives nothing for PATIENCE seconds, and the errors of `read_text`.
+    """
+    descriptor = _opened(path, frozenset({stat.S_IFREG, stat.S_IFIFO}))
+    try:
+        return _decoded(path, _drained(path, descriptor, limit), lossy=False)
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: Path, kinds: Collection[int], *, links: bool = True) -> int:
+    """Return a descriptor for reading that never waits. The kind of the file is one of `kinds`."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    with _locating(path):
+        # opening some devices has effects, so the kind is checked before; the file may change in between, so after too
+        _check_kind(path, path.stat(follow_symlinks=links), kinds)
+        descriptor = os.open(path, flags | (0 if links else os.O_NOFOLLOW))
+    try:
+        _check_kind(path, os.fstat(descriptor), kinds)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _drained(path: Path, descriptor: int, limit: int) -> bytes:
+    """Return what a descriptor gives until its end."""
+    content, waiting = bytearray(), select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    while True:
+        if not waiting.poll(PATIENCE * 1000):
+            raise FileInvalid(f"{shown(path)} is a pipe without data", hint="check the command that writes it")
+        with reading(path):
+            block = os.read(descriptor, 1 << 16)
+        content += block
+        if len(content) > limit:
+            raise _too_large(path, len(content), limit)
+        if not block:
+            return bytes(content)
+
+
+def _decoded(path: Path, content: bytes, *, lossy: bool) -> str:
+    try:
+        return content.decode("utf-8", "replace" if lossy else "strict")
+    except UnicodeDecodeError as problem:
+        raise FileInvalid(f"{shown(path)} is not UTF-8 text (byte {problem.start})", hint="save it as UTF-8") from None
+
+
+def _too_large(path: Path, size: int, limit: int) -> FileInvalid:
+    said = f"{shown(path)} is too large: {size} bytes (limit: {limit})"
+    return FileInvalid(said, hint="check that it is the right file")
 
 
 def is_file(path: Path) -> bool:
@@ -134,7 +176,7 @@ def shown(path: Path) -> str:
     return name if len(name) <= LONGEST_NAME else f"…{name[-LONGEST_NAME:]}"
 
 
-def _check_kind(path: Path, status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):
+def _check_kind(path: Path, status: os.stat_result, kinds: Collection[int] = (stat.S_IFREG,)) -> None:
+    if stat.S_IFMT(status.st_mode) not in kinds:
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
         raise FileInvalid(f"{shown(path)} is {kind}, not a file", hint="replace it with a regular file")

@@ -6,8 +6,13 @@ from pathlib import Path
 
 from httpx import URL, InvalidURL
 
-from dflash_deploy.errors import BadInput
+from dflash_deploy.errors import BadInput, FileRefused
+from dflash_deploy.intake import read_argument
+from dflash_deploy.intake.files import shown
 from dflash_deploy.redact import Secret
+
+LARGEST_KEY_FILE = 4096
+"""Bytes of a file with an API key."""
 
 
 def address_of(url: str) -> str:
@@ -30,9 +35,9 @@ def key_in(file: Path | None) -> Secret:
         return Secret("")
     hint = "the file must hold the key and nothing else, on one line"
     try:
-        key = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as problem:
-        raise BadInput(f"{file} cannot be read: {problem}", hint=hint) from None
+        key = read_argument(file, limit=LARGEST_KEY_FILE).strip()
+    except FileRefused as problem:
+        raise BadInput(f"{shown(file)} cannot be read: {problem.message}", hint=hint) from None
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         raise BadInput(f"{file} does not hold a valid key", hint=hint)
     return Secret(key)

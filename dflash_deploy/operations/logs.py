@@ -18,8 +18,9 @@ from dflash_deploy.deployment import Deployment, dotenv
 from dflash_deploy.deployment.archive import write_archive
 from dflash_deploy.deployment.last_good import NAME as LAST_GOOD
 from dflash_deploy.deployment.secret_lines import names_a_secret
-from dflash_deploy.errors import DeployError
+from dflash_deploy.errors import DeployError, FileMissing
 from dflash_deploy.host import find_container_engine
+from dflash_deploy.intake import MIB, open_file, read_text
 from dflash_deploy.operations.document import document, redacted
 from dflash_deploy.operations.examining import doctor
 from dflash_deploy.operations.planned import plan as planned
@@ -27,11 +28,15 @@ from dflash_deploy.plan import Plan
 from dflash_deploy.planning import plan_of, plan_to_stop
 from dflash_deploy.redact import Redact, Redactor, Secret, redact_by_shape
 from dflash_deploy.runtime import Runtime, runtime_for
+from dflash_deploy.runtime.log_file import read_page
 from dflash_deploy.startup import ProcessEnd, log_reader_for
 from dflash_deploy.weights.lockfile import LOCK_FILE
 
 POLL = 0.5
 """Seconds between two reads of a log that is followed."""
+
+LARGEST_MEMBER = 16 * MIB
+"""Bytes of one member of a bundle."""
 
 DISTRIBUTIONS = (
     "vllm",
@@ -96,7 +101,7 @@ def _collected(deployment: Deployment) -> dict[str, str]:
     redact = _redactor(deployment)
     sources: Mapping[str, Callable[[], str]] = {
         "engine.log": lambda: "\n".join(runtime.read_log().lines),
-        "engine.log.1": lambda: _text(deployment.state / "engine.log.1"),
+        "engine.log.1": lambda: _log(deployment.state / "engine.log.1"),
         "state.json": lambda: _json(asdict(runtime.state())),
         "diagnosis.json": lambda: _json(_diagnosed(plan, runtime)),
         "plan.json": lambda: _json(redacted(_plan_document(directory), redact)),
@@ -144,14 +149,20 @@ def _redactor(deployment: Deployment) -> Redact:
 def _or_why(source: Callable[[], str]) -> str:
     try:
         return source()
-    except FileNotFoundError:
+    except FileMissing:
         return "there is none\n"
     except Exception as problem:  # whatever it is: the other members are still of use
         return f"could not be read: {problem}\n"
 
 
+def _log(file: Path) -> str:
+    """The lines of an earlier log; FileMissing if there is none."""
+    with open_file(file):
+        return "\n".join(read_page(file, "", str).lines)
+
+
 def _text(file: Path) -> str:
-    return file.read_text(encoding="utf-8", errors="replace")
+    return read_text(file, limit=LARGEST_MEMBER, lossy=True)
 
 
 def _json(data: object) -> str:

@@ -14,6 +14,10 @@ from dflash_deploy.bench.sweep import Sweep
 from dflash_deploy.bench.workload import Limits, choose, described
 from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
+from dflash_deploy.errors import FileRefused
+from dflash_deploy.intake import MIB
+from dflash_deploy.intake.documents import TuneEvidence
+from dflash_deploy.intake.state import read_state
 from dflash_deploy.operations import targets
 from dflash_deploy.operations.benchmarking import LIMITS
 from dflash_deploy.operations.document import SCHEMA
@@ -34,6 +38,8 @@ from dflash_deploy.tuning import (
     usual_concurrency,
 )
 from dflash_deploy.tuning.experiment import check_tunable
+
+LARGEST_EVIDENCE = 16 * MIB
 
 EVIDENCE = "tune.json"
 """In `.dflash/`: the figures that the last run decided on."""
@@ -152,11 +158,14 @@ def _evidence_of_sequences(found: Sequences | None) -> Iterator[str]:
 def _last_pace(deployment: Deployment) -> Pace | None:
     """How fast the last run went; `None` if there was none, or its file was changed."""
     try:
-        data = json.loads((deployment.state / EVIDENCE).read_text(encoding="utf-8"))["data"]
-        plain = [point["tokens_per_s"] / point["streams"] for point in data["points"] if not point["draft_tokens"]]
-        return Pace(statistics.fmean(data["measured"]["seconds_of_starts"]), max(plain))
-    except (OSError, ValueError, KeyError, TypeError):
+        evidence = read_state(deployment.state / EVIDENCE, TuneEvidence, limit=LARGEST_EVIDENCE)
+    except FileRefused:
         return None
+    if evidence is None:
+        return None
+    starts, points = evidence.data.measured.seconds_of_starts, evidence.data.points
+    plain = [point.tokens_per_s / point.streams for point in points if not point.draft_tokens]
+    return Pace(statistics.fmean(starts), max(plain)) if starts and plain else None
 
 
 def _document(experiment: Experiment, outcome: Outcome) -> dict[str, object]:

@@ -79,3 +79,28 @@ def test_a_wrong_line_is_named(tmp_path: Path, text: str, says: str) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot be read"):
         from_file(tmp_path / "nothing.jsonl")
+
+
+@pytest.mark.parametrize("place", ["/dev/zero", "/dev/urandom", "/", "/proc/self/mem"])
+def test_what_is_no_file_of_prompts_is_refused_at_once(place: str) -> None:
+    with pytest.raises(BadInput, match="cannot be read"):
+        from_file(Path(place))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 100_000,
+        '{"prompt": "a", "max_tokens": ' + "9" * 5000 + "}",
+        '{"prompt": "a", "picture": {"rgb": [1, 2, 999], "width": 1, "height": 1}}',
+        '{"prompt": "a", "picture": {"rgb": [1, 2, 3], "width": 1000000, "height": 1000000}}',
+        '{"prompt": NaN}',
+        "null",
+        "[]",
+    ],
+)
+def test_a_hostile_line_is_refused_with_its_number(tmp_path: Path, line: str) -> None:
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "a"}\n' + line)
+    with pytest.raises(BadInput, match="line 2: ") as refusal:
+        from_file(tmp_path / "prompts.jsonl")
+    assert len(refusal.value.message) < 600

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import ExitCode, FileInvalid, FileMissing, FileRefused
-from dflash_deploy.intake import open_file, read_bytes, read_text
+from dflash_deploy.intake import files, open_file, read_argument, read_bytes, read_text
 
 
 def test_a_file_of_exactly_the_limit_is_read_and_a_longer_one_refused_with_size_and_limit(tmp_path: Path) -> None:
@@ -96,3 +96,35 @@ def test_permission_denied_is_refused_with_a_hint(tmp_path: Path, monkeypatch: p
     with pytest.raises(FileRefused, match="cannot be read: Permission denied") as refusal:
         read_bytes(tmp_path / "file")
     assert "owner" in refusal.value.hint
+
+
+def test_a_file_that_the_user_names_may_be_a_pipe(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, "naïve".encode())
+    os.close(writer)
+    assert read_argument(Path(f"/dev/fd/{reader}")) == "naïve"
+    os.close(reader)
+    (tmp_path / "file").write_text("text")
+    assert read_argument(tmp_path / "file") == "text"
+
+
+def test_a_pipe_is_read_no_further_than_the_limit() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"x" * 1000)
+    with pytest.raises(FileInvalid, match=r"too large: 1000 bytes \(limit: 999\)"):
+        read_argument(Path(f"/dev/fd/{reader}"), limit=999)
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_pipe_without_data_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "PATIENCE", 0.05)
+    os.mkfifo(tmp_path / "file")
+    with pytest.raises(FileInvalid, match="is a pipe without data"):
+        read_argument(tmp_path / "file")
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", "/dev/tty", "/"])
+def test_a_device_that_the_user_names_is_refused(device: str) -> None:
+    with pytest.raises(FileInvalid, match="not a file"):
+        read_argument(Path(device))

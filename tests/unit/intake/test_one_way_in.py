@@ -1,0 +1,98 @@
+"""Files and answers from outside come in through `intake`, where every one of them has a limit."""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import dflash_deploy
+
+PACKAGE = Path(dflash_deploy.__file__).parent
+
+READS = frozenset({"read_text", "read_bytes", "model_validate_json", "validate_json", "from_json"})
+"""Methods and functions that read a file, or parse JSON without the limits of `intake`."""
+
+OWN_ROOMS = ("intake", "serve")
+"""`serve` runs in the image and imports nothing of the package; it reads what the package wrote for it."""
+
+_OF_THE_KERNEL = "a file of /proc or /sys, which the kernel writes and bounds"
+_OF_THE_PACKAGE = "a file of this package, which the installation wrote"
+
+KEPT: Mapping[str, tuple[int, str]] = {
+    "assets.py": (2, _OF_THE_PACKAGE),
+    "bench/page.py": (1, _OF_THE_PACKAGE),
+    "bench/workload.py": (1, _OF_THE_PACKAGE),
+    "catalog/load.py": (1, _OF_THE_PACKAGE),
+    "catalog/read.py": (1, _OF_THE_PACKAGE),
+    "doctor/deployment.py": (1, _OF_THE_KERNEL),
+    "host/facts.py": (1, _OF_THE_KERNEL),
+    "host/gpu.py": (1, _OF_THE_KERNEL),
+    "host/gpu_processes.py": (1, _OF_THE_KERNEL),
+    "runtime/process.py": (2, _OF_THE_KERNEL),
+    "runtime/supervised.py": (1, _OF_THE_KERNEL),
+    "weights/verify.py": (1, "gigabytes of a regular file, hashed block by block"),
+}
+"""How many reads a module keeps, and why."""
+
+STILL_TO_DO: Mapping[str, int] = {
+    "bench/datasets.py": 1,
+    "checks/formats.py": 2,
+    "client/api.py": 2,
+    "client/streaming.py": 1,
+}
+"""Reads that are to go through `intake`. This list only gets shorter."""
+
+
+def reads_in(tree: ast.AST) -> Iterator[str]:
+    """Each call that reads a file or parses a text from outside, by its name."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        match node.func:
+            case ast.Name(id="open" as name) | ast.Name(id="from_json" as name):
+                yield name
+            case ast.Attribute(value=ast.Name(id="json"), attr="load" | "loads" as name):
+                yield f"json.{name}"
+            case ast.Attribute(value=ast.Name(id="yaml"), attr=name) if "load" in name or name in {"parse", "scan"}:
+                yield f"yaml.{name}"
+            case ast.Attribute(value=ast.Name(id="os" | "tarfile")):
+                # os.open creates the files that are locked and written; it returns no content
+                continue
+            case ast.Attribute(attr="open" as name) if not writes(node):
+                yield name
+            case ast.Attribute(attr="json" as name) if not node.args and not node.keywords:
+                yield name
+            case ast.Attribute(attr=name) if name in READS:
+                yield name
+
+
+def writes(call: ast.Call) -> bool:
+    """Whether a call of `open` opens for writing."""
+    modes = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "mode")]
+    return any(isinstance(mode, ast.Constant) and str(mode.value)[:1] in set("wax") for mode in modes)
+
+
+def found() -> dict[str, Counter[str]]:
+    """The reads of each module outside the rooms that may read."""
+    modules = (file for file in PACKAGE.rglob("*.py") if file.relative_to(PACKAGE).parts[0] not in OWN_ROOMS)
+    reads = {str(file.relative_to(PACKAGE)): Counter(reads_in(ast.parse(file.read_text()))) for file in modules}
+    return {file: names for file, names in reads.items() if names}
+
+
+def test_nothing_is_read_beside_intake() -> None:
+    allowed = {file: count for file, (count, _) in KEPT.items()} | dict(STILL_TO_DO)
+    now = {file: names.total() for file, names in found().items()}
+    assert now == allowed, found()
+
+
+def test_each_way_of_reading_is_found() -> None:
+    text = """
+json.load(a); json.loads(b); yaml.load(c); yaml.safe_load(d); open(e); f.open(); g.open("rb"); h.read_text()
+i.read_bytes(); j.json(); K.model_validate_json(l); from_json(m); n.open(mode="r")
+"""
+    assert len(list(reads_in(ast.parse(text)))) == 13
+
+
+def test_writing_is_not_reading() -> None:
+    text = 'json.dumps(a); b.open("wb"); os.open(c, 0); yaml.safe_dump(d); e.json(a=1); f.open(mode="x")'
+    assert list(reads_in(ast.parse(text))) == []
