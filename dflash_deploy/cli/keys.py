@@ -80,7 +80,9 @@ def _replaced(old: Deployment, new: Deployment) -> tuple[str, ...]:
     was = f", was {old.key.fingerprint}" if old.key_is_sound else ""
     others = (f"further      the keys of {Settings.dflash_api_keys} stay; a line of .env is theirs",)
     kept = others if new.secrets[Settings.dflash_api_keys.name].reveal() else ()
-    return f"key          a new one in {new.env_file}", f"fingerprint  {new.key.fingerprint}{was}", *kept
+    names = old.settings_with_the_key
+    also = (f"also         in {', '.join(names)}, which had the old key",) if names else ()
+    return f"key          a new one in {new.env_file}", f"fingerprint  {new.key.fingerprint}{was}", *also, *kept
 
 
 keys.command("show")(keys_show)

@@ -113,11 +113,23 @@ class Deployment:
         write_atomically(self.env_file, dotenv.fill_template(values, engine), mode=PRIVATE)
 
     def with_new_key(self) -> Deployment:
-        """Write a new key to `.env` atomically, keep all other lines, and return the deployment read again.
+        """Write a new key to `.env` atomically, keep everything else, and return the deployment read again.
 
-        Raises SettingsRefused if the file belongs to another user: replacing it would change its owner.
+        The old key is replaced wherever the file has it, as in DFLASH_API_KEYS, where it would stay valid. Raises
+        SettingsRefused if the file belongs to another user: replacing it would change its owner.
         """
-        return self._with(dotenv.replace_value(self._read(), Settings.vllm_api_key.name, generate_key().reveal()))
+        name, old, new = Settings.vllm_api_key.name, self.key.reveal(), generate_key().reveal()
+        changed = dotenv.replace_value(self._read(), name, new)
+        return self._with(_whole_word(old).sub(new, changed) if KEY.fullmatch(old) else changed)
+
+    @property
+    def settings_with_the_key(self) -> tuple[str, ...]:
+        """The names of other settings whose value contains the API key."""
+        key, name = self.key.reveal(), Settings.vllm_api_key.name
+        if not KEY.fullmatch(key):
+            return ()
+        word = _whole_word(key)
+        return tuple(other for other, value in self._lines.items() if other != name and word.search(value))
 
     def with_values(self, changes: Mapping[str, str], why: Sequence[str] = ()) -> Deployment:
         """Write changed settings to `.env` and keep the previous file as `.env.last`; return the deployment read again.
@@ -133,6 +145,10 @@ class Deployment:
         self._owned()
         write_atomically(self.last_env_file, before, mode=PRIVATE)
         return self._with(changed)
+
+    def keep_last(self) -> None:
+        """Copy `.env` to `.env.last`. Raises the errors of reading `.env`."""
+        write_atomically(self.last_env_file, self._read(), mode=PRIVATE)
 
     def _with(self, text: str) -> Deployment:
         """Replace `.env` and return the deployment read again."""
@@ -198,6 +214,11 @@ class Deployment:
     def redact(self) -> Redactor:
         """A redactor of this deployment's secrets."""
         return Redactor(self.known_secrets)
+
+
+def _whole_word(key: str) -> re.Pattern[str]:
+    """Return a pattern that finds a key, but not inside a longer one."""
+    return re.compile(rf"(?<![\w-]){re.escape(key)}(?![\w-])")
 
 
 def _parsed(text: str) -> Mapping[str, str]:

@@ -33,8 +33,9 @@ HEADER = """\
 
 
 def create(deployment: Deployment, plan: Plan) -> None:
-    """Write `.env` and `compose.yaml` of a new deployment. Secrets of an existing `.env` are kept.
+    """Write `.env` and `compose.yaml` of a new deployment.
 
+    Secrets of an existing `.env` are kept, also further keys of clients, and the file itself as `.env.last`.
     If `compose.yaml` cannot be written, a new `.env` is removed again, so that no half deployment stays.
     """
     existed = deployment.exists()
@@ -43,6 +44,10 @@ def create(deployment: Deployment, plan: Plan) -> None:
     token = secrets.get(Settings.hf_token.name) or Secret("")
     # the image stays empty: the installed release decides, until the user sets one
     own = {Settings.dflash_image: "", Settings.vllm_api_key: key.reveal(), Settings.hf_token: token.reveal()}
+    if further := secrets.get(Settings.dflash_api_keys.name):
+        own[Settings.dflash_api_keys] = further.reveal()
+    if existed:
+        deployment.keep_last()
     deployment.write_env({**plan.values, **{field.name: value for field, value in own.items()}}, plan.engine.engine)
     try:
         render(Deployment(deployment.directory), plan)

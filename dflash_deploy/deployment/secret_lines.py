@@ -39,8 +39,8 @@ def names_a_secret(name: str) -> bool:
 def secrets_in(text: str) -> Iterator[Secret]:
     """Yield everything in the text of a `.env` that may be a secret, however damaged the text is.
 
-    A value yields several secrets, since without a parser nobody knows where it ends: with and without quotes and a
-    comment. A commented-out line counts too: the old key in it may still be valid elsewhere.
+    One value yields several secrets, with and without quotes and a comment: in a damaged line its end is unknown. A
+    commented-out line counts too: the old key in it may still be valid elsewhere.
     """
     # a file in UTF-16 has a NUL after each ASCII character
     for line in text.replace("\0", "").lstrip("\ufeff").splitlines():

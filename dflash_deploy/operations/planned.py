@@ -99,22 +99,30 @@ def init(directory: Path, choice: Choice = DEFAULTS, *, force: bool = False) -> 
     cannot be written, and what `make_plan` raises.
     """
     deployment = Deployment(directory)
-    if deployment.exists() and not force:
-        raise BadInput(
-            f"{deployment.directory} already has a deployment",
-            hint="edit its .env and run `dflash-deploy up`, or write new settings with --force; the key stays",
-        )
+    if not force:
+        _check_new(deployment)
     made = make_plan(choice)
     # refused here, before the directory exists, if a value cannot be written to .env
     fill_template(made.values)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with command_lock(deployment, "init"):
+            # another `init` may have made it meanwhile
+            if not force:
+                _check_new(deployment)
             create(deployment, made)
     except OSError as problem:
         said = f"{deployment.directory} cannot be written: {problem.strerror}"
         raise BadInput(said, hint="choose another directory with --dir") from None
     return Created(deployment, made)
+
+
+def _check_new(deployment: Deployment) -> None:
+    if deployment.exists():
+        raise BadInput(
+            f"{deployment.directory} already has a deployment",
+            hint="edit its .env and run `dflash-deploy up`, or write new settings with --force; the keys stay",
+        )
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,20 @@ def test_rotate_changes_the_key_and_nothing_else(deployment: Path) -> None:
     assert (data["restarted"], data["proof"]) == (False, None)
 
 
+def test_the_old_key_stays_nowhere_in_env(deployment: Path) -> None:
+    old = key_of(deployment)
+    edit_env(deployment, DFLASH_API_KEYS=f"key-of-a-colleague-0123456789,{old}", EXTRA_ARGS=f"'--x {old} {old}-longer'")
+    with (deployment / ".env").open("a") as env:
+        env.write(f"\n# the key is {old}\n")
+    ran = dflash("keys", "rotate", at=deployment).succeeded()
+    new, text = key_of(deployment), (deployment / ".env").read_text()
+    assert f"DFLASH_API_KEYS=key-of-a-colleague-0123456789,{new}\n" in text
+    assert f"--x {new} {old}-longer" in text
+    assert f"# the key is {new}\n" in text
+    assert text.count(old) == 1
+    assert "in DFLASH_API_KEYS, EXTRA_ARGS, which had the old key" in ran.out
+
+
 def test_neither_key_is_printed(deployment: Path) -> None:
     for options in ([], ["--json"]):
         old = key_of(deployment)

@@ -48,6 +48,18 @@ def test_writing_anew_keeps_the_key_and_the_token(tmp_path: Path) -> None:
     assert Deployment(tmp_path).secrets["HF_TOKEN"].reveal() == "hf_12345678"
 
 
+def test_the_keys_of_clients_and_the_file_before_stay(tmp_path: Path) -> None:
+    deployment, plan = made(tmp_path, LAPTOP)
+    further = "key-of-a-colleague-0123456789,key-of-the-proxy-0123456789"
+    with deployment.env_file.open("a") as env:
+        env.write(f"DFLASH_API_KEYS={further}\n# a note of mine\n")
+    before = deployment.env_file.read_text()
+    create(Deployment(tmp_path), plan)
+    assert Deployment(tmp_path).secrets["DFLASH_API_KEYS"].reveal() == further
+    assert deployment.last_env_file.read_text() == before
+    assert stat.S_IMODE(deployment.last_env_file.stat().st_mode) == 0o600
+
+
 def test_a_new_key_changes_what_compose_looks_at(tmp_path: Path) -> None:
     deployment, plan = made(tmp_path, LAPTOP)
     before = compose_text(deployment, plan)
