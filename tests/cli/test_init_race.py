@@ -11,10 +11,11 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import BadInput
 from dflash_deploy.operations import planned
 from dflash_deploy.plan import Choice
+from dflash_deploy.planning import make_plan
 
 
 def test_the_check_is_repeated_under_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_plan, choice = planned.make_plan, Choice(profile="cpu", runtime="native")
+    choice = Choice(profile="cpu", runtime="native")
 
     def overtaken(wanted: Choice) -> object:
         monkeypatch.setattr(planned, "make_plan", make_plan)
