@@ -17,6 +17,7 @@ from dflash_deploy.cli.display import Terminal
 from dflash_deploy.cli.numbers import concurrency_of
 from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile
 from dflash_deploy.cli.report import Report, command, table
+from dflash_deploy.deployment.outputs import check_output
 from dflash_deploy.errors import BadInput
 from dflash_deploy.operations import benchmarking
 from dflash_deploy.operations.addresses import key_in
@@ -86,7 +87,8 @@ def bench(
     if min_speedup is not None and not (baseline or baseline_url):
         raise BadInput("--min-speedup needs a run to compare with", hint="add --baseline or --baseline-url")
     for file in (save, report):
-        benchmarking.check_place(file)
+        if file is not None:
+            check_output(file)
     target: BenchTarget
     if url is None:
         if key_file or model:

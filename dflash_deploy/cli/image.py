@@ -11,7 +11,7 @@ import typer
 from dflash_deploy.cli.display import Terminal
 from dflash_deploy.cli.options import HERE, Directory, Json
 from dflash_deploy.cli.report import Report, command, table
-from dflash_deploy.deployment.files import PUBLIC, write_atomically
+from dflash_deploy.deployment.outputs import check_output, write_output
 from dflash_deploy.operations import images
 from dflash_deploy.serve.settings import Settings
 
@@ -56,11 +56,13 @@ def image_sbom(
     out: Annotated[Path | None, typer.Option(help="Write it to this file, instead of to standard output.")] = None,
 ) -> Report:
     """The image's bill of materials: CycloneDX 1.6, JSON."""
+    if out is not None:
+        check_output(out)
     text = images.bill_of_materials(directory)
     if out is None:
         typer.echo(text)
         return Report()
-    write_atomically(out, f"{text}\n", mode=PUBLIC)
+    write_output(out, f"{text}\n")
     return Report({"file": str(out)}, (f"written  {out}",))
 
 

@@ -10,6 +10,7 @@ import typer
 from dflash_deploy.cli.display import Terminal
 from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile
 from dflash_deploy.cli.report import Report, command
+from dflash_deploy.deployment.outputs import check_output
 from dflash_deploy.errors import BadInput
 from dflash_deploy.operations import testing
 from dflash_deploy.operations.addresses import key_in
@@ -36,6 +37,9 @@ def test(
     names = {name for name in only.replace(",", " ").split() if name}
     if (key_file or model) and not url:
         raise BadInput("--key-file and --model belong to --url", hint="a deployment has both in its .env")
+    if junit is not None:
+        # before minutes of checks, not after
+        check_output(junit)
     reporter = Terminal(results_on_stdout=not as_json)
     if url:
         key = key_in(key_file)

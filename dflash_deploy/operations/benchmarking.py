@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,8 +16,8 @@ from dflash_deploy.bench.requirement import missed
 from dflash_deploy.bench.sweep import Sweep, with_speedups
 from dflash_deploy.bench.workload import Limits, choose, described
 from dflash_deploy.catalog import load_catalog
-from dflash_deploy.deployment.files import PUBLIC, write_atomically
-from dflash_deploy.errors import BadInput, BenchmarkMissed
+from dflash_deploy.deployment.outputs import check_output, write_output
+from dflash_deploy.errors import BenchmarkMissed
 from dflash_deploy.operations.document import SCHEMA
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.targets import BenchTarget
@@ -71,7 +70,8 @@ def bench(
     repeat. `save` writes the figures as JSON, `report` as one HTML page. Raises BadInput, EngineNotReady.
     """
     for file in (save, report):
-        check_place(file)
+        if file is not None:
+            check_output(file)
     sweep = Sweep(
         workloads=tuple(choose(workloads, prompts, target.pair)),
         concurrency=tuple(sorted(set(concurrency))),
@@ -110,21 +110,10 @@ def _published(target: BenchTarget, rows: Sequence[Row]) -> list[Beside]:
     return beside([speed for speed in load_catalog().speeds if (speed.profile, speed.pair) == place], rows)
 
 
-def check_place(file: Path | None) -> None:
-    """Raises BadInput if a file cannot be written: better before minutes of measuring than after."""
-    if file is None:
-        return
-    folder = file.absolute().parent
-    if not folder.is_dir():
-        raise BadInput(f"{file} cannot be written: {folder} does not exist", hint="create the directory first")
-    if not os.access(folder, os.W_OK):
-        raise BadInput(f"{file} cannot be written: no permission to write in {folder}", hint="name another place")
-
-
 def _write(done: Benchmark, target: BenchTarget, save: Path | None, report: Path | None) -> None:
     data = done.document()
     if save:
         saved = {"schema": SCHEMA, "command": "bench", "data": data}
-        write_atomically(save, target.redact(json.dumps(saved, indent=2, ensure_ascii=False)) + "\n", mode=PUBLIC)
+        write_output(save, target.redact(json.dumps(saved, indent=2, ensure_ascii=False)) + "\n")
     if report:
-        write_atomically(report, target.redact(page(data)), mode=PUBLIC)
+        write_output(report, target.redact(page(data)))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.catalog import load_catalog
+from dflash_deploy.deployment.outputs import check_output
 from dflash_deploy.errors import ConversionFailed, NotPossible
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.runtime.container_job import ContainerJob, run_job
@@ -55,6 +56,7 @@ def convert_drafter(
     conversion = Conversion(drafter, target, aim.absolute(), form, dialect)
     conversion.check()
     aim.parent.mkdir(parents=True, exist_ok=True)
+    check_output(aim)
     try:
         with conversion.sources() as source:
             mounts = {DRAFTER: (source, False), TARGET: (target, False), OUT: (conversion.out.parent, True)}

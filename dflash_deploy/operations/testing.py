@@ -20,6 +20,7 @@ from dflash_deploy.checks import (
 )
 from dflash_deploy.client import Endpoint, EndpointError
 from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.outputs import write_output
 from dflash_deploy.errors import BadInput, SmokeTestFailed
 from dflash_deploy.operations.addresses import address_of
 from dflash_deploy.operations.reporter import SILENT, Reporter
@@ -77,11 +78,8 @@ class Tested:
         }
 
     def write_junit(self, file: Path) -> None:
-        """Write the checks as JUnit XML. Raises BadInput if the file cannot be written."""
-        try:
-            file.write_text(junit(self.report, self.redact), encoding="utf-8")
-        except OSError as problem:
-            raise BadInput(f"{file} cannot be written: {problem}", hint="--junit names a file to write") from None
+        """Write the checks as JUnit XML. Raises BadInput and PreflightRefused if the file cannot be written."""
+        write_output(file, junit(self.report, self.redact))
 
 
 def test(directory: Path, *, only: Collection[str] = (), baseline_url: str = "", reporter: Reporter = SILENT) -> Tested:
