@@ -11,6 +11,7 @@ from dflash_deploy.checks.outcome import CheckOutcome, CheckSkipped
 from dflash_deploy.checks.pictures import COLOURS
 from dflash_deploy.checks.under_test import EndpointUnderTest
 from dflash_deploy.client import Completion, Endpoint, SpecCounters, plain_png
+from dflash_deploy.client.completion import expected_shape
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.settings import Settings
 
@@ -122,7 +123,8 @@ def _steps(endpoint: Endpoint, question: str) -> list[tuple[str, float]]:
     """Return each token, and the difference between its log-probability and the second best."""
     answer = endpoint.chat(question, max_tokens=LONG_ANSWER, logprobs=True, top_logprobs=2)
     steps = []
-    for entry in answer.logprobs["content"]:
-        best = sorted((top["logprob"] for top in entry["top_logprobs"]), reverse=True)
-        steps.append((str(entry["token"]), best[0] - best[1]))
+    with expected_shape("POST /v1/chat/completions with logprobs"):
+        for entry in answer.logprobs["content"]:
+            best = sorted((float(top["logprob"]) for top in entry["top_logprobs"]), reverse=True)
+            steps.append((str(entry["token"]), best[0] - best[1]))
     return steps

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
 
 from dflash_deploy.checks.check import check
 from dflash_deploy.checks.outcome import CheckOutcome, CheckSkipped
 from dflash_deploy.checks.under_test import ROOM_TO_THINK, EndpointUnderTest
 from dflash_deploy.client import EndpointError
+from dflash_deploy.intake import parse_json
 from dflash_deploy.serve.settings import Settings
 
 
@@ -39,7 +39,7 @@ def tools(tested: EndpointUnderTest) -> CheckOutcome:
 
 def _calls(name: str, arguments: str, city: str) -> bool:
     try:
-        given = json.loads(arguments)
+        given = parse_json(arguments)
     except ValueError:
         return False
     return name == "get_weather" and isinstance(given, dict) and city.lower() in str(given.get("city")).lower()
@@ -75,7 +75,7 @@ def schema(tested: EndpointUnderTest) -> CheckOutcome:
     form = {"type": "json_schema", "json_schema": {"name": "reply", "schema": wanted, "strict": True}}
     answer = tested.endpoint.chat(ask, max_tokens=tested.room, response_format=form)
     try:
-        said = json.loads(answer.text)
+        said = parse_json(answer.text)
     except ValueError:
         said = None
     fits = isinstance(said, dict) and said.keys() == {"answer", "sure"} and said["answer"] in ("yes", "no")

@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import http.client
-import json
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import httpx
 
-from dflash_deploy.client.completion import Completion, EndpointError, ServedModel, expected_shape, read_completion
+from dflash_deploy.client.completion import (
+    Completion,
+    EndpointError,
+    ServedModel,
+    completion_of,
+    expected_shape,
+    refusal_of,
+    unanswered,
+)
+from dflash_deploy.client.documents import ApiDescription, ChatAnswer, ChatChunk, ModelList
+from dflash_deploy.client.events import beginning_of, read_events
 from dflash_deploy.client.images import data_uri
 from dflash_deploy.client.metrics import Metrics, read_metrics
+from dflash_deploy.intake import Invalid
+from dflash_deploy.intake.answers import (
+    Answer,
+    fetch_answer,
+    is_success,
+    new_client,
+    open_stream,
+    read_lines,
+    within,
+)
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.engines.counters import SpecCounters
 
@@ -28,6 +48,17 @@ ANSWER_TIMEOUT = 180.0
 QUEUE_TIMEOUT = 900.0
 """Seconds without a byte under load: requests wait for each other before their first token."""
 
+STREAM_TIMEOUT = 900.0
+"""Seconds for a whole stream, of which each event has to arrive within ANSWER_TIMEOUT."""
+
+LOAD_TIMEOUT = 3600.0
+"""Seconds for a whole request under load: it ends a stream that would never end."""
+
+CHAT = "/v1/chat/completions"
+
+_PATH = re.compile(r"/(?!/)[!-~]{0,500}")
+"""Paths that are asked for; `//host` would be another server."""
+
 
 class Endpoint:
     """A served model. Use as a context manager; `model` is the served name."""
@@ -40,13 +71,14 @@ class Endpoint:
         self.model = model
         self._key = key
         self._proxies = proxies
+        self._timeout = timeout
         limits = httpx.Timeout(timeout, connect=CONNECT_TIMEOUT)
         # the engine limits a burst, not the client's default of 100 connections
         pool = httpx.Limits(max_connections=None, max_keepalive_connections=20)
-        self._client = httpx.Client(
+        self._client = new_client(
             base_url=self.url, headers=self._authorization, timeout=limits, limits=pool, trust_env=proxies
         )
-        self._keyless = httpx.Client(base_url=self.url, timeout=CONNECT_TIMEOUT, trust_env=proxies)
+        self._keyless = new_client(base_url=self.url, timeout=CONNECT_TIMEOUT, trust_env=proxies)
 
     def __enter__(self) -> Self:
         return self
@@ -74,7 +106,7 @@ class Endpoint:
         import aiohttp  # noqa: PLC0415 - 0.2 s, needed under load only
 
         ssl = httpx.create_ssl_context(trust_env=self._proxies) if self.url.startswith("https:") else True
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=QUEUE_TIMEOUT)
+        timeout = aiohttp.ClientTimeout(total=LOAD_TIMEOUT, sock_connect=CONNECT_TIMEOUT, sock_read=QUEUE_TIMEOUT)
         return aiohttp.ClientSession(
             # with a slash, so that paths are relative to it: the URL of an endpoint may have a path
             f"{self.url}/",
@@ -87,8 +119,9 @@ class Endpoint:
     def alive(self) -> bool:
         """Return whether GET /health returns 200. That means the process listens, not that it is ready."""
         try:
-            return self._client.get("/health", timeout=CONNECT_TIMEOUT).status_code == httpx.codes.OK
-        except httpx.HTTPError:
+            request = self._client.build_request("GET", "/health", timeout=CONNECT_TIMEOUT)
+            return fetch_answer(self._client, request, seconds=CONNECT_TIMEOUT).status == httpx.codes.OK
+        except (httpx.HTTPError, Invalid):
             return False
 
     def models(self) -> list[str]:
@@ -97,18 +130,22 @@ class Endpoint:
 
     def served(self) -> list[ServedModel]:
         """Return the models of GET /v1/models; only vLLM reports the weights' path and the length."""
-        said = _json(self._send("GET", "/v1/models"))
+        answer = self._send("GET", "/v1/models")
         with expected_shape("GET /v1/models"):
-            return [ServedModel(one["id"], one.get("root"), one.get("max_model_len")) for one in said["data"]]
+            said = answer.document(ModelList)
+        return [ServedModel(one.id, one.root, one.max_model_len) for one in said.data]
 
     def paths(self) -> list[str]:
         """Return the paths in the server's OpenAPI description; empty if it has none."""
         try:
-            said = _json(self._send("GET", "/openapi.json"))
-        except EndpointError:
+            answer = self._send("GET", "/openapi.json")
+            answer.json()
+        except (EndpointError, Invalid):
             return []
         with expected_shape("GET /openapi.json"):
-            return sorted(said["paths"])
+            said = answer.document(ApiDescription)
+        # another form of path could be the address of another server
+        return sorted(path for path in said.paths if _PATH.fullmatch(path))
 
     def chat(self, content: str | Sequence[Mapping[str, object]], *, max_tokens: int, **options: object) -> Completion:
         """Ask one question with temperature 0 and thinking off; `options` are more fields of the request."""
@@ -117,9 +154,10 @@ class Endpoint:
     def complete(self, body: Mapping[str, object]) -> Completion:
         """Send the body of a chat completion unchanged."""
         started = time.monotonic()
-        said = _json(self._send("POST", "/v1/chat/completions", body))
+        answer = self._send("POST", CHAT, body)
+        seconds = time.monotonic() - started
         with expected_shape("POST /v1/chat/completions"):
-            return read_completion(said, time.monotonic() - started)
+            return completion_of(answer.document(ChatAnswer), seconds)
 
     def stream(self, content: str, *, max_tokens: int, **options: object) -> Completion:
         """Ask one question and stream the answer."""
@@ -132,10 +170,10 @@ class Endpoint:
                 if event is None:
                     ended = True
                     continue
-                tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
-                for choice in event["choices"]:
-                    finish = choice.get("finish_reason") or finish
-                    if text := choice["delta"].get("content"):
+                tokens = event.usage.completion_tokens if event.usage else tokens
+                for choice in event.choices or ():
+                    finish = choice.finish_reason or finish
+                    if text := choice.delta.content:
                         arrivals.append(time.monotonic() - started)
                         chunks.append(text)
         first, last = (arrivals[0], arrivals[-1]) if arrivals else (None, None)
@@ -144,25 +182,27 @@ class Endpoint:
         )
 
     @contextmanager
-    def events(self, body: Mapping[str, object]) -> Iterator[Iterator[Any]]:
+    def events(self, body: Mapping[str, object]) -> Iterator[Iterator[ChatChunk | None]]:
         """Yield the events of a streamed chat completion, `None` for [DONE]; leaving the block closes the connection.
 
-        Raises EndpointError if the stream is refused, breaks off, or is not a stream of events.
+        Raises EndpointError if the stream is refused, breaks off, exceeds a limit, or is not a stream of events.
         """
         try:
-            with (
-                self._client.stream("POST", "/v1/chat/completions", json=dict(body)) as response,
-                expected_shape("the stream"),
-            ):
-                if response.is_error:
-                    response.read()
-                    raise _refusal(response)
-                kind = response.headers.get("content-type", "missing")
-                if not kind.startswith("text/event-stream"):
-                    raise EndpointError(f"the stream has content type `{kind}`, expected text/event-stream")
-                yield _events(response)
+            request = self._client.build_request("POST", CHAT, json=dict(body))
+            response = open_stream(self._client, request, seconds=self._timeout)
+            try:
+                with expected_shape("the stream"):
+                    lines = read_lines(response, pause=self._timeout, seconds=STREAM_TIMEOUT)
+                    if not is_success(response.status_code):
+                        raise refusal_of("POST", CHAT, response.status_code, beginning_of(lines))
+                    kind = response.headers.get("content-type", "missing")
+                    if not kind.startswith("text/event-stream"):
+                        raise EndpointError(f"the stream has content type `{kind[:80]}`, expected text/event-stream")
+                    yield read_events(lines)
+            finally:
+                response.close()
         except httpx.HTTPError as problem:
-            raise _unanswered("the stream broke off", problem) from problem
+            raise unanswered("the stream broke off", problem) from problem
 
     def ask_image(self, png: bytes, question: str, *, max_tokens: int, **options: object) -> Completion:
         """Ask about an image, sent as a data URI."""
@@ -181,13 +221,15 @@ class Endpoint:
         sent = self._key if key is None else key
         headers = {"Authorization": f"Bearer {sent.reveal()}"} if sent else {}
         try:
-            bare = self._keyless.request(method, path, json={} if method == "POST" else None, headers=headers)
+            request = self._keyless.build_request(method, path, json={} if method == "POST" else None, headers=headers)
+            return fetch_answer(self._keyless, request, seconds=CONNECT_TIMEOUT).status
+        except Invalid as problem:
+            raise EndpointError(f"{method} {path} returned an unexpected answer: it {problem}") from None
         except httpx.HTTPError as problem:
-            unanswered = _unanswered(f"{method} {path} got no answer", problem)
+            failed = unanswered(f"{method} {path} got no answer", problem)
             # the timeout is short here, so this is silence only if /health does not answer either
-            unanswered.silent = unanswered.silent and not self.alive()
-            raise unanswered from problem
-        return bare.status_code
+            failed.silent = failed.silent and not self.alive()
+            raise failed from problem
 
     def counters(self) -> SpecCounters:
         """Return the current counters of speculative decoding."""
@@ -195,27 +237,32 @@ class Endpoint:
 
     def metrics(self) -> Metrics:
         """Return the engine's current counters. Raises EndpointError if /metrics is not a metrics text."""
+        answer = self._send("GET", "/metrics")
         with expected_shape("GET /metrics"):
-            return read_metrics(self._send("GET", "/metrics").text)
+            return read_metrics(answer.text)
 
     def status_of_announced(self, size: int) -> int | None:
         """Announce a chat completion of `size` bytes and return its HTTP status; `None` if the server waits for it."""
+        try:
+            return within(3 * CONNECT_TIMEOUT, lambda abandoned: self._announce(size))
+        except (TimeoutError, httpx.ReadTimeout):
+            return None
+        except (OSError, ValueError, http.client.HTTPException) as problem:
+            raise EndpointError(
+                f"announcing a body of {size} bytes failed: {str(problem)[:200] or type(problem).__name__}"
+            ) from None
+
+    def _announce(self, size: int) -> int:
         place = httpx.URL(self.url)
         kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
         connection = kind(place.host, place.port, timeout=CONNECT_TIMEOUT)
         try:
-            connection.putrequest("POST", f"{place.path.rstrip('/')}/v1/chat/completions")
+            connection.putrequest("POST", f"{place.path.rstrip('/')}{CHAT}")
             for name, value in (("Content-Type", "application/json"), ("Content-Length", str(size))):
                 connection.putheader(name, value)
             connection.putheader("Authorization", f"Bearer {self._key.reveal()}")
             connection.endheaders()
             return connection.getresponse().status
-        except TimeoutError:
-            return None
-        except (OSError, http.client.HTTPException) as problem:
-            raise EndpointError(
-                f"announcing a body of {size} bytes failed: {problem or type(problem).__name__}"
-            ) from None
         finally:
             connection.close()
 
@@ -231,52 +278,22 @@ class Endpoint:
             **options,
         }
 
-    def _send(self, method: str, path: str, body: Mapping[str, object] | None = None) -> httpx.Response:
+    def _send(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Answer:
+        """Return the answer of a request with a 2xx status. Raises EndpointError for every other one."""
         try:
             try:
-                response = self._client.request(method, path, json=body)
+                answer = self._fetch(method, path, body)
             except httpx.RemoteProtocolError:
                 # the server may close an idle connection just when it is used again; the second request opens a new one
-                response = self._client.request(method, path, json=body)
+                answer = self._fetch(method, path, body)
+        except Invalid as problem:
+            raise EndpointError(f"{method} {path} returned an unexpected answer: it {problem}") from None
         except httpx.HTTPError as problem:
-            raise _unanswered(f"{method} {path} got no answer", problem) from problem
-        if response.is_error:
-            raise _refusal(response)
-        return response
+            raise unanswered(f"{method} {path} got no answer", problem) from problem
+        if not answer.succeeded:
+            raise refusal_of(method, answer.url.path, answer.status, answer.text)
+        return answer
 
-
-def _events(response: httpx.Response) -> Any:
-    """Yield the JSON of each server-sent event, `None` for [DONE]."""
-    for line in response.iter_lines():
-        data = line.removeprefix("data:").strip()
-        if line.startswith("data:") and data == "[DONE]":
-            yield None
-        elif line.startswith("data:"):
-            event = json.loads(data)
-            if "error" in event:
-                # an engine that dies during a stream cannot change the status any more
-                raise EndpointError(f"the stream ended with an error: {event['error']}")
-            yield event
-
-
-def _json(response: httpx.Response) -> Any:
-    try:
-        return response.json()
-    except ValueError:
-        raise EndpointError(f"{response.url.path} did not return JSON") from None
-
-
-def _refusal(response: httpx.Response) -> EndpointError:
-    said = " ".join(response.text.split())[:300]
-    return EndpointError(
-        f"{response.request.method} {response.url.path} answered {response.status_code}: {said}",
-        status=response.status_code,
-    )
-
-
-def _unanswered(what: str, problem: httpx.HTTPError) -> EndpointError:
-    return EndpointError(f"{what}: {_said(problem)}", silent=isinstance(problem, httpx.ReadTimeout))
-
-
-def _said(problem: httpx.HTTPError) -> str:
-    return str(problem) or type(problem).__name__
+    def _fetch(self, method: str, path: str, body: Mapping[str, object] | None) -> Answer:
+        request = self._client.build_request(method, path, json=body)
+        return fetch_answer(self._client, request, seconds=self._timeout)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import httpx
+
+from dflash_deploy.client.documents import ChatAnswer, Timings
+from dflash_deploy.intake import Invalid
 from dflash_deploy.serve.engines.counters import SpecCounters
+
+SHOWN = 300
+"""Characters of an answer that an error shows."""
 
 
 class EndpointError(Exception):
@@ -20,6 +27,18 @@ class EndpointError(Exception):
         super().__init__(message)
         self.status = status
         self.silent = silent
+
+
+def refusal_of(method: str, path: str, status: int, text: str) -> EndpointError:
+    """Return the error of a request whose status is not 2xx."""
+    said = " ".join(text[: 10 * SHOWN].split())[:SHOWN]
+    return EndpointError(f"{method} {path} answered {status}: {said}", status=status)
+
+
+def unanswered(what: str, problem: httpx.HTTPError) -> EndpointError:
+    """Return the error of a request without an answer."""
+    said = str(problem)[:SHOWN] or type(problem).__name__
+    return EndpointError(f"{what}: {said}", silent=isinstance(problem, httpx.ReadTimeout))
 
 
 @dataclass(frozen=True)
@@ -73,45 +92,38 @@ def expected_shape(source: str) -> Iterator[None]:
     """Turn errors of reading an answer without the API's fields into an EndpointError."""
     try:
         yield
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as problem:
-        raise EndpointError(f"{source} returned an unexpected answer: {type(problem).__name__}: {problem}") from None
+    except Invalid as problem:
+        raise EndpointError(f"{source} returned an unexpected answer: it {problem}") from None
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError, ArithmeticError) as problem:
+        said = str(problem)[:200]
+        raise EndpointError(f"{source} returned an unexpected answer: {type(problem).__name__}: {said}") from None
 
 
-def read_completion(said: Mapping[str, Any], seconds: float) -> Completion:
-    """Return the completion in the body of a response without streaming, which took `seconds`."""
-    choice = said["choices"][0]
-    message = choice["message"]
+def completion_of(said: ChatAnswer, seconds: float) -> Completion:
+    """Return the completion in an answer without streaming, which took `seconds`."""
+    choice = said.choices[0]
+    message = choice.message
     return Completion(
-        text=message["content"] or "",
-        finish_reason=choice["finish_reason"],
-        completion_tokens=said["usage"]["completion_tokens"],
+        text=message.content or "",
+        finish_reason=choice.finish_reason or "",
+        completion_tokens=said.usage.completion_tokens,
         seconds=seconds,
-        logprobs=choice.get("logprobs"),
-        prompt_tokens=said["usage"].get("prompt_tokens", 0),
-        id=said.get("id", ""),
-        reasoning=_thought(message),
-        tool_calls=tuple(_tool_calls(message)),
-        drafted=_drafted(said.get("timings") or {}),
+        logprobs=choice.logprobs,
+        prompt_tokens=said.usage.prompt_tokens or 0,
+        id=said.id or "",
+        reasoning=message.reasoning or message.reasoning_content or "",
+        tool_calls=tuple(ToolCall(call.function.name, call.function.arguments) for call in message.tool_calls or ()),
+        drafted=_drafted(said.timings),
     )
 
 
-def _thought(message: Mapping[str, Any]) -> str:
-    """Return the reasoning content: vLLM names the field `reasoning`, other engines `reasoning_content`."""
-    return message.get("reasoning") or message.get("reasoning_content") or ""
-
-
-def _tool_calls(message: Mapping[str, Any]) -> Iterator[ToolCall]:
-    for call in message.get("tool_calls") or ():
-        yield ToolCall(call["function"]["name"], call["function"]["arguments"])
-
-
-def _drafted(timings: Mapping[str, Any]) -> SpecCounters | None:
+def _drafted(timings: Timings | None) -> SpecCounters | None:
     """Return the drafts in an answer of llama.cpp (server-common.cpp, b11434); `None` if it has none.
 
     llama.cpp does not report the steps. Each step yields its accepted tokens and one token of the target, and prefill
     yields one token. So the steps are the rest (tiny pair: 190 - 165 - 1, and 168 draft tokens are 24 times 7).
     """
-    if "draft_n" not in timings:
+    if timings is None or timings.draft_n is None:
         return None
-    accepted = int(timings["draft_n_accepted"])
-    return SpecCounters(max(int(timings["predicted_n"]) - accepted - 1, 1), int(timings["draft_n"]), accepted)
+    accepted = timings.draft_n_accepted
+    return SpecCounters(max(timings.predicted_n - accepted - 1, 1), timings.draft_n, accepted)

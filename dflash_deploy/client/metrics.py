@@ -8,13 +8,18 @@ vLLM's names for drafts. A step is one draft; the mean acceptance length include
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.engines.counters import MetricSample, SpecCounters
+
+LONGEST_LINE = 10_000
+"""Characters of a line of /metrics; the longest one of an engine, with all its labels, has some hundreds."""
+
+_PREFIXES = frozenset(engine.metrics.prefix for engine in ENGINES.values())
 
 
 @dataclass(frozen=True)
@@ -35,11 +40,7 @@ class Metrics:
 
 def read_metrics(exposition: str) -> Metrics:
     """Read the text of /metrics, all engines of the server added up. Raises ValueError if it is not such a text."""
-    samples = [
-        MetricSample(sample.name, sample.value, _position(sample.labels))
-        for family in text_string_to_metric_families(exposition)
-        for sample in family.samples
-    ]
+    samples = list(_samples(exposition))
     prefixes = {sample.name.partition(":")[0] for sample in samples}
     engine = next((engine for engine in ENGINES.values() if engine.metrics.prefix in prefixes), None)
     if engine is None:
@@ -56,6 +57,17 @@ def read_metrics(exposition: str) -> Metrics:
     )
 
 
+def _samples(exposition: str) -> Iterator[MetricSample]:
+    """Yield the samples of supported engines. Raises ValueError for one that cannot be counted."""
+    if max(map(len, exposition.splitlines()), default=0) > LONGEST_LINE:
+        raise ValueError(f"a line has more than {LONGEST_LINE} characters")
+    for family in text_string_to_metric_families(exposition):
+        for sample in family.samples:
+            if sample.name.partition(":")[0] not in _PREFIXES:
+                continue
+            yield MetricSample(sample.name, sample.value, _position(sample.labels))
+
+
 def read_counters(exposition: str) -> SpecCounters:
     """The counters of speculative decoding; all zero without a drafter."""
     return read_metrics(exposition).drafts
@@ -63,4 +75,8 @@ def read_counters(exposition: str) -> SpecCounters:
 
 def _position(labels: Mapping[str, str]) -> int | None:
     written = labels.get("position")
-    return None if written is None else int(written)
+    if written is None:
+        return None
+    if not written.isdecimal() or len(written) > 6:
+        raise ValueError(f"a draft position is `{written[:40]}`")
+    return int(written)

@@ -1,0 +1,108 @@
+"""The JSON documents of the OpenAI API, as far as they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from dflash_deploy.intake.answers import ForeignDocument
+
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+"""Tokens."""
+
+
+class Function(ForeignDocument):
+    """The function of a tool call. `arguments` is JSON text."""
+
+    name: str
+    arguments: str
+
+
+class Call(ForeignDocument):
+    """A tool call."""
+
+    function: Function
+
+
+class Message(ForeignDocument):
+    """The message of a choice. vLLM names the reasoning content `reasoning`, other engines `reasoning_content`."""
+
+    content: str | None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[Call] | None = None
+
+
+class Choice(ForeignDocument):
+    """One choice of an answer."""
+
+    message: Message
+    finish_reason: str | None
+    logprobs: Mapping[str, Any] | None = None
+
+
+class Usage(ForeignDocument):
+    """Token counts of an answer."""
+
+    completion_tokens: Count
+    prompt_tokens: Count | None = None
+
+
+class Timings(ForeignDocument):
+    """The drafts of an answer of llama.cpp."""
+
+    draft_n: Count | None = None
+    draft_n_accepted: Count = 0
+    predicted_n: Count = 0
+
+
+class ChatAnswer(ForeignDocument):
+    """The body of POST /v1/chat/completions."""
+
+    choices: Annotated[list[Choice], Field(min_length=1)]
+    usage: Usage
+    id: str | None = None
+    timings: Timings | None = None
+
+
+class Delta(ForeignDocument):
+    """The text that a chunk adds."""
+
+    content: str | None = None
+
+
+class ChunkChoice(ForeignDocument):
+    """One choice of a chunk."""
+
+    delta: Delta
+    finish_reason: str | None = None
+
+
+class ChatChunk(ForeignDocument):
+    """One event of a streamed chat completion."""
+
+    choices: list[ChunkChoice] | None = None
+    usage: Usage | None = None
+    error: Any = None
+
+
+class ModelEntry(ForeignDocument):
+    """One model of GET /v1/models; only vLLM states `root` and `max_model_len`."""
+
+    id: str
+    root: str | None = None
+    max_model_len: Count | None = None
+
+
+class ModelList(ForeignDocument):
+    """The body of GET /v1/models."""
+
+    data: Annotated[list[ModelEntry], Field(max_length=10_000)]
+
+
+class ApiDescription(ForeignDocument):
+    """The body of GET /openapi.json."""
+
+    paths: Annotated[Mapping[Annotated[str, Field(max_length=1000)], Any], Field(max_length=1000)]
