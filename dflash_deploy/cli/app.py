@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 from dflash_deploy import __version__
+from dflash_deploy.cli.streams import install
 from dflash_deploy.errors import ExitCode
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -97,6 +98,7 @@ def _app(
 
 def main() -> None:
     """The entry point of the `dflash-deploy` command."""
+    install()
     try:
         app()
     except SystemExit as ending:

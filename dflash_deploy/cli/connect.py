@@ -10,6 +10,7 @@ import typer
 
 from dflash_deploy.cli.options import HERE, Directory, Json
 from dflash_deploy.cli.report import Report, command, note, table
+from dflash_deploy.cli.visible import visible
 from dflash_deploy.operations import connecting
 from dflash_deploy.operations.connecting import Connections
 from dflash_deploy.serve.settings import Settings
@@ -31,7 +32,7 @@ def connect(
     if not as_json:
         # nothing else on standard output, so that it can go into a file
         redact = found.deployment.redact
-        sys.stdout.write(redact(found.configuration(client)))
+        sys.stdout.write(visible(redact(found.configuration(client))))
         for line in _notes(found, client):
             note(redact(line))
     return Report(found.document(client))

@@ -15,6 +15,7 @@ from dflash_deploy.bench.figures import PARTS, Row, at_concurrency
 from dflash_deploy.checks import CheckResult
 from dflash_deploy.cli.report import console, note, print_json
 from dflash_deploy.cli.transfers import transfer_display
+from dflash_deploy.cli.visible import visible
 from dflash_deploy.operations.reporter import Count
 from dflash_deploy.startup import ShowProgress, StartProgress
 
@@ -81,7 +82,7 @@ def _start_display(*, json_stream: bool) -> Iterator[ShowProgress]:
 def _live(status: Status, screen: Console, progress: StartProgress) -> None:
     head = f"{_where(progress)}  {_times(progress)}  "
     room = max(screen.width - len(head) - 4, 10)
-    status.update(Text.assemble((head, "bold"), (progress.last_line[:room], "dim")))
+    status.update(Text.assemble((head, "bold"), (visible(progress.last_line)[:room], "dim")))
 
 
 def _line(progress: StartProgress) -> str:

@@ -12,6 +12,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from dflash_deploy.cli.visible import visible
 from dflash_deploy.redact import Redact
 from dflash_deploy.startup.watch import Window
 
@@ -71,9 +72,9 @@ class View:
         if latest:
             said = " ".join(f"{share:.0%}" for share in latest)
             rows.append(f"{'by position':{LABEL}} {sparkline(latest, most=1.0):>{FIGURE}} {said}")
-        title = Text(self._redact(self._title), "bold", no_wrap=True, overflow="ellipsis")
+        title = Text(visible(self._redact(self._title)), "bold", no_wrap=True, overflow="ellipsis")
         curves = Text("\n".join(rows), "cyan", no_wrap=True, overflow="crop")
-        return Group(title, curves, *(Text(self._redact(remark), "yellow") for remark in self._remarks))
+        return Group(title, curves, *(Text(visible(self._redact(remark)), "yellow") for remark in self._remarks))
 
 
 def sparkline(values: Sequence[float | None], most: float | None = None) -> str:

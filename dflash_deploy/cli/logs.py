@@ -10,6 +10,8 @@ import typer
 
 from dflash_deploy.cli.options import HERE, Directory
 from dflash_deploy.cli.report import Report, command
+from dflash_deploy.cli.streams import lost_output
+from dflash_deploy.cli.visible import visible
 from dflash_deploy.errors import BadInput
 from dflash_deploy.operations.logs import bundle as pack
 from dflash_deploy.operations.logs import log
@@ -52,4 +54,6 @@ def logs(
 
 def _print(directory: Path, tail: int | None, *, follow: bool) -> None:
     for line in log(directory, tail=tail, follow=follow):
-        typer.echo(line)
+        typer.echo(visible(line))
+        if lost_output() is not None:
+            return

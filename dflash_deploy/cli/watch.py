@@ -6,6 +6,7 @@ from datetime import datetime
 
 from dflash_deploy.cli.live import View
 from dflash_deploy.cli.report import console
+from dflash_deploy.cli.streams import lost_output
 from dflash_deploy.operations.watching import Watched
 from dflash_deploy.startup.watch import Window
 
@@ -23,6 +24,8 @@ def show_windows(watched: Watched, every: float, count: int | None) -> None:
     screen.print(HEADER, markup=False)
     for window in watched.windows(every, count):
         screen.print(watched.redact(_line(window)), markup=False, highlight=False)
+        if lost_output() is not None:
+            return
 
 
 def _line(window: Window) -> str:

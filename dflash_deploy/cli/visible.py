@@ -1,0 +1,50 @@
+"""Text from other programs, made safe to show: control characters are escaped, long text is cut."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
+from rich.segment import Segment
+
+LONGEST = 2000
+"""Characters of an error's message or hint that are shown."""
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+"""Characters that act on a terminal or change the direction of text; line feed and tab are not among them."""
+
+
+def visible(text: str) -> str:
+    """Return the text with control characters written as in Python: `\\x1b`, `\\u202e`."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def visible_json(text: str) -> str:
+    """Return the same JSON with control characters as `\\uXXXX`; they occur only inside its strings."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """Return the text; a longer one with its middle replaced by its length."""
+    if len(text) <= longest:
+        return text
+    return f"{text[: longest * 3 // 4]} … ({len(text)} characters) … {text[-longest // 8 :]}"
+
+
+class Escape(RenderHook):
+    """Escapes control characters in everything that a console prints. Its own styles and movements stay."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Return renderables that render the same segments with escaped text."""
+        return [_Escaped(one) for one in renderables]
+
+
+class _Escaped:
+    def __init__(self, inner: ConsoleRenderable) -> None:
+        self._inner = inner
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rendered: Iterable[Segment] = console.render(self._inner, options)
+        for segment in rendered:
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)

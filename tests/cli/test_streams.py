@@ -1,0 +1,86 @@
+"""Output that is closed, full, in another encoding, or read by a program that ends."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.errors import ExitCode
+from tests.support.cli import dflash, edit_env, initialise
+
+COMMAND = f"{sys.executable} -m dflash_deploy"
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Path:
+    initialise("--profile", "cpu", "--runtime", "native", at=tmp_path)
+    return tmp_path
+
+
+def in_shell(script: str, at: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        ["bash", "-c", script],
+        cwd=at,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("where", [">/dev/full", ">&-", "| true; exit ${PIPESTATUS[0]}", ">/dev/full 2>&1", ">&- 2>&-"])
+def test_a_key_that_was_replaced_is_not_reported_as_a_failure(deployment: Path, where: str) -> None:
+    old = Deployment(deployment).key
+    done = in_shell(f"{COMMAND} keys rotate {where}", deployment)
+    assert (done.returncode, "Traceback" in done.stderr) == (ExitCode.DONE, False)
+    assert "error" not in done.stderr
+    assert Deployment(deployment).key != old
+
+
+@pytest.mark.parametrize(("arguments", "code"), [("profiles list", 3), ("profiles list --json", 3), ("--help", 0)])
+def test_a_result_that_cannot_be_written_is_an_error(tmp_path: Path, arguments: str, code: int) -> None:
+    done = in_shell(f"{COMMAND} {arguments} >/dev/full", tmp_path)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
+    assert ("standard output cannot be written: No space left on device" in done.stderr) == bool(code)
+    for where in (">&-", "| true; exit ${PIPESTATUS[0]}"):
+        done = in_shell(f"{COMMAND} {arguments} {where}", tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_log_that_is_followed_ends_with_its_reader(deployment: Path) -> None:
+    (deployment / ".dflash" / "engine.log").write_text("a line\n" * 20_000)
+    done = in_shell(f"{COMMAND} logs | head -1; exit ${{PIPESTATUS[0]}}", deployment)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "a line\n", "")
+
+
+def test_an_encoding_without_the_characters_is_no_failure(deployment: Path) -> None:
+    edit_env(deployment, SERVED_MODEL_NAME="caf\u00e9\u2581")
+    for encoding in ("ascii", "latin-1"):
+        environment = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+        done = in_shell(f"{COMMAND} plan --json", deployment, **environment)
+        assert done.returncode == 0, done.stderr
+        names = [
+            row["value"] for row in json.loads(done.stdout)["data"]["settings"] if row["name"] == "SERVED_MODEL_NAME"
+        ]
+        assert names == ["caf\u00e9\u2581"]
+        assert in_shell(f"{COMMAND} plan", deployment, **environment).returncode == 0
+
+
+def test_control_characters_of_others_do_not_reach_the_terminal(deployment: Path) -> None:
+    (deployment / ".dflash" / "engine.log").write_text("red \x1b[31m title \x1b]0;x\x07 turned \u202e end\n")
+    shown = dflash("logs", at=deployment).succeeded().out
+    assert shown == "red \\x1b[31m title \\x1b]0;x\\x07 turned \\u202e end\n"
+    ran = dflash("profiles", "show", "\x1b[31m\u202ered", at=deployment)
+    assert "\\x1b[31m\\u202ered" in ran.err
+    assert not {"\x1b", "\u202e"} & set(ran.out + ran.err)
+    ran = dflash("profiles", "show", "x\u202e" + "y" * 50_000, "--json", at=deployment)
+    assert "\u202e" not in ran.out
+    assert "x\u202ey" in ran.document["error"]["message"]
+    assert "characters)" in ran.document["error"]["message"]
+    assert len(ran.err) < 6000
