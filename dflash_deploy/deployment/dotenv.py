@@ -37,6 +37,9 @@ LONGEST_LINE = 32 * 1024
 LONGEST_BLANK = 1024
 """Limits of a `.env`: python-dotenv's time grows with the square of the blanks within a line."""
 
+_CONTROL = re.compile(r"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""Characters that no setting needs, and that a terminal or a URL does not take as text."""
+
 _BLANKS = re.compile(r"[^\S\r\n]+")
 
 NEARLY = 0.85
@@ -127,12 +130,17 @@ def parse(text: str) -> dict[str, str]:
 
 
 def check_text(text: str) -> None:
-    """Raise SettingsRefused if the text of a `.env` has a NUL byte, too many lines, or a line that is too long."""
+    """Raise SettingsRefused if the text of a `.env` has a control character or is longer than any real one."""
     lines = text.splitlines()
     longest = max(map(len, lines), default=0)
     hint = "check that it is the right file; a setting is a line of the form NAME=value"
     if "\0" in text:
         raise SettingsRefused(".env: has a NUL byte, as after a power cut", hint="restore it from .env.last")
+    if found := _CONTROL.search(text):
+        place = f"line {text.count(chr(10), 0, found.start()) + 1}"
+        raise SettingsRefused(
+            f".env: {place} has a control character (U+{ord(found[0]):04X})", hint="remove it, or write the line again"
+        )
     if len(lines) > MOST_LINES:
         raise SettingsRefused(f".env: has {len(lines)} lines (limit: {MOST_LINES})", hint=hint)
     if longest > LONGEST_LINE:

@@ -24,7 +24,7 @@ Seconds = Annotated[float, Field(ge=0, lt=1e9)]
 class Document(BaseModel):
     """A document of this program. Unknown keys are ignored: a newer release may have written them."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
 
 
 class RunState(Document):
@@ -50,7 +50,7 @@ class EngineEnd(Document):
 class LastStart(RootModel[Annotated[dict[Name, Seconds], Field(max_length=100)]]):
     """`.dflash/last-start.json`: seconds of each phase of the last successful start."""
 
-    model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class TunePoint(Document):
@@ -127,7 +127,7 @@ Stamp = tuple[int, int, Name | None]
 class VerifiedStamps(RootModel[dict[Name, Stamp]]):
     """`.dflash-verified.json` beside weights: files that had the right digest, by their path."""
 
-    model_config = ConfigDict(strict=True, frozen=True)
+    model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
 
 
 class ShardIndex(Document):

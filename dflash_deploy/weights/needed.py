@@ -26,7 +26,8 @@ def needed(files: Iterable[LockedFile], role: Role, names: Iterable[str] = ()) -
 
 
 def _is_needed(path: PurePosixPath, role: Role) -> bool:
-    if len(path.parts) > 1 or path.name in _NEVER:
+    # hidden files are none of the model's, and one of them would replace .dflash-verified.json
+    if len(path.parts) > 1 or path.name.startswith(".") or path.name in _NEVER:
         return False
     if path.suffix == ".safetensors":
         return True

@@ -106,7 +106,9 @@ class Download:
         self._source = transfer.source
         self._guard = threading.Lock()
         self._resets = 0
-        self._descriptor: int | None = os.open(part, os.O_RDWR | os.O_CREAT, 0o644)
+        if part.is_symlink():
+            part.unlink()
+        self._descriptor: int | None = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
 
     def __enter__(self) -> Self:
         return self

@@ -94,6 +94,21 @@ def test_a_second_time_nothing_is_fetched(hub: Hub, tmp_path: Path) -> None:
     assert hub.sent(SHARD) == sent
 
 
+def test_a_link_in_the_place_of_a_part_file_is_not_written_through(hub: Hub, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "m" / ".pull").mkdir(parents=True)
+    (tmp_path / "m" / ".pull" / f"{SHARD}.part").symlink_to(tmp_path / "mine")
+    fetch(source(hub), model(hub), tmp_path / "m", DownloadOptions())
+    assert whole(tmp_path / "m")
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_stamps_of_verified_files_that_the_hub_offers_are_not_taken(hub: Hub, tmp_path: Path) -> None:
+    hub.add("o/forged", {"config.json": "{}", SHARD: WEIGHTS, ".dflash-verified.json": '{"config.json": [2, 0, null]}'})
+    there = resolve(source(hub), "o/forged", None)
+    assert {file.path for file in needed(there.files, "target")} == {"config.json", SHARD}
+
+
 FAULTS: dict[str, tuple[list[Fault], float]] = {
     "cut at byte 1,000,000": ([Cut(1_000_000)], 1.05),
     "cut three times": ([Cut(1_000_000), Cut(900_000), Cut(10)], 1.05),

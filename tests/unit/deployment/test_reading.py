@@ -90,6 +90,8 @@ def test_a_directory_of_another_user_is_refused_and_not_a_defect(
     ("text", "says"),
     [
         ("A=\0\n", "has a NUL byte"),
+        ("A=1\nDFLASH_BIND=127.0.0.1\x07\n", "line 2 has a control character (U+0007)"),
+        ("A=\x1b[31mred\n", "line 1 has a control character (U+001B)"),
         ("A=1\n" * 5001, "has 5001 lines (limit: 5000)"),
         ("A=" + "x" * 40_000, "has a line of 40002 characters (limit: 32768)"),
         ("A" * 40_000 + "=1", "has a line of 40002 characters (limit: 32768)"),

@@ -97,7 +97,7 @@ def test_what_an_engine_needs_of_a_repository() -> None:
     names = [
         *("config.json", "tokenizer.json", "chat_template.jinja", "merges.txt", "model-00001-of-00002.safetensors"),
         *("README.md", ".gitattributes", "pytorch_model.bin", "dflash.py", "mask_embedding.pt", "figures/a.png"),
-        *("original/params.json", "x.gguf"),
+        *("original/params.json", "x.gguf", ".dflash-verified.json"),
     ]
     files = [LockedFile(name, 1) for name in names]
     assert {file.path for file in needed(files, "target")} == set(names[:5])
