@@ -14,12 +14,16 @@ from dflash_deploy.errors import BadInput
 from dflash_deploy.operations import probing, watching
 from dflash_deploy.operations.probing import Status, gib
 
+LONGEST_PAUSE = 86_400
+"""Seconds between two repeats of --watch: a day."""
+
 
 @command
 def status(
     directory: Directory = HERE,
     every: Annotated[
-        float | None, typer.Option("--watch", min=1, help="Repeat after this many seconds until Ctrl-C.")
+        float | None,
+        typer.Option("--watch", min=1, max=LONGEST_PAUSE, help="Repeat after this many seconds until Ctrl-C."),
     ] = None,
     looks: Annotated[int | None, typer.Option(min=1, help="End --watch after this many repeats.")] = None,
     as_json: Json = False,

@@ -14,7 +14,7 @@ from pathlib import Path
 from dflash_deploy.deployment import dotenv
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.deployment.secret_lines import names_a_secret, secrets_in
-from dflash_deploy.errors import FileRefused, NoDeployment, SettingsRefused
+from dflash_deploy.errors import BadInput, FileRefused, NoDeployment, SettingsRefused
 from dflash_deploy.intake.files import is_file, read_beginning, read_text
 from dflash_deploy.plan.command import in_home
 from dflash_deploy.redact import Redactor, Secret, generate_key
@@ -35,7 +35,13 @@ class Deployment:
 
     def __post_init__(self) -> None:
         # the engine has another working directory, and Compose resolves relative paths differently
-        object.__setattr__(self, "directory", self.directory.absolute())
+        try:
+            object.__setattr__(self, "directory", self.directory.absolute())
+        except FileNotFoundError:
+            raise BadInput(
+                "the current directory no longer exists",
+                hint="change to another one, or name the deployment with --dir",
+            ) from None
 
     @property
     def env_file(self) -> Path:

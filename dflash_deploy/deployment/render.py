@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 import os
 import re
 import shutil
@@ -16,13 +16,17 @@ from dflash_deploy import __version__
 from dflash_deploy.assets import asset_text, build_context
 from dflash_deploy.catalog.settings import passed_on
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.files import PUBLIC, write_if_changed
+from dflash_deploy.deployment.files import PRIVATE, PUBLIC, write_atomically, write_if_changed
 from dflash_deploy.intake import parse_packaged_yaml
+from dflash_deploy.intake.state import read_state_text
 from dflash_deploy.plan import Plan
 from dflash_deploy.redact import Secret, generate_key
 from dflash_deploy.serve.settings import Settings
 
 SERVICE = "engine"
+SALT = "label-salt"
+"""The file in `.dflash/`, readable only by its owner, with a random text for the label of the secrets."""
+
 _VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::[-?][^}]*)?\}")
 BUILD_CONTEXT = "./.dflash/build"
 
@@ -59,7 +63,10 @@ def create(deployment: Deployment, plan: Plan) -> None:
 
 def render(deployment: Deployment, plan: Plan) -> bool:
     """Write `compose.yaml` and the build context; return whether `compose.yaml` changed."""
-    _stage_build_context(deployment.make_state() / "build", plan.engine.engine)
+    state = deployment.make_state()
+    _stage_build_context(state / "build", plan.engine.engine)
+    if not _salt(deployment):
+        write_atomically(state / SALT, generate_key().reveal(), mode=PRIVATE)
     return write_if_changed(deployment.compose_file, compose_text(deployment, plan), mode=PUBLIC)
 
 
@@ -142,8 +149,13 @@ def _owner(path: Path) -> str:
 
 
 def _secrets_hash(deployment: Deployment) -> str:
+    """Return a fingerprint of the secrets. Others can read it, and without the salt they could try keys with it."""
     text = "\n".join(secret.reveal() for _, secret in sorted(deployment.secrets.items()))
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return hmac.digest(_salt(deployment).encode(), text.encode(), "sha256").hex()[:12]
+
+
+def _salt(deployment: Deployment) -> str:
+    return (read_state_text(deployment.state / SALT) or "").strip()
 
 
 def _stage_build_context(context: Path, engine: str) -> None:
@@ -151,11 +163,17 @@ def _stage_build_context(context: Path, engine: str) -> None:
 
     It is built in a temporary directory and renamed, so that an interrupted run leaves a complete context or none.
     """
+    # the deployment's lock is held: what an earlier command left is unused
+    for left in context.parent.glob("build.*"):
+        shutil.rmtree(left, ignore_errors=True)
     staged = context.with_name(f"build.{os.getpid()}")
-    shutil.rmtree(staged, ignore_errors=True)
-    for name, source in build_context(engine).items():
-        place = staged / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, place)
-    shutil.rmtree(context, ignore_errors=True)
-    staged.rename(context)
+    try:
+        for name, source in build_context(engine).items():
+            place = staged / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, place)
+        shutil.rmtree(context, ignore_errors=True)
+        staged.rename(context)
+    except BaseException:
+        shutil.rmtree(staged, ignore_errors=True)
+        raise

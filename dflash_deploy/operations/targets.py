@@ -183,7 +183,7 @@ def remote(url: str, key: Secret, model: str | None = None, *, baseline_url: str
 
     Raises BadInput, and EngineNotReady if it does not answer.
     """
-    places = [address_of(place) for place in (url, baseline_url) if place]
+    places = [address_of(url), *([address_of(baseline_url)] if baseline_url else [])]
     endpoints = [Endpoint(place, key, model or "", proxies=True) for place in places]
     redact = Redactor([key])
     for endpoint in endpoints:

@@ -84,3 +84,26 @@ def test_control_characters_of_others_do_not_reach_the_terminal(deployment: Path
     assert "x\u202ey" in ran.document["error"]["message"]
     assert "characters)" in ran.document["error"]["message"]
     assert len(ran.err) < 6000
+
+
+@pytest.mark.parametrize("arguments", ["plan", "status --json", "init --profile cpu", "down"])
+def test_a_directory_that_was_deleted_is_an_error_of_the_user(tmp_path: Path, arguments: str) -> None:
+    done = in_shell(f"mkdir gone; cd gone; rmdir ../gone; {COMMAND} {arguments}", tmp_path)
+    assert done.returncode == ExitCode.USAGE
+    assert "the current directory no longer exists" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [("bench", "--url", ""), ("status", "--watch", "inf"), ("status", "--watch", "1e10")]
+)
+def test_odd_arguments_are_an_error_of_the_user(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    ran = dflash(*arguments, at=tmp_path)
+    assert ran.code is ExitCode.USAGE
+    assert "valid" in ran.err
+
+
+def test_a_full_disk_is_a_condition_of_the_machine_and_keeps_the_key(deployment: Path) -> None:
+    before = (deployment / ".env").read_bytes()
+    done = in_shell(f"ulimit -f 1; {COMMAND} keys rotate", deployment)
+    assert (done.returncode, "unexpected" in done.stderr) == (ExitCode.PREFLIGHT, False), done.stderr
+    assert (deployment / ".env").read_bytes() == before

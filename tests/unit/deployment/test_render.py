@@ -1,5 +1,6 @@
 """What `compose.yaml` says, and what it never says."""
 
+import shutil
 import stat
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import yaml
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.render import compose_text, create, merge
+from dflash_deploy.deployment.render import compose_text, create, merge, render
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.rules import plan_deployment
@@ -46,6 +47,33 @@ def test_writing_anew_keeps_the_key_and_the_token(tmp_path: Path) -> None:
     create(Deployment(tmp_path), plan)
     assert Deployment(tmp_path).key == key
     assert Deployment(tmp_path).secrets["HF_TOKEN"].reveal() == "hf_12345678"
+
+
+def test_the_label_of_the_secrets_does_not_let_a_key_be_guessed(tmp_path: Path) -> None:
+    labels = set()
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        deployment, plan = made(tmp_path / name, LAPTOP)
+        deployment.write_env({**plan.values, "VLLM_API_KEY": "a-weak-key-123456"})
+        document = yaml.safe_load(compose_text(Deployment(tmp_path / name), plan))
+        labels.add(document["services"]["engine"]["labels"]["dev.dflash.secrets-hash"])
+        assert stat.S_IMODE((deployment.state / "label-salt").stat().st_mode) == 0o600
+    assert len(labels) == 2
+
+
+def test_a_build_context_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment, plan = made(tmp_path, LAPTOP)
+    (deployment.state / "build.1").mkdir()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copyfile", full)
+        with pytest.raises(OSError, match="No space"):
+            render(deployment, plan)
+    assert [one.name for one in deployment.state.glob("build*")] == ["build"]
+    assert (deployment.state / "build/images/vllm/Dockerfile").is_file()
 
 
 def test_the_keys_of_clients_and_the_file_before_stay(tmp_path: Path) -> None:
