@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import httpx
 
 from dflash_deploy.errors import HubUnreachable
+from dflash_deploy.intake import Invalid
+from dflash_deploy.intake.answers import fetch_answer, new_client
 
 VIEWER = "https://datasets-server.huggingface.co"
 
@@ -60,16 +62,19 @@ def fetch_questions(name: str, *, viewer: str = VIEWER) -> list[str]:
         "length": ROWS,
     }
     try:
-        response = httpx.get(f"{viewer}/rows", params=asked, timeout=TIMEOUT, follow_redirects=True)
-        response.raise_for_status()
-        questions = [dataset.question(entry["row"]) for entry in response.json()["rows"]]
+        with new_client(timeout=TIMEOUT) as client:
+            request = client.build_request("GET", f"{viewer}/rows", params=asked)
+            answer = fetch_answer(client, request, seconds=2 * TIMEOUT, redirects=True)
+        if not answer.succeeded:
+            raise Invalid(f"has the status {answer.status}")
+        questions = [dataset.question(entry["row"]) for entry in answer.json()["rows"]]
         if questions:
             return questions
         said = "it has no rows"
     except httpx.HTTPError as problem:
         said = str(problem) or type(problem).__name__
-    except (ValueError, KeyError, TypeError, IndexError) as problem:
-        said = f"unexpected answer: {type(problem).__name__}: {problem}"
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as problem:
+        said = f"unexpected answer: {type(problem).__name__}: {str(problem)[:200]}"
     raise HubUnreachable(
         f"{name} ({dataset.repo}) cannot be downloaded from {viewer}: {said}",
         hint="use your own file of prompts (--prompts FILE.jsonl), or a packaged workload, which needs no network",

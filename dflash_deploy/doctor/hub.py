@@ -8,6 +8,8 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 
+from dflash_deploy.errors import SettingsRefused
+from dflash_deploy.intake.answers import fetch_answer, new_client
 from dflash_deploy.redact import Secret
 
 HUB = "https://huggingface.co"
@@ -34,12 +36,17 @@ def ask_hub(hub: str, token: Secret, repo: str, *, timeout: float = TIMEOUT) -> 
     if token:
         path, headers = "/api/whoami-v2", {"authorization": f"Bearer {token.reveal()}"}
     try:
-        with httpx.Client(timeout=timeout, headers=headers, follow_redirects=not token) as client:
-            answer = client.request("GET" if token else "HEAD", f"{hub.rstrip('/')}{path}")
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as problem:
+        with new_client(timeout=timeout, headers=headers) as client:
+            request = client.build_request("GET" if token else "HEAD", f"{hub.rstrip('/')}{path}")
+            answer = fetch_answer(client, request, seconds=2 * timeout, redirects=not token)
+    except SettingsRefused as problem:
+        return HubAnswer(problem=f"{problem.message}; {problem.hint}")
+    except httpx.InvalidURL:
+        return HubAnswer(problem="HF_ENDPOINT is not a valid URL")
+    except (httpx.HTTPError, ValueError) as problem:
         said = str(problem).replace(token.reveal(), "") if token else str(problem)
-        return HubAnswer(problem=said or type(problem).__name__)
-    return HubAnswer(answer.status_code, ahead=_ahead(answer.headers))
+        return HubAnswer(problem=said[:300] or type(problem).__name__)
+    return HubAnswer(answer.status, ahead=_ahead(answer.headers))
 
 
 def _ahead(headers: httpx.Headers) -> timedelta | None:
@@ -48,5 +55,5 @@ def _ahead(headers: httpx.Headers) -> timedelta | None:
         date = parsedate_to_datetime(headers["date"])
         age = int(headers.get("age", "0"))
         return datetime.now(UTC) - date - timedelta(seconds=age)
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, OverflowError):
         return None

@@ -11,6 +11,7 @@ from dflash_deploy.doctor.hub import HubAnswer, ask_hub
 from dflash_deploy.host import listener_on
 from dflash_deploy.plan import Plan
 from dflash_deploy.serve.settings import Settings
+from dflash_deploy.weights.hub import without_credentials
 
 CLOCK_TOLERANCE = timedelta(minutes=5)
 """The maximum clock difference; beyond it certificates can look expired or not yet valid."""
@@ -42,7 +43,9 @@ def hub(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     missing = [model for model in subject.weights if model.repo and not model.there]
     gated = next((model.repo or "" for model in missing if model.gated), "")
     answer = ask_hub(subject.hub, subject.token, repos[-1])
-    yield judge_hub(subject.hub, answer, token=bool(subject.token), missing=bool(missing), gated=gated)
+    yield judge_hub(
+        without_credentials(subject.hub), answer, token=bool(subject.token), missing=bool(missing), gated=gated
+    )
     yield judge_clock(answer)
 
 

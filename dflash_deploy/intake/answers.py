@@ -128,11 +128,13 @@ def fetch_answer(
     return within(seconds, read)
 
 
-def open_stream(client: httpx.Client, request: httpx.Request, *, seconds: float) -> httpx.Response:
+def open_stream(
+    client: httpx.Client, request: httpx.Request, *, seconds: float, redirects: bool = False
+) -> httpx.Response:
     """Send a request and return the response with an unread body; close it. Raises httpx.HTTPError."""
 
     def send(abandoned: Callable[[], bool]) -> httpx.Response:
-        response = _sent(client, request, redirects=False)
+        response = _sent(client, request, redirects=redirects)
         if abandoned():
             response.close()
         return response

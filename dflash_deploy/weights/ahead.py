@@ -18,7 +18,7 @@ from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import Lock, LockedFile, LockedModel, Role
 from dflash_deploy.weights.pull import RequestedModel
 from dflash_deploy.weights.spans import open_progress
-from dflash_deploy.weights.staging import check_room, locked_staging, named_write_errors, new_client, part_files
+from dflash_deploy.weights.staging import check_room, download_client, locked_staging, named_write_errors, part_files
 from dflash_deploy.weights.transfer import Download, Transfer
 
 CONFIGS = frozenset({"config.json", "hf_quant_config.json", "tokenizer_config.json"})
@@ -70,7 +70,10 @@ def _fetched(source: Source, model: LockedModel, file: LockedFile, staging: Path
     record, part = part_files(staging, file)
     progress = open_progress(record, part, file)
     until, restarted = min(FIRST, file.size), False
-    with new_client() as client, Download(Transfer(source, model, client, options), file, part, progress) as download:
+    with (
+        download_client() as client,
+        Download(Transfer(source, model, client, options), file, part, progress) as download,
+    ):
         while True:
             for span in progress.spans:
                 download.run(span, until)

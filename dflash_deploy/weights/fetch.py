@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.deployment.files import PUBLIC, write_atomically
-from dflash_deploy.errors import DownloadFailed, FileRefused
+from dflash_deploy.errors import DownloadFailed, FileRefused, SettingsRefused
 from dflash_deploy.intake import MIB, Invalid, read_bytes
 from dflash_deploy.intake.documents import Stamp, VerifiedStamps, parse_document
 from dflash_deploy.weights.hub import Source
@@ -27,10 +27,10 @@ from dflash_deploy.weights.staging import (
     STAGING,
     WORKERS,
     check_room,
+    download_client,
     link_or_copy,
     locked_staging,
     named_write_errors,
-    new_client,
     part_files,
 )
 from dflash_deploy.weights.transfer import Download, DownloadOptions, Transfer
@@ -67,7 +67,7 @@ def fetch(source: Source, model: LockedModel, directory: Path, options: Download
         options.count(sum(file.size for file in model.files if file not in wanted))
         options.count(sum(one.done for one in progress.values()))
         if wanted:
-            with new_client() as client:
+            with download_client() as client:
                 _fetch_all(Transfer(source, model, client, options), directory, staging, progress)
         _VerifiedFiles(directory).remember(model.files)
         _tidy(staging, model)
@@ -157,9 +157,19 @@ class _FileDownload:
 
 def _from_cache(source: Source, model: LockedModel, file: LockedFile, directory: Path) -> bool:
     """Reuse a complete file of the Hub client's cache: hard link on the same disk, else a copy."""
-    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - 0.3 s, needed for downloads only
-
-    found = try_to_load_from_cache(model.repo, file.path, revision=model.commit)
+    try:
+        from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - 0.3 s, needed for downloads only
+    except ValueError as problem:
+        # it reads its numbers when it is imported
+        raise SettingsRefused(
+            f"a variable of huggingface_hub (HF_HUB_...) is not valid: {problem}",
+            hint="correct it: `env | grep HF_HUB`",
+        ) from None
+    try:
+        found = try_to_load_from_cache(model.repo, file.path, revision=model.commit)
+    except ValueError:
+        # a name that its cache cannot have
+        return False
     return isinstance(found, str) and reuse_file(Path(found), file, directory)
 
 

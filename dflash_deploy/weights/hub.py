@@ -4,35 +4,76 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import quote
+from typing import Annotated
+from urllib.parse import quote, urlsplit
+
+import httpx
+from pydantic import Field
 
 from dflash_deploy.errors import (
     DeployError,
     HubUnreachable,
     RepositoryGated,
     RepositoryMissing,
+    SettingsRefused,
     TokenRefused,
 )
+from dflash_deploy.intake import Invalid
+from dflash_deploy.intake.answers import Answer, ForeignDocument, fetch_answer, new_client
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.lockfile import LockedFile, LockedModel, is_within
-
-if TYPE_CHECKING:
-    from huggingface_hub.errors import HfHubHTTPError
-    from huggingface_hub.hf_api import ModelInfo
-
-T = TypeVar("T")
 
 HUB = "https://huggingface.co"
 TRIES = 5
 FIRST_PAUSE = 0.5
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 UNAUTHORISED, FORBIDDEN, MISSING = 401, 403, 404
+
+ANSWER_TIMEOUT = 60.0
+"""Seconds for a whole answer of the Hub's API."""
+
+GIVE_UP = 300.0
+"""Seconds after which no attempt starts."""
+
+LONGEST_NAME = 240
+"""Bytes of a file's path: its part file has the path as its name."""
+
+_REPOSITORY = r"^[\w.-]{1,96}(/[\w.-]{1,96})?$"
+
+_OWN = frozenset({".pull", ".dflash-verified.json"})
+"""Names in a directory of weights that belong to this program."""
+
+Size = Annotated[int, Field(ge=0, lt=2**60)]
+"""Bytes."""
+
+
+class LargeFile(ForeignDocument):
+    """The large-file record of a file on the Hub."""
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    size: Size
+
+
+class HubFile(ForeignDocument):
+    """A file of a repository on the Hub."""
+
+    rfilename: str
+    size: Size | None = None
+    blob_id: Annotated[str | None, Field(alias="blobId", pattern=r"^[0-9a-f]{40}$")] = None
+    lfs: LargeFile | None = None
+
+
+class HubModel(ForeignDocument):
+    """The answer of GET /api/models/REPOSITORY with `blobs`."""
+
+    id: Annotated[str | None, Field(pattern=_REPOSITORY)] = None
+    sha: Annotated[str, Field(pattern=r"^[0-9a-f]{40,64}$")]
+    siblings: Annotated[list[HubFile] | None, Field(max_length=100_000)] = None
 
 
 @dataclass(frozen=True)
@@ -44,72 +85,119 @@ class Source:
 
     @classmethod
     def of(cls, token: Secret, endpoint: str | None = None) -> Source:
-        """Return the Hub in HF_ENDPOINT, else the public one."""
-        return cls((endpoint or os.environ.get("HF_ENDPOINT") or HUB).rstrip("/"), token)
+        """Return the Hub in HF_ENDPOINT, else the public one. Raises SettingsRefused if it is not a valid URL."""
+        url = (endpoint or os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
+        if not is_address(url):
+            raise SettingsRefused(
+                f"HF_ENDPOINT: `{without_credentials(url)[:200]}` is not a valid URL",
+                hint="set it to http://HOST:PORT or https://HOST:PORT",
+            )
+        return cls(url, token)
+
+    @property
+    def shown(self) -> str:
+        """The endpoint for messages, without credentials."""
+        return without_credentials(self.endpoint)
 
     def file(self, repo: str, commit: str, path: str) -> str:
         """Return the URL of one file of a commit."""
-        return f"{self.endpoint}/{repo}/resolve/{commit}/{quote(path)}"
+        return f"{self.endpoint}/{repo}/resolve/{quote(commit, safe='')}/{quote(path)}"
+
+
+def is_address(url: str) -> bool:
+    """Return whether a URL has a scheme and a host that requests can be sent to."""
+    try:
+        parts = urlsplit(url)
+        return httpx.URL(url).scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except (ValueError, httpx.InvalidURL):
+        return False
+
+
+def without_credentials(url: str) -> str:
+    """Return a URL, valid or not, without the text before its last `@`."""
+    return re.sub(r"^([a-z][a-z0-9+.-]*://)?.*@", r"\1", url, flags=re.IGNORECASE | re.DOTALL)
 
 
 def resolve(source: Source, repo: str, revision: str | None) -> LockedModel:
     """Return the current commit of a revision with all its files. `None` is the newest commit.
 
-    Raises RepositoryMissing, RepositoryGated, TokenRefused or HubUnreachable.
+    Raises SettingsRefused, RepositoryMissing, RepositoryGated, TokenRefused or HubUnreachable.
     """
-    from huggingface_hub import HfApi  # noqa: PLC0415 - 0.3 s, needed for downloads only
-
-    # an empty token must be `False`: with `None`, the client uses the token of the user's login
-    api = HfApi(endpoint=source.endpoint, token=source.token.reveal() or False)
-    info = _asked(lambda: api.model_info(repo, revision=revision, files_metadata=True), source, repo)
-    if not info.sha:
-        raise HubUnreachable(
-            f"{source.endpoint} returned no commit for {repo}", hint="check that HF_ENDPOINT is a Hugging Face Hub"
+    if not re.match(_REPOSITORY, repo, re.ASCII) or ".." in repo:
+        raise SettingsRefused(
+            f"`{repo[:200]}` is not a repository on the Hugging Face Hub", hint="write it as OWNER/NAME"
         )
+    path = f"/api/models/{repo}" + (f"/revision/{quote(revision, safe='')}" if revision is not None else "")
+    answer = _asked(source, f"{source.endpoint}{path}?blobs=true", repo)
+    try:
+        info = answer.document(HubModel)
+    except Invalid as problem:
+        raise _unexpected(source, repo, problem) from None
     return LockedModel(info.id or repo, info.sha, tuple(_files(info)))
 
 
-def _files(info: ModelInfo) -> list[LockedFile]:
-    found = []
-    for sibling in info.siblings or ():
-        if not is_within(sibling.rfilename):
+def _unexpected(source: Source, repo: str, problem: Invalid) -> HubUnreachable:
+    return HubUnreachable(
+        f"{source.shown} returned an unexpected answer for {repo}: it {problem}",
+        hint="check that HF_ENDPOINT is a Hugging Face Hub and that no proxy or sign-in page answers in its place",
+    )
+
+
+def _files(info: HubModel) -> list[LockedFile]:
+    found = {}
+    for file in info.siblings or ():
+        path = file.rfilename
+        if not is_within(path) or not path.isprintable() or len(path.encode()) > LONGEST_NAME:
             continue
-        sha256 = sibling.lfs.sha256 if sibling.lfs else None
-        size = sibling.lfs.size if sibling.lfs else sibling.size
-        found.append(LockedFile(sibling.rfilename, size or 0, sha256, None if sha256 else sibling.blob_id))
-    return sorted(found, key=lambda file: file.path)
+        if path.split("/")[0] in _OWN:
+            continue
+        sha256 = file.lfs.sha256 if file.lfs else None
+        size = file.lfs.size if file.lfs else file.size
+        found[path] = LockedFile(path, size or 0, sha256, None if sha256 else file.blob_id)
+    return sorted(found.values(), key=lambda file: file.path)
 
 
-def _asked(ask: Callable[[], T], source: Source, repo: str) -> T:
-    """Return the answer; repeat the request while the Hub is busy."""
-    import httpx2  # noqa: PLC0415 - it comes with huggingface_hub
-    from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
+def authorization(token: Secret) -> dict[str, str]:
+    """Return the header with a token, empty without one. Raises TokenRefused if it cannot be part of a header."""
+    shown = token.reveal()
+    if not (shown.isascii() and shown.isprintable()):
+        raise TokenRefused(
+            f"{Settings.hf_token} has characters that no token has", hint="copy the token again into .env"
+        )
+    # without a token, the login of the user's own client is not used
+    return {"Authorization": f"Bearer {shown}"} if shown else {}
 
-    for attempt in range(TRIES):
-        try:
-            return ask()
-        except HfHubHTTPError as problem:
-            status = problem.response.status_code if problem.response is not None else 0
-            if status not in TRANSIENT or attempt == TRIES - 1:
-                raise refusal(status, _code(problem), source, repo) from None
-            time.sleep(pause(attempt, retry_after(problem.response.headers.get("retry-after"))))
-        except (httpx2.TransportError, OSError) as problem:
-            if attempt == TRIES - 1:
-                raise HubUnreachable(
-                    f"{source.endpoint} cannot be reached: {problem}",
-                    hint="check the network or its proxy (HTTPS_PROXY), or set HF_ENDPOINT to a mirror",
-                ) from None
-            time.sleep(pause(attempt))
+
+def _asked(source: Source, url: str, repo: str) -> Answer:
+    """Return the answer with status 2xx; repeat the request while the Hub is busy."""
+    started = time.monotonic()
+    with new_client(headers=authorization(source.token), timeout=ANSWER_TIMEOUT) as client:
+        request = client.build_request("GET", url)
+        for attempt in range(TRIES):
+            last = attempt == TRIES - 1 or time.monotonic() - started > GIVE_UP
+            try:
+                answer = fetch_answer(client, request, seconds=ANSWER_TIMEOUT, redirects=True)
+            except Invalid as problem:
+                raise _unexpected(source, repo, problem) from None
+            except httpx.HTTPError as problem:
+                if last or not isinstance(problem, httpx.TransportError):
+                    raise HubUnreachable(
+                        f"{source.shown} cannot be reached: {str(problem)[:300] or type(problem).__name__}",
+                        hint="check the network or its proxy (HTTPS_PROXY), or set HF_ENDPOINT to a mirror",
+                    ) from None
+                time.sleep(pause(attempt))
+                continue
+            if answer.succeeded:
+                return answer
+            if last or answer.status not in TRANSIENT:
+                raise refusal(answer.status, answer.headers.get("x-error-code", ""), source, repo)
+            time.sleep(pause(attempt, retry_after(answer.headers.get("retry-after"))))
     raise AssertionError("the last attempt returns or raises")
-
-
-def _code(problem: HfHubHTTPError) -> str:
-    return str(problem.response.headers.get("x-error-code", "")) if problem.response is not None else ""
 
 
 def refusal(status: int, code: str, source: Source, repo: str) -> DeployError:
     """Return the error for a refused request: what it means, and what to do."""
-    page = f"{source.endpoint}/{repo}"
+    page = f"{source.shown}/{repo}"
     shown = bool(source.token.reveal())
     if code == "GatedRepo" or (status == FORBIDDEN and shown):
         missing = f"write your token to {Settings.hf_token} in .env"
@@ -122,14 +210,14 @@ def refusal(status: int, code: str, source: Source, repo: str) -> DeployError:
         return RepositoryMissing(f"{repo} does not have this revision", hint=f"choose one of {page}/commits")
     if status == UNAUTHORISED and shown and code != "RepoNotFound":
         return TokenRefused(
-            f"{source.endpoint} rejects the token, even for a public repository",
+            f"{source.shown} rejects the token, even for a public repository",
             hint=f"it is expired or revoked: write a new one to {Settings.hf_token} in .env, or clear the line",
         )
     if status in {UNAUTHORISED, MISSING} or code == "RepoNotFound":
         private = "" if shown else f"; if it is private, write a token to {Settings.hf_token} in .env"
-        return RepositoryMissing(f"{source.endpoint} has no {repo}", hint=f"check whether it was renamed{private}")
+        return RepositoryMissing(f"{source.shown} has no {repo}", hint=f"check whether it was renamed{private}")
     return HubUnreachable(
-        f"{source.endpoint} returned {status} for {repo}", hint="try again later: downloaded bytes are kept"
+        f"{source.shown} returned {status} for {repo}", hint="try again later: downloaded bytes are kept"
     )
 
 
@@ -137,11 +225,11 @@ def retry_after(value: str | None) -> float | None:
     """Return the seconds of a Retry-After header, which has seconds or a date; `None` if it is missing."""
     if not value:
         return None
-    if value.strip().isdigit():
+    if re.fullmatch(r"\s*[0-9]{1,9}\s*", value):
         return float(value)
     try:
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, TypeError, OverflowError):
         return None
 
 

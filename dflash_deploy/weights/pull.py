@@ -81,7 +81,7 @@ def _resolved(requested: RequestedModel, source: Source) -> LockedModel:
         what = ", ".join(sorted(lacking)) or "files that an engine can load"
         raise RepositoryMissing(
             f"{requested.repo} at {there.commit[:10]} does not have {what}",
-            hint=f"see {source.endpoint}/{requested.repo}/tree/{there.commit}",
+            hint=f"see {source.shown}/{requested.repo}/tree/{there.commit}",
         )
     return LockedModel(there.repo, there.commit, files)
 

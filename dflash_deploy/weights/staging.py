@@ -14,6 +14,7 @@ import httpx
 
 from dflash_deploy.errors import DirectoryBusy, NoRoom
 from dflash_deploy.host.disk import disk_room
+from dflash_deploy.intake.answers import new_client
 from dflash_deploy.plan.memory import GIB
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.lockfile import LockedFile, LockedModel
@@ -45,7 +46,11 @@ def named_write_errors(directory: Path) -> Iterator[None]:
                 f"{directory} cannot be written: {problem.strerror}",
                 hint=f"choose another directory ({_WHERE}), or change its owner",
             ) from None
-        raise
+        place = f"{problem.filename}: " if problem.filename else ""
+        raise NoRoom(
+            f"{directory} cannot be written: {place}{problem.strerror or problem}",
+            hint="remove what is in the way (`ls -l`), or check the disk (`dmesg | tail`)",
+        ) from None
 
 
 @contextmanager
@@ -53,7 +58,7 @@ def locked_staging(directory: Path) -> Iterator[Path]:
     """Lock and return the directory of partial downloads. Raises DirectoryBusy if another run holds the lock."""
     staging = directory / STAGING
     staging.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(staging / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(staging / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield staging
@@ -94,7 +99,7 @@ def check_room(directory: Path, left: int, model: LockedModel) -> None:
         )
 
 
-def new_client() -> httpx.Client:
-    """Return an HTTP client for all connections of one download."""
+def download_client() -> httpx.Client:
+    """Return an HTTP client for all connections of one download. Raises SettingsRefused for an unusable proxy."""
     limits = httpx.Limits(max_connections=2 * WORKERS, max_keepalive_connections=2 * WORKERS)
-    return httpx.Client(timeout=httpx.Timeout(PATIENCE, connect=15.0), limits=limits)
+    return new_client(timeout=httpx.Timeout(PATIENCE, connect=15.0), limits=limits)

@@ -12,6 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -19,7 +20,17 @@ from typing import Self
 import httpx
 
 from dflash_deploy.errors import DeployError, DownloadFailed, Interrupted
-from dflash_deploy.weights.hub import FORBIDDEN, MISSING, TRANSIENT, Source, pause, refusal, retry_after
+from dflash_deploy.intake.answers import open_stream
+from dflash_deploy.weights.hub import (
+    FORBIDDEN,
+    MISSING,
+    TRANSIENT,
+    Source,
+    authorization,
+    pause,
+    refusal,
+    retry_after,
+)
 from dflash_deploy.weights.lockfile import LockedFile, LockedModel
 from dflash_deploy.weights.spans import FileProgress, Span
 
@@ -32,6 +43,12 @@ SAVE_EVERY = 16 * 2**20
 PATIENCE = 30.0
 """Seconds without a byte after which a connection times out."""
 
+HEADERS_TIMEOUT = 60.0
+"""Seconds without the headers of an answer, redirects included."""
+
+LONGEST_ETAG = 1000
+"""Characters of an ETag, which the next request repeats."""
+
 FRUITLESS = 8
 """Attempts in a row without a new byte after which a download fails."""
 
@@ -39,7 +56,7 @@ RESETS = 3
 """How often the file may change on the server during its download."""
 
 WHOLE, PART, OUT_OF_RANGE = 200, 206, 416
-_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
 
 
 class TryAgain(Exception):
@@ -142,7 +159,7 @@ class Download:
             before = span.done
             try:
                 self._attempt(span, end)
-            except (TryAgain, httpx.TransportError) as problem:
+            except (TryAgain, httpx.HTTPError) as problem:
                 fruitless = 0 if span.done > before else fruitless + 1
                 if fruitless >= FRUITLESS:
                     raise DownloadFailed(
@@ -164,16 +181,15 @@ class Download:
 
     def _attempt(self, span: Span, end: int) -> None:
         begun = self._resets
-        headers = {"Range": f"bytes={span.done}-{end - 1}", "Accept-Encoding": "identity"}
-        token = self._source.token.reveal()
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
+        headers = {"Range": f"bytes={span.done}-{end - 1}", **authorization(self._source.token)}
         if self.progress.etag:
             headers["If-Range"] = self.progress.etag
         model = self._transfer.model
         url = self._source.file(model.repo, model.commit, self.file.path)
         # httpx drops the token when a redirect leaves the Hub's host
-        with self._transfer.client.stream("GET", url, headers=headers, follow_redirects=True) as answer:
+        client = self._transfer.client
+        request = client.build_request("GET", url, headers=headers)
+        with closing(open_stream(client, request, seconds=HEADERS_TIMEOUT, redirects=True)) as answer:
             skip = self._check(answer, span)
             for chunk in self._gathered(self._body(answer, skip)):
                 self._keep(span, chunk, begun)
@@ -217,6 +233,7 @@ class Download:
     def _same_file(self, answer: httpx.Response) -> None:
         """Restart the file from byte 0 if its ETag has changed, so that bytes of two versions are never mixed."""
         etag = answer.headers.get("etag", "")
+        etag = etag if etag.isascii() and len(etag) <= LONGEST_ETAG else ""
         with self._guard:
             if not self.progress.etag:
                 self.progress.etag = etag
