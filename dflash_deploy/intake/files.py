@@ -8,8 +8,8 @@ import select
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from dflash_deploy.errors import FileDenied, FileInvalid, FileMissing, FileRefused
 
@@ -31,14 +31,13 @@ _KINDS: Mapping[int, str] = {
 }
 
 _HINTS: Mapping[int, str] = {
-    errno.ELOOP: "replace the symbolic link with a file",
     errno.ENAMETOOLONG: "use a shorter path",
     errno.EMFILE: "raise the limit of open files with `ulimit -n`",
     errno.ENFILE: "close other programs: the system has too many open files",
 }
 
 
-def open_file(path: Path, *, links: bool = True) -> BinaryIO:
+def open_file(path: Path, *, links: bool = True) -> BufferedReader:
     """Return a regular file, opened for reading. `links`: follow `path` if it is a symbolic link.
 
     Raises FileMissing if it does not exist, FileInvalid if it is of another kind, FileDenied or
@@ -146,7 +145,7 @@ def is_file(path: Path) -> bool:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn errors of the system while reading `path` into FileMissing, FileDenied and FileRefused."""
+    """Turn errors of the system while reading `path` into FileMissing, FileDenied, FileInvalid and FileRefused."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):
@@ -155,6 +154,9 @@ def reading(path: Path) -> Iterator[None]:
         hint = "run the command as the owner, or check the permissions with `ls -l`"
         raise FileDenied(f"{shown(path)} cannot be read: {problem.strerror}", hint=hint) from None
     except OSError as problem:
+        if problem.errno == errno.ELOOP:
+            said = f"{shown(path)} is a symbolic link to itself, not a file"
+            raise FileInvalid(said, hint="replace it with a regular file") from None
         hint = _HINTS.get(problem.errno or 0, "check the disk or the network share (`dmesg | tail`)")
         raise FileRefused(f"{shown(path)} cannot be read: {problem.strerror or problem}", hint=hint) from None
 

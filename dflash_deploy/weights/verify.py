@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from dflash_deploy.intake.files import open_file, reading
 from dflash_deploy.weights.check import content_problem
 from dflash_deploy.weights.lockfile import LockedFile, LockedModel
 
@@ -20,7 +21,7 @@ def digest_of(path: Path, file: LockedFile) -> str:
     else:
         # git's object id: "blob", the length, a zero byte, the content
         digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
-    with path.open("rb", buffering=0) as content:
+    with open_file(path) as content, reading(path):
         block = bytearray(BLOCK)
         view = memoryview(block)
         while count := content.readinto(view):
@@ -38,8 +39,8 @@ def is_right(path: Path, file: LockedFile) -> bool:
 
 def problem_of(path: Path, file: LockedFile) -> str:
     """Return what is wrong with a file, as text after its name; empty if nothing is."""
-    if not path.exists():
-        return "is missing"
+    if not path.is_file():
+        return "is not a file" if path.exists() else "is missing"
     if (file.sha256 or file.blob) and is_right(path, file):
         return ""
     size = path.stat().st_size
