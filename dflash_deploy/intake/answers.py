@@ -175,7 +175,9 @@ def read_document(content: bytes | str, kind: type[T], *, limit: int = MOST_BYTE
     except ValidationError as problem:
         error = problem.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, error["loc"]))[:100]
-        raise Invalid(f"has an unexpected value: {f'{place}: ' if place else ''}{error['msg']}") from None
+        # pydantic's own words name the class of this program
+        said = "Input should be an object" if error["type"] == "model_type" else error["msg"]
+        raise Invalid(f"has an unexpected value: {f'{place}: ' if place else ''}{said}") from None
 
 
 def within(seconds: float, call: Callable[[Callable[[], bool]], V]) -> V:

@@ -277,3 +277,20 @@ def test_two_pulls_at_once_do_not_meet(hub: Hub, box: Box) -> None:
     assert "another command" in second.err
     assert ended == 0
     assert box.whole()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("HF_ENDPOINT", "http://bob:hunter2@[::1", ExitCode.USAGE),
+        ("HF_ENDPOINT", "http://bob:hunter2@127.0.0.1:99999", ExitCode.USAGE),
+        ("HF_HUB_DOWNLOAD_TIMEOUT", "x", ExitCode.USAGE),
+        ("ALL_PROXY", "socks5://bob:hunter2@127.0.0.1:9", ExitCode.USAGE),
+        ("SSL_CERT_FILE", "/nowhere.pem", ExitCode.USAGE),
+    ],
+)
+def test_an_environment_that_cannot_be_used_is_a_wrong_setting(box: Box, name: str, value: str, code: ExitCode) -> None:
+    ran = dflash("pull", at=box.directory, environment={**box.environment, name: value})
+    assert ran.code is code, ran.err
+    assert name.removesuffix("DOWNLOAD_TIMEOUT") in ran.err
+    assert "hunter2" not in ran.out + ran.err

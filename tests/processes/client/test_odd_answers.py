@@ -51,6 +51,11 @@ def test_every_request_refuses_an_odd_body(body: str) -> None:
         asked(url, *REQUESTS)
 
 
+def test_an_error_names_no_class_of_this_program() -> None:
+    with answering(Reply(b"[]")) as url:
+        assert asked(url, "served")[0].endswith("it has an unexpected value: Input should be an object")
+
+
 @pytest.mark.parametrize("body", ODD_BODIES)
 def test_a_stream_refuses_an_odd_event(body: str) -> None:
     # a stream without any event is for its caller to judge
