@@ -144,7 +144,7 @@ class Endpoint:
             return []
         with expected_shape("GET /openapi.json"):
             said = answer.document(ApiDescription)
-        # another form of path could be the address of another server
+        # any other path could be the address of another server
         return sorted(path for path in said.paths if _PATH.fullmatch(path))
 
     def chat(self, content: str | Sequence[Mapping[str, object]], *, max_tokens: int, **options: object) -> Completion:

@@ -31,7 +31,7 @@ MOST_OF_REFUSAL = 2**16
 """Bytes that are read of a refusal."""
 
 MOST_CHUNKS = 2**20
-"""Chunks of one stream."""
+"""Chunks of one request."""
 
 _TEXTS = ("content", "reasoning_content", "reasoning", "tool_calls")
 """Fields of a delta that contain generated text."""
