@@ -24,7 +24,7 @@ from dflash_deploy.host import find_container_engine
 from dflash_deploy.plan import Plan
 from dflash_deploy.runtime.container_job import first_line
 from dflash_deploy.runtime.docker_api import docker_client
-from dflash_deploy.runtime.log_file import joined
+from dflash_deploy.runtime.log_file import shortened
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, Phase, last_state
 from dflash_deploy.serve.settings import Settings
 
@@ -163,7 +163,8 @@ class ComposeRuntime:
             return LogPage((), cursor)
         since = int(_seconds(cursor)) if cursor else None
         with _answering():
-            raw = joined(container.logs(timestamps=True, since=since, stream=True, follow=False))
+            # not as a stream: docker-py waits for one without a timeout
+            raw = shortened(container.logs(timestamps=True, since=since))
         fresh = [(stamp, text) for stamp, text in parse_stamped(raw.decode("utf-8", "replace")) if stamp > cursor]
         redact = self._deployment.redact
         return LogPage(tuple(redact(text) for _, text in fresh), fresh[-1][0] if fresh else cursor)

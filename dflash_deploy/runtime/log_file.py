@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from dflash_deploy.errors import FileInvalid, FileMissing
@@ -47,28 +46,19 @@ def read_page(log: Path, cursor: str, redact: Callable[[str], str]) -> LogPage:
     return LogPage((*_lines(head, redact), between, *_lines(tail[cut:], redact)), str(begin + len(tail)))
 
 
-def joined(chunks: Iterable[bytes]) -> bytes:
-    """Return the content of a stream of lines that begin with a time stamp, as Docker writes a container's log.
+def shortened(content: bytes) -> bytes:
+    """Return a container's log, whose lines begin with a time stamp.
 
     If it has more than HEAD + TAIL bytes, the lines between are replaced by one that says so.
     """
-    head, tail, kept, left_out = bytearray(), deque[bytes](), 0, 0
-    for chunk in chunks:
-        if len(head) < HEAD:
-            head += chunk
-            continue
-        tail.append(chunk)
-        kept += len(chunk)
-        while kept - len(tail[0]) >= TAIL:
-            left_out += len(tail[0])
-            kept -= len(tail.popleft())
-    end = b"".join(tail)
-    if not left_out:
-        return bytes(head) + end
-    begin = _whole_lines(bytes(head))
-    stamp = begin[begin.rfind(b"\n", 0, -1) + 1 :].partition(b" ")[0]
-    said = f" [{left_out / MIB:.1f} MiB of the log are not shown here; `docker logs` has all of it]\n"
-    return begin + stamp + said.encode() + end[end.find(b"\n") + 1 :]
+    if len(content) <= HEAD + TAIL:
+        return content
+    head = _whole_lines(content[:HEAD])
+    tail = content[content.find(b"\n", len(content) - TAIL) + 1 :]
+    stamp = head[head.rfind(b"\n", 0, -1) + 1 :].partition(b" ")[0]
+    left_out = (len(content) - len(head) - len(tail)) / MIB
+    said = f" [{left_out:.1f} MiB of the log are not shown here; `docker logs` has all of it]\n"
+    return head + stamp + said.encode() + tail
 
 
 def _whole_lines(content: bytes) -> bytes:
