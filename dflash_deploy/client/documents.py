@@ -26,7 +26,7 @@ class Call(ForeignDocument):
     function: Function
 
 
-class Message(ForeignDocument):
+class AnswerMessage(ForeignDocument):
     """The message of a choice. vLLM names the reasoning content `reasoning`, other engines `reasoning_content`."""
 
     content: str | None
@@ -35,10 +35,10 @@ class Message(ForeignDocument):
     tool_calls: list[Call] | None = None
 
 
-class Choice(ForeignDocument):
+class AnswerChoice(ForeignDocument):
     """One choice of an answer."""
 
-    message: Message
+    message: AnswerMessage
     finish_reason: str | None
     logprobs: Mapping[str, Any] | None = None
 
@@ -61,7 +61,7 @@ class Timings(ForeignDocument):
 class ChatAnswer(ForeignDocument):
     """The body of POST /v1/chat/completions."""
 
-    choices: Annotated[list[Choice], Field(min_length=1)]
+    choices: Annotated[list[AnswerChoice], Field(min_length=1)]
     usage: Usage
     id: str | None = None
     timings: Timings | None = None
@@ -88,7 +88,7 @@ class ChatChunk(ForeignDocument):
     error: Any = None
 
 
-class ModelEntry(ForeignDocument):
+class ListedModel(ForeignDocument):
     """One model of GET /v1/models; only vLLM states `root` and `max_model_len`."""
 
     id: str
@@ -99,7 +99,7 @@ class ModelEntry(ForeignDocument):
 class ModelList(ForeignDocument):
     """The body of GET /v1/models."""
 
-    data: Annotated[list[ModelEntry], Field(max_length=10_000)]
+    data: Annotated[list[ListedModel], Field(max_length=10_000)]
 
 
 class ApiDescription(ForeignDocument):
