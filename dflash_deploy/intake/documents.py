@@ -89,7 +89,7 @@ class FileEntry(Document):
     blob: Name | None = None
 
 
-class ModelEntry(Document):
+class LockEntry(Document):
     """One repository in `dflash.lock`."""
 
     repo: Name
@@ -100,8 +100,8 @@ class ModelEntry(Document):
 class LockedModels(Document):
     """The repositories in `dflash.lock`, by role."""
 
-    target: ModelEntry | None = None
-    drafter: ModelEntry | None = None
+    target: LockEntry | None = None
+    drafter: LockEntry | None = None
 
 
 class LockDocument(Document):

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from dflash_deploy.deployment.files import PUBLIC, write_if_changed
 from dflash_deploy.errors import FileInvalid, FileMissing, LockRefused
 from dflash_deploy.intake import MIB, Invalid, read_bytes, read_text
-from dflash_deploy.intake.documents import LockDocument, ModelEntry, parse_document
+from dflash_deploy.intake.documents import LockDocument, LockEntry, parse_document
 
 Role = Literal["target", "drafter"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -95,11 +95,11 @@ def read_lock(path: Path) -> Lock | None:
 def parse_lock(text: bytes | str) -> Lock:
     """Parse a lock's content. Raises Invalid if it is not a lock, or has a path outside."""
     models = parse_document(text, LockDocument, limit=MOST_BYTES).models
-    entries: dict[Role, ModelEntry | None] = {"target": models.target, "drafter": models.drafter}
+    entries: dict[Role, LockEntry | None] = {"target": models.target, "drafter": models.drafter}
     return Lock({role: _model(entry) for role, entry in entries.items() if entry is not None})
 
 
-def _model(entry: ModelEntry) -> LockedModel:
+def _model(entry: LockEntry) -> LockedModel:
     for file in entry.files:
         if not is_within(file.path):
             raise Invalid(f"is damaged: `{file.path}` is not a path within a repository")
