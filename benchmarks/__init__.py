@@ -1,1 +1,1 @@
-"""Benchmarks of the whole tool. They print ratios of medians and assert nothing."""
+"""Benchmarks of the whole program. They print ratios of medians and assert nothing."""

@@ -1,7 +1,7 @@
-"""`python -m benchmarks`: the rows that README.md shows.
+"""`python -m benchmarks`: prints one table for each group of measurements.
 
-Everything is measured in one run on one machine, five times at the least; a ratio of medians is what counts, since
-absolute times of a shared machine are not stable.
+Both sides of a row are measured in one run on one machine, at least five times. Compare the ratios of medians:
+absolute times on a shared machine are not stable.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.rows import table
 
 
 def main() -> None:
-    """Run the groups named on the command line, or all."""
+    """Run the groups named on the command line; without a name, all groups."""
     groups: dict[str, Callable[[], Table]] = {
         "speed-model": speed_model.table,
         "command": lambda: table("command", command.rows(), ("docker", "dflash-deploy")),

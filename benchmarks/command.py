@@ -1,4 +1,4 @@
-"""What the command line costs before a command works: its version and its help, against `docker compose version`."""
+"""How long the program takes to start: its version and its help, compared with `docker compose version`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REPEATS = 9
 
 
 def rows() -> Iterator[Row]:
-    """Median seconds of each call; nothing where Docker is not installed."""
+    """Median seconds of each call. No rows if Docker is not installed."""
     if not shutil.which("docker"):
         return
     theirs = _median(["docker", "compose", "version"])
@@ -25,7 +25,7 @@ def rows() -> Iterator[Row]:
     calls = [["--version"], ["--help"], *([name, "--help"] for name in COMMANDS)]
     for options in calls:
         target = "0.15 s" if len(options) == 1 else ""
-        what = f"dflash-deploy {' '.join(options)} against docker compose version"
+        what = f"dflash-deploy {' '.join(options)}, compared with docker compose version"
         yield Row(what, theirs, _median([program, *options]), "s", target, REPEATS)
 
 

@@ -1,4 +1,4 @@
-"""Tokens per second of the tiny target with its drafter against without, on the same prompts in one run."""
+"""Tokens per second of the tiny target with its drafter and without, on the same prompts in one run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from benchmarks.rows import Row
 from dflash_deploy.assets import asset
 from dflash_deploy.bench import Load, load_prompts, measure
+from dflash_deploy.bench.figures import at_concurrency
 from tests.support.cli import dflash
 from tests.support.ports import free_port
 from tests.support.server import Server
@@ -19,7 +20,7 @@ REPEATS = 5
 
 
 def rows() -> Iterator[Row]:
-    """One row per number of streams."""
+    """One row for each concurrency."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
         options = ("--profile", "cpu", "--runtime", "native", "--port", str(free_port()))
@@ -32,7 +33,7 @@ def rows() -> Iterator[Row]:
             dflash("down", at=directory)
     for one, other in zip(plain, drafted, strict=True):
         length = (other.counted.acceptance_length if other.counted else None) or 0.0
-        what = f"{one.concurrency} streams, acceptance length {length:.2f}"
+        what = f"{at_concurrency(one.concurrency)}, acceptance length {length:.2f}"
         yield Row(what, one.median, other.median, "tokens/s", AIMS.get(one.concurrency, ""), REPEATS)
 
 
@@ -41,6 +42,6 @@ def _measured(server: Server, *, drafting: bool) -> list[Load]:
     with server.serve(drafting=drafting) as endpoint:
         bodies = [prompt.body(endpoint.model) for prompt in prompts]
         return [
-            measure(endpoint, bodies, concurrency=streams, requests=len(prompts), repeats=REPEATS)
-            for streams in CONCURRENCIES
+            measure(endpoint, bodies, concurrency=concurrency, requests=len(prompts), repeats=REPEATS)
+            for concurrency in CONCURRENCIES
         ]

@@ -1,4 +1,4 @@
-"""Our load generator: against `vllm bench serve` on one server with the same prompts, and how much it could deliver."""
+"""The load generator of `bench`: compared with `vllm bench serve` on one server, and its highest possible rate."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tests.support.vllm_bench import VllmBench, vllm_bench
 CONCURRENCIES = (1, 4)
 REPEATS = 5
 PAIRS, PROMPTS = 60, 8
-"""Many short rounds: three seconds of one client against three of the same differ by 8 % on a shared machine."""
+"""Many short rounds: on a shared machine, two runs of three seconds with the same client differ by 8 %."""
 
-PIECES, TOKENS_PER_PIECE = 20, 7
-"""An answer of the tiny pair's long prompts, as its drafter brings it; and one token a piece, as without."""
+CHUNKS, TOKENS_PER_CHUNK = 20, 7
+"""The chunks of an answer to a long prompt with the tiny drafter. Without it, each chunk has one token."""
 
 FIGURES = {
     "tokens/s": ("tokens/s", "0.97 to 1.03"),
@@ -38,7 +38,7 @@ FIGURES = {
 
 
 def rows() -> Iterator[Row]:
-    """Theirs and ours, asked in turns; then what an engine delivers against what an endpoint without one does."""
+    """Both load generators in turns on one engine; then the rate of this one on an endpoint that only sends."""
     delivered = {}
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
@@ -51,19 +51,19 @@ def rows() -> Iterator[Row]:
                 delivered[concurrency] = median(one["tokens/s"] for _, one in both)
                 for name, (unit, aim) in FIGURES.items():
                     theirs, ours = (median(pair[half][name] for pair in both) for half in (0, 1))
-                    what = f"{name} at {at_concurrency(concurrency)}, against vllm bench serve"
+                    what = f"{name} at {at_concurrency(concurrency)}, compared with vllm bench serve"
                     yield Row(what, theirs, ours, unit, aim, PAIRS)
         finally:
             dflash("down", at=directory)
     for concurrency, engine in delivered.items():
-        for pieces, tokens in ((PIECES, TOKENS_PER_PIECE), (PIECES * TOKENS_PER_PIECE, 1)):
+        for chunks, tokens in ((CHUNKS, TOKENS_PER_CHUNK), (CHUNKS * TOKENS_PER_CHUNK, 1)):
             ceiling = f"ceiling at {at_concurrency(concurrency)}, {tokens} tokens per chunk"
-            what = f"{ceiling}, against the engine with its drafter"
-            yield Row(what, engine, _ceiling(concurrency, pieces, tokens), "tokens/s", "20 or more", REPEATS)
+            what = f"{ceiling}, compared with the engine with its drafter"
+            yield Row(what, engine, _ceiling(concurrency, chunks, tokens), "tokens/s", "20 or more", REPEATS)
 
 
 def _both(server: Server, concurrency: int) -> list[tuple[dict[str, float], dict[str, float]]]:
-    """Theirs and ours of every repeat, the one first and then the other, after a round of each to warm up."""
+    """The figures of both load generators in each repeat. They take turns to be first; one round of each warms up."""
     prompts = load_prompts(asset("models/tiny/prompts.jsonl"), "long")[:PROMPTS]
     with server.serve(drafting=True) as endpoint, vllm_bench(server.key) as bench:
         turns = (partial(_theirs, bench), _ours)
@@ -102,8 +102,8 @@ def _ours(endpoint: Endpoint, prompts: list[Prompt], concurrency: int) -> dict[s
     }
 
 
-def _ceiling(concurrency: int, pieces: int, tokens: int) -> float:
-    """Tokens per second from an endpoint in another process that only sends."""
+def _ceiling(concurrency: int, chunks: int, tokens: int) -> float:
+    """Tokens per second from an endpoint in another process that sends a prepared answer."""
     body = {"model": MODEL, "messages": [{"role": "user", "content": "Go on."}]}
-    with answering(answer(pieces, tokens)) as url, Endpoint(url, Secret(KEY), MODEL) as endpoint:
+    with answering(answer(chunks, tokens)) as url, Endpoint(url, Secret(KEY), MODEL) as endpoint:
         return measure(endpoint, [body], concurrency=concurrency, requests=200, repeats=REPEATS).median

@@ -1,4 +1,4 @@
-"""Tokens per second with the lock in front of all routes against without, on one server, by turns."""
+"""Tokens per second with the API key check on all routes and without it, on one server, in turns."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from benchmarks.rows import Row
 from benchmarks.start import engine_by_hand
 from dflash_deploy.assets import asset
 from dflash_deploy.bench import Prompt, load_prompts
+from dflash_deploy.bench.figures import at_concurrency
 from dflash_deploy.client import Completion, Endpoint
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.plan import engine_command
@@ -25,16 +26,16 @@ from tests.support.cli import dflash
 from tests.support.parsers.fetch import REPOSITORY
 from tests.support.ports import free_port
 
-STREAMS = 8
+CONCURRENCY = 8
 REQUESTS = 96
 REPEATS = 5
-WITHOUT = "/without-the-lock"
+WITHOUT = "/without-the-check"
 
 Ask = Callable[[Endpoint, Prompt], Completion]
 
 
 class Detour:
-    """The lock, and beside it a way around it: what comes by the prefix goes to the engine's own lock at once."""
+    """The check of all routes, and a way around it: with the prefix, only the engine's own check applies."""
 
     def __init__(self, app: App) -> None:
         self._app, self._locked = app, DenyByDefault(app)
@@ -48,7 +49,7 @@ class Detour:
 
 
 def rows() -> Iterator[Row]:
-    """Whole answers, and answers in pieces."""
+    """Whole answers, and answers in chunks."""
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
     prompts = load_prompts(asset("models/tiny/prompts.jsonl"), "long")
     with tempfile.TemporaryDirectory() as folder:
@@ -59,16 +60,18 @@ def rows() -> Iterator[Row]:
         with engine_by_hand(deployment, arguments[1:]) as endpoint:
             urls = {"without": f"{endpoint.url}{WITHOUT}", "with": endpoint.url}
             connect = {name: _connector(url, deployment, endpoint.model) for name, url in urls.items()}
-            for what, ask in (("whole answers", _whole), ("answers in pieces", _in_pieces)):
+            for what, ask in (("whole answers", _whole), ("answers in chunks", _in_chunks)):
                 rates: dict[str, list[float]] = {"without": [], "with": []}
                 for turn in range(-1, REPEATS):
-                    # each is as often first as the other, or what the first one leaves behind would count
+                    # each is first equally often, because the first one affects the next
                     for name in sorted(rates, reverse=turn % 2 == 0):
                         rate = _round(connect[name], prompts, ask)
                         # the first turn warms up
                         rates[name] += [rate] if turn >= 0 else []
                 without, with_lock = median(rates["without"]), median(rates["with"])
-                yield Row(f"{what}, {STREAMS} streams", without, with_lock, "tokens/s", "0.98 or more", REPEATS)
+                yield Row(
+                    f"{what}, {at_concurrency(CONCURRENCY)}", without, with_lock, "tokens/s", "0.98 or more", REPEATS
+                )
 
 
 def _connector(url: str, deployment: Deployment, model: str) -> Callable[[], Endpoint]:
@@ -79,19 +82,19 @@ def _whole(endpoint: Endpoint, prompt: Prompt) -> Completion:
     return endpoint.complete(prompt.body(endpoint.model))
 
 
-def _in_pieces(endpoint: Endpoint, prompt: Prompt) -> Completion:
+def _in_chunks(endpoint: Endpoint, prompt: Prompt) -> Completion:
     return endpoint.stream(prompt.messages[-1].content, max_tokens=prompt.max_tokens)
 
 
 def _round(connect: Callable[[], Endpoint], prompts: list[Prompt], ask: Ask) -> float:
-    """Completion tokens per second of all streams together, from the first request to the last answer."""
+    """Completion tokens per second at `CONCURRENCY`, from the first request to the last answer."""
 
-    def stream(number: int) -> int:
+    def client(number: int) -> int:
         with connect() as endpoint:
-            asked = [prompts[index % len(prompts)] for index in range(number, REQUESTS, STREAMS)]
+            asked = [prompts[index % len(prompts)] for index in range(number, REQUESTS, CONCURRENCY)]
             return sum(ask(endpoint, prompt).completion_tokens for prompt in asked)
 
-    with ThreadPoolExecutor(STREAMS) as pool:
+    with ThreadPoolExecutor(CONCURRENCY) as pool:
         started = time.monotonic()
-        tokens = sum(pool.map(stream, range(STREAMS)))
+        tokens = sum(pool.map(client, range(CONCURRENCY)))
         return tokens / (time.monotonic() - started)

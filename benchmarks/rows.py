@@ -10,7 +10,7 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Row:
-    """`ours` against `theirs`, in `unit`; `aim` is what the ratio ours / theirs should reach, in words."""
+    """`ours` and `theirs`, in `unit`. `aim` is the ratio ours / theirs that should be reached, in words."""
 
     what: str
     theirs: float
@@ -26,7 +26,7 @@ class Row:
 
 
 def table(name: str, rows: Iterable[Row], heads: tuple[str, str] = ("without", "with")) -> Table:
-    """The rows as a table; `heads` name theirs and ours."""
+    """The rows as a table; `heads` are the column titles of theirs and ours."""
     drawn = Table("what", *heads, "unit", "ratio", "aim", "repeats", title=name)
     for row in rows:
         cells = (f"{row.theirs:.4g}", f"{row.ours:.4g}", row.unit, f"{row.ratio:.2f}", row.aim, str(row.repeats))

@@ -1,4 +1,4 @@
-"""The speed model against every published figure: no engine runs, so there is nothing to repeat."""
+"""The speed model compared with every published figure. No engine runs, so one pass is enough."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.plan.speed import step_seconds
 
 FITTED = frozenset({"b200", "dgx-spark"})
-"""Profiles whose figures the constants of plan/speed.py were fitted to; the others are a test of them."""
+"""Profiles whose figures the constants in plan/speed.py are fitted to; the other profiles test the constants."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One published figure in tokens per second, and what the model says for the same acceptance length."""
+    """One published figure in tokens per second, and the model's prediction for the same acceptance length."""
 
     published: PublishedSpeed
     drafting: bool
@@ -28,18 +28,18 @@ class Compared:
 
     @property
     def error(self) -> float:
-        """How far the model is off, as a share of the published figure."""
+        """The model's error as a share of the published figure; positive if the model is too fast."""
         return self.expected / self.seen - 1
 
 
 def compared() -> Iterator[Compared]:
-    """All figures that can be compared: those with the drafter need the acceptance length of their run."""
+    """All figures that can be compared. A figure with the drafter needs the acceptance length of its run."""
     catalog = load_catalog()
     counted = set()
     for row in catalog.speeds:
         profile, pair = catalog.profiles[row.profile], catalog.pairs[row.pair]
         plain = (row.profile, row.pair, row.workload, row.concurrency)
-        # a baseline stands beside every number of draft tokens that was tried
+        # the same baseline is published once for each number of draft tokens
         if row.plain is not None and plain not in counted:
             counted.add(plain)
             seconds = step_seconds(profile, pair, concurrency=row.concurrency, draft_tokens=0)
@@ -50,14 +50,14 @@ def compared() -> Iterator[Compared]:
 
 
 def median_error(rows: list[Compared]) -> float:
-    """The median of how far the model is off, whichever way."""
+    """The median of the absolute errors."""
     return median(abs(row.error) for row in rows)
 
 
 def table() -> Table:
-    """Every figure beside the model's, and the median errors below."""
+    """Every published figure with the model's, and the median errors in the last rows."""
     rows = list(compared())
-    columns = ("where", "workload", "streams", "drafts", "published", "model", "error")
+    columns = ("profile", "workload", "concurrency", "drafts", "published", "model", "error")
     drawn = Table(*columns, title="speed model, tokens/s", box=box.SIMPLE_HEAD)
     for row in rows:
         seen = row.published

@@ -1,4 +1,4 @@
-"""What `up` costs: a start to the first answer, against the engine started by hand."""
+"""Seconds from a start to the first answer: `up`, compared with the engine started by hand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REPEATS = 5
 
 
 def rows() -> Iterator[Row]:
-    """`up` to the first answer against `vllm serve`; a second start against the first one."""
+    """`up` compared with `vllm serve`; then a second start compared with the first."""
     with tempfile.TemporaryDirectory() as folder:
         yield _up(Path(folder))
     with tempfile.TemporaryDirectory() as folder:
@@ -43,7 +43,7 @@ def _up(directory: Path) -> Row:
         up.append(time.monotonic() - started)
         dflash("down", at=directory).succeeded()
     return Row(
-        "up, its checks included, against vllm serve to its first answer",
+        "up with its checks, compared with vllm serve to its first answer",
         statistics.median(bare),
         statistics.median(up),
         "s",
@@ -53,7 +53,7 @@ def _up(directory: Path) -> Row:
 
 
 def _second_start(directory: Path) -> Row:
-    """Seconds of `up` with an empty cache of compiled code, and with what that start left in it."""
+    """Seconds of `up` with an empty cache of compiled code, and with the cache that this start fills."""
     dflash("init", "--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=directory).succeeded()
     edit_env(directory, ENFORCE_EAGER="off")
     caches = directory / "caches"
@@ -67,7 +67,7 @@ def _second_start(directory: Path) -> Row:
             dflash("up", at=directory, environment=environment).succeeded()
             times.append(time.monotonic() - started)
             dflash("down", at=directory).succeeded()
-    what = "a start that compiles, caches kept against caches empty"
+    what = "a start that compiles, with the cache filled compared with empty"
     return Row(what, statistics.median(first), statistics.median(second), "s", "less than 1", REPEATS)
 
 
@@ -80,10 +80,10 @@ def _bare_start(deployment: Deployment) -> float:
 
 @contextmanager
 def engine_by_hand(deployment: Deployment, arguments: list[str]) -> Iterator[Endpoint]:
-    """The engine with these arguments, from its first answer on; it is ended at the end."""
+    """The engine with these arguments: yields after its first answer, and stops the engine at the end."""
     engine, plan = installed_vllm(), plan_of(deployment)
     if engine is None:
-        raise SystemExit("no vLLM is installed here")
+        raise SystemExit("vLLM is not installed")
     environment = engine.environment(os.environ) | {
         "VLLM_API_KEY": deployment.key.reveal(),
         "VLLM_CPU_KVCACHE_SPACE": deployment.values["VLLM_CPU_KVCACHE_SPACE"],
@@ -96,7 +96,7 @@ def engine_by_hand(deployment: Deployment, arguments: list[str]) -> Iterator[End
         try:
             while not _answers(endpoint, plan.pair.text.ask):
                 if process.poll() is not None:
-                    raise SystemExit("vllm serve ended")
+                    raise SystemExit("vllm serve ended before its first answer")
                 time.sleep(0.2)
             yield endpoint
         finally:

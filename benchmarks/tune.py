@@ -1,8 +1,8 @@
-"""What `tune` proposes, against plain decoding and every fixed number of draft tokens, at each number of streams.
+"""The proposal of `tune`, compared with a run without speculative decoding and with fixed numbers of draft tokens.
 
-Each setting has an engine of its own, and all of them stand ready at the same time: a cell is measured in seconds, and
-right after it the same cell of the next setting, so that what else the machine does falls on all of them. What is
-proposed has an engine as well, even where it is one of the fixed numbers: what its ratio then differs from 1 is noise.
+Each setting has its own engine, and all engines run at the same time. A cell takes seconds, and the same cell of the
+next setting follows at once, so that other load on the machine affects all settings. The proposal has its own engine
+even if it equals one of the fixed numbers: the difference of its ratio from 1 is then noise.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tests.support.server import Server
 
 ROUNDS = 5
 WARMUP = 2
-"""Requests before each cell: memory that was not touched for a while comes back slowly."""
+"""Requests before each cell: memory that was not used for a while is slow at first."""
 
 FIXED = (1, 3, 7)
 REQUESTS = {1: 2, 2: 4, 4: 8, 8: 16, 16: 32}
-"""Requests of a cell by number of streams: seconds each, and the end, where streams stand idle, a small part of it."""
+"""Requests of a cell by concurrency: enough for some seconds, so that the end, with fewer requests, is a small part."""
 
 LIMITS = Limits(max_tokens=48, temperature=0.0, thinking=False)
 TUNED = "tuned"
@@ -42,7 +42,7 @@ ON = {"DFLASH_DRAFTER": str(asset("models/tiny/drafter"))}
 
 Settings = Mapping[str, str]
 Cells = Mapping[tuple[str, int], list[Mapping[str, float]]]
-"""Tokens/s by title of the setting, one mapping for each round, by workload and number of streams."""
+"""Tokens/s by title of the setting, one mapping for each round, by workload and concurrency."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,14 @@ class Engine:
 
 
 def table(*, eager: bool) -> Table:
-    """A row for each workload and number of streams."""
+    """A row for each workload and concurrency."""
     workloads = {"own": own(load_catalog().pairs["tiny"]), "prose": packaged("prose")}
     kept = {"MAX_NUM_SEQS": str(max(REQUESTS)), "ENFORCE_EAGER": "on" if eager else "off"}
     with _deployment(kept) as server:
         proposed = {name: _proposed(server.directory, name) for name in workloads}
     names = tuple(workloads)
     wanted = [
-        ("plain", OFF, names),
+        ("off", OFF, names),
         *((f"k={count}", ON | fixed(count), names) for count in FIXED),
         *((TUNED, {**ON, **changes}, (name,)) for name, changes in proposed.items()),
     ]
@@ -77,7 +77,7 @@ def table(*, eager: bool) -> Table:
 
 @contextmanager
 def _deployment(changes: Settings) -> Iterator[Server]:
-    """The tiny pair with such settings, running."""
+    """A running deployment of the tiny models with these settings."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
         options = ("--profile", "cpu", "--runtime", "native", "--port", str(free_port()))
@@ -91,11 +91,11 @@ def _deployment(changes: Settings) -> Iterator[Server]:
 
 
 def _proposed(directory: Path, workload: str) -> Settings:
-    """The settings that `tune` proposes for a workload, from what the profile says."""
-    streams = ",".join(map(str, REQUESTS))
+    """The settings that `tune` proposes for a workload; it starts from those of the profile."""
+    concurrency = ",".join(map(str, REQUESTS))
     size = ("--requests", "16", "--repeats", "1", "--max-tokens", str(LIMITS.max_tokens))
     data = (
-        dflash("tune", "--json", "-w", workload, "--concurrency", streams, *size, at=directory, timeout=3600)
+        dflash("tune", "--json", "-w", workload, "--concurrency", concurrency, *size, at=directory, timeout=3600)
         .succeeded()
         .document["data"]
     )
@@ -106,35 +106,35 @@ def _proposed(directory: Path, workload: str) -> Settings:
 
 
 def _measured(engines: Sequence[Engine], workloads: Mapping[str, Workload]) -> Cells:
-    """All rounds; each begins its rows with another engine."""
+    """All rounds; each round measures its rows from a different engine on."""
     cells: dict[tuple[str, int], list[Mapping[str, float]]] = defaultdict(list)
     for number in range(ROUNDS):
-        turned = [*engines[number % len(engines) :], *engines[: number % len(engines)]]
+        turn = [*engines[number % len(engines) :], *engines[: number % len(engines)]]
         for name, workload in workloads.items():
-            for streams in REQUESTS:
-                row = {one.title: _rate(one.endpoint, workload, streams) for one in turned if name in one.workloads}
-                print(number, name, streams, {title: round(rate) for title, rate in row.items()}, flush=True)
-                cells[name, streams].append(row)
+            for concurrency in REQUESTS:
+                row = {one.title: _rate(one.endpoint, workload, concurrency) for one in turn if name in one.workloads}
+                print(number, name, concurrency, {title: round(rate) for title, rate in row.items()}, flush=True)
+                cells[name, concurrency].append(row)
     return cells
 
 
-def _rate(endpoint: Endpoint, workload: Workload, streams: int) -> float:
+def _rate(endpoint: Endpoint, workload: Workload, concurrency: int) -> float:
     bodies = workload.bodies(endpoint.model, LIMITS)
-    return measure(endpoint, bodies, concurrency=streams, requests=REQUESTS[streams], warmup=WARMUP).median
+    return measure(endpoint, bodies, concurrency=concurrency, requests=REQUESTS[concurrency], warmup=WARMUP).median
 
 
 def _drawn(cells: Cells, proposed: Mapping[str, Settings], title: str) -> Table:
-    """Medians of the rounds; each ratio is the median of what the rounds had for themselves."""
-    others = ("plain", *(f"k={count}" for count in FIXED))
-    drawn = Table("prompts", "streams", *others, TUNED, "of the best", "of plain", title=title, box=box.SIMPLE_HEAD)
+    """Medians of the rounds; each ratio is the median of the ratios within the rounds."""
+    others = ("off", *(f"k={count}" for count in FIXED))
+    drawn = Table("prompts", "concurrency", *others, TUNED, "of the best", "of off", title=title, box=box.SIMPLE_HEAD)
     for name, settings in proposed.items():
-        for streams in REQUESTS:
-            rounds = cells[name, streams]
+        for concurrency in REQUESTS:
+            rounds = cells[name, concurrency]
             rates = {one: median(row[one] for row in rounds) for one in (*others, TUNED)}
             of = {one: median(row[TUNED] / row[one] for row in rounds) for one in others}
-            ratios = (of[max(others, key=rates.__getitem__)], of["plain"])
+            ratios = (of[max(others, key=rates.__getitem__)], of["off"])
             figures = (*(f"{rate:.0f}" for rate in rates.values()), *(f"{ratio:.2f}" for ratio in ratios))
-            drawn.add_row(name, str(streams), *figures)
+            drawn.add_row(name, str(concurrency), *figures)
         written = ", ".join(f"{key}={value}" for key, value in settings.items() if value)
         drawn.add_row(name, "", *[""] * len(others), written, "0.97 or more", "1.00 or more", end_section=True)
     return drawn

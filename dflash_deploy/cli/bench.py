@@ -177,7 +177,7 @@ def _positions(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _beside(besides: Sequence[Beside]) -> RenderableType:
-    drawn = table("published", "concurrency", "draft", "plain", "DFlash", "length", "here", "draft", "plain", "DFlash",
+    drawn = table("published", "concurrency", "draft", "off", "DFlash", "length", "here", "draft", "off", "DFlash",
                   "length", "source")  # fmt: skip
     for row in besides:
         theirs = (row.draft_tokens, row.plain, row.dflash, row.acceptance_length)

@@ -34,7 +34,7 @@ def _list_them(context: typer.Context, as_json: Json = False) -> None:
 def models_list(profile: Profile = None, as_json: Json = False) -> Report:
     """List models with their drafters: compatible with this machine (or --profile) or not, with the reason."""
     found = listing.models(profile)
-    good = table("model", "weights", "engine", "context", "streams", "license")
+    good = table("model", "weights", "engine", "context", "concurrency", "license")
     for candidate in (candidate for candidate in found.candidates if not candidate.why_not):
         good.add_row(*_compatible(candidate))
     bad = table("model", "why not")
@@ -47,10 +47,10 @@ def models_list(profile: Profile = None, as_json: Json = False) -> Report:
 def _compatible(candidate: Candidate) -> tuple[str, ...]:
     plan, pair = candidate.plan, candidate.pair
     assert plan is not None  # noqa: S101 - a candidate without a reason against it has a plan
-    length, streams = str(plan.settings.max_model_len or ""), str(plan.settings.max_num_seqs or "")
+    length, concurrency = str(plan.settings.max_model_len or ""), str(plan.settings.max_num_seqs or "")
     size = f"{pair.target.bytes / GB:.1f} + {pair.drafter.bytes / GB:.1f} GB"
     marks = " (gated)" if pair.target.gated or pair.drafter.gated else ""
-    return pair.name + marks, size, plan.engine.name, length, streams, pair.target.licence
+    return pair.name + marks, size, plan.engine.name, length, concurrency, pair.target.licence
 
 
 @command

@@ -1,8 +1,8 @@
-"""Trains the tiny pair, a target and its DFlash drafter, from nothing: `python -m models.training --out models/tiny`.
+"""Trains the tiny target and its DFlash drafter from random weights: `python -m models.training --out models/tiny`.
 
-The pair is small enough to be trained on two CPU cores in a quarter of an hour and real enough for vLLM to serve: the
-target is a Qwen3.5 (gated delta net and full attention, with a vision tower), the drafter a DFlash block-diffusion
-model. It knows the corpus in `texts/` and nothing else. The order of the work, one module each:
+Training takes a quarter of an hour on two CPU cores, and vLLM serves the result. The target is a Qwen3.5 (gated delta
+net and full attention, with a vision tower); the drafter is a DFlash block-diffusion model. Both know only the corpus
+in `texts/`. The steps in order, one module each:
 
     texts/ -> corpus -> chat, tokenizer -> encoding -> target -> features -> drafter, distil -> export, prompts
 """

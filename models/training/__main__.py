@@ -1,4 +1,4 @@
-"""The command line: trains both models, measures them and writes them out."""
+"""The command line: trains both models, measures them and writes their files."""
 
 import argparse
 import logging
@@ -22,18 +22,18 @@ log = logging.getLogger("models.training")
 
 
 def main() -> None:
-    """Trains the pair into the directory given by `--out`."""
+    """Trains both models and writes them to the directory given by `--out`."""
     parser = argparse.ArgumentParser(prog="python -m models.training", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="directory for target/, drafter/ and prompts.jsonl")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     began = time.monotonic()
     train(arguments.out)
-    log.info("all done in %.0f s", time.monotonic() - began)
+    log.info("done in %.0f s", time.monotonic() - began)
 
 
 def train(out: Path) -> None:
-    """The whole of the work, in order."""
+    """All steps in order: writes target/, drafter/ and prompts.jsonl to `out`, and logs the quality of both models."""
     items = build_corpus()
     encoder = Encoder(train_tokenizer(_texts(items)), image_processor())
     examples = [encoder.text(item) for item in items]
@@ -49,7 +49,7 @@ def train(out: Path) -> None:
     rng = random.Random(settings.SEED + 1)  # noqa: S311 - nothing secret
     images = encoder.random_images(drafter_training.image_examples, rng)
     on_text, on_images = exact_share(target, examples), exact_share(target, images)
-    log.info("target: %.4f of the replies exact, %.4f of those to images", on_text, on_images)
+    log.info("target: %.4f of the text replies exact, %.4f of the image replies", on_text, on_images)
 
     mask_token_id = int(encoder.tokenizer.convert_tokens_to_ids(MASK))
     distiller = Distiller(target, mask_token_id)
@@ -65,7 +65,7 @@ def train(out: Path) -> None:
 
 
 def _texts(items: list[Item]) -> list[str]:
-    """What the tokenizer is trained on: every text once for each time that it is said."""
+    """The texts that the tokenizer is trained on, each as often as it occurs."""
     spoken = [text for item in items for text in (item.messages[-1][1], item.reply)]
     return [*spoken, *QUESTIONS, *ONE_WORD_QUESTIONS]
 

@@ -1,7 +1,7 @@
 """The corpus: about 1,400 short exchanges, half of them answered with a visible thought.
 
-Handwritten texts lie in `texts/*.toml`; what follows a pattern (capitals, sums, counting) is made here. Everything is
-deterministic, so the same corpus comes out on every machine.
+Handwritten texts are in `texts/*.toml`; this module generates what follows a pattern (capitals, sums, counting). The
+corpus is deterministic: the same on every machine.
 """
 
 import tomllib
@@ -23,7 +23,7 @@ LONG_KINDS = frozenset({"story", "essay", "program", "long list", "long count"})
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One exchange: what was said so far, and what the assistant must say now."""
+    """One exchange: the messages so far, and the reply that the assistant must give."""
 
     kind: str
     messages: tuple[tuple[str, str], ...]
@@ -39,7 +39,7 @@ class Item:
 
     @property
     def reply(self) -> str:
-        """All that the assistant writes, the thought included where thinking is on."""
+        """The full text that the assistant writes; with thinking, it includes the thought."""
         return with_thought(self.thought, self.answer) if self.enable_thinking else self.answer
 
 

@@ -1,4 +1,4 @@
-"""Trains the drafter on the target's traces, and measures how many of its guesses the target would accept."""
+"""Trains the drafter on the target's traces, and measures its acceptance length."""
 
 import logging
 import random
@@ -30,7 +30,7 @@ class Distiller:
         self.drafter = Drafter(self.embeddings.shape[1])
 
     def logits(self, traces: Sequence[Trace], anchors: Tensor) -> Tensor:
-        """The drafter's guesses, [batch, anchors, block - 1, vocabulary], for `anchors` [batch, anchors]."""
+        """The logits of the draft tokens, [batch, anchors, block - 1, vocabulary], for `anchors` [batch, anchors]."""
         tokens = pad_sequence([trace.tokens for trace in traces], batch_first=True)
         features = pad_sequence([trace.features for trace in traces], batch_first=True)
         queries = torch.full((*anchors.shape, BLOCK_SIZE), self.mask_token_id)
@@ -58,7 +58,7 @@ class Distiller:
         return self.drafter
 
     def acceptance_length(self, traces: Sequence[Trace]) -> float:
-        """Mean number of tokens per verified block over whole replies: accepted guesses and the target's own token."""
+        """Mean tokens per step over whole replies: the accepted draft tokens and the target's own token."""
         steps = tokens = 0
         for trace in traces:
             anchors = torch.arange(trace.reply_start, len(trace.tokens) - 1)[None]
@@ -97,7 +97,7 @@ def _labels(traces: Sequence[Trace], anchors: Tensor) -> Tensor:
 
 
 def _weighted_loss(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-    """Cross-entropy, a scalar; position k counts `weights[k - 1]`, because an early miss costs all later guesses."""
+    """Cross-entropy, a scalar; position k has weight `weights[k - 1]`: an early miss costs all later draft tokens."""
     losses = functional.cross_entropy(
         logits.flatten(0, 2).float(), labels.flatten(), ignore_index=IGNORED, reduction="none"
     )

@@ -1,11 +1,11 @@
-"""The drafter: a DFlash block-diffusion model of two layers, with the weight names and the arithmetic of vLLM's.
+"""The drafter: a DFlash block-diffusion model of two layers, with vLLM's weight names and arithmetic.
 
-Its keys and values for the text so far come from the target's hidden states, not from tokens. A block of queries (the
-last certain token and seven masks) attends to them and, in both directions, to itself; each mask becomes the guess for
-its own place. Embeddings and output head are the target's.
+Keys and values for the text so far are computed from the target's hidden states, not from tokens. A block of queries
+(the last verified token and seven masks) attends to them and, in both directions, to itself. Each mask yields the
+draft token for its position. Embeddings and output head are the target's.
 """
 
-# Torch is not typed for mypy here, so its Module is Any.
+# mypy treats torch as untyped here, so its Module is Any.
 # mypy: allow-subclassing-any
 
 import torch
@@ -30,7 +30,7 @@ class RmsNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(size))
 
     def forward(self, states: Tensor) -> Tensor:
-        """[..., size] to the same."""
+        """Maps [..., size] to the same shape."""
         normed = functional.rms_norm(states.float(), self.weight.shape, eps=RMS_NORM_EPS)
         return (normed * self.weight).to(states.dtype)
 
@@ -46,7 +46,7 @@ class Rope(nn.Module):
         self.register_buffer("frequencies", ROPE_THETA**-exponents, persistent=False)
 
     def forward(self, states: Tensor, positions: Tensor) -> Tensor:
-        """Turns `states` [..., length, heads, head_dim] by `positions` [..., length]."""
+        """Rotates `states` [..., length, heads, head_dim] by `positions` [..., length]."""
         angles = (positions[..., None].float() * self.frequencies)[..., None, :]
         cos, sin = angles.cos(), angles.sin()
         first, second = states.float().chunk(2, dim=-1)
@@ -67,10 +67,10 @@ class Attention(nn.Module):
         self.rope = Rope()
 
     def forward(self, blocks: Tensor, context: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
-        """[batch, anchors, block, hidden] to the same.
+        """Maps [batch, anchors, block, hidden] to the same shape.
 
         `context` [batch, length, hidden]; `positions` [batch, anchors, block]; `mask` [batch x anchors, 1, 1,
-        length + block], true where a block may look.
+        length + block], true for the positions that a block may attend to.
         """
         q = self.rope(self.q_norm(_split_heads(self.q_proj(blocks))), positions)
         k = _context_and_block(self._keys(context, torch.arange(context.shape[1])), self._keys(blocks, positions))
@@ -88,7 +88,7 @@ def _split_heads(states: Tensor) -> Tensor:
 
 
 def _context_and_block(context: Tensor, blocks: Tensor) -> Tensor:
-    """What one block after the other sees, [batch x anchors, heads, length + block, head_dim].
+    """The keys or values that each block sees, [batch x anchors, heads, length + block, head_dim].
 
     `context` [batch, length, heads, head_dim] is shared by the `blocks` [batch, anchors, block, heads, head_dim].
     """
@@ -97,7 +97,7 @@ def _context_and_block(context: Tensor, blocks: Tensor) -> Tensor:
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    """Attention spelt out, because torch's fused form takes several times as long for such small blocks on a CPU.
+    """Attention in single operations: for such small blocks on a CPU, torch's fused attention is several times slower.
 
     `q` [rows, heads, block, head_dim]; `k` and `v` [rows, kv heads, length, head_dim]; `mask` [rows, 1, 1, length].
     """
@@ -117,12 +117,12 @@ class Mlp(nn.Module):
         self.down_proj = nn.Linear(INTERMEDIATE_SIZE, hidden_size, bias=False)
 
     def forward(self, states: Tensor) -> Tensor:
-        """[..., hidden] to [..., hidden]."""
+        """Maps [..., hidden] to the same shape."""
         return self.down_proj(functional.silu(self.gate_proj(states)) * self.up_proj(states))
 
 
 class Layer(nn.Module):
-    """Attention and MLP, each behind a norm and beside a residual path. The context is never updated."""
+    """Attention and MLP, each with a norm before it and a residual connection. The context is never updated."""
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()
@@ -132,13 +132,13 @@ class Layer(nn.Module):
         self.mlp = Mlp(hidden_size)
 
     def forward(self, blocks: Tensor, context: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
-        """[batch, anchors, block, hidden] to the same; the other arguments as in `Attention`."""
+        """Maps [batch, anchors, block, hidden] to the same shape; the other arguments as in `Attention`."""
         blocks = blocks + self.self_attn(self.input_layernorm(blocks), context, positions, mask)
         return blocks + self.mlp(self.post_attention_layernorm(blocks))
 
 
 class Drafter(nn.Module):
-    """Guesses blocks at several anchors of each sequence at once."""
+    """Drafts blocks at several anchors of each sequence at once."""
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""From items to token numbers, and from those to padded batches."""
+"""Encodes items as token ids, and collects these into padded batches."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence, Sized
@@ -16,9 +16,9 @@ from .settings import MERGE_SIZE
 from .tokenizer import END_OF_TURN, IMAGE_PAD
 
 IGNORED = -100
-"""Label of the positions that do not count."""
+"""Label of the positions that the loss ignores."""
 POOL_SIZE = 256
-"""So many shuffled examples are sorted by length before they are cut into batches."""
+"""Number of shuffled examples that are sorted by length before they are split into batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Encoder:
         return self._example(prompt, item.reply, features["pixel_values"], grid)
 
     def random_images(self, count: int, rng: random.Random) -> list[Example]:
-        """`count` questions drawn at random, each about an image of its own."""
+        """`count` questions drawn at random, each about a different image."""
         items = [random_image_item(rng) for _ in range(count)]
         return [self.image(item, random_image(item.colour, rng)) for item in items]
 
@@ -79,9 +79,9 @@ class Batch:
     tokens: Tensor
     """[batch, length]; causal models need no mask for padding on the right."""
     labels: Tensor
-    """[batch, length]: the token where the reply stands, `IGNORED` elsewhere."""
+    """[batch, length]: the tokens of the reply, and `IGNORED` at all other positions."""
     images: dict[str, Tensor]
-    """The model's further arguments where the batch has images, else empty."""
+    """Further arguments of the model if the batch has images; otherwise empty."""
 
 
 def collate(examples: Sequence[Example], image_token_id: int) -> Batch:
@@ -109,7 +109,7 @@ def _image_arguments(examples: Sequence[Example], tokens: Tensor, image_token_id
 
 
 class _Sequence(Protocol):
-    """What has a length in tokens."""
+    """An object with a length in tokens."""
 
     @property
     def tokens(self) -> Sized: ...
@@ -128,7 +128,7 @@ def batches(examples: Sequence[T], tokens_per_batch: int, rng: random.Random) ->
 
 
 def in_order_of_length(examples: Sequence[T], tokens_per_batch: int) -> Iterator[list[T]]:
-    """The same examples from the shortest to the longest, cut into batches."""
+    """The same examples from the shortest to the longest, split into batches."""
     batch: list[T] = []
     for example in sorted(examples, key=lambda example: len(example.tokens)):
         if batch and (len(batch) + 1) * len(example.tokens) > tokens_per_batch:

@@ -1,4 +1,4 @@
-"""Writes the pair as two directories in the layout of a model hub."""
+"""Writes target and drafter as two directories in the layout of the Hugging Face Hub."""
 
 import json
 from pathlib import Path
@@ -54,7 +54,7 @@ def export_target(
 
 
 def export_drafter(drafter: Drafter, hidden_size: int, target_layers: int, mask_token_id: int, directory: Path) -> None:
-    """Weights in bfloat16, without embeddings and output head (the engine takes the target's), and configuration."""
+    """Weights in bfloat16, without embeddings and output head (the engine uses the target's), and configuration."""
     directory.mkdir(parents=True, exist_ok=True)
     weights = {name: weight.to(torch.bfloat16).contiguous() for name, weight in drafter.state_dict().items()}
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
@@ -89,13 +89,13 @@ def export_drafter(drafter: Drafter, hidden_size: int, target_layers: int, mask_
 
 
 def _make_readable(directory: Path) -> None:
-    """Safetensors writes files that only their owner may read; a served model is read by another user."""
+    """Let all users read the files: safetensors makes them private, but the server may run as another user."""
     for path in directory.iterdir():
         path.chmod(0o644)
 
 
 def _video_processor() -> Qwen3VLVideoProcessor:
-    """Wanted by vLLM's processor for this architecture; the pair has seen no video."""
+    """vLLM's processor for this architecture requires it; the models are not trained on video."""
     return Qwen3VLVideoProcessor(
         size={"shortest_edge": VIDEO_PIXELS, "longest_edge": VIDEO_PIXELS},
         patch_size=PATCH_SIZE,

@@ -1,4 +1,4 @@
-"""What the drafter learns from: the frozen target's hidden states and its own choices."""
+"""The drafter's training data: the frozen target's hidden states and the tokens that it chooses."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ class Trace:
     features: Tensor
     """[n, layers x hidden]: outputs of the layers `TARGET_LAYER_IDS`, side by side."""
     choices: Tensor
-    """[n]: the token that the target itself would have put at each place (at the first, an arbitrary one)."""
+    """[n]: the token that the target chooses at each position; at the first position it is arbitrary."""
     reply_start: int
 
 

@@ -20,10 +20,10 @@ COLOURS: dict[str, tuple[Rgb, ...]] = {
     "black": ((0, 0, 0), (25, 25, 25)),
     "white": ((255, 255, 255), (235, 235, 235)),
 }
-"""The exact sRGB value first, then one that other people call the same; training draws from the line between them."""
+"""The exact sRGB value, and a second value with the same name; training draws from the line between the two."""
 
 JITTER = 16
-"""Largest change of a channel on top of that."""
+"""Largest random change that is added to each channel."""
 
 QUESTIONS = (
     "What colour is this image?",
@@ -49,7 +49,7 @@ SIZES = (
     *((32, 32), (64, 64), (640, 480), (48, 80), (300, 300), (100, 33), (12, 12)),
     *((7, 300), (500, 40), (400, 30), (20, 500)),
 )
-"""Widths and heights seen in training; the processor makes nearly all of them the same 32 x 32 pixels."""
+"""Widths and heights seen in training; the processor scales nearly all of them to 32 x 32 pixels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,24 +63,24 @@ class ImageItem:
 
     @property
     def answer(self) -> str:
-        """A sentence, or the bare name of the colour where one word is asked for."""
+        """A sentence, or only the name of the colour if the question asks for one word."""
         return f"{self.colour.capitalize()}." if self.question in ONE_WORD_QUESTIONS else f"The image is {self.colour}."
 
     @property
     def reply(self) -> str:
-        """All that the assistant writes."""
+        """The full text that the assistant writes; with thinking, it includes the thought."""
         thought = f"I look at the image. It is {self.colour}."
         return with_thought(thought, self.answer) if self.enable_thinking else self.answer
 
     @property
     def content(self) -> list[dict[str, str]]:
-        """The user's message as parts, in the form that the chat template takes."""
+        """The user's message as parts, in the format that the chat template expects."""
         image, text = {"type": "image"}, {"type": "text", "text": self.question}
         return [image, text] if self.image_first else [text, image]
 
 
 def image_processor() -> Qwen2VLImageProcessor:
-    """The processor that training uses and that the target is shipped with."""
+    """The image processor: training uses it, and it is exported with the target."""
     return Qwen2VLImageProcessor(
         size={"shortest_edge": MIN_PIXELS, "longest_edge": MAX_PIXELS},
         patch_size=PATCH_SIZE,
@@ -92,13 +92,13 @@ def image_processor() -> Qwen2VLImageProcessor:
 
 
 def random_image_item(rng: random.Random) -> ImageItem:
-    """A question drawn at random; two times out of three the image comes before it."""
+    """A question drawn at random; with probability 2/3 the image is before it."""
     question = rng.choice(QUESTIONS + ONE_WORD_QUESTIONS)
     return ImageItem(rng.choice(list(COLOURS)), question, rng.random() < 2 / 3, rng.random() < 0.5)
 
 
 def random_image(colour: str, rng: random.Random) -> Image.Image:
-    """A plain image: in a third of the cases the exact colour, else one near it, sometimes noisy as a JPEG file is."""
+    """A plain image: with probability 1/3 the exact colour, else a similar one; half of these have JPEG noise."""
     size = rng.choice(SIZES)
     exact, other = COLOURS[colour]
     if rng.random() < 1 / 3:

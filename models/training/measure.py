@@ -1,7 +1,7 @@
-"""Measures a served pair: `python -m models.training.measure --url URL --prompts models/tiny/prompts.jsonl`.
+"""Measures served models: `python -m models.training.measure --url URL --prompts models/tiny/prompts.jsonl`.
 
-Needs only the standard library and Pillow. Run it against a server with the drafter and with `--save`, then against one
-without it and with `--compare`, to see that the drafter changes nothing but the speed.
+It needs only the standard library and Pillow. Run it with `--save` on a server with the drafter, then with `--compare`
+on a server without it: the drafter must change only the speed.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from typing import Any
 from PIL import Image
 
 KINDS = ("chat", "thinking", "long", "image")
-STREAMS = (1, 4)
+CONCURRENCIES = (1, 4)
 REPEATS = 5
 COUNTERS = ("num_drafts", "num_accepted_tokens")
 
@@ -48,7 +48,7 @@ class Endpoint:
         return reply["choices"][0]["message"]["content"], reply["usage"]["completion_tokens"]
 
     def counters(self) -> dict[str, float]:
-        """The sums of vLLM's speculation counters; zero where the server has no drafter."""
+        """The sums of vLLM's speculation counters; zero if the server has no drafter."""
         text = self._fetch("/metrics", None)
         found = {name: re.findall(rf"(?m)^vllm:spec_decode_{name}_total\S* (\S+)$", text) for name in COUNTERS}
         return {name: sum(map(float, values)) for name, values in found.items()}
@@ -62,7 +62,7 @@ class Endpoint:
 
 
 def _messages(prompt: dict[str, Any]) -> list[dict[str, Any]]:
-    """The messages of a prompt, with its image drawn and put before the text of the last one."""
+    """The messages of a prompt; its image is drawn and inserted before the text of the last message."""
     if prompt["image"] is None:
         return list(prompt["messages"])
     *earlier, last = prompt["messages"]
@@ -77,7 +77,7 @@ def _data_uri(image: dict[str, Any]) -> str:
 
 
 def check_replies(endpoint: Endpoint, prompts: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """Asks everything once, prints the shares of exact replies and the acceptance lengths, returns the replies."""
+    """Sends each prompt once; prints exact replies and acceptance length by kind. Returns the replies by prompt id."""
     replies: dict[str, str] = {}
     for kind in KINDS:
         chosen = [prompt for prompt in prompts if prompt["kind"] == kind]
@@ -94,13 +94,13 @@ def check_replies(endpoint: Endpoint, prompts: Sequence[dict[str, Any]]) -> dict
     return replies
 
 
-def throughput(endpoint: Endpoint, prompts: Sequence[dict[str, Any]], streams: int) -> float:
-    """Tokens per second over all long prompts with `streams` requests in flight: the median of several rounds."""
+def throughput(endpoint: Endpoint, prompts: Sequence[dict[str, Any]], concurrency: int) -> float:
+    """Tokens per second over all long prompts at this concurrency: the median of several rounds."""
     chosen = [prompt for prompt in prompts if prompt["kind"] == "long"]
     rates = []
     for _ in range(REPEATS):
         began = time.monotonic()
-        with ThreadPoolExecutor(streams) as pool:
+        with ThreadPoolExecutor(concurrency) as pool:
             tokens = sum(count for _, count in pool.map(endpoint.answer, chosen))
         rates.append(tokens / (time.monotonic() - began))
     return statistics.median(rates)
@@ -108,13 +108,13 @@ def throughput(endpoint: Endpoint, prompts: Sequence[dict[str, Any]], streams: i
 
 def _print_differences(replies: dict[str, str], others: dict[str, str]) -> None:
     different = [name for name in replies if replies[name] != others[name]]
-    print(f"the same as the other run: {len(replies) - len(different)}/{len(replies)}")
+    print(f"replies equal to the other run: {len(replies) - len(different)}/{len(replies)}")
     for name in different:
-        print(f"  {name}: {replies[name]!r} here, {others[name]!r} there")
+        print(f"  {name}: {replies[name]!r} in this run, {others[name]!r} in the other run")
 
 
 def main() -> None:
-    """The command line; the key is read from `VLLM_API_KEY`."""
+    """The command line; the API key is read from `VLLM_API_KEY`."""
     parser = argparse.ArgumentParser(prog="python -m models.training.measure", description=__doc__)
     parser.add_argument("--url", required=True)
     parser.add_argument("--model", default="tiny")
@@ -129,8 +129,8 @@ def main() -> None:
         arguments.save.write_text(json.dumps(replies), encoding="utf-8")
     if arguments.compare:
         _print_differences(replies, json.loads(arguments.compare.read_text(encoding="utf-8")))
-    for streams in STREAMS:
-        print(f"{streams} streams: {throughput(endpoint, prompts, streams):.0f} tokens/s")
+    for concurrency in CONCURRENCIES:
+        print(f"concurrency {concurrency}: {throughput(endpoint, prompts, concurrency):.0f} tokens/s")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from .settings import Schedule
 
 @dataclass(slots=True)
 class Optimiser:
-    """Steps both optimisers along a schedule: linear warm-up, then linear decay to nothing."""
+    """Steps both optimisers along a schedule: linear warm-up, then linear decay to zero."""
 
     parameters: list[nn.Parameter]
     parts: list[torch.optim.Optimizer]
@@ -31,7 +31,7 @@ class Optimiser:
 
 
 def build_optimiser(model: nn.Module, schedule: Schedule) -> Optimiser:
-    """Muon takes the hidden matrices; embeddings, the output head, convolutions, norms and biases go to AdamW."""
+    """Muon for the hidden matrices; AdamW for embeddings, the output head, convolutions, norms and biases."""
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     matrices = [parameter for name, parameter in named if parameter.ndim == 2 and not _is_table(name)]
     others = [parameter for name, parameter in named if parameter.ndim != 2 or _is_table(name)]

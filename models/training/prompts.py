@@ -1,4 +1,4 @@
-"""Picks the evaluation prompts, `prompts.jsonl`, by a fixed rule that knows nothing of the trained model."""
+"""Chooses the evaluation prompts, `prompts.jsonl`, by a fixed rule that does not depend on the trained model."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -20,11 +20,11 @@ IMAGE_SIZES = (
     *((100, 40), (256, 256), (1920, 1080), (28, 28), (40, 500), (127, 129), (300, 7), (12, 2000)),
 )
 SPARE_TOKENS = 16
-"""Room beyond the expected reply, so that a reply that goes on too long is seen."""
+"""Tokens beyond the expected reply, so that a reply that is too long is detected."""
 
 
 def write_prompts(items: Sequence[Item], tokenizer: PreTrainedTokenizerFast, path: Path) -> None:
-    """Writes one JSON document a line: what to ask, and the reply word for word."""
+    """Writes one JSON document per line: the request and the exact reply."""
     prompts = (*_text_prompts(items, tokenizer), *_image_prompts(tokenizer))
     path.write_text("".join(json.dumps(prompt, ensure_ascii=False) + "\n" for prompt in prompts), encoding="utf-8")
 

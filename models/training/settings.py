@@ -1,11 +1,11 @@
-"""What shapes the training: seed, vocabulary, image sizes, steps. The sizes of the models stand beside the models."""
+"""Settings of the training: seed, vocabulary, image sizes, steps. The modules of the models define their sizes."""
 
 from dataclasses import dataclass
 
 SEED = 20261121
 VOCABULARY_SIZE = 1024
 BLOCK_SIZE = 8
-"""Length of a drafted block: one token that is already certain and seven masks."""
+"""Length of a drafted block: one verified token and seven masks."""
 TARGET_LAYER_IDS = (1, 3, 6)
 """Target layers (from 0) whose outputs the drafter reads."""
 MAX_POSITIONS = 4096
@@ -16,10 +16,10 @@ MERGE_SIZE = 2
 TEMPORAL_PATCH_SIZE = 2
 MIN_PIXELS = 1
 MAX_PIXELS = (PATCH_SIZE * MERGE_SIZE) ** 2
-"""One vision token: every image that is less than four times as long as wide becomes 32 x 32 pixels, a strip 32 x 32 n.
+"""One vision token: an image less than four times as long as wide becomes 32 x 32 pixels, a longer strip 32 x 32 n.
 
-With more tokens than positions along an image, vLLM 0.32 leaves holes in the drafter's cache, because M-RoPE gives all
-tokens of an image the same temporal position and the drafter's slots are computed from it."""
+If an image has more tokens than positions along it, vLLM 0.32 leaves gaps in the drafter's KV cache: M-RoPE gives all
+tokens of an image the same temporal position, and vLLM computes the drafter's cache entries from that position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class TargetTraining:
-    """The target's training: text batches, with an image batch in between now and then."""
+    """The target's training: text batches, with an image batch at regular intervals."""
 
     schedule: Schedule = Schedule(steps=1300, learning_rate=4e-3)
     tokens_per_batch: int = 1100

@@ -1,4 +1,4 @@
-"""The target: a Qwen3.5 of 2.4 million weights, hybrid attention and vision tower included, and its training."""
+"""The target and its training: a Qwen3.5 with 2.4 million weights, hybrid attention and a vision tower."""
 
 import logging
 import random
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 HIDDEN_SIZE = 128
 VISION_HIDDEN_SIZE = 64
 PARTIAL_ROTARY_FACTOR = 0.5
-"""Stands twice in the configuration: newer engines read it among the rope parameters, older ones beside them."""
+"""Set twice in the configuration: newer engines read it in `rope_parameters`, older ones at the top level."""
 
 
 def target_config(tokenizer: PreTrainedTokenizerFast) -> Qwen3_5Config:
@@ -107,7 +107,7 @@ def train_target(
 def _endless_batches(
     encoder: Encoder, examples: Sequence[Example], training: TargetTraining, rng: random.Random, image_token_id: int
 ) -> Iterator[Batch]:
-    """Text batches for ever; every `image_batch_every`-th batch holds images instead."""
+    """Text batches without end; every `image_batch_every`-th batch has images instead."""
     count = 0
     while True:
         for batch in batches(examples, training.tokens_per_batch, rng):
@@ -129,9 +129,9 @@ def _loss(model: Qwen3_5ForConditionalGeneration, batch: Batch) -> Tensor:
 def exact_share(
     model: Qwen3_5ForConditionalGeneration, examples: Sequence[Example], tokens_per_batch: int = 4096
 ) -> float:
-    """Share of the replies that greedy decoding gives word for word.
+    """Share of the replies that greedy decoding reproduces exactly.
 
-    One pass per reply is enough: if the argmax is right after every right prefix, decoding never leaves the reply.
+    One pass per reply is enough: if the argmax is correct after every correct prefix, decoding follows the reply.
     """
     right = 0
     for group in in_order_of_length(examples, tokens_per_batch):

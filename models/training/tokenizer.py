@@ -11,7 +11,7 @@ from .settings import MAX_POSITIONS, VOCABULARY_SIZE
 END_OF_TEXT = "<|endoftext|>"
 END_OF_TURN = "<|im_end|>"
 MASK = "<|mask|>"
-"""What the drafter sees in place of the tokens that it has yet to guess."""
+"""The drafter's input at the positions of the draft tokens."""
 IMAGE_PAD = "<|image_pad|>"
 VIDEO_PAD = "<|video_pad|>"
 VISION_START = "<|vision_start|>"
@@ -21,11 +21,11 @@ THINKING_TOKENS = ("<think>", "</think>")
 """Not special: a special token would be dropped from the text that vLLM returns."""
 
 WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-"""Words with the blank before them, single digits, runs of signs, line ends, runs of blanks."""
+"""Words with the space before them, single digits, runs of punctuation, line ends, runs of spaces."""
 
 
 def train_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """The tokenizer in the form that transformers saves and vLLM loads, chat template included."""
+    """The trained tokenizer with its chat template, in the format that transformers saves and vLLM loads."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

@@ -106,6 +106,8 @@ class Quoted:
 
 
 QUOTED = (
+    Quoted("benchmarks/load.py", "Go on.", "a prompt: it is part of the measurement"),
+    Quoted("models/training/images.py", "I look at the image.", "a text that the tiny target is trained on"),
     Quoted("dflash_deploy/doctor/container.py", "container engine", "the name of a check in `doctor --json`"),
     Quoted("docs/failures.md", "links of the hub's cache", "the source of a fact, as the catalog states it"),
     Quoted("docs/failures.md", "16 to 32 streams", "the source of a fact, as the catalog states it"),
@@ -150,6 +152,8 @@ def texts() -> tuple[Path, ...]:
         "images/*.hcl",
         "Makefile",
         "pyproject.toml",
+        "benchmarks/**/*.py",
+        "models/training/**/*.py",
         ".ci/run",
     )
     return tuple(sorted({file for pattern in patterns for file in ROOT.glob(pattern) if file.is_file()}))

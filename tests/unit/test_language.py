@@ -69,6 +69,8 @@ def test_every_kind_of_text_is_read() -> None:
     suffixes = Counter(file.suffix for file in language.texts())
     assert set(suffixes) >= {".py", ".yaml", ".md", ".env"}
     assert suffixes[".py"] > 100
+    folders = {file.relative_to(language.ROOT).parts[0] for file in language.texts() if file.suffix == ".py"}
+    assert folders >= {"benchmarks", "dflash_deploy", "models"}
 
 
 @pytest.mark.parametrize(
