@@ -39,7 +39,7 @@ _WINDOW = 32 + zlib.MAX_WBITS
 class ForeignDocument(BaseModel):
     """A document of another program, read strictly. Unknown keys are ignored."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
 
 
 @dataclass(frozen=True)
