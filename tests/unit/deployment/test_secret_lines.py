@@ -7,6 +7,7 @@ import pytest
 from dflash_deploy.deployment import dotenv
 from dflash_deploy.deployment.secret_lines import names_a_secret, secrets_in
 from dflash_deploy.redact import Redactor, generate_key
+from dflash_deploy.serve.settings import Settings
 
 KEY = generate_key().reveal()
 
@@ -36,7 +37,7 @@ KEY = generate_key().reveal()
     ],
 )
 def test_a_key_is_known_however_damaged_its_line_is(line: str) -> None:
-    shown = Redactor(secrets_in(f"MAX_MODEL_LEN=4096\n{line}\nDFLASH_PORT=8000\n"))(
+    shown = Redactor(secrets_in(f"{Settings.max_model_len}=4096\n{line}\nDFLASH_PORT=8000\n"))(
         f"the key {KEY[:20]}{KEY[20:]} and {KEY[:20]}"
     )
     assert KEY not in shown
