@@ -295,8 +295,8 @@ class TurnsAwayBursts(Proxy):
 
     def _bring_back(self, response: http.client.HTTPResponse) -> None:
         try:
-            # long enough for all of a burst to be there at the same time
-            time.sleep(0.3)
+            # long enough for a whole burst to arrive meanwhile, on a busy machine too
+            time.sleep(1.5)
             super()._bring_back(response)
         finally:
             self.places.release()
