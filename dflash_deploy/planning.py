@@ -10,12 +10,11 @@ from dflash_deploy.errors import DeployError
 from dflash_deploy.host import HostFacts, read_facts
 from dflash_deploy.plan import Checkpoints, Choice, Plan
 from dflash_deploy.plan.command import in_home
+from dflash_deploy.plan.wishes import RUNTIMES
 from dflash_deploy.rules import plan_deployment
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights import read_checkpoints
 from dflash_deploy.weights.checkpoints import NO_HUB_METADATA, HubMetadata
-
-RUNTIMES = ("compose", "native")
 
 UNREAD = HostFacts("", 0, None, None, (), None, None)
 """A machine that was not read."""

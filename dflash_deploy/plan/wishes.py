@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
-RuntimeName = Literal["compose", "native"]
+from dflash_deploy.serve.settings import Goal, RuntimeName
+
+__all__ = ["GOALS", "RUNTIMES", "Checkpoints", "Choice", "Goal", "RuntimeName"]
+
 RUNTIMES: tuple[RuntimeName, ...] = get_args(RuntimeName)
-Goal = Literal["latency", "throughput", "context"]
 GOALS: tuple[Goal, ...] = get_args(Goal)
 
 

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from dflash_deploy.serve import kinds
 from dflash_deploy.serve.field import LLAMACPP, SGLANG, VLLM, Field, Values
 from dflash_deploy.serve.kinds import Schedule
 from dflash_deploy.serve.refusal import Refused
+
+Goal = Literal["latency", "throughput", "context"]
+"""What the sizes are chosen for."""
+
+RuntimeName = Literal["compose", "native"]
+"""How the engine runs: in containers, or as a process."""
 
 OFF = frozenset({"", "off", "none", "false", "no", "0"})
 """Values of DFLASH_DRAFTER that switch speculative decoding off."""
@@ -79,8 +86,8 @@ class Settings(Values):
     dflash_profile = Field(kinds.text, "")
     dflash_pair = Field(kinds.text, "")
     dflash_engine = Field(kinds.text, "")
-    dflash_goal = Field(kinds.one_of("latency", "throughput", "context"), "")
-    dflash_runtime = Field(kinds.one_of("compose", "native"), "")
+    dflash_goal = Field(kinds.one_of(*get_args(Goal)), "")
+    dflash_runtime = Field(kinds.one_of(*get_args(RuntimeName)), "")
     # --- endpoint
     dflash_bind = Field(kinds.text, "127.0.0.1", unit="address")
     dflash_port = Field(kinds.port, 8000, unit="port")

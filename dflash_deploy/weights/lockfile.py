@@ -6,7 +6,7 @@ import json
 from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from dflash_deploy.deployment.files import PUBLIC, write_if_changed
 from dflash_deploy.errors import FileInvalid, FileMissing, LockRefused
@@ -14,7 +14,6 @@ from dflash_deploy.intake import MIB, Invalid, read_bytes, read_text
 from dflash_deploy.intake.documents import LockDocument, LockEntry, parse_document
 
 Role = Literal["target", "drafter"]
-ROLES: tuple[Role, ...] = get_args(Role)
 SCHEMA = 1
 LOCK_FILE = "dflash.lock"
 MOST_BYTES = 16 * MIB

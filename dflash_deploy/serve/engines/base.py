@@ -83,7 +83,6 @@ class Engine(ABC):
     """Whether `serve.gateway` answers in front of the engine: one open route, a body limit, keys of its own."""
     open_routes: ClassVar[OpenRoutes | None] = None
     """What the engine serves without the key; `None` if the gateway is in front."""
-    several_keys: ClassVar[bool] = True
     refuses_other_models: ClassVar[bool] = False
     """Whether a request for a model that is not served gets a 404 instead of an answer of the served one."""
     reports_weights: ClassVar[bool] = False

@@ -44,7 +44,6 @@ class Sglang(Engine):
     fragments = ("sglang",)
     metrics = MetricNames("sglang", "generation_tokens_total", "num_running_reqs", "num_queue_reqs", "token_usage")
     open_routes = OpenRoutes("/health, /ready and /metrics", "SGLang's list of exempt routes")
-    several_keys = False
     utilization_covers_activations = False
     reserved_flags: ClassVar[Mapping[str, Reserved]] = {
         "--api-key": reserved(Settings.vllm_api_key, reason=IN_ENV),
