@@ -17,14 +17,14 @@ _HEAD = """# Faults
 Faults that the tests create, and what the commands report. Each row is a test:
 
 1. The test creates the state and runs the command of the row.
-2. The command must end within the stated seconds, with that exit code ([exit codes](exit-codes.md)) and those words.
+2. The command must end in time, with that exit code ([exit codes](exit-codes.md)) and those words.
 3. `.env` and the user's other files must be unchanged, byte for byte, and the weights must be the same files.
 4. The test removes the cause and runs the same command again.
 
-The seconds are limits from the start of the command to its end, on two cores that also run other tests. "Then: done"
-means that the command ends with 0 after the fix; for `up` this includes an answer of the real engine. "Then: to the
-port" means that `up` passes all its checks up to the last one before it starts an engine, the port, which the test
-keeps occupied.
+The seconds are limits from the start of the command to its end on an idle machine; the tests share two cores with
+engines, and allow six times as many. "Then: done" means that the command ends with 0 after the fix; for `up` this
+includes an answer of the real engine. "Then: to the port" means that `up` passes all its checks up to the last one
+before it starts an engine, the port, which the test keeps occupied.
 
 Generated from the tests by `python -m tests.support.fault_matrix`; a test compares them. See also [known
 failures](failures.md) of engines, and [downloads](downloads.md) for the faults that downloads survive.

@@ -358,7 +358,7 @@ class TestFaults:
         hub.faults(SHARD, Drip(1_000_000))
         began = time.monotonic()
         assert get(http, Range="bytes=0-299999").content == BYTES[:300_000]
-        assert 0.25 < time.monotonic() - began < 2
+        assert time.monotonic() - began > 0.25
 
     def test_a_wrong_byte(self, hub: Hub, http: httpx.Client) -> None:
         hub.faults(SHARD, Flip(1_000_000), Flip(1_000_000))
