@@ -27,7 +27,7 @@ Afterwards = Literal["done", "to the port"]
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault, and what has to come of it. `within` is in seconds on an idle machine, from the start of `verb` to its end."""
+    """A fault, and what has to come of it. `within` is in seconds on an idle machine, from start to end of `verb`."""
 
     name: str
     means: Means
