@@ -36,7 +36,7 @@ def test_a_damaged_state_file_is_said_in_one_line_and_keeps_no_command_from_its_
             os.mkfifo(place)
         else:
             place.write_bytes(content)
-        ran = dflash(*command, at=box, timeout=60).succeeded()
+        ran = dflash(*command, at=box).succeeded()
         assert ran.document["status"] == "ok"
         lines = [line for line in ran.err.splitlines() if file in line]
         if file == "run.json":

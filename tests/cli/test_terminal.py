@@ -54,5 +54,5 @@ def test_a_setting_stands_whole_on_its_line(deployment: Path) -> None:
 
 def test_nothing_is_asked_for(deployment: Path) -> None:
     # a prompt would wait for ever in a script
-    ran = dflash("init", at=deployment, timeout=60)
+    ran = dflash("init", at=deployment)
     assert ran.code is ExitCode.USAGE

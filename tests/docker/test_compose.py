@@ -136,7 +136,7 @@ def test_an_engine_that_hangs_and_listens_is_started_anew(deployment: Deployment
         state = json.loads(docker("inspect", container["Id"]))[0]["State"]
         return bool(state["Running"] and state["StartedAt"] != before)
 
-    assert wait_until(restarted, 60)
+    assert wait_until(restarted, 300)
     # it is the same container, and it answers again
     dflash("up", at=deployment.directory).succeeded()
     assert docker("inspect", "--format", "{{.RestartCount}}", container["Id"]).strip() == "1"

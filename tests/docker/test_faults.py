@@ -161,7 +161,7 @@ def up_until_killed(deployment: Path) -> Ran:
         command, cwd=deployment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as waiting:
         assert waiting.stdout is not None
-        assert wait_until(lambda: is_new(container(deployment)["State"], before), 60)
+        assert wait_until(lambda: is_new(container(deployment)["State"], before), 300)
         # the wait has begun
         time.sleep(2)
         docker("kill", container(deployment)["Id"])
@@ -170,7 +170,7 @@ def up_until_killed(deployment: Path) -> Ran:
             if json.loads(line).get("phase") == "stopping":
                 break
         noticed = time.monotonic() - killed
-        out, err = waiting.communicate(timeout=60)
+        out, err = waiting.communicate(timeout=300)
     return Ran(("up",), ExitCode(waiting.returncode), out, err, noticed)
 
 
@@ -273,16 +273,16 @@ def test_what_ends_a_running_engine(running: Path, engine: Engine) -> None:
         Crowd(endpoint, deployment.key.reveal(), 8) as clients,
     ):
         assert docker("exec", before["Id"], "python3", "-c", KILL_THE_CORE).strip()
-        ended = clients.ended(within=30)
+        ended = clients.ended(within=300)
     print(f"{clients.whole} whole answers, then: {dict(ended)}")
     assert WHOLE not in ended
-    assert wait_until(lambda: is_new(container(running)["State"], before["State"]["StartedAt"]), 30)
+    assert wait_until(lambda: is_new(container(running)["State"], before["State"]["StartedAt"]), 300)
     patient.notices(KILLED)
 
     started = container(running)["State"]["StartedAt"]
     with engine.interrupted():
         patient.notices(RESTARTED)
-    assert wait_until(lambda: is_new(container(running)["State"], started), 60)
+    assert wait_until(lambda: is_new(container(running)["State"], started), 300)
 
     docker("network", "disconnect", f"{deployment.project_name}_default", before["Id"])
     patient.notices(CUT_OFF)

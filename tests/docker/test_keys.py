@@ -54,7 +54,7 @@ def container_of(deployment: Deployment) -> str:
 def statuses_of(deployment: Deployment, *keys: str) -> list[int]:
     """What the endpoint answers to each of these keys."""
     url = f"http://127.0.0.1:{deployment.values['DFLASH_PORT']}/v1/models"
-    return [httpx.get(url, headers={"Authorization": f"Bearer {key}"}, timeout=10).status_code for key in keys]
+    return [httpx.get(url, headers={"Authorization": f"Bearer {key}"}, timeout=60).status_code for key in keys]
 
 
 def shown_by_docker(deployment: Deployment) -> dict[str, str]:

@@ -49,7 +49,7 @@ def ran(
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         **({"HF_ENDPOINT": hub, "HF_HOME": str(home)} if hub else {}),
     }
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3000, check=False)
 
 
 @pytest.mark.parametrize("name", ["openai-python", "anthropic-python"])
@@ -169,7 +169,7 @@ def test_an_answer_that_is_sampled_is_the_targets_own(drafting: Server, options:
             f"{endpoint.url}/v1/chat/completions",
             json=body | {"model": endpoint.model},
             headers={"x-api-key": drafting.key},
-            timeout=60,
+            timeout=300,
         )
     assert asked.status_code == 200, asked.text
     said = [choice["message"]["content"] for choice in asked.json()["choices"]]

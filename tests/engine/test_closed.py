@@ -84,7 +84,7 @@ def ask(
     """One request whose path goes out as it is written."""
     with server.connect() as endpoint:
         url = httpx.URL(endpoint.url)
-    connection = http.client.HTTPConnection(url.host, url.port, timeout=60)
+    connection = http.client.HTTPConnection(url.host, url.port, timeout=300)
     try:
         connection.request(method, path, body, {"Content-Type": "application/json", **(headers or {})})
         answer = connection.getresponse()
@@ -178,7 +178,7 @@ MIB = b" " * (1 << 20)
 def test_a_body_above_64_mib_is_refused_whole_or_in_pieces(drafting: Server) -> None:
     with drafting.connect() as endpoint:
         url = f"{endpoint.url}/v1/chat/completions"
-    with httpx.Client(headers=bearer(drafting.key), trust_env=False, timeout=60) as client:
+    with httpx.Client(headers=bearer(drafting.key), trust_env=False, timeout=300) as client:
         for mib, expected in ((65, 413), (63, 400)):
             pieces = client.post(url, content=(MIB for _ in range(mib)))
             assert pieces.request.headers["transfer-encoding"] == "chunked"
@@ -235,7 +235,7 @@ def test_the_health_check_is_not_in_the_log(drafting: Server) -> None:
     assert ask(drafting, "GET", "/version", x_api_key(FURTHER_KEY))[0] == 200
     file = Path(drafting.directory, ".dflash/engine.log")
     # it comes through the supervisor, which may have other things to do
-    assert wait_until(lambda: "GET /version?marked" in file.read_text(), 30)
+    assert wait_until(lambda: "GET /version?marked" in file.read_text(), 300)
     log = file.read_text()
     assert "GET /health " not in log
     assert FURTHER_KEY not in log

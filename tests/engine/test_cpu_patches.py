@@ -23,7 +23,7 @@ def played(script: str, *arguments: str) -> dict[str, Any]:
         env=os.environ | {"PYTHONPATH": os.pathsep.join((str(CPU_SITE), str(ROOT)))},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

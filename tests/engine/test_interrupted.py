@@ -59,7 +59,7 @@ def test_a_lost_engine_is_seen_and_up_goes_on_whatever_cuts_it_short(drafting: S
         ended = clients.ended(within=60)
     print(f"{clients.whole} whole answers, then: {dict(ended)}")
     assert WHOLE not in ended
-    assert wait_until(lambda: not Path(f"/proc/{supervisor}").exists(), 60)
+    assert wait_until(lambda: not Path(f"/proc/{supervisor}").exists(), 300)
     patient.notices(CORE_KILLED)
     patient.notices(NOTHING_LISTENS)
 
@@ -125,7 +125,7 @@ def up(server: Server) -> "pexpect.spawn[str]":
         env={**variables, "TERM": "xterm-256color"},
         dimensions=(30, WIDTH),
         encoding="utf-8",
-        timeout=120,
+        timeout=600,
     )
 
 

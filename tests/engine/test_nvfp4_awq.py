@@ -71,7 +71,7 @@ def started(module: str, *arguments: str, plugins: str | None = None) -> subproc
 
 def output(process: subprocess.Popen[str]) -> str:
     """The last line that a script printed; it must have ended well."""
-    out, err = process.communicate(timeout=480)
+    out, err = process.communicate(timeout=1800)
     assert process.returncode == 0, (out + err)[-4000:]
     return out.strip().rpartition("\n")[2]
 

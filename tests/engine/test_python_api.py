@@ -18,7 +18,7 @@ def test_the_program_of_the_manual_starts_checks_measures_and_stops(tmp_path: Pa
     source = program().replace("port=8010", f"port={free_port()}")
     try:
         done = subprocess.run(
-            [sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
+            [sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, timeout=1800, check=False
         )
     finally:
         # a program that was killed has not stopped its engine

@@ -32,7 +32,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
     directory = tmp_path_factory.mktemp("llamacpp")
     (directory / "key").write_text(KEY)
     converting, environment = command("convert", str(directory))
-    done = subprocess.run(converting, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(converting, env=environment, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     serving, environment = command("serve", str(directory), str(free_port()))
     with (

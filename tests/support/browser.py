@@ -85,7 +85,7 @@ def browser() -> Iterator[Page]:
     with subprocess.Popen([DRIVER, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as client:
-                if not wait_until(lambda: _listens(client), 20):
+                if not wait_until(lambda: _listens(client), 300):
                     raise NoBrowser("chromedriver does not answer")
                 yield from _tab(client)
         finally:

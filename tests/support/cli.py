@@ -16,6 +16,10 @@ from dflash_deploy.cli.app import app
 from dflash_deploy.errors import ExitCode
 
 
+HANGS = 1800
+"""Seconds after which a command counts as hung. A start that takes 40 takes some minutes beside other engines."""
+
+
 @dataclass(frozen=True)
 class Ran:
     """One finished command, and the seconds that it took."""
@@ -42,7 +46,7 @@ def dflash(
     *args: str,
     at: Path,
     environment: Mapping[str, str] | None = None,
-    timeout: float = 600,
+    timeout: float = HANGS,
     prefix: tuple[str, ...] = (),
 ) -> Ran:
     """Run `dflash-deploy` in the directory `at`; `prefix` are the words of a command that runs it."""

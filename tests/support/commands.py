@@ -26,7 +26,7 @@ def _search_path() -> str:
 
 
 def run_command(
-    *command: str, variables: Mapping[str, str] | None = None, timeout: float = 60
+    *command: str, variables: Mapping[str, str] | None = None, timeout: float = 300
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; one that is missing or too slow counts as failed."""
     try:
@@ -44,7 +44,7 @@ def run_command(
         return subprocess.CompletedProcess(list(command), 127, "", str(error))
 
 
-def checked(*command: str, variables: Mapping[str, str] | None = None, timeout: float = 60) -> str:
+def checked(*command: str, variables: Mapping[str, str] | None = None, timeout: float = 300) -> str:
     """Run a command that has to succeed, and return what it printed; RuntimeError says how it failed."""
     done = run_command(*command, variables=variables, timeout=timeout)
     if done.returncode:
@@ -61,7 +61,7 @@ def apt_install(*packages: str) -> None:
     """Install Debian packages without their recommendations, or raise RuntimeError with what apt-get said."""
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
     # A source that does not answer is no reason to give up: the packages may well come from another.
-    run_command("apt-get", "update", "-q", variables=quiet, timeout=600)
+    run_command("apt-get", "update", "-q", variables=quiet, timeout=1200)
     # Another apt-get on the machine is waited for.
     install = ["apt-get", "-o", "DPkg::Lock::Timeout=300", "install", "-y", "-q", "--no-install-recommends"]
     checked(*install, *packages, variables=quiet, timeout=1200)

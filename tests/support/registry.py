@@ -30,7 +30,7 @@ def registry(state: Path) -> Iterator[str]:
     with (state / "registry.log").open("wb") as log:
         process = subprocess.Popen([PROGRAM, "serve", str(config)], stdout=log, stderr=log)
     try:
-        if not wait_until(lambda: _answers(port), 15):
+        if not wait_until(lambda: _answers(port), 300):
             raise RuntimeError(f"{PROGRAM} does not answer: {(state / 'registry.log').read_text()[-500:]}")
         yield f"127.0.0.1:{port}"
     finally:

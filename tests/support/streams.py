@@ -51,7 +51,7 @@ class Crowd:
         for thread in self._threads:
             thread.start()
         # those that wait for a place have asked by then, too
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not any(self._ends):
             assert time.monotonic() < deadline, "no answer came to its end"
             time.sleep(0.1)
