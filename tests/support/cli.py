@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from dflash_deploy.cli.app import app
 from dflash_deploy.errors import ExitCode
 
-
 HANGS = 1800
 """Seconds after which a command counts as hung. A start that takes 40 takes some minutes beside other engines."""
 
