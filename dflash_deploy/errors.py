@@ -36,7 +36,7 @@
     ├── BenchmarkMissed            7  a benchmark requirement was not met
     └── Interrupted              130  Ctrl-C
 
-docs/exit-codes.md has the same codes; a test compares them.
+docs/reference/exit-codes.md has the same codes; a test compares them.
 """
 
 from __future__ import annotations

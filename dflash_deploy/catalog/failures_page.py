@@ -1,4 +1,4 @@
-"""`python -m dflash_deploy.catalog.failures_page > docs/failures.md`: the fingerprints as a table in Markdown."""
+"""`python -m dflash_deploy.catalog.failures_page > docs/reference/failures.md`: the fingerprints as a table."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def read_entry(file: Path, kind: type[T]) -> T:
     except FileRefused as problem:
         raise CatalogRefused(problem.message, hint=problem.hint) from None
     except Invalid as problem:
-        hint = "docs/catalog has an annotated example"
+        hint = "docs/reference/catalog has an annotated example"
         raise CatalogRefused(f"{shown(file)} {problem}", hint=hint) from None
 
 
@@ -84,7 +84,7 @@ def _printable(key: object) -> str:
 
 def _hint(error: ErrorDetails, kind: type[BaseModel]) -> str:
     if error["type"] != "extra_forbidden":
-        return "docs/catalog has an annotated example of each kind of file"
+        return "docs/reference/catalog has an annotated example of each kind of file"
     known = sorted(_keys_at(kind, error["loc"][:-1]))
     near = difflib.get_close_matches(str(error["loc"][-1])[:LONGEST_KEY], known, n=1)
     return (f"did you mean {near[0]}? " if near else "") + f"valid keys: {', '.join(known)}"

@@ -53,7 +53,7 @@ def _state(found: Status) -> Iterator[tuple[str, str | None]]:
     if ending is not None:
         yield "cause", ending.cause
         yield "fix", ending.do
-        yield "failure", f"{ending.failure}, see docs/failures.md"
+        yield "failure", f"{ending.failure}, see docs/reference/failures.md"
     if answered.rank is not None:
         yield "rank", f"{answered.rank} of several machines"
     yield "settings", found.restored and f"the last good ones, not those of .env, since {found.restored}"
@@ -70,4 +70,4 @@ def _figures(found: Status) -> Iterator[tuple[str, str | None]]:
     yield "drafts", None if length is None else f"acceptance length {length:.2f} since the start"
     yield "memory", None if found.memory is None else f"{gib(found.memory)} GiB"
     yield "GPU", found.gpu_memory and f"{found.gpu_memory} GiB used"
-    yield "costs", f"{', '.join(found.costs)}, see docs/failures.md" if found.costs else None
+    yield "costs", f"{', '.join(found.costs)}, see docs/reference/failures.md" if found.costs else None

@@ -66,8 +66,8 @@ def bench(
 ) -> Benchmark:
     """Measure tokens/s, TTFT, TPOT, ITL and acceptance of a target, which `deployed` or `remote` returns.
 
-    `workloads` are names as in docs/bench.md, `prompts` a JSONL file of further ones. `requests` counts those of one
-    repeat. `save` writes the figures as JSON, `report` as one HTML page. Raises BadInput, EngineNotReady.
+    `workloads` are names as in docs/reference/bench.md, `prompts` a JSONL file of further ones. `requests` counts those
+    of one repeat. `save` writes the figures as JSON, `report` as one HTML page. Raises BadInput, EngineNotReady.
     """
     for file in (save, report):
         if file is not None:

@@ -89,7 +89,8 @@ class Watch:
         best, self._best = self._best, max(self._best, length)
         # the token that the target adds is not a draft token
         if best > 1 and (length - 1) < DECAYED * (best - 1):
-            return f"DECAYED: acceptance length was {best:.1f}; different prompts, or prefix caching (docs/failures.md)"
+            causes = "different prompts, or prefix caching (docs/reference/failures.md)"
+            return f"DECAYED: acceptance length was {best:.1f}; {causes}"
         return ""
 
     def _restarted(self, now: bool) -> str:

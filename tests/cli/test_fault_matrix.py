@@ -1,4 +1,4 @@
-"""docs/faults.md says what the tests show, and they show enough."""
+"""docs/reference/faults.md says what the tests show, and they show enough."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ ENOUGH = 25
 
 
 def test_the_page_is_up_to_date() -> None:
-    written = (Path(__file__).parents[2] / "docs" / "faults.md").read_text()
-    assert written == page(shown()), "python -m tests.support.fault_matrix > docs/faults.md"
+    written = (Path(__file__).parents[2] / "docs" / "reference" / "faults.md").read_text()
+    assert written == page(shown()), "python -m tests.support.fault_matrix > docs/reference/faults.md"
 
 
 def test_there_are_enough_faults_each_of_its_own() -> None:

@@ -1,4 +1,4 @@
-"""The program of docs/python-api.md, run as it is printed there, with the real engine and the tiny pair."""
+"""The program of docs/reference/python-api.md, run as it is printed there, with the real engine and the tiny pair."""
 
 import subprocess
 import sys

@@ -1,9 +1,9 @@
-"""The program that docs/python-api.md shows."""
+"""The program that docs/reference/python-api.md shows."""
 
 import re
 from pathlib import Path
 
-MANUAL = Path(__file__).resolve().parents[2] / "docs" / "python-api.md"
+MANUAL = Path(__file__).resolve().parents[2] / "docs" / "reference" / "python-api.md"
 
 
 def program() -> str:

@@ -1,4 +1,4 @@
-"""`python -m tests.support.fault_matrix > docs/faults.md`: the faults that tests show, as a table for people."""
+"""`python -m tests.support.fault_matrix > docs/reference/faults.md`: the faults that tests show, as a table."""
 
 import importlib
 import sys
@@ -64,7 +64,7 @@ def _table(rows: list[Shown]) -> Iterator[str]:
         fault = one.fault
         says = ", ".join(f"“{text}”" for text in fault.says)
         columns = (fault.name, f"`{fault.verb}`", f"{fault.within:g} s", says, f"{fault.code.value}", fault.cure)
-        test = f"[{one.module.removeprefix('tests/')}](../{one.module}.py)"
+        test = f"[{one.module.removeprefix('tests/')}](../../{one.module}.py)"
         yield "| " + " | ".join(text.replace("|", "\\|") for text in (*columns, fault.afterwards, test)) + " |"
 
 

@@ -1,7 +1,7 @@
 """Faults, and what is promised of each: in which time which command names its cause, and that the cure is one.
 
-A test declares the faults that it shows with `@shows`, which puts them into docs/faults.md and fails the test where it
-did not go through both halves: `notices` the fault, and after its cure `recovers`.
+A test declares the faults that it shows with `@shows`, which puts them into docs/reference/faults.md and fails the test
+where it did not go through both halves: `notices` the fault, and after its cure `recovers`.
 """
 
 import functools

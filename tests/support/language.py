@@ -73,7 +73,7 @@ RULES = (
     Rule(r"\ball the same\b", "still"),
     Rule(r"\bin silence\b", "without an error"),
     Rule(r"\bunasked\b", "by default, automatically"),
-    # the field's terms: docs/glossary.md
+    # the field's terms: docs/reference/glossary.md
     Rule(
         r"\b(one|two|three|four|eight|sixteen|many|more|all|several|\d+) streams?\b|\bstreams at (a|the same) time\b",
         "concurrency (`at concurrency 8`), requests at the same time",
@@ -109,8 +109,8 @@ QUOTED = (
     Quoted("benchmarks/load.py", "Go on.", "a prompt: it is part of the measurement"),
     Quoted("models/training/images.py", "I look at the image.", "a text that the tiny target is trained on"),
     Quoted("dflash_deploy/doctor/container.py", "container engine", "the name of a check in `doctor --json`"),
-    Quoted("docs/failures.md", "links of the hub's cache", "the source of a fact, as the catalog states it"),
-    Quoted("docs/failures.md", "16 to 32 streams", "the source of a fact, as the catalog states it"),
+    Quoted("docs/reference/failures.md", "links of the hub's cache", "the source of a fact, as the catalog states it"),
+    Quoted("docs/reference/failures.md", "16 to 32 streams", "the source of a fact, as the catalog states it"),
     Quoted("dflash_deploy/doctor/table.py", "container engine", "the name of a check in `doctor --json`"),
 )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from dflash_deploy import errors
 from dflash_deploy.errors import DeployError, ExitCode
 
-DOCS = Path(__file__).parents[2] / "docs" / "exit-codes.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "exit-codes.md"
 
 
 def test_the_documented_codes_are_the_codes() -> None:

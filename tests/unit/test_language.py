@@ -59,7 +59,7 @@ def test_every_quotation_that_is_allowed_is_still_there() -> None:
 
 
 def test_the_glossary_is_sorted_and_defines_each_term_once() -> None:
-    text = (language.ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    text = (language.ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
     terms = re.findall(r"^\*\*(.+?)\.\*\* ", text, re.MULTILINE)
     assert terms == sorted(set(terms), key=str.lower)
     assert {term.lower() for term in terms} >= FIELD_TERMS

@@ -41,7 +41,7 @@ from tests.support.hub.faults import (
     too_many,
 )
 
-DOCS = Path(__file__).parents[3] / "docs" / "downloads.md"
+DOCS = Path(__file__).parents[3] / "docs" / "reference" / "downloads.md"
 
 Access = Literal["public", "gated", "private"]
 

@@ -1,4 +1,4 @@
-"""docs/failures.md says what the catalog says."""
+"""docs/reference/failures.md says what the catalog says."""
 
 from pathlib import Path
 
@@ -7,8 +7,9 @@ from dflash_deploy.catalog.failures_page import page
 
 
 def test_the_page_is_up_to_date() -> None:
-    written = (Path(__file__).parents[3] / "docs" / "failures.md").read_text()
-    assert written == page(load_catalog().failures), "python -m dflash_deploy.catalog.failures_page > docs/failures.md"
+    written = (Path(__file__).parents[3] / "docs" / "reference" / "failures.md").read_text()
+    remedy = "python -m dflash_deploy.catalog.failures_page > docs/reference/failures.md"
+    assert written == page(load_catalog().failures), remedy
 
 
 def test_every_id_stands_once() -> None:

@@ -16,7 +16,7 @@ from dflash_deploy.catalog.read import models_in, read_entry
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.errors import CatalogRefused
 
-EXAMPLES = Path(__file__).parents[3] / "docs" / "catalog"
+EXAMPLES = Path(__file__).parents[3] / "docs" / "reference" / "catalog"
 KINDS: list[tuple[str, type[BaseModel]]] = [
     ("profiles/rtx-4090.yaml", Profile),
     ("families/example.yaml", Family),

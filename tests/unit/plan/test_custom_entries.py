@@ -19,7 +19,7 @@ from dflash_deploy.plan import Choice
 from dflash_deploy.rules import plan_deployment
 from tests.support.machines import H100, machine
 
-EXAMPLES = Path(__file__).parents[3] / "docs" / "catalog"
+EXAMPLES = Path(__file__).parents[3] / "docs" / "reference" / "catalog"
 FAMILY: dict[str, Any] = yaml.safe_load((EXAMPLES / "families/example.yaml").read_text())
 PROFILE: dict[str, Any] = yaml.safe_load((EXAMPLES / "profiles/rtx-4090.yaml").read_text())
 CATALOG = load_catalog()
