@@ -1,6 +1,6 @@
 """Every error that the command reports, and the exit code it ends with.
 
-    DeployError                    1  an unexpected error: a defect
+    DeployError                    1  the base class
     ├── BadInput                   2  an option, an argument or a file is not valid
     │   ├── UnknownProfile            --profile names a hardware profile that does not exist, or none fits this machine
     │   ├── UnknownPair               --model or DFLASH_PAIR names an unknown model, or a drafter
@@ -34,7 +34,8 @@
     ├── SmokeTestFailed            6  a check of `test` failed
     │   └── KeyNotReplaced            after `keys rotate` the endpoint still accepts the old key
     ├── BenchmarkMissed            7  a benchmark requirement was not met
-    └── Interrupted              130  Ctrl-C
+    ├── Interrupted              130  Ctrl-C
+    └── Defect                     1  a defect of dflash-deploy, with lines to report it
 
 docs/reference/exit-codes.md has the same codes; a test compares them.
 """
@@ -241,3 +242,15 @@ class Interrupted(DeployError):
         self, hint: str = "run the same command to continue; `dflash-deploy down` stops an engine that was started"
     ) -> None:
         super().__init__("interrupted", hint=hint)
+
+
+class Defect(DeployError):
+    """Raised for an exception that no other class covers: a defect of dflash-deploy.
+
+    `cause` is the exception, `report` the lines for an issue, without secrets; empty until they are known.
+    """
+
+    def __init__(self, message: str, *, hint: str, detail: str = "", cause: BaseException) -> None:
+        super().__init__(message, hint=hint, detail=detail)
+        self.cause = cause
+        self.report = ""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -47,6 +48,29 @@ class LazyGroup(TyperGroup):
         """The command that the arguments name, from its module, and the arguments that are left to it."""
         name, found, rest = super().resolve_command(ctx, args)
         return name, load(name) if name is not None and found is not None else found, rest
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """The context of one call; wrong options are errors that can be shown."""
+        with _quoting_safely():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; wrong options of it are errors that can be shown."""
+        with _quoting_safely():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _quoting_safely() -> Iterator[None]:
+    """Escape and cut the arguments that a usage error quotes: they have any length and any characters."""
+    try:
+        yield
+    except Exception as problem:
+        if isinstance(message := getattr(problem, "message", None), str):
+            from dflash_deploy.cli.visible import quoted  # noqa: PLC0415 - rich, needed for errors only
+
+            vars(problem)["message"] = quoted(message)
+        raise
 
 
 def load(name: str) -> Any:
@@ -109,3 +133,9 @@ def main() -> None:
             sys.stderr.flush()
             os._exit(ExitCode.INTERRUPTED)
         raise
+    except KeyboardInterrupt:
+        os._exit(ExitCode.INTERRUPTED)
+    except Exception as problem:
+        from dflash_deploy.cli.report import last_resort  # noqa: PLC0415 - rich, needed for a defect only
+
+        sys.exit(last_resort(problem))

@@ -8,7 +8,6 @@ import functools
 import json
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,11 +18,12 @@ from rich import box
 from rich.console import Console, RenderableType
 from rich.table import Table
 
+from dflash_deploy.cli.defect import failure_of, report_of
 from dflash_deploy.cli.options import HERE
 from dflash_deploy.cli.streams import lost_output
 from dflash_deploy.cli.visible import Escape, shortened, visible_json
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.errors import DeployError, ExitCode, Interrupted, PreflightRefused
+from dflash_deploy.errors import Defect, DeployError, ExitCode, Interrupted, PreflightRefused
 from dflash_deploy.operations.document import document, redacted
 from dflash_deploy.plan import Finding
 from dflash_deploy.redact import Redact, Redactor, Secret
@@ -78,14 +78,11 @@ def command(function: Callable[P, Report]) -> Callable[P, None]:
             report = _outcome(function, *args, **kwargs)
         except KeyboardInterrupt:
             report = Report(failure=Interrupted())
-        except BrokenPipeError:
-            _be_quiet()
-            raise typer.Exit(ExitCode.DONE) from None
-        report = _cut(report)
         # a command may replace the key: neither the old one nor the new one is shown
         redact = Redactor([*known, *_secrets(kwargs.get("directory"))])
+        name = function.__name__.replace("_", " ")
+        report = _cut(report, name, redact)
         if as_json or in_lines:
-            name = function.__name__.replace("_", " ")
             whole = document(name, report.data, report.findings, report.failure)
             print_json({"event": "result", **whole} if in_lines else whole, redact, in_lines=in_lines)
         else:
@@ -97,12 +94,25 @@ def command(function: Callable[P, Report]) -> Callable[P, None]:
     return run
 
 
-def _cut(report: Report) -> Report:
+def last_resort(problem: Exception) -> ExitCode:
+    """Show an exception that no command caught, such as one while its module is imported; return the exit code."""
+    _, _, after = " ".join(sys.argv).partition(" --dir ")
+    redact = Redactor(_secrets(Path(after.split()[0]) if after.split() else None))
+    report = _cut(Report(failure=failure_of(problem)), sys.argv[1] if sys.argv[1:] else "", redact)
+    _explain(report, redact)
+    return report.failure.exit_code if report.failure else ExitCode.UNEXPECTED
+
+
+def _cut(report: Report, name: str, redact: Redact) -> Report:
     """The report, with an error that fits on a screen: it may quote a value of any length."""
-    if report.failure is not None:
-        report.failure.message = shortened(report.failure.message)
-        report.failure.hint = shortened(report.failure.hint)
-        report.failure.detail = shortened(report.failure.detail, LONGEST_DETAIL)
+    failure = report.failure
+    if failure is not None:
+        # secrets before the cut: a part of a secret would not be found
+        failure.message = shortened(redact(failure.message))
+        failure.hint = shortened(redact(failure.hint))
+        failure.detail = shortened(redact(failure.detail), LONGEST_DETAIL)
+    if isinstance(failure, Defect):
+        failure.report = report_of(failure.cause, name, sys.argv[1:], redact)
     return report
 
 
@@ -167,43 +177,13 @@ def _outcome(function: Callable[P, Report], *args: P.args, **kwargs: P.kwargs) -
     """What a command returns, or the failure that it ended with."""
     try:
         return function(*args, **kwargs)
-    except BrokenPipeError:
-        raise
     except DeployError as error:
         return Report(failure=error)
-    except OSError as problem:
-        return Report(failure=_system(problem) if problem.errno in _CONDITIONS else _unexpected(problem))
+    except typer.Abort:
+        # end of input at a question
+        return Report(failure=Interrupted())
     except Exception as problem:  # the last line of defence: users see no traceback
-        return Report(failure=_unexpected(problem))
-
-
-_CONDITIONS: Mapping[int, str] = {
-    errno.ENOSPC: "free disk space (`df -h`), then run the same command again",
-    errno.EDQUOT: "free disk space within your quota, then run the same command again",
-    errno.EFBIG: "raise the limit of a file's size (`ulimit -f`)",
-    errno.EROFS: "the file system is mounted read-only: use another directory",
-    errno.EACCES: "run the command as the owner of the file, or check the permissions with `ls -l`",
-    errno.EPERM: "run the command as the owner of the file, or check the permissions with `ls -l`",
-    errno.EIO: "check the disk (`dmesg | tail`)",
-    errno.ENAMETOOLONG: "use a shorter path",
-    errno.EMFILE: "raise the limit of open files with `ulimit -n`",
-    errno.ENFILE: "close other programs: the system has too many open files",
-}
-"""Errors that are a condition of the machine and not a defect, with what helps."""
-
-
-def _system(problem: OSError) -> DeployError:
-    place = f"{problem.filename}: " if problem.filename else ""
-    return PreflightRefused(f"{place}{problem.strerror}", hint=_CONDITIONS[problem.errno or 0])
-
-
-def _unexpected(problem: Exception) -> DeployError:
-    return DeployError(
-        f"unexpected: {type(problem).__name__}: {problem}",
-        hint="this is a defect: DFLASH_DEBUG=1 shows where, please report it",
-        # shown like the rest, and not raised: what Python itself prints is not redacted
-        detail=traceback.format_exc() if os.environ.get("DFLASH_DEBUG") else "",
-    )
+        return Report(failure=failure_of(problem))
 
 
 def _secrets(directory: object) -> list[Secret]:
@@ -241,3 +221,5 @@ def _explain(report: Report, redact: Redact) -> None:
             err.print(redact(report.failure.detail), markup=False, style="dim")
         err.print(redact(f"error: {report.failure.message}"), markup=False, style="bold red")
         err.print(redact(f"  hint: {report.failure.hint}"), markup=False)
+    if isinstance(report.failure, Defect):
+        err.print(f"\n{redact(report.failure.report)}", markup=False)

@@ -8,8 +8,13 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
 from rich.segment import Segment
 
+from dflash_deploy.redact import redact_by_shape
+
 LONGEST = 2000
 """Characters of an error's message or hint that are shown."""
+
+LONGEST_USAGE = 500
+"""Characters of an error about the arguments."""
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 """Characters that act on a terminal or change the direction of text; line feed and tab are not among them."""
@@ -30,6 +35,11 @@ def shortened(text: str, longest: int = LONGEST) -> str:
     if len(text) <= longest:
         return text
     return f"{text[: longest * 3 // 4]} … ({len(text)} characters) … {text[-longest // 8 :]}"
+
+
+def quoted(text: str) -> str:
+    """Return a usage error, which quotes arguments, on one line: no secret by its shape, escaped, and cut."""
+    return visible(shortened(redact_by_shape(" ".join(text.split())), LONGEST_USAGE))
 
 
 class Escape(RenderHook):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
-from dflash_deploy.errors import DeployError
+from dflash_deploy.errors import Defect, DeployError
 from dflash_deploy.plan import Finding
 from dflash_deploy.redact import Redact
 
@@ -26,8 +26,13 @@ def document(
         "status": "failed" if failure else "ok",
         "data": data,
         "findings": [asdict(finding) for finding in findings],
-        "error": failure and {"code": int(failure.exit_code), "message": failure.message, "hint": failure.hint},
+        "error": failure and _error(failure),
     }
+
+
+def _error(failure: DeployError) -> dict[str, object]:
+    error: dict[str, object] = {"code": int(failure.exit_code), "message": failure.message, "hint": failure.hint}
+    return error | {"report": failure.report} if isinstance(failure, Defect) else error
 
 
 def redacted(node: object, redact: Redact) -> object:
