@@ -27,11 +27,13 @@ from dflash_deploy.serve.settings import Settings
 class Deployment:
     """A deployment directory. `values` and `secrets` read `.env` once per command.
 
-    `settings` is a file to read settings from instead of `.env`. Secrets always come from `.env`.
+    `settings` is a file to read settings from instead of `.env`. Secrets always come from `.env`. `text` is the content
+    that `.env` will have.
     """
 
     directory: Path
     settings: Path | None = None
+    text: str | None = None
 
     def __post_init__(self) -> None:
         # the engine has another working directory, and Compose resolves relative paths differently
@@ -152,9 +154,14 @@ class Deployment:
         write_atomically(self.last_env_file, before, mode=PRIVATE)
         return self._with(changed)
 
-    def keep_last(self) -> None:
-        """Copy `.env` to `.env.last`. Raises the errors of reading `.env`."""
-        write_atomically(self.last_env_file, self._read(), mode=PRIVATE)
+    def keep_last(self, text: str) -> None:
+        """Copy `.env` to `.env.last` before `text` replaces it. Raises the errors of reading `.env`.
+
+        A command that is repeated after a kill has replaced it already, and keeps what was there before the first run.
+        """
+        before = self._read()
+        if before != text:
+            write_atomically(self.last_env_file, before, mode=PRIVATE)
 
     def _with(self, text: str) -> Deployment:
         """Replace `.env` and return the deployment read again."""
@@ -179,7 +186,7 @@ class Deployment:
 
     def _read(self) -> str:
         """Return the text of `.env` with its line endings."""
-        return _text_of(self.env_file)
+        return _text_of(self.env_file) if self.text is None else self.text
 
     @property
     def values(self) -> Mapping[str, str]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+from dflash_deploy.deployment.build_context import remove_unused_contexts
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.files import PRIVATE
+from dflash_deploy.deployment.files import PRIVATE, remove_leftovers
+from dflash_deploy.deployment.outputs import OWN
 from dflash_deploy.errors import DirectoryBusy, PreflightRefused
 
 LONGEST_HOLDER = 200
@@ -37,9 +40,19 @@ def command_lock(deployment: Deployment, command: str) -> Iterator[None]:
             file.write(f"{command}, process {os.getpid()}, since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC".encode())
         except OSError as problem:
             raise _not_writable(deployment, problem) from None
-        yield
-        file.seek(0)
-        file.truncate(0)
+        _tidy(deployment)
+        try:
+            yield
+        finally:
+            # what a killed command leaves here says that it did not finish
+            file.truncate(0)
+
+
+def _tidy(deployment: Deployment) -> None:
+    """Remove what killed commands left: no other command writes now. The supervisor of an engine locks its files."""
+    remove_leftovers(deployment.directory, *map(glob.escape, OWN))
+    remove_leftovers(deployment.state, "*")
+    remove_unused_contexts(deployment.state)
 
 
 def _holder(file: io.FileIO) -> str:

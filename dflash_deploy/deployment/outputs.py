@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import stat
 from pathlib import Path
 
-from dflash_deploy.deployment.files import PUBLIC, write_atomically
+from dflash_deploy.deployment.files import PUBLIC, remove_leftovers, write_atomically
 from dflash_deploy.errors import BadInput, PreflightRefused
 from dflash_deploy.intake.files import shown
 
@@ -51,6 +52,7 @@ def write_output(path: Path, text: str) -> None:
     Raises BadInput as `check_output` does, and PreflightRefused if the disk is full.
     """
     target = check_output(path)
+    remove_leftovers(target.parent, glob.escape(target.name))
     try:
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else PUBLIC
         write_atomically(target, text, mode=mode)

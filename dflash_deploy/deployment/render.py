@@ -5,17 +5,19 @@ from __future__ import annotations
 import hmac
 import os
 import re
-import shutil
+import stat
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 import yaml
 
 from dflash_deploy import __version__
-from dflash_deploy.assets import asset_text, build_context
+from dflash_deploy.assets import asset_text
 from dflash_deploy.catalog.settings import passed_on
+from dflash_deploy.deployment.build_context import stage_build_context
 from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.dotenv import fill_template
 from dflash_deploy.deployment.files import PRIVATE, PUBLIC, write_atomically, write_if_changed
 from dflash_deploy.intake import parse_packaged_yaml
 from dflash_deploy.intake.state import read_state_text
@@ -39,8 +41,8 @@ HEADER = """\
 def create(deployment: Deployment, plan: Plan) -> None:
     """Write `.env` and `compose.yaml` of a new deployment.
 
-    Secrets of an existing `.env` are kept, also further keys of clients, and the file itself as `.env.last`.
-    If `compose.yaml` cannot be written, a new `.env` is removed again, so that no half deployment stays.
+    Secrets of an existing `.env` are kept, also further keys of clients, and the file itself as `.env.last`. `.env` is
+    written last: the directory has a deployment from then on, so a command that is killed leaves none or all of it.
     """
     existed = deployment.exists()
     secrets = deployment.secrets if existed else {}
@@ -50,21 +52,25 @@ def create(deployment: Deployment, plan: Plan) -> None:
     own = {Settings.dflash_image: "", Settings.vllm_api_key: key.reveal(), Settings.hf_token: token.reveal()}
     if further := secrets.get(Settings.dflash_api_keys.name):
         own[Settings.dflash_api_keys] = further.reveal()
-    if existed:
-        deployment.keep_last()
-    deployment.write_env({**plan.values, **{field.name: value for field, value in own.items()}}, plan.engine.engine)
+    values, engine = {**plan.values, **{field.name: value for field, value in own.items()}}, plan.engine.engine
+    text = fill_template(values, engine)
     try:
-        render(Deployment(deployment.directory), plan)
+        render(Deployment(deployment.directory, text=text), plan)
+        if existed:
+            deployment.keep_last(text)
+        deployment.write_env(values, engine)
     except BaseException:
         if not existed:
-            deployment.env_file.unlink()
+            # without .env it would belong to nothing
+            with suppress(OSError):
+                deployment.compose_file.unlink()
         raise
 
 
 def render(deployment: Deployment, plan: Plan) -> bool:
     """Write `compose.yaml` and the build context; return whether `compose.yaml` changed."""
     state = deployment.make_state()
-    _stage_build_context(state / "build", plan.engine.engine)
+    stage_build_context(state, plan.engine.engine)
     if not _salt(deployment):
         write_atomically(state / SALT, generate_key().reveal(), mode=PRIVATE)
     return write_if_changed(deployment.compose_file, compose_text(deployment, plan), mode=PUBLIC)
@@ -76,7 +82,7 @@ def compose_text(deployment: Deployment, plan: Plan) -> str:
     document["name"] = deployment.project_name
     service = document["services"][SERVICE]
     service["build"]["context"] = BUILD_CONTEXT
-    service["user"] = _owner(deployment.env_file)
+    service["user"] = _owner(deployment)
     service["labels"] = {
         "dev.dflash.version": __version__,
         "dev.dflash.profile": plan.profile.name,
@@ -142,9 +148,15 @@ def merge(documents: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def _owner(path: Path) -> str:
-    """Return `uid:gid` of a file: only its owner can read the mounted `.env`."""
-    status = path.stat()
+def _owner(deployment: Deployment) -> str:
+    """Return `uid:gid` of `.env`, also if it is not written yet: only its owner can read the mounted file."""
+    try:
+        status = deployment.env_file.stat()
+    except FileNotFoundError:
+        directory = deployment.directory.stat()
+        # a new file belongs to the group of such a directory
+        group = directory.st_gid if directory.st_mode & stat.S_ISGID else os.getegid()
+        return f"{os.geteuid()}:{group}"
     return f"{status.st_uid}:{status.st_gid}"
 
 
@@ -156,24 +168,3 @@ def _secrets_hash(deployment: Deployment) -> str:
 
 def _salt(deployment: Deployment) -> str:
     return (read_state_text(deployment.state / SALT) or "").strip()
-
-
-def _stage_build_context(context: Path, engine: str) -> None:
-    """Create the build context: the files that the engine's Dockerfile copies, with the paths of the repository.
-
-    It is built in a temporary directory and renamed, so that an interrupted run leaves a complete context or none.
-    """
-    # the deployment's lock is held: what an earlier command left is unused
-    for left in context.parent.glob("build.*"):
-        shutil.rmtree(left, ignore_errors=True)
-    staged = context.with_name(f"build.{os.getpid()}")
-    try:
-        for name, source in build_context(engine).items():
-            place = staged / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, place)
-        shutil.rmtree(context, ignore_errors=True)
-        staged.rename(context)
-    except BaseException:
-        shutil.rmtree(staged, ignore_errors=True)
-        raise

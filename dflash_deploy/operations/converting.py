@@ -57,18 +57,15 @@ def convert_drafter(
     conversion.check()
     aim.parent.mkdir(parents=True, exist_ok=True)
     check_output(aim)
-    try:
-        with conversion.sources() as source:
-            mounts = {DRAFTER: (source, False), TARGET: (target, False), OUT: (conversion.out.parent, True)}
-            for command in conversion.commands():
-                reporter.note(f"{release.title}: {' '.join(command)}")
-                done = run_job(ContainerJob(image or release.converter.image, command, mounts), reporter.note)
-                if done.status:
-                    raise ConversionFailed(
-                        f"{command[0]} ended with {done.status}: {done.last}",
-                        hint="read the lines above; another release of the tools may do it: --image IMAGE",
-                    )
+    with conversion.claimed(), conversion.sources() as source:
+        mounts = {DRAFTER: (source, False), TARGET: (target, False), OUT: (conversion.out.parent, True)}
+        for command in conversion.commands():
+            reporter.note(f"{release.title}: {' '.join(command)}")
+            done = run_job(ContainerJob(image or release.converter.image, command, mounts), reporter.note)
+            if done.status:
+                raise ConversionFailed(
+                    f"{command[0]} ended with {done.status}: {done.last}",
+                    hint="read the lines above; another release of the tools may do it: --image IMAGE",
+                )
         conversion.finish()
-    finally:
-        conversion.clear()
     return Converted(conversion.out, conversion.out.stat().st_size, dialect, form, release.title)

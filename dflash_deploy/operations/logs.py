@@ -87,7 +87,7 @@ def bundle(directory: Path, file: Path | None = None) -> Bundle:
     deployment = Deployment.existing(directory, check=False)
     place = file or Path(f"{deployment.project_name}-{datetime.now(UTC):%Y%m%d-%H%M%S}.tar.gz")
     members = _collected(deployment)
-    write_archive(place, members)
+    write_archive(place, members, names=f"{deployment.project_name}-*.tar.gz")
     return Bundle(place, tuple(members))
 
 

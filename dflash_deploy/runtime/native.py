@@ -75,7 +75,7 @@ class NativeRuntime:
             narrate("settings changed: stopping the running engine")
             run.process.end(grace=STOP_GRACE)
         self._deployment.make_state()
-        if self._log.exists():
+        if self._log.exists() and self._log.stat().st_size:
             self._log.replace(self._log.with_suffix(".log.1"))
         remove_state(self._exit_file, report=self._report)
         self._spawn(config)
@@ -166,5 +166,11 @@ class NativeRuntime:
             process.returncode = process.returncode or 0
 
     def _run(self) -> Supervised | None:
-        """Return the engine that was started last: as recorded, or as found among the processes."""
-        return recorded(self._run_file, self._report) or find_supervised(self._deployment.state)
+        """Return the engine that was started last: as recorded, or as found among the processes.
+
+        A command that was killed may have started one whose supervisor has not written run.json yet.
+        """
+        run = recorded(self._run_file, self._report)
+        if run is not None and run.process.alive():
+            return run
+        return find_supervised(self._deployment.state) or run

@@ -7,14 +7,17 @@ model card of spiritbuun/Qwen3.5-27B-DFlash-GGUF.
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Literal
 
-from dflash_deploy.errors import BadInput, ConversionFailed, FileRefused
+from dflash_deploy.deployment.files import replace_durably
+from dflash_deploy.errors import BadInput, ConversionFailed, DirectoryBusy, FileRefused
 from dflash_deploy.plan.model_metadata import metadata_of
 from dflash_deploy.weights.checkpoints import read_config
 from dflash_deploy.weights.gguf import FILE_TYPES, Header, NotGguf, read_header
@@ -62,6 +65,11 @@ class Conversion:
         return f".{self.out.name}.part.gguf"
 
     @property
+    def _joined(self) -> Path:
+        """The directory with the files of drafter and target, for a converter that reads one."""
+        return self.out.with_name(f".{self.out.name}.sources")
+
+    @property
     def _between(self) -> str:
         return f".{self.out.name}.bf16.gguf"
 
@@ -91,17 +99,24 @@ class Conversion:
         if self.dialect == "dflash":
             yield self.drafter.resolve()
             return
-        with named_write_errors(self.out.parent), TemporaryDirectory(dir=self.out.parent, prefix=".convert-") as made:
-            place = Path(made)
-            # with user namespaces, the container's user is not the owner of the directory
-            place.chmod(0o755)
-            for entry in self.drafter.iterdir():
-                if entry.is_file():
-                    link_or_copy(entry, place / entry.name)
-            for name in TOKENIZER_FILES:
-                if (self.target / name).is_file():
-                    link_or_copy(self.target / name, place / name)
+        place = self._joined
+        try:
+            with named_write_errors(self.out.parent):
+                self._join(place)
             yield place
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _join(self, place: Path) -> None:
+        place.mkdir()
+        # with user namespaces, the container's user is not the owner of the directory
+        place.chmod(0o755)
+        for entry in self.drafter.iterdir():
+            if entry.is_file():
+                link_or_copy(entry, place / entry.name)
+        for name in TOKENIZER_FILES:
+            if (self.target / name).is_file():
+                link_or_copy(self.target / name, place / name)
 
     def finish(self) -> Header:
         """Check the GGUF and rename it to its final name. Raises ConversionFailed if it is wrong."""
@@ -114,7 +129,8 @@ class Conversion:
             ) from None
         for difference in self._problems(header):
             raise ConversionFailed(f"the converted file does not match the drafter: {difference}", hint=_REPORT)
-        partial.replace(self.out)
+        with named_write_errors(self.out.parent):
+            replace_durably(partial, self.out)
         return header
 
     def _problems(self, header: Header) -> Iterator[str]:
@@ -133,9 +149,33 @@ class Conversion:
             yield f"its quantization is {form}, not {self.form}"
 
     def clear(self) -> None:
-        """Remove partial files."""
+        """Remove partial files. A link in the place of one is removed too: the converter would write through it."""
         for name in (self._partial, self._between):
             self.out.with_name(name).unlink(missing_ok=True)
+        shutil.rmtree(self._joined, ignore_errors=True)
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Hold the directory of the GGUF for one conversion, without partial files before and after.
+
+        Raises DirectoryBusy if another one runs there. The system ends the hold of a command that is killed.
+        """
+        with named_write_errors(self.out.parent), ExitStack() as held:
+            descriptor = os.open(self.out.parent, os.O_RDONLY | os.O_DIRECTORY)
+            held.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise DirectoryBusy(
+                    f"another conversion writes into {self.out.parent}",
+                    hint="wait until it ends, then run the command again",
+                ) from None
+            held.callback(self.clear)
+            self.clear()
+            # errors of the block are its own
+            kept = held.pop_all()
+        with kept:
+            yield
 
 
 _REPORT = "another release of llama.cpp may support this drafter: choose one with `--image IMAGE`"

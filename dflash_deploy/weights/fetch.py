@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from dflash_deploy.deployment.files import PUBLIC, write_atomically
+from dflash_deploy.deployment.files import PUBLIC, remove_leftovers, replace_durably, sync_directory, write_atomically
 from dflash_deploy.errors import DownloadFailed, FileRefused, SettingsRefused
 from dflash_deploy.intake import MIB, Invalid, read_bytes
 from dflash_deploy.intake.documents import Stamp, VerifiedStamps, parse_document
@@ -35,6 +35,9 @@ from dflash_deploy.weights.staging import (
 )
 from dflash_deploy.weights.transfer import Download, DownloadOptions, Transfer
 from dflash_deploy.weights.verify import is_right
+
+STAMPS = ".dflash-verified.json"
+"""File beside the weights: size and time of those that were verified."""
 
 __all__ = ["DownloadOptions", "FetchResult", "fetch", "missing_files", "reuse_file"]
 
@@ -58,6 +61,8 @@ def missing_files(directory: Path, model: LockedModel) -> tuple[LockedFile, ...]
 def fetch(source: Source, model: LockedModel, directory: Path, options: DownloadOptions) -> FetchResult:
     """Download missing files. Raises NoRoom before the first byte if the disk is too small, and DownloadFailed."""
     with named_write_errors(directory), locked_staging(directory) as staging:
+        remove_leftovers(staging, "*")
+        remove_leftovers(directory, STAMPS)
         absent = missing_files(directory, model)
         reused = [file for file in absent if _from_cache(source, model, file, directory)]
         wanted = [file for file in absent if file not in reused]
@@ -135,6 +140,7 @@ class _FileDownload:
         download.close()
         self._place.parent.mkdir(parents=True, exist_ok=True)
         download.part.replace(self._place)
+        sync_directory(self._place.parent)
         download.progress.path.unlink(missing_ok=True)
 
     def _fetch_spans(self) -> None:
@@ -183,7 +189,7 @@ def reuse_file(found: Path, file: LockedFile, directory: Path) -> bool:
         place.parent.mkdir(parents=True, exist_ok=True)
         staged.unlink(missing_ok=True)
         link_or_copy(found, staged)
-        staged.replace(place)
+        replace_durably(staged, place)
     return True
 
 
@@ -192,7 +198,7 @@ class _VerifiedFiles:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._file = directory / ".dflash-verified.json"
+        self._file = directory / STAMPS
         try:
             read = parse_document(read_bytes(self._file, limit=16 * MIB, links=False), VerifiedStamps, limit=16 * MIB)
             self._known = read.root

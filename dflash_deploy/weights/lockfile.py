@@ -69,10 +69,10 @@ def write_lock(path: Path, lock: Lock) -> bool:
         before = read_text(path, limit=MOST_BYTES, lossy=True)
     except (FileMissing, FileInvalid):
         before = None
-    changed = write_if_changed(path, lock.text(), mode=PUBLIC)
-    if changed and before is not None:
+    # first: a command that is killed between the two would lose the previous lock
+    if before is not None and before != lock.text():
         write_if_changed(path.with_name(f"{path.name}.last"), before, mode=PUBLIC)
-    return changed
+    return write_if_changed(path, lock.text(), mode=PUBLIC)
 
 
 def read_lock(path: Path) -> Lock | None:

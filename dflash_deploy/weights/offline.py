@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from dflash_deploy.deployment.files import copy_durably
 from dflash_deploy.errors import FilesMissing
 from dflash_deploy.weights.fetch import missing_files, reuse_file
 from dflash_deploy.weights.lockfile import LOCK_FILE, Lock, read_lock, write_lock
@@ -29,8 +29,7 @@ def export_weights(
                 target = place / requested.role / file.path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 staged = target.with_name(f".{target.name}.part")
-                shutil.copyfile(requested.directory / file.path, staged)
-                staged.replace(target)
+                copy_durably(requested.directory / file.path, staged, target)
         # last: a lock means that the directory is complete
         write_lock(place / LOCK_FILE, lock)
 

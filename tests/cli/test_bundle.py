@@ -114,7 +114,8 @@ def test_it_is_private_from_its_first_byte_on(tmp_path: Path) -> None:
 
     class Watched(Mapping[str, str]):
         def __iter__(self) -> Iterator[str]:
-            seen.append(file.stat().st_mode & 0o777)
+            # until it is complete it has a temporary name
+            seen.extend(one.stat().st_mode & 0o777 for one in tmp_path.iterdir())
             yield "a"
 
         def __len__(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from dflash_deploy.assets import asset
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.render import compose_text, create, merge, render
@@ -64,6 +65,8 @@ def test_the_label_of_the_secrets_does_not_let_a_key_be_guessed(tmp_path: Path) 
 def test_a_build_context_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deployment, plan = made(tmp_path, LAPTOP)
     (deployment.state / "build.1").mkdir()
+    # as after a power cut: the context has to be made again
+    (deployment.state / "build/images/vllm/Dockerfile").write_bytes(b"")
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -74,6 +77,21 @@ def test_a_build_context_that_cannot_be_made_leaves_nothing(tmp_path: Path, monk
             render(deployment, plan)
     assert [one.name for one in deployment.state.glob("build*")] == ["build"]
     assert (deployment.state / "build/images/vllm/Dockerfile").is_file()
+    render(deployment, plan)
+    assert [one.name for one in deployment.state.glob("build*")] == ["build"]
+    assert (deployment.state / "build/images/vllm/Dockerfile").read_bytes() == asset(
+        "images/vllm/Dockerfile"
+    ).read_bytes()
+
+
+def test_a_complete_build_context_is_not_touched(tmp_path: Path) -> None:
+    deployment, plan = made(tmp_path, LAPTOP)
+    before = (deployment.state / "build").stat()
+    render(deployment, plan)
+    assert (deployment.state / "build").stat().st_ino == before.st_ino
+    (deployment.state / "build/of-an-older-version.py").write_text("")
+    render(deployment, plan)
+    assert not (deployment.state / "build/of-an-older-version.py").exists()
 
 
 def test_the_keys_of_clients_and_the_file_before_stay(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """Conversions: what the tools are asked, and what of their work is accepted."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from dflash_deploy.errors import BadInput, ConversionFailed
+from dflash_deploy.errors import BadInput, ConversionFailed, DirectoryBusy, NoRoom
 from dflash_deploy.weights.convert import Conversion, Dialect
 from tests.support.gguf import header, key
 
@@ -78,6 +80,36 @@ def test_anything_else_is_refused_and_cleared_away(tmp_path: Path, content: byte
     asked.clear()
     assert not list(tmp_path.glob("*.gguf"))
     assert not list(tmp_path.glob(".*.gguf"))
+
+
+def test_what_a_killed_conversion_left_is_removed_and_a_link_is_not_written_through(tmp_path: Path) -> None:
+    asked, mine = conversion(tmp_path, "Q4_K_M", "dflash-draft"), tmp_path / "mine"
+    mine.write_text("mine")
+    (tmp_path / ".d.gguf.part.gguf").symlink_to(mine)
+    (tmp_path / ".d.gguf.bf16.gguf").write_bytes(b"half of it")
+    (tmp_path / ".d.gguf.sources").mkdir()
+    (tmp_path / ".d.gguf.sources" / "tokenizer.json").write_text("{}")
+    with asked.claimed(), asked.sources():
+        assert not list(tmp_path.glob(".*.gguf"))
+        with pytest.raises(DirectoryBusy, match="another conversion"), asked.claimed():
+            raise AssertionError
+        (tmp_path / ".d.gguf.bf16.gguf").write_bytes(b"half of it")
+    assert {path.name for path in tmp_path.iterdir()} == {"drafter", "target", "mine"}
+    assert mine.read_text() == "mine"
+
+
+def test_on_a_full_disk_nothing_stays_of_a_conversion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = conversion(tmp_path)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with asked.claimed():
+        (tmp_path / ".d.gguf.part.gguf").write_bytes(written())
+        with pytest.raises(NoRoom, match="is full"):
+            asked.finish()
+    assert {path.name for path in tmp_path.iterdir()} == {"drafter", "target"}
 
 
 def test_what_cannot_be_converted_is_said_before_anything_starts(tmp_path: Path) -> None:
