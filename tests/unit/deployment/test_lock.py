@@ -65,10 +65,10 @@ def test_what_killed_commands_left_is_removed_by_the_next_one(tmp_path: Path) ->
         file.write_text("VLLM_API_KEY=a-key")
     # one of a writer that still runs, such as the supervisor of an engine
     held = state / ".exit.json.0a1b2c3d"
-    with held.open("w") as file, command_lock(deployment, "up"):
+    with held.open("w"), command_lock(deployment, "up"):
         assert not held.exists()
-    with held.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with held.open("w") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
         with command_lock(deployment, "up"):
             assert held.exists()
     assert not [file for file in left if file.exists()]
