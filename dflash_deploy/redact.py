@@ -59,8 +59,11 @@ def generate_key() -> Secret:
 
 _IN_URL = (
     re.compile(r"(://)[^\s/:@'\"<>]{1,500}(?=@)"),
-    # a password may have any character; a port and a path are not one
-    re.compile(r"(://)(?![^\s/:@]*:\d{1,5}(?:[/?#]|$))[^\s/:@'\"<>]{0,500}:[^\s'\"<>]{0,500}(?=@)"),
+    # a password may have any character; what follows the port of this machine, and `/@`, is a path
+    re.compile(
+        r"(://)(?!(?:localhost|[\d.]+|\[[\da-fA-F:.]*\]):\d{1,5}[/?#]|[^\s/:@]*:\d{1,5}/@)"
+        r"[^\s/:@'\"<>]{0,500}:[^\s'\"<>]{0,500}(?=@)"
+    ),
 )
 """User names and passwords in URLs."""
 

@@ -22,6 +22,9 @@ from dflash_deploy.startup import ShowProgress, StartProgress
 HEARTBEAT = 15.0
 """Seconds after which a pipe gets a line even though nothing has changed."""
 
+LONGEST_LINE = 160
+"""Characters of a line of progress in a pipe."""
+
 _STYLES = {"passed": "green", "skipped": "yellow"}
 
 
@@ -88,7 +91,9 @@ def _live(status: Status, screen: Console, progress: StartProgress) -> None:
 def _line(progress: StartProgress) -> str:
     last_time = f" ({progress.usual_in_phase:.0f} s last time)" if progress.usual_in_phase else ""
     said = f": {progress.last_line}" if progress.last_line else ""
-    return f"{progress.elapsed:5.0f} s  {_where(progress)}{last_time}{said}"
+    line = f"{progress.elapsed:5.0f} s  {_where(progress)}{last_time}{said}"
+    # an engine writes its whole configuration in one line
+    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
 
 
 def _event(progress: StartProgress) -> None:

@@ -6,9 +6,11 @@ import codecs
 import errno
 import functools
 import json
+import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ParamSpec
@@ -75,7 +77,8 @@ def command(function: Callable[P, Report]) -> Callable[P, None]:
         known: list[Secret] = []
         try:
             known += _secrets(kwargs.get("directory"))
-            report = _outcome(function, *args, **kwargs)
+            with _warnings_shown(Redactor(known)):
+                report = _outcome(function, *args, **kwargs)
         except KeyboardInterrupt:
             report = Report(failure=Interrupted())
         # a command may replace the key: neither the old one nor the new one is shown
@@ -171,6 +174,29 @@ def print_json(document: Mapping[str, object], redact: Redact, *, in_lines: bool
         if not in_lines:
             raise
         _be_quiet()
+
+
+class _Warnings(logging.Handler):
+    """Prints each message of the package's log as a note on one line, without secrets."""
+
+    def __init__(self, redact: Redact) -> None:
+        super().__init__(logging.WARNING)
+        self._redact = redact
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = " ".join(self._redact(record.getMessage()).split())
+        note(f"{record.levelname.lower()}: {shortened(text)}")
+
+
+@contextmanager
+def _warnings_shown(redact: Redact) -> Iterator[None]:
+    """Show what the package logs, such as a damaged state file, while a command runs."""
+    log, handler = logging.getLogger("dflash_deploy"), _Warnings(redact)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 def _outcome(function: Callable[P, Report], *args: P.args, **kwargs: P.kwargs) -> Report:

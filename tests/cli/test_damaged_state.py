@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import dflash
+from dflash_deploy.deployment import Deployment
+from tests.support.cli import dflash, initialise
 
 
 @pytest.fixture(scope="module")
@@ -42,3 +43,22 @@ def test_a_damaged_state_file_is_said_in_one_line_and_keeps_no_command_from_its_
         if file == "run.json":
             assert lines == [line for line in lines if line.endswith("moved to run.json.damaged")]
             assert len(lines) == 1
+
+
+def test_what_is_said_of_a_damaged_file_is_one_line_without_secrets(tmp_path: Path) -> None:
+    place = tmp_path / "hf_abcdefghijklmnopqrstuvwx \x1b[31m\n box"
+    initialise("--profile", "cpu", "--runtime", "native", at=place)
+    key = Deployment(place).key.reveal()
+    inner = place.with_name(key)
+    place.rename(inner)
+    (inner / ".dflash" / "run.json").write_bytes(b"{")
+    said = dflash("status", at=inner).succeeded().err
+    assert "warning: " in said
+    assert key not in said
+    (inner / ".dflash" / "run.json").write_bytes(b"{")
+    inner.rename(place)
+    lines = [line for line in dflash("status", at=place).succeeded().err.splitlines() if "run.json" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("warning: ")
+    assert lines[0].endswith("moved to run.json.damaged")
+    assert "\\x1b[31m" in lines[0]

@@ -5,6 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from dflash_deploy.cli.display import LONGEST_LINE, Terminal
+from dflash_deploy.startup import StartProgress
+
 
 def test_a_reader_that_goes_away_does_not_end_what_is_under_way(tmp_path: Path) -> None:
     program = (
@@ -27,3 +32,13 @@ def test_a_reader_that_goes_away_does_not_end_what_is_under_way(tmp_path: Path) 
         said = process.stderr.read()
     assert (process.returncode, said) == (0, "")
     assert place.read_text() == "went on"
+
+
+def test_a_line_of_progress_in_a_pipe_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    with Terminal().starting() as show:
+        show(StartProgress("loading", 1.0, "configuration " + "x" * 5000))
+        show(StartProgress("ready", 2.0, "a short line"))
+    long, short = capsys.readouterr().err.splitlines()
+    assert len(long) == LONGEST_LINE
+    assert (long.startswith("    1 s  loading: configuration xxx"), long[-1]) == (True, "…")
+    assert short == "    2 s  ready: a short line"

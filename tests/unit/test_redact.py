@@ -99,7 +99,7 @@ def test_headers_addresses_and_tokens_of_services_are_taken_out(text: str) -> No
         assert part not in shown
 
 
-@pytest.mark.parametrize("secret", ["pw", "p@ss", "p/ss:word", "12345", "p%40ss", "[pw]"])
+@pytest.mark.parametrize("secret", ["pw", "p@ss", "p/ss:word", "12345", "p%40ss", "[pw]", "12/ab", "8000/v1", "1?x"])
 def test_a_password_in_an_address_is_never_shown(secret: str) -> None:
     shown = Redactor()(f"HTTPS_PROXY=http://bob:{secret}@proxy:3128/ fails")
     assert shown == f"HTTPS_PROXY=http://{REDACTED}@proxy:3128/ fails"
@@ -111,6 +111,7 @@ def test_a_password_in_an_address_is_never_shown(secret: str) -> None:
     [
         "http://127.0.0.1:8000/v1 answers, model a@b",
         "http://box:8000/@scope/package",
+        "http://127.0.0.1:8000/v1/org@rev http://localhost:8000/a@b http://[::1]:8000/v1?x=a@b",
         "docker://ghcr.io/engine:1.0@sha256:abc",
         "Basic arithmetic, basic questions; the token budget; a cookie recipe",
         "eos_token='<end>' bos_token_id=1",
