@@ -23,6 +23,7 @@ from dflash_deploy.weights.offline import export_weights, import_weights
 from dflash_deploy.weights.pull import (
     RequestedModel,
     lock_for,
+    network_is_refused,
     newer_commits,
     requested_models,
     require_all,
@@ -60,7 +61,8 @@ def pull(directory: Path, *, update: bool = False, max_bandwidth: float = 0.0, r
     """Fetch what a deployment lacks and write dflash.lock; interrupted downloads resume.
 
     `update` moves to the newest commits. `max_bandwidth` is in bytes a second, 0 for no limit. Raises PreflightRefused
-    if target and drafter do not match, DirectoryBusy, and DownloadFailed.
+    if target and drafter do not match, DirectoryBusy, and DownloadFailed, among them FilesMissing if HF_HUB_OFFLINE
+    is set.
     """
     deployment, wanted = _wanted(directory)
     if not wanted:
@@ -81,6 +83,8 @@ def fetch_missing(
 
     Configuration and GGUF headers are read first: weights that do not match are refused before they are fetched.
     """
+    if network_is_refused():
+        return _without_network(deployment, wanted, update=update, reporter=reporter)
     source = _source(deployment)
     lock = lock_for(wanted, _lock(deployment), source, update=update)
     _refuse_mismatch(deployment, read_hub_metadata(source, wanted, lock))
@@ -88,6 +92,33 @@ def fetch_missing(
     with reporter.transferring(_size(lock)) as count:
         models = tuple(_fetched(source, requested, lock, DownloadOptions(max_bandwidth, count)) for requested in wanted)
     return Pulled(deployment.directory / LOCK_FILE, models)
+
+
+def _without_network(
+    deployment: Deployment, wanted: Iterable[RequestedModel], *, update: bool, reporter: Reporter
+) -> Pulled:
+    """The models if all files of dflash.lock are on this machine. Raises FilesMissing, and BadInput for `update`."""
+    _refuse_network(update, "--update")
+    reporter.note("HF_HUB_OFFLINE is set: nothing is downloaded, as with `pull --offline`")
+    lock = _lock(deployment)
+    try:
+        require_all(wanted, lock)
+    except FilesMissing as problem:
+        raise FilesMissing(problem.message, hint=f"{problem.hint}, and without HF_HUB_OFFLINE") from None
+    models = {} if lock is None else lock.models
+    there = ((requested, models[requested.role]) for requested in wanted)
+    return Pulled(
+        deployment.directory / LOCK_FILE,
+        tuple(
+            FetchedModel(one.role, model.repo, model.commit, str(one.directory), model.size, len(model.files), 0, 0)
+            for one, model in there
+        ),
+    )
+
+
+def _refuse_network(asked: bool, option: str) -> None:
+    if asked and network_is_refused():
+        raise BadInput(f"{option} needs the network, but HF_HUB_OFFLINE is set", hint="unset HF_HUB_OFFLINE")
 
 
 def check_files(directory: Path, *, thorough: bool = False) -> dict[str, str] | None:
@@ -111,6 +142,7 @@ def check_hub(directory: Path) -> Mapping[str, tuple[str, ...]] | None:
 
     `None` if both models come with dflash-deploy. Raises DownloadFailed.
     """
+    _refuse_network(True, "--check")
     deployment, wanted = _wanted(directory)
     if not wanted:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +102,11 @@ def require_all(wanted: Iterable[RequestedModel], lock: Lock | None) -> None:
                 f"{requested.directory}: {names}",
                 hint="run `dflash-deploy pull` with a network",
             )
+
+
+def network_is_refused() -> bool:
+    """Return whether HF_HUB_OFFLINE forbids downloads, with the values that huggingface_hub takes as true."""
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
 
 
 def wrong_files(wanted: Iterable[RequestedModel], lock: Lock) -> dict[str, str]:

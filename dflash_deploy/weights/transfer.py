@@ -49,8 +49,14 @@ HEADERS_TIMEOUT = 60.0
 LONGEST_ETAG = 1000
 """Characters of an ETag, which the next request repeats."""
 
+SLOWEST = 1000
+"""Bytes a second below which a connection counts as stalled."""
+
+WINDOW = 60.0
+"""Seconds of waiting for the network over which the speed is measured."""
+
 FRUITLESS = 8
-"""Attempts in a row without a new byte after which a download fails."""
+"""Attempts in a row that stalled or brought no new byte, after which a download fails."""
 
 RESETS = 3
 """How often the file may change on the server during its download."""
@@ -65,6 +71,10 @@ class TryAgain(Exception):
     def __init__(self, why: str, after: float | None = None) -> None:
         super().__init__(why)
         self.after = after
+
+
+class TooSlow(TryAgain):
+    """Raised when a connection brings less than SLOWEST bytes a second over a WINDOW."""
 
 
 class Throttle:
@@ -160,7 +170,8 @@ class Download:
             try:
                 self._attempt(span, end)
             except (TryAgain, httpx.HTTPError) as problem:
-                fruitless = 0 if span.done > before else fruitless + 1
+                moved = span.done > before and not isinstance(problem, TooSlow)
+                fruitless = 0 if moved else fruitless + 1
                 if fruitless >= FRUITLESS:
                     raise DownloadFailed(
                         f"{self.name}: download stalled at {self.progress.done} of {self.file.size} bytes: {problem}",
@@ -249,7 +260,7 @@ class Download:
 
     def _body(self, answer: httpx.Response, skip: int) -> Iterator[bytes]:
         # as they arrive: a chunk of fixed size would be lost if the connection broke in the middle of it
-        for chunk in answer.iter_raw():
+        for chunk in _fast_enough(answer.iter_raw()):
             if self._transfer.options.stopped.is_set():
                 raise Interrupted
             self._transfer.throttle.take(len(chunk))
@@ -270,7 +281,7 @@ class Download:
                 if size >= WRITE:
                     yield b"".join(chunks)
                     chunks, size = [], 0
-        except httpx.TransportError:
+        except (httpx.TransportError, TooSlow):
             yield b"".join(chunks)
             raise
         yield b"".join(chunks)
@@ -287,3 +298,19 @@ class Download:
             if (before + len(chunk)) // SAVE_EVERY > before // SAVE_EVERY:
                 self.progress.save()
         self._transfer.options.count(len(chunk))
+
+
+def _fast_enough(body: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the chunks of a body. Raises TooSlow if they drip: a timeout limits only the pause between two of them.
+
+    Only the time spent on waiting for a chunk counts, not that of the bandwidth limit or the disk.
+    """
+    waited, size, asked = 0.0, 0, time.monotonic()
+    for chunk in body:
+        waited, size = waited + time.monotonic() - asked, size + len(chunk)
+        yield chunk
+        if waited >= WINDOW:
+            if size < SLOWEST * waited:
+                raise TooSlow(f"{size / waited:.0f} bytes/s over {waited:.0f} s")
+            waited, size = 0.0, 0
+        asked = time.monotonic()

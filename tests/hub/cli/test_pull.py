@@ -64,6 +64,23 @@ def test_offline_says_what_is_missing_and_asks_nobody(hub: Hub, box: Box) -> Non
     box.pull("--offline").succeeded()
 
 
+def test_hf_hub_offline_is_honoured_like_offline(hub: Hub, box: Box) -> None:
+    box.environment["HF_HUB_OFFLINE"] = "1"
+    ran = box.pull()
+    assert (ran.code, "HF_HUB_OFFLINE is set" in ran.err) == (ExitCode.DOWNLOAD, True)
+    assert "without HF_HUB_OFFLINE" in ran.err
+    for option in ("--update", "--check"):
+        assert box.pull(option).code is ExitCode.USAGE
+    assert hub.requests() == []
+    box.environment["HF_HUB_OFFLINE"] = "0"
+    box.pull().succeeded()
+    hub.forget()
+    box.environment["HF_HUB_OFFLINE"] = "yes"
+    models = box.pull("--json").succeeded().document["data"]["models"]
+    assert [(row["repo"], row["there"], row["fetched"]) for row in models] == [("o/target", 3, 0), ("o/drafter", 2, 0)]
+    assert hub.requests() == []
+
+
 def test_verify_reads_every_file_again(box: Box) -> None:
     box.pull().succeeded()
     box.pull("--verify").succeeded()

@@ -148,6 +148,33 @@ def test_a_fault_is_survived(hub: Hub, tmp_path: Path, fault: str) -> None:
     assert hub.sent(SHARD) <= most * SIZE
 
 
+def test_a_drip_is_a_stalled_download_and_keeps_its_bytes(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "WINDOW", 0.3)
+    monkeypatch.setattr(transfer, "FRUITLESS", 2)
+    hub.faults(SHARD, Drip(100), forever=True)
+    wanted = model(hub)
+    with pytest.raises(DownloadFailed, match=r"stalled at \d+ of 5000000 bytes: \d+ bytes/s over \d s") as slow:
+        fetch(source(hub), wanted, tmp_path / "m", DownloadOptions())
+    assert "pull` again to resume" in slow.value.hint
+    hub.heal()
+    fetch(source(hub), wanted, tmp_path / "m", DownloadOptions())
+    assert whole(tmp_path / "m")
+
+
+def test_the_limit_of_the_bandwidth_is_no_drip(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "WINDOW", 0.1)
+    monkeypatch.setattr(transfer, "SLOWEST", 20_000)
+    monkeypatch.setattr(transfer, "FRUITLESS", 1)
+    hub.add("o/small", {"config.json": "{}", SHARD: b"x" * 20_000})
+    # in several chunks, a hundred times as fast as the slowest that is allowed
+    hub.faults(SHARD, Drip(2_000_000))
+    there = resolve(source(hub), "o/small", None)
+    small = LockedModel(there.repo, there.commit, needed(there.files, "target"))
+    assert fetch(source(hub), small, tmp_path / "m", DownloadOptions(max_bandwidth=10_000)).fetched == 2
+
+
 def test_bytes_that_are_wrong_every_time_are_never_taken(hub: Hub, tmp_path: Path) -> None:
     hub.faults(SHARD, Flip(1234), forever=True)
     with pytest.raises(DownloadFailed, match="checksum differs"):
