@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-engine test-docker lint bench clean
+.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-engine test-docker lint docs bench clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
@@ -49,16 +49,22 @@ test-engine: $(READY)
 test-docker: $(READY)
 	$(BIN)/pytest tests/docker
 
-lint: $(READY)
+lint: $(READY) docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/hadolint images/*/Dockerfile
 	$(BIN)/shellcheck .ci/run
+	$(BIN)/codespell
+	$(BIN)/python -m tests.support.language
+
+# the site, in site/: strict, so that a broken link or a page without a place fails
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) .cache dist build
+	rm -rf $(VENV) .cache dist build site

@@ -73,6 +73,15 @@ RULES = (
     Rule(r"\ball the same\b", "still"),
     Rule(r"\bin silence\b", "without an error"),
     Rule(r"\bunasked\b", "by default, automatically"),
+    Rule(r"\bin order to\b", "to"),
+    Rule(r"\b(e\.g\.|i\.e\.)", "for example, that is"),
+    Rule(r"\butili[sz]e[sd]?\b|\bleverag(e|es|ed|ing)\b", "use"),
+    Rule(r"\bvia\b", "with, through, by"),
+    Rule(r"\bprior to\b", "before"),
+    Rule(r"\b(is|are) able to\b", "can"),
+    Rule(r"\bnote that\b|\bsimply\b|\bobviously\b|\bof course\b", "nothing: the sentence says it without"),
+    Rule(r"\b(don|doesn|can|won|isn|aren|didn|couldn)'t\b", "do not, does not, cannot, …"),
+    Rule(r"\b(seamless|blazing|powerful|robust|effortless)(ly)?\b", "the number, or the fact that a test shows"),
     # the field's terms: docs/reference/glossary.md
     Rule(
         r"\b(one|two|three|four|eight|sixteen|many|more|all|several|\d+) streams?\b|\bstreams at (a|the same) time\b",
@@ -91,6 +100,9 @@ RULES = (
 )
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+PAGE = re.compile(r"docs/(?:tutorials|how-to|reference|explanation)/[\w./-]+\.(?:md|yaml)")
+"""A page of the documents, as programs and texts name it."""
 
 NOT_PROSE = {"pattern", "begins", "counts", "source", "prompt", "messages"}
 """Keys whose values are data: log lines, regular expressions, sources, and the prompts of measurements."""
@@ -111,6 +123,7 @@ QUOTED = (
     Quoted("dflash_deploy/doctor/container.py", "container engine", "the name of a check in `doctor --json`"),
     Quoted("docs/reference/failures.md", "links of the hub's cache", "the source of a fact, as the catalog states it"),
     Quoted("docs/reference/failures.md", "16 to 32 streams", "the source of a fact, as the catalog states it"),
+    Quoted("docs/reference/profiles.md", "the budget formula", "the source of a fact, as the catalog states it"),
     Quoted("dflash_deploy/doctor/table.py", "container engine", "the name of a check in `doctor --json`"),
 )
 

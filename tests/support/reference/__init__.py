@@ -1,0 +1,25 @@
+"""Pages of the reference that are generated from the program; `python -m tests.support.reference` writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.failures_page import page as failures
+from tests.support import fault_matrix
+from tests.support.reference import catalog, commands, rules, settings
+
+FOLDER = Path(__file__).resolve().parents[3] / "docs" / "reference"
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "commands.md": commands.page,
+    "settings.md": settings.page,
+    "profiles.md": lambda: catalog.profiles(load_catalog()),
+    "models.md": lambda: catalog.models(load_catalog()),
+    "engines.md": lambda: catalog.engines(load_catalog()),
+    "rules.md": rules.page,
+    "failures.md": lambda: failures(load_catalog().failures),
+    "faults.md": lambda: fault_matrix.page(fault_matrix.shown()),
+}
+"""Each generated page by its name in docs/reference, and the function that returns its text."""

@@ -1,0 +1,119 @@
+"""Links of the documents lead somewhere, and every command that they show is one."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support import documents, language
+from tests.support.documents import ROOT, Shown
+from tests.support.reference import FOLDER, PAGES
+
+DOCUMENTS = documents.documents()
+NAMES = [str(file.relative_to(ROOT)) for file in DOCUMENTS]
+
+
+@pytest.mark.parametrize("file", DOCUMENTS, ids=NAMES)
+def test_every_link_leads_to_a_file_and_a_heading(file: Path) -> None:
+    broken = [f"{link}: {problem}" for link in documents.links(file) if (problem := documents.problem_of(link))]
+    assert not broken, "\n".join(broken)
+
+
+@pytest.mark.parametrize("file", DOCUMENTS, ids=NAMES)
+def test_every_command_is_accepted_by_the_command_line(file: Path) -> None:
+    refused = [f"{shown}: {problem}" for shown in documents.commands(file) if (problem := _refused(shown))]
+    assert not refused, "\n".join(refused)
+
+
+def _refused(shown: Shown) -> str:
+    try:
+        documents.parse(shown.words)
+    except Exception as problem:
+        name = type(problem).__name__
+        return "" if shown.mentioned and name == "MissingParameter" else f"{name}: {problem}"
+    return ""
+
+
+def test_documents_show_commands() -> None:
+    shown = [one for file in DOCUMENTS for one in documents.commands(file)]
+    assert {one.words[0] for one in shown} >= {"init", "plan", "up", "test", "bench", "tune", "pull", "rollback"}
+    assert len(shown) > 150
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("serve",),
+        ("up", "--banana"),
+        ("keys", "turn"),
+        ("init", "--port", "http"),
+        ("models", "show"),
+        ("init", "--goal", "speed"),
+    ],
+)
+def test_a_command_that_does_not_exist_is_found(words: tuple[str, ...]) -> None:
+    assert _refused(Shown(ROOT / "README.md", 1, words))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("    dflash-deploy up --fix   # comment\n", [("up", "--fix")]),
+        ("    dflash-deploy init --profile cpu && dflash-deploy up\n", [("init", "--profile", "cpu"), ("up",)]),
+        ("```console\n$ dflash-deploy plan \\\n    --concurrency 2\ndflash-deploy is the output\n```\n",
+         [("plan", "--concurrency", "2")]),
+        ("Run `dflash-deploy keys show` and `up`.\n", [("keys", "show")]),
+        ('    export KEY="$(dflash-deploy keys show --reveal)"\n', [("keys", "show", "--reveal")]),
+        ("    next     dflash-deploy plan   why\n              dflash-deploy up     start it\n", []),
+    ],
+)  # fmt: skip
+def test_commands_are_found_in_blocks_and_spans(text: str, words: list[tuple[str, ...]], tmp_path: Path) -> None:
+    file = tmp_path / "page.md"
+    file.write_text(text, encoding="utf-8")
+    assert [shown.words for shown in documents.commands(file)] == words
+
+
+@pytest.mark.parametrize(
+    ("text", "broken"),
+    [
+        ("[a](other.md)", False),
+        ("[a](other.md#a-heading-with-code)", False),
+        ("[a](other.md#another)", True),
+        ("[a](missing.md)", True),
+        ("![a](missing.png)", True),
+        ("[a](https://example.com/missing.md)", False),
+        ("| a |\n|---|\n| [a](missing.md) |\n", True),
+    ],
+)
+def test_a_broken_link_is_found(text: str, broken: bool, tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# A heading, with `code`\n", encoding="utf-8")
+    page = tmp_path / "page.md"
+    page.write_text(text, encoding="utf-8")
+    assert [bool(documents.problem_of(link)) for link in documents.links(page)] == [broken]
+
+
+def test_pages_that_the_program_names_exist() -> None:
+    named = {
+        (file, path)
+        for file in language.texts()
+        for path in language.PAGE.findall(file.read_text(encoding="utf-8"))
+        if not (ROOT / path).exists()
+    }
+    assert not named
+
+
+def test_sentences_are_short() -> None:
+    written = [file for file in DOCUMENTS if file.is_relative_to(ROOT / "docs") and file.name not in PAGES]
+    found = [sentence for file in written for sentence in documents.long_sentences(file)]
+    assert not found, "\n".join(found)
+
+
+def test_a_long_sentence_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "ROOT", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text(f"Short. {'word ' * 25}end. Short `a b c`.\n\n| {'cell ' * 40}|\n|---|\n", encoding="utf-8")
+    assert [one.split(": ")[:2] for one in documents.long_sentences(page)] == [["page.md:1", "26 words"]]
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name != "faults.md"])
+def test_a_generated_page_is_up_to_date(name: str) -> None:
+    assert (FOLDER / name).read_text(encoding="utf-8") == PAGES[name](), "run: python -m tests.support.reference"
