@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.errors import DeployError
+from dflash_deploy.errors import DeployError, FileRefused, SettingsRefused
 from dflash_deploy.host import HostFacts, read_facts
 from dflash_deploy.plan import Checkpoints, Choice, Plan
 from dflash_deploy.plan.command import in_home
 from dflash_deploy.plan.wishes import RUNTIMES
 from dflash_deploy.rules import plan_deployment
+from dflash_deploy.runtime import runtime_seen
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights import read_checkpoints
 from dflash_deploy.weights.checkpoints import NO_HUB_METADATA, HubMetadata
@@ -50,15 +52,27 @@ def plan_to_stop(deployment: Deployment) -> Plan:
     The machine is not read either: it may be what is broken.
     """
     runtime = Settings.dflash_runtime.name
-    names = (
-        runtime,
-        *(field.name for field in (Settings.dflash_profile, Settings.dflash_pair, Settings.dflash_engine)),
-    )
-    identity = {name: deployment.values.get(name, "") for name in names}
+    names = (field.name for field in (Settings.dflash_profile, Settings.dflash_pair, Settings.dflash_engine))
+    written = _readable(deployment)
+    known = {runtime: written[runtime] if written.get(runtime) in RUNTIMES else runtime_seen(deployment)}
     catalog = load_catalog()
     try:
-        return plan_deployment(UNREAD, Choice(edited=identity), catalog)
+        identity = {name: written.get(name, "") for name in names}
+        return plan_deployment(UNREAD, Choice(edited=identity | known), catalog)
     except DeployError:
         # the runtime is enough to find the engine
-        known = {runtime: identity[runtime]} if identity[runtime] in RUNTIMES else {}
         return plan_deployment(UNREAD, Choice(profile="cpu", edited=known), catalog)
+
+
+def with_runtime(deployment: Deployment) -> Mapping[str, str]:
+    """The settings of `.env`, with the runtime of the engine that runs if they do not name one."""
+    values, name = deployment.values, Settings.dflash_runtime.name
+    return values if values.get(name) else {**values, name: runtime_seen(deployment)}
+
+
+def _readable(deployment: Deployment) -> Mapping[str, str]:
+    """The settings of `.env`; none if it is damaged."""
+    try:
+        return deployment.values
+    except (SettingsRefused, FileRefused):
+        return {}

@@ -9,9 +9,9 @@ from dflash_deploy.client import Endpoint, EndpointError
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.last_good import restored_since
 from dflash_deploy.host.gpu import read_gpus
-from dflash_deploy.plan import Plan
+from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.plan.memory import GIB
-from dflash_deploy.planning import plan_of
+from dflash_deploy.planning import make_plan, with_runtime
 from dflash_deploy.runtime import EngineState, Runtime, runtime_for
 from dflash_deploy.startup import ProcessEnd, endpoint_of, log_reader_for
 
@@ -103,7 +103,7 @@ class Status:
 def status(directory: Path) -> Status:
     """Examine the engine of a deployment and ask it one question. Raises NoDeployment, SettingsRefused."""
     deployment = Deployment.existing(directory)
-    plan = plan_of(deployment)
+    plan = make_plan(Choice(edited=with_runtime(deployment)), deployment)
     runtime = runtime_for(deployment, plan)
     engine = runtime.state()
     with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:

@@ -19,14 +19,16 @@ from docker.models.containers import Container
 from dflash_deploy.catalog.settings import all_setting_names
 from dflash_deploy.deployment import Deployment, render
 from dflash_deploy.deployment.render import SERVICE
-from dflash_deploy.errors import EngineMissing, EngineNotReady
+from dflash_deploy.errors import EngineMissing, EngineNotReady, FileRefused, SettingsRefused
 from dflash_deploy.host import find_container_engine
 from dflash_deploy.plan import Plan
 from dflash_deploy.runtime.container_job import first_line
+from dflash_deploy.runtime.container_log import read_container_log
 from dflash_deploy.runtime.docker_api import docker_client
-from dflash_deploy.runtime.log_file import shortened
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, Phase, last_state
 from dflash_deploy.serve.settings import Settings
+
+_NAMES_A_FILE = frozenset({"COMPOSE_FILE", "COMPOSE_ENV_FILES", "COMPOSE_PROJECT_NAME"})
 
 STOP_GRACE = 45
 """Seconds a container gets to stop before it is killed; the same as in compose/base.yaml."""
@@ -115,9 +117,21 @@ class ComposeRuntime:
         self._compose("stop", "--timeout", str(STOP_GRACE))
 
     def down(self) -> bool:
-        """Remove the container and its network. The cache volume and the weights stay."""
+        """Remove the container and its network. The cache volume and the weights stay.
+
+        Damaged files do not prevent it: Compose finds both by the project's name too.
+        """
         there = self._container() is not None
-        self._compose("down", "--timeout", str(STOP_GRACE))
+        down = ("down", "--timeout", str(STOP_GRACE))
+        try:
+            self._compose(*down)
+        except (EngineNotReady, SettingsRefused, FileRefused) as problem:
+            by_name = ["docker", "compose", "--project-name", self._deployment.project_name, *down]
+            try:
+                # a directory without a Compose file, as are those above it
+                self._run("down", by_name, Path("/"), compose_environment(os.environ, _NAMES_A_FILE))
+            except EngineNotReady:
+                raise problem from None
         return there
 
     def state(self) -> EngineState:
@@ -163,8 +177,8 @@ class ComposeRuntime:
             return LogPage((), cursor)
         since = int(_seconds(cursor)) if cursor else None
         with _answering():
-            # not as a stream: docker-py waits for one without a timeout
-            raw = shortened(container.logs(timestamps=True, since=since))
+            tty = bool(container.attrs["Config"].get("Tty"))
+            raw = read_container_log(self._client.api, str(container.id), since=since, tty=tty)
         fresh = [(stamp, text) for stamp, text in parse_stamped(raw.decode("utf-8", "replace")) if stamp > cursor]
         redact = self._deployment.redact
         return LogPage(tuple(redact(text) for _, text in fresh), fresh[-1][0] if fresh else cursor)
@@ -174,26 +188,34 @@ class ComposeRuntime:
         return docker_client()
 
     def _container(self) -> Container | None:
-        labels = [
-            f"com.docker.compose.project={self._deployment.project_name}",
-            f"com.docker.compose.service={SERVICE}",
-        ]
         with _answering():
-            # a container that is removed between listing and inspecting is treated as gone
-            found = self._client.containers.list(all=True, filters={"label": labels}, ignore_removed=True)
-        return found[0] if found else None
+            return find_container(self._client, self._deployment)
 
     def _compose(self, *command: str, narrate: Narrate | None = None) -> None:
-        """Run Compose, pass on its lines as they come, and keep the last ones for the error."""
+        """Run Compose with the files of the deployment."""
+        environment = compose_environment(os.environ, self._deployment.values)
+        call = compose_command(self._deployment, *command)
+        self._run(command[0], call, self._deployment.directory, environment, narrate)
+
+    def _run(
+        self,
+        verb: str,
+        command: list[str],
+        place: Path,
+        environment: Mapping[str, str],
+        narrate: Narrate | None = None,
+    ) -> None:
+        """Run a call of Compose, pass on its lines as they come, and keep the last ones for the error."""
         tail: deque[str] = deque(maxlen=20)
         redact = self._deployment.redact
         with subprocess.Popen(
-            compose_command(self._deployment, *command),
+            command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            cwd=Path(self._deployment.directory),
-            env=compose_environment(os.environ, self._deployment.values),
+            errors="replace",
+            cwd=place,
+            env=environment,
         ) as process:
             assert process.stdout is not None  # noqa: S101 - because of stdout=PIPE
             for line in process.stdout:
@@ -203,10 +225,18 @@ class ComposeRuntime:
                         narrate(text)
         if process.returncode != 0:
             raise EngineNotReady(
-                f"docker compose {command[0]} failed: {tail[-1] if tail else 'no output'}",
+                f"docker compose {verb} failed: {tail[-1] if tail else 'no output'}",
                 hint="read the lines above; check the file with `docker compose config` in the deployment directory",
                 detail="\n".join(tail),
             )
+
+
+def find_container(client: docker.DockerClient, deployment: Deployment) -> Container | None:
+    """Return the engine's container of a deployment; `None` if there is none. Raises DockerException."""
+    labels = [f"com.docker.compose.project={deployment.project_name}", f"com.docker.compose.service={SERVICE}"]
+    # a container that is removed between listing and inspecting is treated as gone
+    found = client.containers.list(all=True, filters={"label": labels}, ignore_removed=True)
+    return found[0] if found else None
 
 
 @contextmanager

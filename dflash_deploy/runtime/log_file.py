@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from dflash_deploy.errors import FileInvalid, FileMissing
@@ -46,19 +46,27 @@ def read_page(log: Path, cursor: str, redact: Callable[[str], str]) -> LogPage:
     return LogPage((*_lines(head, redact), between, *_lines(tail[cut:], redact)), str(begin + len(tail)))
 
 
-def shortened(content: bytes) -> bytes:
-    """Return a container's log, whose lines begin with a time stamp.
+def shortened(chunks: Iterable[bytes]) -> bytes:
+    """Return a container's log, whose lines begin with a time stamp, from its chunks.
 
-    If it has more than HEAD + TAIL bytes, the lines between are replaced by one that says so.
+    If it has more than HEAD + TAIL bytes, the lines between are replaced by one that says so, and never kept.
     """
-    if len(content) <= HEAD + TAIL:
-        return content
-    head = _whole_lines(content[:HEAD])
-    tail = content[content.find(b"\n", len(content) - TAIL) + 1 :]
-    stamp = head[head.rfind(b"\n", 0, -1) + 1 :].partition(b" ")[0]
-    left_out = (len(content) - len(head) - len(tail)) / MIB
+    head, tail, total = bytearray(), bytearray(), 0
+    for chunk in chunks:
+        room = HEAD - len(head)
+        head += chunk[:room]
+        tail += chunk[room:]
+        total += len(chunk)
+        if len(tail) > 2 * TAIL:
+            del tail[:-TAIL]
+    if total <= HEAD + TAIL:
+        return bytes(head + tail)
+    beginning, end = _whole_lines(bytes(head)), bytes(tail[-TAIL:])
+    end = end[end.find(b"\n") + 1 :]
+    stamp = beginning[beginning.rfind(b"\n", 0, -1) + 1 :].partition(b" ")[0]
+    left_out = (total - len(beginning) - len(end)) / MIB
     said = f" [{left_out:.1f} MiB of the log are not shown here; `docker logs` has all of it]\n"
-    return head + stamp + said.encode() + tail
+    return beginning + stamp + said.encode() + end
 
 
 def _whole_lines(content: bytes) -> bytes:

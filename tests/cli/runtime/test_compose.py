@@ -9,7 +9,7 @@ from docker.errors import APIError, NotFound
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import EngineNotReady
-from dflash_deploy.planning import plan_of
+from dflash_deploy.planning import plan_of, plan_to_stop
 from dflash_deploy.runtime.compose import ComposeRuntime
 from tests.support.cli import initialise
 from tests.support.examined import a_plan
@@ -87,3 +87,34 @@ def test_memory_is_told_where_it_can_be(
 ) -> None:
     monkeypatch.setattr(runtime, "_container", lambda: Told(stats=stats))
     assert runtime.memory() == memory
+
+
+DOCKER = """#!/bin/sh
+echo "$PWD: $*" >> {calls}
+case "$*" in *" -f "*) echo "required variable MODEL_HOST_PATH is missing a value"; exit 1;; esac
+exit {code}
+"""
+"""The `docker` command, as Compose answers to an empty `.env` (recorded from Compose 5.6.1)."""
+
+
+@pytest.mark.parametrize(("content", "calls"), [("", 2), ("\0" * 100, 1)], ids=["empty", "NUL bytes"])
+def test_down_needs_no_settings(
+    runtime: ComposeRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, calls: int
+) -> None:
+    log, program = tmp_path / "calls", tmp_path / "bin" / "docker"
+    program.parent.mkdir()
+    program.write_text(DOCKER.format(calls=log, code=0))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/bin:/usr/bin")
+    monkeypatch.setattr(ComposeRuntime, "_container", lambda _: Told())
+    (tmp_path / ".env").write_text(content)
+    deployment = Deployment(tmp_path)
+    stopping = ComposeRuntime(deployment, plan_to_stop(deployment))
+    assert stopping.down()
+    lines = [line for line in log.read_text().splitlines() if " down " in line]
+    assert len(lines) == calls
+    assert lines[-1] == f"/: compose --project-name {deployment.project_name} down --timeout 45"
+    program.write_text(DOCKER.format(calls=log, code=1))
+    if not content:
+        with pytest.raises(EngineNotReady, match="MODEL_HOST_PATH"):
+            stopping.down()

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.deployment import Deployment
+from dflash_deploy.runtime import runtime_seen
 from dflash_deploy.runtime.native import NativeRuntime
 from dflash_deploy.runtime.supervised import SUPERVISOR, find_supervised
 from tests.processes.runtime.test_supervisor import eventually
+from tests.support.cli import dflash
 from tests.support.examined import a_plan
 
 ADDRESS = "127.0.0.1:8000"
@@ -148,3 +150,33 @@ def test_a_process_of_another_user_is_not_believed(open_path: Path, monkeypatch:
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 3000], ids=["empty", "NUL bytes"])
+def test_without_settings_the_engine_is_found_by_its_process(
+    deployment: Deployment, supervisor: "subprocess.Popen[bytes]", content: bytes
+) -> None:
+    # as a power cut may leave it
+    deployment.env_file.write_bytes(content)
+    with (deployment.state / "engine.log").open("a") as log:
+        log.write("what the engine said\n")
+    assert "what the engine said" in dflash("logs", at=deployment.directory).succeeded().out
+    if not content:
+        data = dflash("status", "--json", at=deployment.directory).succeeded().document["data"]
+        assert (data["runtime"], data["engine"]) == ("native", f"process {supervisor.pid}")
+    assert dflash("down", "--json", at=deployment.directory).succeeded().document["data"]["stopped"] is True
+    assert supervisor.wait(5) is not None
+    assert dflash("down", "--json", at=deployment.directory).succeeded().document["data"]["stopped"] is False
+
+
+def test_the_runtime_is_that_of_a_container_if_there_is_one(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[object] = [None]
+    monkeypatch.setattr("dflash_deploy.runtime.compose.find_container", lambda *_: found[0])
+    monkeypatch.setattr("dflash_deploy.runtime.docker_api.docker_client", lambda: None)
+    assert runtime_seen(deployment) == "compose"
+    (deployment.state / "engine.log").touch()
+    assert runtime_seen(deployment) == "native"
+    found[0] = object()
+    assert runtime_seen(deployment) == "compose"

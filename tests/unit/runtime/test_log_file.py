@@ -96,11 +96,13 @@ def test_of_a_giant_container_log_the_beginning_and_the_end_are_kept(monkeypatch
     monkeypatch.setattr(log_file, "HEAD", 100)
     monkeypatch.setattr(log_file, "TAIL", 200)
     content = b"".join(b"2026-11-22T10:00:%05d line %d\n" % (number, number) for number in range(2000))
-    lines, left = shortened(content).decode().splitlines(), content.decode().splitlines()
+    for size in (1, 77, 150, 999):
+        assert shortened(content[at : at + size] for at in range(0, len(content), size)) == shortened([content])
+    lines, left = shortened([content]).decode().splitlines(), content.decode().splitlines()
     between = next(number for number, line in enumerate(lines) if "not shown here" in line)
     assert lines[:between] == left[:between]
     assert lines[between].startswith(lines[between - 1].partition(" ")[0] + " [")
     assert lines[between + 1 :] == left[-(len(lines) - between - 1) :]
     assert 0 < between < len(lines) - 1
-    assert len(shortened(content)) < 100 + 200 + 200
-    assert shortened(content[:300]) == content[:300]
+    assert len(shortened([content])) < 100 + 200 + 200
+    assert shortened([content[:300]]) == content[:300]
