@@ -42,13 +42,13 @@ class Page:
     def __init__(self, session: httpx.Client) -> None:
         self._session = session
 
-    def open(self, path: Path, *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
-        """Show a file in a window of this size, for a reader who prefers light or dark."""
+    def open(self, place: Path | str, *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
+        """Show a file or an address in a window of this size, for a reader who prefers light or dark."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._command("Emulation.setDeviceMetricsOverride", size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._command("Emulation.setEmulatedMedia", {"features": [scheme]})
-        self._post("url", {"url": path.as_uri()})
+        self._post("url", {"url": place.as_uri() if isinstance(place, Path) else place})
 
     def evaluate(self, script: str) -> Any:
         """What a function with this body returns in the page."""

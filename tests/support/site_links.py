@@ -18,6 +18,6 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: object) ->
         path = posixpath.normpath(posixpath.join("docs", folder, link["path"]))
         if path == "docs" or path.startswith("docs/"):
             return link[0]
-        return f"{config.repo_url}/blob/main/{path}{link['anchor'] or ''}"
+        return f"{config.extra['repository']}/blob/main/{path}{link['anchor'] or ''}"
 
     return LINK.sub(replaced, markdown)

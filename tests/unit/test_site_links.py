@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.site_links import on_page_markdown
 
-CONFIG = SimpleNamespace(repo_url="https://example.com/repository")
+CONFIG = SimpleNamespace(extra={"repository": "https://example.com/repository"})
 
 
 @pytest.mark.parametrize(
