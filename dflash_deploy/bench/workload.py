@@ -19,6 +19,7 @@ from dflash_deploy.client.images import data_uri, plain_png
 from dflash_deploy.errors import BadInput, FileRefused
 from dflash_deploy.intake import MIB, parse_json, parse_packaged_yaml, read_argument
 from dflash_deploy.intake.files import shown
+from dflash_deploy.intake.invalid import place_of
 
 LARGEST_FILE = 64 * MIB
 """Bytes of a file of prompts."""
@@ -152,7 +153,7 @@ def _line(path: Path, number: int, text: str) -> PromptLine:
         return PromptLine.model_validate(parse_json(text))
     except ValidationError as problem:
         first = problem.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
+        where = place_of(first["loc"])
         said = f"{where}: {first['msg']}" if where else first["msg"]
     except ValueError as problem:
         said = str(problem)

@@ -14,13 +14,10 @@ from pydantic_core import ErrorDetails
 from dflash_deploy.errors import CatalogRefused, FileRefused
 from dflash_deploy.intake import Invalid, parse_packaged_yaml, parse_yaml, read_text
 from dflash_deploy.intake.files import shown
+from dflash_deploy.intake.invalid import LONGEST_KEY, place_of
 
 T = TypeVar("T", bound=BaseModel)
 F = TypeVar("F", bound=Traversable)
-
-
-LONGEST_KEY = 80
-"""Characters of a key that an error shows."""
 
 
 def packaged_files(folder: Traversable) -> list[Traversable]:
@@ -70,16 +67,10 @@ def _telling(problem: ValidationError) -> ErrorDetails:
 
 
 def _said(error: ErrorDetails) -> str:
-    place = ".".join(map(_printable, error["loc"]))
+    place = place_of(error["loc"])
     if error["type"] == "extra_forbidden":
         return f"unknown key {place}"
     return f"{place or 'the file'}: {error['msg']}"
-
-
-def _printable(key: object) -> str:
-    """A key for a message: without control characters, which a terminal would obey, and cut."""
-    text = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(key))
-    return text if len(text) <= LONGEST_KEY else f"{text[:LONGEST_KEY]}…"
 
 
 def _hint(error: ErrorDetails, kind: type[BaseModel]) -> str:

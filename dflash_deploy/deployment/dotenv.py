@@ -17,6 +17,7 @@ from dotenv.parser import parse_stream
 from dflash_deploy.catalog.settings import all_setting_names, passed_on, setting_names, template_text
 from dflash_deploy.deployment.secret_lines import names_a_secret
 from dflash_deploy.errors import SettingsRefused
+from dflash_deploy.intake.invalid import printable
 from dflash_deploy.redact import REDACTED, redact_by_shape
 from dflash_deploy.serve.engines import DEFAULT, ENGINES
 from dflash_deploy.serve.secrets import SECRET_NAMES
@@ -173,12 +174,12 @@ def check_keys(names: Iterable[str]) -> None:
         sure = bool(near) and difflib.SequenceMatcher(None, name, near[0]).ratio() >= NEARLY
         if _LIKE_A_SECRET.search(name) and not sure:
             raise SettingsRefused(
-                f".env: {name} looks like a secret and would be passed to the engine as a plain variable",
+                f".env: {printable(name)} looks like a secret and would be passed to the engine as a plain variable",
                 hint=f"remove it; the supported secrets are {', '.join(SECRET_NAMES)}",
             )
         if passed_on(name) and not sure:
             continue
         hint = f"did you mean {near[0]}? " if near else ""
         raise SettingsRefused(
-            f".env: unknown setting `{name}`", hint=f"{hint}the comments of a new .env list all settings"
+            f".env: unknown setting `{printable(name)}`", hint=f"{hint}the comments of a new .env list all settings"
         )

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.intake.files import MIB
-from dflash_deploy.intake.invalid import Invalid
+from dflash_deploy.intake.invalid import Invalid, place_of
 from dflash_deploy.intake.json_text import parse_json
 
 T = TypeVar("T", bound=BaseModel)
@@ -174,7 +174,7 @@ def read_document(content: bytes | str, kind: type[T], *, limit: int = MOST_BYTE
         return kind.model_validate(value)
     except ValidationError as problem:
         error = problem.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, error["loc"]))[:100]
+        place = place_of(error["loc"])
         # pydantic's own words name the class of this program
         said = "Input should be an object" if error["type"] == "model_type" else error["msg"]
         raise Invalid(f"has an unexpected value: {f'{place}: ' if place else ''}{said}") from None

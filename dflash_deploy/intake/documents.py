@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from dflash_deploy.intake.files import MIB
-from dflash_deploy.intake.invalid import Invalid
+from dflash_deploy.intake.invalid import Invalid, place_of
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -145,5 +145,5 @@ def parse_document(text: bytes | str, kind: type[T], *, limit: int = MIB) -> T:
         return kind.model_validate_json(text)
     except ValidationError as problem:
         error = problem.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, error["loc"]))
+        place = place_of(error["loc"])
         raise Invalid(f"is damaged: {place}: {error['msg']}" if place else f"is damaged: {error['msg']}") from None

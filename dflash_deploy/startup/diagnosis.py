@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Literal
 
 from dflash_deploy.catalog.failures import Failure
-from dflash_deploy.startup.log_summary import LONGEST_LINE, distinct_messages, key_lines
+from dflash_deploy.startup.log_summary import LONGEST_LINE, distinct_messages, key_lines, searchable
 
 EVIDENCE_LINES = 3
 
@@ -79,7 +79,7 @@ class LogReader:
     def _known(
         self, log: Sequence[str], ending: ProcessEnd, kernel: Sequence[str], effect: Literal["ends", "costs"]
     ) -> Iterator[Diagnosis]:
-        places = {"log": distinct_messages(log), "kernel": kernel}
+        places = {"log": searchable(distinct_messages(log)), "kernel": searchable(kernel)}
         for failure in self.failures:
             if failure.effect == effect and failure.concerns(self.engine, self.version):
                 found = _diagnosed(failure, places[failure.where], ending)

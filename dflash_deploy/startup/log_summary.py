@@ -14,6 +14,9 @@ MOST_LINES = 12
 MOST_REPORTS = 20_000
 """Distinct messages in which fingerprints are searched. A start writes hundreds; this many take two seconds."""
 
+MOST_WORK = 4 * 10**8
+"""Sum of the squared lengths of messages that are searched: one pattern takes at most a second or two for them."""
+
 _LEVEL = r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d (?:\[[^\]]{0,80}\] ?)?"
 _PREFIX = re.compile(rf"(?:\([^)]{{0,60}}\) ?)?(?:{_LEVEL}|\[\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]{{0,20}}\] ?)?")
 """Process, level, time and place before a message, as vLLM and SGLang write them; each may be missing."""
@@ -44,6 +47,17 @@ def distinct_messages(lines: Iterable[str]) -> tuple[str, ...]:
     read = map(_split, lines)
     messages = dict.fromkeys(line.message for line in read if line.level not in {"DEBUG", "INFO"})
     return tuple(messages)[-MOST_REPORTS:]
+
+
+def searchable(messages: Sequence[str]) -> tuple[str, ...]:
+    """Return the messages, cut to a length at which they are searched in bounded time.
+
+    The time of a search may grow with the square of a message. Only logs with thousands of long messages are cut.
+    """
+    longest = LONGEST_LINE
+    while longest > 1 and sum(min(len(message), longest) ** 2 for message in messages) > MOST_WORK:
+        longest //= 2
+    return tuple(message[:longest] for message in messages)
 
 
 def key_lines(lines: Sequence[str], most: int = MOST_LINES) -> tuple[str, ...]:

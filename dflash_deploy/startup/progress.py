@@ -20,9 +20,13 @@ from dflash_deploy.errors import FileRefused
 from dflash_deploy.intake.documents import LastStart
 from dflash_deploy.intake.state import read_state
 from dflash_deploy.redact import Redact
+from dflash_deploy.startup.log_summary import LONGEST_LINE
 
 NAME = "last-start.json"
 """File in `.dflash/`: seconds of each phase of the last successful start."""
+
+MOST_DIGITS = 9
+"""Digits of a counted number, such as the shards of the weights."""
 
 _LINE_PREFIX = re.compile(r"^(\([^)]*\) )?(INFO|WARNING|ERROR|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d (\[[^\]]*\] )?")
 
@@ -44,23 +48,24 @@ class Phases:
         self._marks: Sequence[PhaseMark] = [mark for mark in load_catalog().phases if by in mark.by]
 
     def after(self, lines: Iterable[str], step: Step) -> Step:
-        """Return the step after these lines, given the step before them."""
+        """Return the step after these lines, given the step before them. Only the beginning of a long line is read."""
         for line in lines:
-            step = self._after(line, step)
+            step = self._after(line[:LONGEST_LINE], step)
         return step
 
     def _after(self, line: str, step: Step) -> Step:
         for mark in self._marks:
             if mark.beginning.search(line) and mark.phase != step.phase:
                 step = Step(mark.phase)
-            if counted := mark.counting.search(line):
+            counted = mark.counting.search(line)
+            if counted and max(len(counted[1]), len(counted[2])) <= MOST_DIGITS:
                 step = Step(step.phase, int(counted[1]), int(counted[2]))
         return step
 
 
 def message_of(line: str) -> str:
-    """Return a log line without process, level, time and place."""
-    return _LINE_PREFIX.sub("", line).strip()
+    """Return the beginning of a log line, without process, level, time and place."""
+    return _LINE_PREFIX.sub("", line[:LONGEST_LINE]).strip()
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,8 +15,11 @@ MOST_KEYS = 4096
 MOST_TEXT = 1 << 20
 """Limits that no real header reaches: beyond them, the file is not a GGUF or was manipulated."""
 
-MOST_ITEMS = 1 << 21
-"""Items of the longest list: a vocabulary of 250,000 tokens has as many merges."""
+MOST_ITEMS = 1 << 22
+"""Items of all lists together: a vocabulary of 262,000 tokens has 515,000 merges, and a kind and a score for each."""
+
+MOST_KEPT = 1 << 24
+"""Characters of all names and texts together, without those in lists; a chat template has some thousands."""
 
 LONGEST = 128 * 2**20
 """Bytes of a header; the vocabulary of 250,000 tokens needs 10 MB."""
@@ -70,7 +73,30 @@ def parse_header(file: BinaryIO, name: str) -> Header:
         raise HeaderEnds(f"{name} ends within its header") from None
 
 
+class _Limits:
+    """Counts the items of all lists of a header, and the bytes of its texts."""
+
+    def __init__(self) -> None:
+        self._items = MOST_ITEMS
+        self._kept = MOST_KEPT
+
+    def items(self, length: int) -> int:
+        """Return the length of a list. Raises NotGguf if all lists together are longer than any real ones."""
+        if length > self._items:
+            raise NotGguf(f"its lists have more than {MOST_ITEMS} items, too many for a header")
+        self._items -= length
+        return length
+
+    def kept(self, text: str) -> str:
+        """Return a text that is kept. Raises NotGguf if all of them together are longer than any real ones."""
+        self._kept -= len(text)
+        if self._kept < 0:
+            raise NotGguf(f"its texts have more than {MOST_KEPT} characters, too many for a header")
+        return text
+
+
 def _keys(file: BinaryIO) -> Header:
+    limits = _Limits()
     version, _tensors, count = struct.unpack("<IQQ", file.read(20))
     if version not in {2, 3} or count > MOST_KEYS:
         raise NotGguf(f"GGUF version {version} with {count} keys is not supported (versions 2 and 3)")
@@ -78,51 +104,59 @@ def _keys(file: BinaryIO) -> Header:
     for _ in range(count):
         if file.tell() > LONGEST:
             raise NotGguf(f"the header is longer than {LONGEST} bytes")
-        name = _text(file)
+        name = limits.kept(_text(file))
         kind = _number(file, "<I")
         if name == TOKENS and kind == _ARRAY:
-            found[TOKENS_LENGTH], found[TOKENS_DIGEST] = _vocabulary(file)
+            found[TOKENS_LENGTH], found[TOKENS_DIGEST] = _vocabulary(file, limits)
             continue
-        value = _value(file, kind)
+        value = _value(file, kind, limits)
         if value is not None:
             found[name] = value
     return found
 
 
-def _vocabulary(file: BinaryIO) -> tuple[int, str]:
+def _vocabulary(file: BinaryIO, limits: _Limits) -> tuple[int, str]:
     """Return the number of tokens and their sha256."""
     item, length = struct.unpack("<IQ", file.read(12))
     if item != _TEXT:
         raise NotGguf(f"{TOKENS} is not a list of texts")
     digest = hashlib.sha256()
-    for _ in range(_items(length)):
-        token = _raw(file)
+    for token in _texts(file, limits.items(length)):
         digest.update(len(token).to_bytes(4, "little") + token)
     return length, digest.hexdigest()
 
 
-def _value(file: BinaryIO, kind: int) -> Value | tuple[Value, ...] | None:
+def _value(file: BinaryIO, kind: int, limits: _Limits) -> Value | tuple[Value, ...] | None:
     if kind == _TEXT:
-        return _text(file)
+        return limits.kept(_text(file))
     if kind != _ARRAY:
         return _plain(file, _NUMBERS[kind])
     item, length = struct.unpack("<IQ", file.read(12))
     if item == _TEXT:
-        for _ in range(_items(length)):
-            file.seek(_length(file), 1)
+        for _ in _texts(file, limits.items(length)):
+            pass
         return None
     form = _NUMBERS[item]
     size = struct.calcsize(form)
+    limits.items(length)
     if length > MOST_KEYS:
-        file.seek(_items(length) * size, 1)
+        file.seek(length * size, 1)
         return None
-    return tuple(_plain(file, form) for _ in range(length))
+    return struct.unpack(f"<{length}{form[1]}", file.read(length * size))
 
 
-def _items(length: int) -> int:
-    if length > MOST_ITEMS:
-        raise NotGguf(f"a list of {length} items is too long for a header (at most {MOST_ITEMS})")
-    return length
+def _texts(file: BinaryIO, count: int) -> Iterator[bytes]:
+    """Yield the texts of a list. Raises NotGguf if they are longer than any header."""
+    read, length_of, left = file.read, struct.Struct("<Q").unpack, LONGEST
+    for _ in range(count):
+        (length,) = length_of(read(8))
+        left -= length + 8
+        if length > MOST_TEXT or left < 0:
+            raise _too_long(length) if length > MOST_TEXT else NotGguf(f"the header is longer than {LONGEST} bytes")
+        text = read(length) if length else b""
+        if len(text) < length:
+            raise HeaderEnds("the header ends in the middle of a text")
+        yield text
 
 
 def _text(file: BinaryIO) -> str:
@@ -140,8 +174,12 @@ def _raw(file: BinaryIO) -> bytes:
 def _length(file: BinaryIO) -> int:
     length = _number(file, "<Q")
     if length > MOST_TEXT:
-        raise NotGguf(f"a text of {length} bytes is too long for a header (at most {MOST_TEXT})")
+        raise _too_long(length)
     return length
+
+
+def _too_long(length: int) -> NotGguf:
+    return NotGguf(f"a text of {length} bytes is too long for a header (at most {MOST_TEXT})")
 
 
 def _number(file: BinaryIO, form: str) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import FileRefused
-from dflash_deploy.intake.documents import EngineEnd, LockDocument, PartRecord, RunState, parse_document
+from dflash_deploy.intake.documents import EngineEnd, LastStart, LockDocument, PartRecord, RunState, parse_document
 from dflash_deploy.intake.invalid import Invalid
 from dflash_deploy.intake.state import read_state
 
@@ -117,3 +117,12 @@ def test_an_end_without_asked_is_of_an_older_release() -> None:
 def test_what_does_not_match_is_named_by_its_key(kind: type[EngineEnd], text: str, says: str) -> None:
     with pytest.raises(Invalid, match=f"is damaged: {says}"):
         parse_document(text, kind)
+
+
+def test_a_key_adds_no_line_to_the_report(tmp_path: Path) -> None:
+    file, said = tmp_path / "last-start.json", list[str]()
+    file.write_text(json.dumps({f"\n\x1b[31merror: {'x' * 4000}": "no number"}))
+    assert read_state(file, LastStart, report=said.append) is None
+    assert all(char.isprintable() for line in said for char in line)
+    assert len(said) == 1
+    assert len(said[0]) < 500

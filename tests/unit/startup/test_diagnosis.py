@@ -18,7 +18,7 @@ from dflash_deploy.catalog.failures import Failure
 from dflash_deploy.catalog.settings import all_setting_names, passed_on
 from dflash_deploy.cli.app import app
 from dflash_deploy.startup import LogReader, ProcessEnd
-from dflash_deploy.startup.log_summary import key_lines
+from dflash_deploy.startup.log_summary import LONGEST_LINE, MOST_WORK, key_lines, searchable
 
 FAILURES = load_catalog().failures
 LINES: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "failure_lines.yaml").read_text())
@@ -196,3 +196,17 @@ def test_the_time_grows_with_the_log_and_not_with_its_square() -> None:
 
     seconds(100)
     assert seconds(8000) < 16 * max(seconds(1000), 0.02)
+
+
+def test_thousands_of_lines_made_against_one_pattern_are_searched_in_bounded_time() -> None:
+    failure = Failure(id="x", pattern="a[ab]+c", cause="it did not start", do="start it again", source="here")
+    lines = [f"{number:05}{'a' * 1990}" for number in range(20_000)]
+    found = LogReader([failure], "vllm", "0.33.0").read([*lines, "xabc"], ProcessEnd(1))
+    assert found.diagnosis is not None
+    assert found.diagnosis.evidence == ("xabc",)
+
+
+def test_the_messages_of_a_usual_log_are_searched_whole() -> None:
+    usual = [f"{number} {'x' * 150}" for number in range(10_000)] + ["y" * LONGEST_LINE] * 10
+    assert searchable(usual) == tuple(usual)
+    assert sum(len(line) ** 2 for line in searchable(["z" * LONGEST_LINE] * 1000)) <= MOST_WORK

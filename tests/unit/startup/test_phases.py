@@ -6,6 +6,7 @@ vLLM's are of real logs (0.32 on the CPU) but for the bars of a GPU, SGLang's an
 import pytest
 
 from dflash_deploy.catalog import load_catalog
+from dflash_deploy.startup.log_summary import LONGEST_LINE
 from dflash_deploy.startup.progress import Phases, Step, message_of
 
 LINES = [
@@ -127,3 +128,23 @@ def test_the_message_is_what_stays_of_a_line() -> None:
     line = "(Worker pid=23) INFO 11-21 11:01:56 [default_loader.py:501] Loading weights took 0.08 seconds"
     assert message_of(line) == "Loading weights took 0.08 seconds"
     assert message_of("plain text") == "plain text"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Loading safetensors checkpoint shards:  50% Completed | " + "9" * 5000 + "/7 [00:01<00:01]",
+        "Loading safetensors checkpoint shards:  50% Completed | 1/" + "9" * 1000 + " [00:01<00:01]",
+    ],
+)
+def test_a_number_that_counts_nothing_is_left_out(line: str) -> None:
+    assert Phases("vllm").after([line], Step("loading", 1, 2)) == Step("loading", 1, 2)
+
+
+def test_only_the_beginning_of_a_long_line_is_searched() -> None:
+    # a search in all of it takes hours
+    line = "Capturing CUDA graph" * 500_000
+    assert (
+        Phases("vllm").after([line], Step("")).phase == Phases("vllm").after(["Capturing CUDA graph"], Step("")).phase
+    )
+    assert len(message_of(line)) == LONGEST_LINE
