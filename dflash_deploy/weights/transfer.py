@@ -56,7 +56,7 @@ WINDOW = 60.0
 """Seconds of waiting for the network over which the speed is measured."""
 
 FRUITLESS = 8
-"""Attempts in a row that stalled or brought no new byte, after which a download fails."""
+"""Attempts in a row that stalled or added no new byte, after which a download fails."""
 
 RESETS = 3
 """How often the file may change on the server during its download."""
@@ -74,7 +74,7 @@ class TryAgain(Exception):
 
 
 class TooSlow(TryAgain):
-    """Raised when a connection brings less than SLOWEST bytes a second over a WINDOW."""
+    """Raised when a connection delivers less than SLOWEST bytes a second over a WINDOW."""
 
 
 class Throttle:
