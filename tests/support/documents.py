@@ -113,6 +113,14 @@ def commands(file: Path) -> Iterator[Shown]:
                     yield replace(shown, mentioned=True)
 
 
+def mentions(file: Path) -> Iterator[Shown]:
+    """The commands in backquotes in any text file, such as the hints of a program; `{…}` is a part that it fills in."""
+    text = file.read_text(encoding="utf-8")
+    for span in re.finditer(rf"`({PROGRAM} [^`{{}}\n]+)`", text):
+        for shown in _in_line(file, text.count("\n", 0, span.start()) + 1, span[1]):
+            yield replace(shown, mentioned=True)
+
+
 def transcripts(file: Path) -> Iterator[Transcript]:
     """The commands of a document that are shown with their output."""
     for block in _tokens(file):

@@ -24,6 +24,13 @@ def test_every_command_is_accepted_by_the_command_line(file: Path) -> None:
     assert not refused, "\n".join(refused)
 
 
+def test_every_command_in_a_message_or_comment_is_accepted_by_the_command_line() -> None:
+    shown = [one for file in language.texts() for one in documents.mentions(file)]
+    refused = [f"{one}: {problem}" for one in shown if (problem := _refused(one))]
+    assert not refused, "\n".join(refused)
+    assert {one.file.suffix for one in shown} >= {".py", ".yaml", ".env"}
+
+
 def _refused(shown: Shown) -> str:
     try:
         documents.parse(shown.words)
