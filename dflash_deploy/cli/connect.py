@@ -22,7 +22,9 @@ def connect(
         str, typer.Argument(help="The client; without it, list all known ones.", show_default=False)
     ] = "",
     directory: Directory = HERE,
-    url: Annotated[str, typer.Option(help="Where the client reaches the endpoint, if not where it listens.")] = "",
+    url: Annotated[
+        str | None, typer.Option(help="Where the client reaches the endpoint, if not where it listens.")
+    ] = None,
     as_json: Json = False,
 ) -> Report:
     """Print a client's configuration for this endpoint. It takes the key from the variable DFLASH_API_KEY."""

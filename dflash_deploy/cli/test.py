@@ -23,25 +23,27 @@ Only = Annotated[str, typer.Option("--only", help="Checks to run, by name, with 
 def test(
     directory: Directory = HERE,
     only: Only = "",
-    url: Annotated[str, typer.Option(help="Another endpoint, as http://host:port; no deployment is needed.")] = "",
+    url: Annotated[
+        str | None, typer.Option(help="Another endpoint, as http://host:port; no deployment is needed.")
+    ] = None,
     key_file: KeyFile = None,
     model: Annotated[str, typer.Option(help="The served name to ask at --url; else the first one.")] = "",
     baseline_url: Annotated[
-        str,
+        str | None,
         typer.Option(help="The same target without speculative decoding, same API key: are the answers the same?"),
-    ] = "",
+    ] = None,
     junit: Annotated[Path | None, typer.Option(help="Also write the report as JUnit XML.", dir_okay=False)] = None,
     as_json: Json = False,
 ) -> Report:
     """Check answers, streaming, vision, the key, limits and drafts. Any endpoint can be checked with --url."""
     names = {name for name in only.replace(",", " ").split() if name}
-    if (key_file or model) and not url:
+    if (key_file or model) and url is None:
         raise BadInput("--key-file and --model belong to --url", hint="a deployment has both in its .env")
     if junit is not None:
         # before minutes of checks, not after
         check_output(junit)
     reporter = Terminal(results_on_stdout=not as_json)
-    if url:
+    if url is not None:
         key = key_in(key_file)
         done = testing.test_url(url, key, model=model, only=names, baseline_url=baseline_url, reporter=reporter)
     else:

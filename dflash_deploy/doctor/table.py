@@ -10,6 +10,7 @@ from functools import partial
 from dflash_deploy.doctor import container, deployment, machine, network, storage
 from dflash_deploy.doctor.check import Check
 from dflash_deploy.doctor.context import DoctorContext
+from dflash_deploy.errors import DeployError
 from dflash_deploy.plan import Plan
 from dflash_deploy.redact import Redactor
 
@@ -56,6 +57,9 @@ def _timed(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
             now = time.monotonic()
             yield replace(check, seconds=round(now - started, 3))
             started = now
+    except DeployError as problem:
+        # such as a `.env` that cannot be read
+        yield Check(name, "no", problem.message, problem.hint, round(time.monotonic() - started, 3))
     except Exception as problem:
         saw = f"this check itself failed: {type(problem).__name__}: {problem}"
         seconds = round(time.monotonic() - started, 3)

@@ -10,6 +10,7 @@ from dflash_deploy.errors import BadInput, FileRefused
 from dflash_deploy.intake import read_argument
 from dflash_deploy.intake.files import shown
 from dflash_deploy.redact import Secret
+from dflash_deploy.serve.kinds import is_host
 
 LARGEST_KEY_FILE = 4096
 """Bytes of a file with an API key."""
@@ -21,12 +22,18 @@ def address_of(url: str) -> str:
         place = URL(url)
     except InvalidURL:
         place = URL("")
-    if place.scheme not in {"http", "https"} or not place.host or place.userinfo:
+    # as it is sent: a name in another script is encoded (IDNA)
+    host = place.raw_host.decode("ascii", "replace")
+    if place.scheme not in {"http", "https"} or not is_host(host) or place.userinfo or not _is_port(place.port):
         # not shown: it may hold a password
         raise BadInput(
             "not a valid URL: expected http://HOST:PORT, without credentials", hint="such as http://box:8000"
         )
     return url.rstrip("/").removesuffix("/v1")
+
+
+def _is_port(port: int | None) -> bool:
+    return port is None or 0 < port < 65536
 
 
 def key_in(file: Path | None) -> Secret:

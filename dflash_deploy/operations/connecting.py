@@ -55,7 +55,7 @@ class Connections:
         }
 
 
-def connect(directory: Path, client: str = "", *, url: str = "") -> Connections:
+def connect(directory: Path, client: str = "", *, url: str | None = None) -> Connections:
     """What clients need to reach a deployment; `url` is their way to it if that is not where it listens.
 
     Raises BadInput for an unknown client, NoDeployment, SettingsRefused.
@@ -66,6 +66,6 @@ def connect(directory: Path, client: str = "", *, url: str = "") -> Connections:
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
     with endpoint_of(deployment, plan) as endpoint:
-        reached = address_of(url) if url else endpoint.url
+        reached = endpoint.url if url is None else address_of(url)
         facts = EndpointFacts(reached, endpoint.model, plan.settings.max_model_len, str(deployment.directory))
     return Connections(deployment, facts, known, bool(plan.settings.tool_call_parser))

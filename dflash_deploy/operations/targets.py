@@ -160,9 +160,9 @@ def deployed(
     """
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
-    if baseline and baseline_url:
+    if baseline and baseline_url is not None:
         raise BadInput("--baseline and --baseline-url exclude each other", hint="use one of them")
-    if (baseline or baseline_url) and not plan.speculating:
+    if (baseline or baseline_url is not None) and not plan.speculating:
         raise NotPossible(
             "this deployment runs without speculative decoding: there is nothing to compare with",
             hint=f"name the drafter in {Settings.dflash_drafter} of .env, then `dflash-deploy up`",
@@ -170,7 +170,7 @@ def deployed(
     with endpoint_of(deployment, plan) as endpoint:
         description = described(plan, endpoint.model)
     second = None
-    if baseline_url:
+    if baseline_url is not None:
         second = Endpoint(address_of(baseline_url), deployment.key, endpoint.model, proxies=True)
         hint = "name an endpoint that serves the same model without a drafter"
         served_names(second, hint=hint, redact=deployment.redact)
@@ -183,7 +183,7 @@ def remote(url: str, key: Secret, model: str | None = None, *, baseline_url: str
 
     Raises BadInput, and EngineNotReady if it does not answer.
     """
-    places = [address_of(url), *([address_of(baseline_url)] if baseline_url else [])]
+    places = [address_of(url), *([] if baseline_url is None else [address_of(baseline_url)])]
     endpoints = [Endpoint(place, key, model or "", proxies=True) for place in places]
     redact = Redactor([key])
     for endpoint in endpoints:

@@ -82,7 +82,9 @@ class Tested:
         write_output(file, junit(self.report, self.redact))
 
 
-def test(directory: Path, *, only: Collection[str] = (), baseline_url: str = "", reporter: Reporter = SILENT) -> Tested:
+def test(
+    directory: Path, *, only: Collection[str] = (), baseline_url: str | None = None, reporter: Reporter = SILENT
+) -> Tested:
     """Check the endpoint of a deployment: all checks, or those that `only` names.
 
     `baseline_url` is an endpoint of the same target without speculative decoding, with the same API key: then the
@@ -104,7 +106,7 @@ def test_url(
     *,
     model: str = "",
     only: Collection[str] = (),
-    baseline_url: str = "",
+    baseline_url: str | None = None,
     reporter: Reporter = SILENT,
 ) -> Tested:
     """Check any endpoint by its URL. `model` is the served name to ask, the first one if it is empty.
@@ -119,15 +121,17 @@ def test_url(
         return _run(unknown_endpoint(endpoint, load_catalog(), baseline), names, redact, reporter, None)
 
 
-def _names(only: Collection[str], baseline_url: str) -> set[str]:
+def _names(only: Collection[str], baseline_url: str | None) -> set[str]:
     names = set(only)
     if unknown := sorted(names - CHECKS.keys()):
         raise BadInput(f"`{unknown[0]}` is not a check", hint=f"checks: {', '.join(CHECKS)}")
-    return names | {"lossless"} if baseline_url and names else names
+    return names | {"lossless"} if baseline_url is not None and names else names
 
 
-def _baseline(stack: ExitStack, url: str, key: Secret, model: str) -> Endpoint | None:
-    return stack.enter_context(Endpoint(address_of(url), key, model, proxies=True)) if url else None
+def _baseline(stack: ExitStack, url: str | None, key: Secret, model: str) -> Endpoint | None:
+    if url is None:
+        return None
+    return stack.enter_context(Endpoint(address_of(url), key, model, proxies=True))
 
 
 def _first_model(url: str, key: Secret, redact: Redact) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import shlex
 from collections.abc import Callable
@@ -15,6 +16,8 @@ _TRUE = frozenset({"1", "true", "on", "yes"})
 _FALSE = frozenset({"0", "false", "off", "no"})
 _HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
 """A host name or an IPv4 address, without scheme, port and path."""
+_NAME = re.compile(r"(?=.{1,253}\Z)(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*\.?\Z", re.IGNORECASE)
+"""A host name (RFC 1123), also with the underscores of Compose's services."""
 _RANGE = re.compile(r"([1-9][0-9]{0,5})(?:-([1-9][0-9]{0,5}))?:([0-9]{1,3})", re.ASCII)
 _DOCKER_SIZE = re.compile(r"\d+(\.\d+)?\s*[kmgKMG]?[bB]?")
 _LARGEST = 1e9
@@ -53,6 +56,22 @@ def port(name: str, value: str) -> int:
     if number > 65535:
         raise Refused(f"{name}={value} is not a valid port (1-65535)", hint=f"choose another {name}, such as 8000")
     return number
+
+
+def address(name: str, value: str) -> str:
+    """An IP address, or a host name."""
+    if not is_host(value):
+        raise Refused(f"{name}={value} is not a valid address", hint=f"choose another {name}, such as 127.0.0.1")
+    return value
+
+
+def is_host(text: str) -> bool:
+    """Whether a text is an IP address or a host name, in the form that a URL can have."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return _NAME.match(text) is not None
+    return True
 
 
 def fraction(name: str, value: str) -> float:

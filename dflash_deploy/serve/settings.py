@@ -89,7 +89,7 @@ class Settings(Values):
     dflash_goal = Field(kinds.one_of(*get_args(Goal)), "")
     dflash_runtime = Field(kinds.one_of(*get_args(RuntimeName)), "")
     # --- endpoint
-    dflash_bind = Field(kinds.text, "127.0.0.1", unit="address")
+    dflash_bind = Field(kinds.address, "127.0.0.1", unit="address")
     dflash_port = Field(kinds.port, 8000, unit="port")
     vllm_api_key = Field(kinds.text, "", secret=True)
     dflash_api_keys = Field(kinds.text, "", secret=True, templates=(VLLM,))

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.client import Completion, Endpoint, EndpointError
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.errors import EngineNotReady
+from dflash_deploy.errors import EngineNotReady, SettingsRefused
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.command import model_path
 from dflash_deploy.runtime import Runtime
 from dflash_deploy.runtime.protocol import Narrate
+from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup.diagnosis import LogReader
 from dflash_deploy.startup.preflight import preflight
 from dflash_deploy.startup.progress import Phases, ShowProgress, Step, Timekeeper, usual_seconds
@@ -45,7 +46,16 @@ class Ready:
 
 
 def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = None) -> Endpoint:
-    """Return the endpoint of a deployment, as reached from this machine."""
+    """Return the endpoint of a deployment, as reached from this machine.
+
+    Raises SettingsRefused for a key that no request can contain.
+    """
+    key = deployment.key.reveal()
+    if not (key.isascii() and key.isprintable()):
+        raise SettingsRefused(
+            f"{Settings.vllm_api_key} has characters that no request can contain",
+            hint="make a new key: `dflash-deploy keys rotate`",
+        )
     host, port = plan.settings.dflash_bind, plan.settings.dflash_port
     # a server listens on the wildcard address; a client cannot connect to it
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104

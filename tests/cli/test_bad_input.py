@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.errors import ExitCode
+from dflash_deploy.errors import BadInput, ExitCode
+from dflash_deploy.operations.addresses import address_of
+from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.settings import Settings
 from tests.support.cli import Ran, dflash, edit_env, initialise
 from tests.support.ports import free_port
 
@@ -111,6 +114,66 @@ def test_a_slip_keeps_nobody_from_stopping_or_reading(deployment: Path, verb: st
         env.write("MAX_NUM_SEQ=3\n")
     edit_env(deployment, MODEL_HOST_PATH="")
     dflash(verb, at=deployment).succeeded()
+
+
+@pytest.mark.parametrize("url", ["", "http://a..b", "http://box:99999", f"http://{'a' * 300}", "http://-a"])
+def test_a_url_without_a_valid_host(url: str) -> None:
+    with pytest.raises(BadInput, match="not a valid URL"):
+        address_of(url)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("test", "--url", ""),
+        ("bench", "--url", ""),
+        ("connect", "curl", "--url", ""),
+        ("connect", "--url", "http://a..b"),
+    ],
+)
+def test_a_url_that_is_given_is_never_left_out(deployment: Path, words: tuple[str, ...]) -> None:
+    refused(dflash(*words, at=deployment), ExitCode.USAGE, "not a valid URL")
+
+
+def test_an_empty_baseline_is_not_left_out(deployment: Path) -> None:
+    refused(dflash("test", "--baseline-url", "", at=deployment), ExitCode.USAGE, "not a valid URL")
+    refused(dflash("bench", "--baseline-url", "", at=deployment), ExitCode.USAGE, "not a valid URL")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://box:8000", "https://b\u00fccher.example/v1", "http://[::1]:8000/v1/", "http://a_b.c"]
+)
+def test_a_url_with_a_valid_host(url: str) -> None:
+    assert address_of(url) == url.rstrip("/").removesuffix("/v1")
+
+
+@pytest.mark.parametrize("bind", ["a..b", "bad host", "\u00fcn\u00ef", "x" * 300, "http://box", "127.0.0.1:80"])
+def test_an_address_to_listen_on_that_is_none(bind: str) -> None:
+    with pytest.raises(Refused, match="is not a valid address"):
+        Settings.dflash_bind.read({"DFLASH_BIND": bind})
+    for good in ("127.0.0.1", "0.0.0.0", "::1", "localhost", "box_1.example.com", "fe80::1%eth0"):
+        assert Settings.dflash_bind.read({"DFLASH_BIND": good}) == good
+
+
+def test_a_control_character_in_a_setting_is_named_without_being_printed(deployment: Path) -> None:
+    control = "\x1b[31m"
+    edit_env(deployment, DFLASH_BIND=f"127.0.0.1{control}")
+    for verb in ("plan", "status"):
+        ran = dflash(verb, at=deployment)
+        refused(ran, ExitCode.USAGE, "has a control character")
+        assert control not in ran.out + ran.err
+    ran = dflash("doctor", at=deployment)
+    refused(ran, ExitCode.PREFLIGHT, "checks failed")
+    assert "please report" not in ran.out + ran.err
+
+
+@pytest.mark.parametrize("verb", ["status", "connect"])
+def test_a_key_that_no_request_can_contain(deployment: Path, verb: str) -> None:
+    key = "schl\u00fcssel-mit-umlauten-und-lang-genug"
+    edit_env(deployment, VLLM_API_KEY=key)
+    ran = dflash(verb, at=deployment)
+    refused(ran, ExitCode.USAGE, "VLLM_API_KEY")
+    assert key not in ran.out + ran.err
 
 
 def test_settings_that_would_end_badly(deployment: Path) -> None:
