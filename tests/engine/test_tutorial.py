@@ -1,0 +1,43 @@
+"""The commands of the tutorial without a GPU, run in its order with the real engine and the tiny pair."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support import documents
+from tests.support.cli import dflash
+from tests.support.documents import ROOT
+from tests.support.server import Server
+
+TUTORIAL = ROOT / "docs" / "tutorials" / "no-gpu.md"
+SHOWN = {" ".join(one.command.words): one for one in documents.transcripts(TUTORIAL)}
+
+WITHOUT_ENGINE = {"init --profile cpu --runtime native", "plan", "connect curl"}
+"""Commands that tests/cli runs in a directory of their own."""
+
+AT_THE_END = "down"
+"""The command that stops the shared server."""
+
+WITH_ENGINE = [name for name in SHOWN if name not in {*WITHOUT_ENGINE, AT_THE_END}]
+
+
+def figures_apart(text: str) -> str:
+    """The text with every number as 0 and spaces as one: times, speeds and the port differ from run to run."""
+    return re.sub(r"[ ]+", " ", re.sub(r"\d+(\.\d+)?", "0", text))
+
+
+def test_the_tutorial_has_the_commands_that_are_run_here() -> None:
+    assert WITH_ENGINE == ["up", "test", "status"]
+    assert set(SHOWN) >= {*WITHOUT_ENGINE, AT_THE_END}
+
+
+@pytest.mark.parametrize("name", WITH_ENGINE)
+def test_a_command_prints_what_the_tutorial_shows(drafting: Server, name: str) -> None:
+    ran = dflash(*name.split(), at=drafting.directory, environment={"COLUMNS": "200"}).succeeded()
+    # the shared server is up, so `up` starts nothing
+    shown = [line for line in SHOWN[name].output if not line.startswith("ready after")]
+    printed = figures_apart(ran.out.replace(str(drafting.directory), "/home/you/demo"))
+    lacking = documents.missing(printed, tuple(figures_apart(line) for line in shown))
+    assert not lacking, f"not printed: {lacking}\nprinted:\n{printed}"
