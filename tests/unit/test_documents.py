@@ -1,5 +1,6 @@
 """Links of the documents lead somewhere, and every command that they show is one."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,13 @@ def test_pages_that_the_program_names_exist() -> None:
         if not (ROOT / path).exists()
     }
     assert not named
+
+
+def test_every_page_is_in_the_navigation_of_the_site_once() -> None:
+    """The site's build fails without this too; here it is seen in a second."""
+    named = re.findall(r": ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    folder = ROOT / "docs"
+    assert sorted(named) == sorted(str(file.relative_to(folder)) for file in folder.rglob("*.md"))
 
 
 def test_sentences_are_short() -> None:
