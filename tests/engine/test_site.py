@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 SIZES = """
 return [document.documentElement.scrollWidth, innerWidth,
-        [...document.querySelectorAll('svg[role=img]')].map(figure => figure.getBoundingClientRect().width)];
+        [...document.querySelectorAll('article img')].map(figure => figure.getBoundingClientRect().width)];
 """
 
 

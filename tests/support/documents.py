@@ -43,6 +43,14 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """An image: its address, and the text for those who do not see it."""
+
+    address: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Shown:
     """A command that a document shows: the file and line of its block, and its words without the program's name."""
 
@@ -79,6 +87,14 @@ def links(file: Path) -> Iterator[Link]:
             address = token.attrs.get("href") or token.attrs.get("src")
             if address:
                 yield Link(file, _line(block), str(address))
+
+
+def pictures(file: Path) -> Iterator[Picture]:
+    """The pictures of a document."""
+    for block in _tokens(file):
+        for token in block.children or ():
+            if token.type == "image":
+                yield Picture(str(token.attrs["src"]), token.content)
 
 
 def problem_of(link: Link) -> str:

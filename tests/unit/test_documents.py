@@ -109,6 +109,11 @@ def test_pages_that_the_program_names_exist() -> None:
     assert not named
 
 
+@pytest.mark.parametrize("file", DOCUMENTS, ids=NAMES)
+def test_every_picture_has_an_alternative_text(file: Path) -> None:
+    assert [picture for picture in documents.pictures(file) if len(picture.text.split()) < 4] == []
+
+
 def test_every_page_is_in_the_navigation_of_the_site_once() -> None:
     """The site's build fails without this too; here it is seen in a second."""
     named = re.findall(r": ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)

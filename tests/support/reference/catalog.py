@@ -23,9 +23,7 @@ A profile is one kind of machine: how it is recognised, its hardware, and the se
 init` recognises the machine; `--profile` chooses a profile. `dflash-deploy profiles show NAME` prints the same as this
 page. A [custom catalog](catalog/README.md) adds profiles.
 
-!!! warning "Not run by this project"
-
-    This project has run only the profile `cpu`. It has run none of these profiles on a GPU.
+> **Not run on a GPU.** This project has run only the profile `cpu`.
 
 {_EVIDENCE}
 {GENERATED.format(source="`dflash_deploy/catalog/profiles/`")}
