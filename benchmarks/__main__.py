@@ -12,7 +12,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import command, downloads, drafter, load, lock, speed_model, start, tune
+from benchmarks import command, downloads, drafter, imports, load, lock, speed_model, start, tune
 from benchmarks.rows import table
 
 
@@ -23,6 +23,7 @@ def main() -> None:
         "command": lambda: table("command", command.rows(), ("docker", "dflash-deploy")),
         "downloads": lambda: table("downloads", downloads.rows()),
         "drafter": lambda: table("drafter", drafter.rows()),
+        "imports": lambda: table("imports", imports.rows(), ("before", "now")),
         "load": lambda: table("load", load.rows(), ("other", "bench")),
         "lock": lambda: table("lock", lock.rows()),
         "start": lambda: table("start", start.rows()),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dflash_deploy.catalog import load_catalog
-from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import DeployError, FileRefused, SettingsRefused
 from dflash_deploy.host import HostFacts, read_facts
 from dflash_deploy.plan import Checkpoints, Choice, Plan
@@ -17,6 +17,9 @@ from dflash_deploy.runtime import runtime_seen
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights import read_checkpoints
 from dflash_deploy.weights.checkpoints import NO_HUB_METADATA, HubMetadata
+
+if TYPE_CHECKING:
+    from dflash_deploy.deployment import Deployment
 
 UNREAD = HostFacts("", 0, None, None, (), None, None)
 """A machine that was not read."""

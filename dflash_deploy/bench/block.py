@@ -6,8 +6,10 @@ Labels and their order: vllm/benchmarks/serve.py, 0.32.0, without the two peaks,
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from dflash_deploy.bench.figures import Row, Spread
+if TYPE_CHECKING:
+    from dflash_deploy.bench.figures import Row, Spread
 
 WIDTH = 50
 LABEL = 40

@@ -11,10 +11,11 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from dflash_deploy.bench.load import Load
-from dflash_deploy.client import SpecCounters, TimedCompletion
+if TYPE_CHECKING:
+    from dflash_deploy.bench.load import Load
+    from dflash_deploy.client import SpecCounters, TimedCompletion
 
 Speculation = Literal["off", "dflash", "mtp", "unknown"]
 """How the drafts of a run are made: not at all, by a drafter, by the target's MTP head, or nothing is known of it."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
-from dflash_deploy.bench.figures import Row
-from dflash_deploy.catalog.speeds import PublishedSpeed
+if TYPE_CHECKING:
+    from dflash_deploy.bench.figures import Row
+    from dflash_deploy.catalog.speeds import PublishedSpeed
 
 LIKE = {
     "HumanEval": ("humaneval", "code"),

@@ -6,15 +6,14 @@ import difflib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel
 
-from dflash_deploy.catalog.failures import Failure, Failures
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.models import Family, ModelPair
 from dflash_deploy.catalog.phases import PhaseMark
@@ -26,6 +25,9 @@ from dflash_deploy.errors import CatalogRefused, UnknownEngine, UnknownPair, Unk
 from dflash_deploy.intake import parse_packaged_yaml
 from dflash_deploy.intake.files import shown
 
+if TYPE_CHECKING:
+    from dflash_deploy.catalog.failures import Failure
+
 T = TypeVar("T", bound=BaseModel)
 
 OWN = "DFLASH_CATALOG"
@@ -33,18 +35,24 @@ OWN = "DFLASH_CATALOG"
 
 FOLDERS = ("profiles", "families", "engines")
 FAILURES = "failures.yaml"
+PACKAGED = "dflash_deploy.catalog"
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """All entries of the catalog, by name."""
+    """All entries of the catalog, by name. `own` is the directory of a custom catalog."""
 
     profiles: Mapping[str, Profile]
     pairs: Mapping[str, ModelPair]
     engines: Mapping[str, EngineRelease]
     speeds: tuple[PublishedSpeed, ...]
-    failures: tuple[Failure, ...]
     phases: tuple[PhaseMark, ...]
+    own: Path | None = None
+
+    @cached_property
+    def failures(self) -> tuple[Failure, ...]:
+        """Fingerprints of known failures, in their order. They are read when they are used first."""
+        return _failures(resources.files(PACKAGED), self.own)
 
     def profile(self, name: str) -> Profile:
         """The profile of that name. Raises UnknownProfile with a hint that suggests the closest name."""
@@ -94,13 +102,16 @@ def load_catalog() -> Catalog:
 
 @cache
 def _load(own: str) -> Catalog:
-    packaged, root = resources.files("dflash_deploy.catalog"), _own_root(own) if own else None
+    packaged, root = resources.files(PACKAGED), _own_root(own) if own else None
     profiles = {entry.name: entry for entry in _entries(packaged, root, "profiles", Profile)}
     families = {entry.name: entry for entry in _entries(packaged, root, "families", Family)}
     engines = {entry.name: entry for entry in _entries(packaged, root, "engines", EngineRelease)}
     pairs = {target.name: ModelPair(family, target) for family in families.values() for target in family.targets}
     speeds, phases = _rows(packaged, "speeds.yaml", PublishedSpeed), _rows(packaged, "phases.yaml", PhaseMark)
-    catalog = Catalog(profiles, pairs, engines, speeds, _failures(packaged, root), phases)
+    catalog = Catalog(profiles, pairs, engines, speeds, phases, root)
+    if root is not None and (root / FAILURES).exists():
+        # an error in it is reported by every command
+        _ = catalog.failures
     for problem in _contradictions(catalog):
         raise CatalogRefused(problem, hint="write the name exactly as in the file of that entry")
     return catalog
@@ -138,6 +149,8 @@ def _entries(packaged: Traversable, own: Path | None, folder: str, kind: type[T]
 
 def _failures(packaged: Traversable, own: Path | None) -> tuple[Failure, ...]:
     """Fingerprints of a custom catalog are checked before the packaged ones and replace those with the same id."""
+    from dflash_deploy.catalog.failures import Failures  # noqa: PLC0415 - 0.1 s, needed if an engine fails
+
     files = [read_entry(own / FAILURES, Failures)] if own is not None and (own / FAILURES).exists() else []
     known: dict[str, Failure] = {}
     for file in (*files, read_packaged(packaged / FAILURES, Failures)):

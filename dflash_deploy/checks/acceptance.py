@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from dflash_deploy.catalog.models import Acceptance
-from dflash_deploy.client import SpecCounters
 from dflash_deploy.plan.speed import at_draft_tokens
 from dflash_deploy.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from dflash_deploy.catalog.models import Acceptance
+    from dflash_deploy.client import SpecCounters
 
 BROKEN_BELOW = 1.3
 BROKEN_FIRST_POSITION = 0.3

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import RenderableType
 
-from dflash_deploy.bench.block import block
-from dflash_deploy.bench.figures import PARTS, Row, at_concurrency
-from dflash_deploy.bench.published import Beside
-from dflash_deploy.bench.workload import Limits
-from dflash_deploy.cli.display import Terminal
+from dflash_deploy import operations
+from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.numbers import concurrency_of
 from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile
-from dflash_deploy.cli.report import Report, command, table
-from dflash_deploy.deployment.outputs import check_output
+from dflash_deploy.cli.shown import Grid, Report, Shown
 from dflash_deploy.errors import BadInput
-from dflash_deploy.operations import benchmarking
-from dflash_deploy.operations.addresses import key_in
-from dflash_deploy.operations.benchmarking import Benchmark
-from dflash_deploy.operations.running import PATIENCE
-from dflash_deploy.operations.targets import BenchTarget, deployed, remote
+from dflash_deploy.operations.patience import PATIENCE
+
+if TYPE_CHECKING:
+    from dflash_deploy.bench.figures import Row
+    from dflash_deploy.bench.published import Beside
+    from dflash_deploy.operations import Benchmark, BenchTarget
 
 
 @command
@@ -88,38 +84,44 @@ def bench(
         raise BadInput("--min-speedup needs a run to compare with", hint="add --baseline or --baseline-url")
     for file in (save, report):
         if file is not None:
-            check_output(file)
+            operations.check_output(file)
     target: BenchTarget
     if url is None:
         if key_file or model:
             raise BadInput("--key-file and --model belong to --url", hint="add --url, or leave them out")
-        target = deployed(directory, baseline=baseline, baseline_url=baseline_url, mtp=mtp, patience=patience)
+        target = operations.deployed(
+            directory, baseline=baseline, baseline_url=baseline_url, mtp=mtp, patience=patience
+        )
     else:
         if baseline or mtp:
             raise BadInput(
                 "an endpoint without a deployment cannot be restarted",
                 hint="name a second one without speculative decoding: --baseline-url",
             )
-        target = remote(url, key_in(key_file), model, baseline_url=baseline_url)
-    done = benchmarking.bench(
+        target = operations.remote(url, operations.key_in(key_file), model, baseline_url=baseline_url)
+    done = operations.bench(
         target,
         workloads=[name.strip() for name in workload.split(",") if name.strip()],
         prompts=prompts,
         concurrency=numbers,
-        limits=Limits(max_tokens, temperature, thinking),
+        limits=operations.Limits(max_tokens, temperature, thinking),
         requests=requests,
         repeats=repeats,
         warmup=warmup,
         min_speedup=min_speedup,
         save=save,
         report=report,
-        reporter=Terminal(),
+        reporter=terminal(),
     )
     shown = (*_shown(done, blocks=blocks), *(f"wrote {file}" for file in (save, report) if file))
     return Report(done.document(), shown, failure=done.failure)
 
 
-def _shown(done: Benchmark, *, blocks: bool) -> Iterator[RenderableType]:
+def _shown(done: Benchmark, *, blocks: bool) -> Iterator[Shown]:
+    # --help needs no figures
+    from dflash_deploy.bench.block import block  # noqa: PLC0415
+    from dflash_deploy.bench.figures import PARTS, at_concurrency  # noqa: PLC0415
+
     if blocks:
         for row in done.rows:
             yield f"{row.workload}, {at_concurrency(row.concurrency)}, {PARTS[row.speculation]}"
@@ -136,8 +138,8 @@ def _shown(done: Benchmark, *, blocks: bool) -> Iterator[RenderableType]:
         yield _beside(done.published)
 
 
-def _table(rows: Sequence[Row]) -> RenderableType:
-    drawn = table(
+def _table(rows: Sequence[Row]) -> Shown:
+    drawn = Grid(
         "workload", "concurrency", "drafter", "tokens/s", "speed-up", "req/s", "TTFT ms", "TPOT ms", "ITL ms", "length"
     )  # fmt: skip
     for row in rows:
@@ -176,8 +178,8 @@ def _positions(rows: Sequence[Row]) -> Iterator[str]:
             yield f"{named}: of 100 drafts, accepted up to position 1, 2, …: {shares}"
 
 
-def _beside(besides: Sequence[Beside]) -> RenderableType:
-    drawn = table("published", "concurrency", "draft", "off", "DFlash", "length", "here", "draft", "off", "DFlash",
+def _beside(besides: Sequence[Beside]) -> Shown:
+    drawn = Grid("published", "concurrency", "draft", "off", "DFlash", "length", "here", "draft", "off", "DFlash",
                   "length", "source")  # fmt: skip
     for row in besides:
         theirs = (row.draft_tokens, row.plain, row.dflash, row.acceptance_length)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dflash_deploy import operations
+from dflash_deploy.cli.command import command
 from dflash_deploy.cli.options import HERE, Directory, Json
-from dflash_deploy.cli.report import Report, command, note, table
+from dflash_deploy.cli.shown import Grid, Report
 from dflash_deploy.cli.visible import visible
-from dflash_deploy.operations import connecting
-from dflash_deploy.operations.connecting import Connections
 from dflash_deploy.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from dflash_deploy.operations import Connections
 
 
 @command
@@ -28,11 +31,13 @@ def connect(
     as_json: Json = False,
 ) -> Report:
     """Print a client's configuration for this endpoint. It takes the key from the variable DFLASH_API_KEY."""
-    found = connecting.connect(directory, client, url=url)
+    found = operations.connect(directory, client, url=url)
     if not client:
         return _listed(found)
     if not as_json:
         # nothing else on standard output, so that it can go into a file
+        from dflash_deploy.cli.report import note  # noqa: PLC0415 - --help prints no note
+
         redact = found.deployment.redact
         sys.stdout.write(visible(redact(found.configuration(client))))
         for line in _notes(found, client):
@@ -42,7 +47,7 @@ def connect(
 
 def _listed(found: Connections) -> Report:
     """All clients, and the endpoint that they get."""
-    drawn = table("CLIENT", "WHAT", "WHERE IT GOES")
+    drawn = Grid("CLIENT", "WHAT", "WHERE IT GOES")
     for name, one in found.known.items():
         drawn.add_row(name, one.title, one.where)
     ending = (f"endpoint   {found.base_url}, model {found.endpoint.model}", "next       dflash-deploy connect CLIENT")

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from dflash_deploy.cli.display import Terminal
+from dflash_deploy import operations
+from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.options import Json
-from dflash_deploy.cli.report import Report, command
-from dflash_deploy.operations.converting import convert_drafter
+from dflash_deploy.cli.shown import Report
 from dflash_deploy.serve.engines.llamacpp import Llamacpp
 from dflash_deploy.serve.settings import Settings
 
@@ -32,7 +32,9 @@ def gguf(
     as_json: Json = False,
 ) -> Report:
     """Convert a drafter for llama.cpp, with the tokenizer of its target, and quantize it."""
-    done = convert_drafter(drafter, target, out=out, form=form, engine=engine, image=image, reporter=Terminal())
+    done = operations.convert_drafter(
+        drafter, target, out=out, form=form, engine=engine, image=image, reporter=terminal()
+    )
     shown = (
         f"written   {done.file}, {done.bytes / 1e9:.2f} GB, {done.form}, architecture {done.architecture}",
         f"for       {done.title}",

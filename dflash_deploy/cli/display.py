@@ -6,18 +6,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.status import Status
 from rich.text import Text
 
 from dflash_deploy.bench.figures import PARTS, Row, at_concurrency
-from dflash_deploy.checks import CheckResult
 from dflash_deploy.cli.report import console, note, print_json
 from dflash_deploy.cli.transfers import transfer_display
 from dflash_deploy.cli.visible import visible
-from dflash_deploy.operations.reporter import Count
-from dflash_deploy.startup import ShowProgress, StartProgress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
+
+    from dflash_deploy.checks import CheckResult
+    from dflash_deploy.operations.reporter import Count
+    from dflash_deploy.startup import ShowProgress, StartProgress
 
 HEARTBEAT = 15.0
 """Seconds after which a pipe gets a line even though nothing has changed."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
+from dflash_deploy import operations
+from dflash_deploy.cli.command import command
 from dflash_deploy.cli.options import HERE, Directory, Json
-from dflash_deploy.cli.report import Report, command
-from dflash_deploy.doctor import Check
-from dflash_deploy.operations import examining
+from dflash_deploy.cli.shown import Report, Styled
+
+if TYPE_CHECKING:
+    from dflash_deploy.doctor import Check
 
 _STYLES = {"ok": "green", "warning": "yellow", "no": "bold red", "skipped": "dim"}
 
@@ -27,17 +29,17 @@ def doctor(
 
     Without a deployment in the directory, the one that would be planned for this machine is examined.
     """
-    done = examining.doctor(directory, probe=probe)
+    done = operations.doctor(directory, probe=probe)
     return Report(done.document(), _shown(done.checks), failure=done.failure)
 
 
-def _shown(checks: tuple[Check, ...]) -> tuple[Text, ...]:
+def _shown(checks: tuple[Check, ...]) -> tuple[Styled, ...]:
     """One line for each check, and one below it with the fix if it needs one."""
     width = max(len(check.name) for check in checks)
     lines = []
     for check in checks:
-        lines.append(Text.assemble((f"{check.status:8}", _STYLES[check.status]), f"{check.name:{width}}  {check.saw}"))
+        lines.append(Styled((f"{check.status:8}", _STYLES[check.status]), (f"{check.name:{width}}  {check.saw}", "")))
         if check.fix and check.status != "ok":
-            lines.append(Text(f"{'':8}{'':{width}}  {check.fix}", style="dim"))
+            lines.append(Styled((f"{'':8}{'':{width}}  {check.fix}", "dim")))
     counted = [f"{sum(check.status == status for check in checks)} {status}" for status in ("ok", "warning", "no")]
-    return (*lines, Text(", ".join(counted)))
+    return (*lines, Styled((", ".join(counted), "")))

@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
-from dflash_deploy.cli.display import Terminal
+from dflash_deploy import operations
+from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.options import HERE, Directory, Json
-from dflash_deploy.cli.report import Report, command, table
-from dflash_deploy.deployment.outputs import check_output, write_output
-from dflash_deploy.operations import images
+from dflash_deploy.cli.shown import Grid, Report
 from dflash_deploy.serve.settings import Settings
 
 image = typer.Typer(
@@ -23,7 +22,7 @@ image = typer.Typer(
 @command
 def image_build(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Build the image of this deployment, on the base image that .env names."""
-    built = images.build_image(directory, reporter=Terminal())
+    built = operations.build_image(directory, reporter=terminal())
     shown = (f"built    {built.image}", f"on       {built.base}", "next     dflash-deploy image verify")
     return Report(asdict(built), shown)
 
@@ -31,8 +30,8 @@ def image_build(directory: Directory = HERE, as_json: Json = False) -> Report:
 @command
 def image_verify(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Examine the image and let it prove that its engine carries DFlash."""
-    found = images.verify_image(directory)
-    rows = table("", "what", "seen")
+    found = operations.verify_image(directory)
+    rows = Grid("", "what", "seen")
     for check in found.checks:
         rows.add_row("passed" if check.good else "FAILED", check.name, check.saw)
     return Report(found.document(), (found.image, rows), failure=found.failure)
@@ -45,7 +44,7 @@ def image_digest(
     as_json: Json = False,
 ) -> Report:
     """Show the digest that the base image's tag means now; --pin keeps it, even if the tag moves."""
-    found = images.digest(directory, pin=pin)
+    found = operations.digest(directory, pin=pin)
     said = "pinned   in .env" if pin else "next     dflash-deploy image digest --pin"
     return Report(found.document(), (f"base     {found.reference}", said))
 
@@ -57,12 +56,12 @@ def image_sbom(
 ) -> Report:
     """The image's bill of materials: CycloneDX 1.6, JSON."""
     if out is not None:
-        check_output(out)
-    text = images.bill_of_materials(directory)
+        operations.check_output(out)
+    text = operations.bill_of_materials(directory)
     if out is None:
         typer.echo(text)
         return Report()
-    write_output(out, f"{text}\n")
+    operations.write_output(out, f"{text}\n")
     return Report({"file": str(out)}, (f"written  {out}",))
 
 

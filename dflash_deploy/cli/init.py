@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dflash_deploy import operations
+from dflash_deploy.cli.command import command
 from dflash_deploy.cli.options import (
     HERE,
     Directory,
@@ -23,9 +25,10 @@ from dflash_deploy.cli.options import (
     Streams,
 )
 from dflash_deploy.cli.refusal import refusal_of
-from dflash_deploy.cli.report import Report, command
-from dflash_deploy.operations import planned
-from dflash_deploy.plan import Choice, Plan
+from dflash_deploy.cli.shown import Report
+
+if TYPE_CHECKING:
+    from dflash_deploy.plan import Plan
 
 
 @command
@@ -48,7 +51,7 @@ def init(
     as_json: Json = False,
 ) -> Report:
     """Write .env (with a fresh key) and compose.yaml for this machine."""
-    choice = Choice(
+    choice = operations.Choice(
         profile=profile,
         model=model,
         engine=engine,
@@ -63,7 +66,7 @@ def init(
         master_addr=master_addr,
         models_dir=models_dir,
     )
-    created = planned.init(directory, choice, force=force)
+    created = operations.init(directory, choice, force=force)
     plan, deployment = created.plan, created.deployment
     shown = (
         f"profile  {plan.profile.name}: {plan.profile.title} ({plan.profile.evidence.state})",

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy.cli.display import Terminal
+from dflash_deploy import operations
+from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.options import HERE, Directory, Json, JsonStream, Patience
-from dflash_deploy.cli.report import Report, command
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput
-from dflash_deploy.operations.keys import Replaced, key, rotate_key
-from dflash_deploy.operations.running import PATIENCE
+from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.operations import Replaced
 
 CLIENTS = (
     "clients      each that sends the key: api_key or OPENAI_API_KEY of applications, a proxy that adds it,",
@@ -34,7 +37,7 @@ def keys_show(
     as_json: Json = False,
 ) -> Report:
     """Show where the key is and its fingerprint; the key itself only with --reveal."""
-    found = key(directory)
+    found = operations.key(directory)
     deployment = found.deployment
     if reveal and as_json:
         raise BadInput("--reveal and --json exclude each other", hint="--reveal prints the key and nothing else")
@@ -60,7 +63,7 @@ def keys_rotate(
     json_stream: JsonStream = False,
 ) -> Report:
     """Write a new key into .env, restart a running engine, and prove that it rejects the old key."""
-    done = rotate_key(directory, patience=patience, reporter=Terminal(json_stream=json_stream))
+    done = operations.rotate_key(directory, patience=patience, reporter=terminal(json_stream=json_stream))
     return Report(done.document(), (*_replaced(done.old, done.new), *_restarted(done), *CLIENTS))
 
 

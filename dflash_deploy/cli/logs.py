@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
+from dflash_deploy import operations
+from dflash_deploy.cli.command import command
 from dflash_deploy.cli.options import HERE, Directory
-from dflash_deploy.cli.report import Report, command
+from dflash_deploy.cli.shown import Report
 from dflash_deploy.cli.streams import lost_output
 from dflash_deploy.cli.visible import visible
 from dflash_deploy.errors import BadInput
-from dflash_deploy.operations.logs import bundle as pack
-from dflash_deploy.operations.logs import log
 
 
 @command
@@ -34,7 +34,7 @@ def logs(
 ) -> Report:
     """Print the engine's log, or pack a bundle for a report. Secrets are redacted."""
     if bundle:
-        packed = pack(directory, file)
+        packed = operations.bundle(directory, file)
         shown = (
             f"bundle    {packed.file}",
             f"holds     {', '.join(packed.members)}",
@@ -53,7 +53,7 @@ def logs(
 
 
 def _print(directory: Path, tail: int | None, *, follow: bool) -> None:
-    for line in log(directory, tail=tail, follow=follow):
+    for line in operations.log(directory, tail=tail, follow=follow):
         typer.echo(visible(line))
         if lost_output() is not None:
             return

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy.catalog import ModelPair
-from dflash_deploy.catalog.models import Weights
+from dflash_deploy import operations
+from dflash_deploy.cli.command import command
 from dflash_deploy.cli.convert import convert
 from dflash_deploy.cli.options import Json, Profile
-from dflash_deploy.cli.report import Report, command, table
-from dflash_deploy.operations import listing
-from dflash_deploy.rules.survey import Candidate
+from dflash_deploy.cli.shown import Grid, Report
+
+if TYPE_CHECKING:
+    from dflash_deploy.catalog import ModelPair
+    from dflash_deploy.catalog.models import Weights
+    from dflash_deploy.rules.survey import Candidate
 
 GB = 1e9
 
@@ -33,11 +36,11 @@ def _list_them(context: typer.Context, as_json: Json = False) -> None:
 @command
 def models_list(profile: Profile = None, as_json: Json = False) -> Report:
     """List models with their drafters: compatible with this machine (or --profile) or not, with the reason."""
-    found = listing.models(profile)
-    good = table("model", "weights", "engine", "context", "concurrency", "license")
+    found = operations.models(profile)
+    good = Grid("model", "weights", "engine", "context", "concurrency", "license")
     for candidate in (candidate for candidate in found.candidates if not candidate.why_not):
         good.add_row(*_compatible(candidate))
-    bad = table("model", "why not")
+    bad = Grid("model", "why not")
     for candidate in (candidate for candidate in found.candidates if candidate.why_not):
         bad.add_row(candidate.pair.name, candidate.why_not)
     shown = (f"compatible with {found.profile.title}", good, "", "not compatible", bad)
@@ -59,8 +62,8 @@ def models_show(
     as_json: Json = False,
 ) -> Report:
     """Show one model: weights, licence, drafter, measured acceptance, and the hardware that can serve it."""
-    found = listing.model(name)
-    on = table("profile", "goes there")
+    found = operations.model(name)
+    on = Grid("profile", "goes there")
     for candidate in found.candidates:
         engine = candidate.plan.engine.title if candidate.plan else ""
         on.add_row(candidate.profile.name, f"no: {candidate.why_not}" if candidate.why_not else f"yes, with {engine}")

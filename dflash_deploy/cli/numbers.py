@@ -1,10 +1,13 @@
-"""Numbers with commas between, as options take them."""
+"""Numbers with commas between, as options take them, and the unit of memory."""
 
 from __future__ import annotations
 
 from dflash_deploy.errors import BadInput
 
 MOST_CONCURRENT = 4096
+
+GIB = 2**30
+"""Bytes."""
 
 
 def concurrency_of(written: str) -> tuple[int, ...]:

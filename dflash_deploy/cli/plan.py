@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from rich.console import RenderableType
-from rich.text import Text
-
-from dflash_deploy.catalog.speeds import PublishedSpeed
+from dflash_deploy import operations
+from dflash_deploy.cli.command import command
+from dflash_deploy.cli.numbers import GIB
 from dflash_deploy.cli.options import (
     HERE,
     Directory,
@@ -25,10 +25,11 @@ from dflash_deploy.cli.options import (
     Streams,
 )
 from dflash_deploy.cli.refusal import refusal_of
-from dflash_deploy.cli.report import Report, command
-from dflash_deploy.operations import planned
-from dflash_deploy.plan import Choice, Plan
-from dflash_deploy.plan.memory import GIB
+from dflash_deploy.cli.shown import Report, Shown, Styled
+
+if TYPE_CHECKING:
+    from dflash_deploy.catalog.speeds import PublishedSpeed
+    from dflash_deploy.plan import Plan
 
 
 @command
@@ -47,7 +48,7 @@ def plan(
     as_json: Json = False,
 ) -> Report:
     """Show each setting and why, the engine command, memory and speed. Writes nothing."""
-    choice = Choice(
+    choice = operations.Choice(
         profile=profile,
         model=model,
         engine=engine,
@@ -59,9 +60,9 @@ def plan(
         node_rank=node_rank,
         master_addr=master_addr,
     )
-    found = planned.plan(directory, choice)
+    found = operations.plan(directory, choice)
     made = found.plan
-    shown: tuple[RenderableType, ...] = (
+    shown: tuple[Shown, ...] = (
         f"profile  {made.profile.name}: {made.profile.title}",
         f"         {made.profile.evidence.state}: {made.profile.evidence.by}",
         f"model    {made.pair.title}",
@@ -79,13 +80,13 @@ def plan(
     return Report(found.document(), shown, made.findings)
 
 
-def _settings(made: Plan) -> Iterator[RenderableType]:
+def _settings(made: Plan) -> Iterator[Shown]:
     """One setting a line, as `.env` has it, its reason below it: names and values can be copied whole."""
     for setting in made.decisions:
         if setting.value:
-            yield Text.assemble((f"{setting.name}={setting.value}", "bold"), (f"  ({setting.origin})", "cyan"))
+            yield Styled((f"{setting.name}={setting.value}", "bold"), (f"  ({setting.origin})", "cyan"))
             source = f" [{setting.source}]" if setting.source else ""
-            yield Text(f"    {setting.reason}{source}", style="dim")
+            yield Styled((f"    {setting.reason}{source}", "dim"))
 
 
 def _memory(made: Plan) -> Iterator[str]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import RenderableType
 
-from dflash_deploy.catalog import Profile
-from dflash_deploy.catalog.schema import Settings
+from dflash_deploy import operations
+from dflash_deploy.cli.command import command
 from dflash_deploy.cli.options import Json
-from dflash_deploy.cli.report import Report, command, table
-from dflash_deploy.operations import listing
+from dflash_deploy.cli.shown import Grid, Report, Shown
+
+if TYPE_CHECKING:
+    from dflash_deploy.catalog import Profile
+    from dflash_deploy.catalog.schema import Settings
 
 profiles = typer.Typer(
     help="Hardware that the catalog knows: list, show.", invoke_without_command=True, rich_markup_mode=None
@@ -30,8 +32,8 @@ def _list_them(context: typer.Context, as_json: Json = False) -> None:
 @command
 def profiles_list(as_json: Json = False) -> Report:
     """List hardware profiles, and which one fits this machine."""
-    rows = [fit.row() for fit in listing.profiles()]
-    drawn = table("profile", "for", "model", "known", "fits here")
+    rows = [fit.row() for fit in operations.profiles()]
+    drawn = Grid("profile", "for", "model", "known", "fits here")
     for row in rows:
         cells = (str(row[name]) for name in ("name", "title", "pair", "evidence"))
         drawn.add_row(*cells, "yes" if row["fits"] else f"no: {row['why_not']}")
@@ -43,8 +45,8 @@ def profiles_list(as_json: Json = False) -> Report:
 @command
 def profiles_show(name: Annotated[str, typer.Argument(help="A profile.")], as_json: Json = False) -> Report:
     """Show one profile: hardware, evidence, engines, and every setting with its reason."""
-    profile, engines = listing.profile(name)
-    shown: list[RenderableType] = [*_facts(profile), "", "settings of every engine", *_settings(profile.settings)]
+    profile, engines = operations.profile(name)
+    shown: list[Shown] = [*_facts(profile), "", "settings of every engine", *_settings(profile.settings)]
     for choice, engine in zip(profile.engines, engines, strict=True):
         released = f", released {engine.released}" if engine.released else ""
         shown += ["", f"{engine.name}: {engine.title}{released} ({engine.evidence.state}: {engine.evidence.by})"]

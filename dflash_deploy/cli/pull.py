@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy.cli.display import Terminal
+from dflash_deploy import operations
+from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.options import HERE, Directory, Json
-from dflash_deploy.cli.report import Report, command
+from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput, FilesMissing
-from dflash_deploy.operations import fetching
+
+if TYPE_CHECKING:
+    from dflash_deploy.operations import Pulled
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _RATE = re.compile(r"(?P<count>\d+(?:\.\d+)?)\s*(?P<unit>[kmgKMG]?)(?:[bB](?:/s)?)?")
@@ -40,19 +43,19 @@ def pull(
     """Fetch target and drafter, verified, at the commits of dflash.lock. Interrupted downloads resume."""
     rate = _rate(max_bandwidth)
     if to is not None or from_ is not None:
-        carried = fetching.carry(directory, to=to, from_=from_, reporter=Terminal())
+        carried = operations.carry(directory, to=to, from_=from_, reporter=terminal())
         return _carried(to, from_) if carried else _NOTHING
     if offline or verify:
-        wrong = fetching.check_files(directory, thorough=verify)
+        wrong = operations.check_files(directory, thorough=verify)
         return _NOTHING if wrong is None else _checked(wrong)
     if check:
-        moved = fetching.check_hub(directory)
+        moved = operations.check_hub(directory)
         return _NOTHING if moved is None else _moved(moved)
-    done = fetching.pull(directory, update=update, max_bandwidth=rate, reporter=Terminal())
+    done = operations.pull(directory, update=update, max_bandwidth=rate, reporter=terminal())
     return Report(done.document(), _shown(done)) if done.models else _NOTHING
 
 
-def _shown(done: fetching.Pulled) -> tuple[str, ...]:
+def _shown(done: Pulled) -> tuple[str, ...]:
     lines = []
     for model in done.models:
         parts = f"{model.there} present, {model.reused} from the Hub client's cache, {model.fetched} fetched"

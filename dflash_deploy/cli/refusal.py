@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dflash_deploy.plan import Plan
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dflash_deploy.plan import Plan
 
 
 def refusal_of(plan: Plan) -> tuple[str, ...]:

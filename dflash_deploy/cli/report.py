@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import codecs
 import errno
-import functools
 import json
 import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import ParamSpec
 
@@ -19,15 +18,17 @@ import typer
 from rich import box
 from rich.console import Console, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from dflash_deploy.cli.defect import failure_of, report_of
+from dflash_deploy.cli.escape import Escape
 from dflash_deploy.cli.options import HERE
+from dflash_deploy.cli.shown import Report, Shown, Styled
 from dflash_deploy.cli.streams import lost_output
-from dflash_deploy.cli.visible import Escape, shortened, visible_json
+from dflash_deploy.cli.visible import shortened, visible_json
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import Defect, DeployError, ExitCode, Interrupted, PreflightRefused
 from dflash_deploy.operations.document import document, redacted
-from dflash_deploy.plan import Finding
 from dflash_deploy.redact import Redact, Redactor, Secret
 
 P = ParamSpec("P")
@@ -58,43 +59,28 @@ CHANGING = frozenset(
 _STYLES = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
-@dataclass(frozen=True)
-class Report:
-    """What a command returns: `data` for programs, `shown` for people, findings for both."""
-
-    data: Mapping[str, object] = field(default_factory=dict)
-    shown: tuple[RenderableType, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    failure: DeployError | None = None
-
-
-def command(function: Callable[P, Report]) -> Callable[P, None]:
-    """Make a command from a function that returns a Report: print it, and exit with the right code."""
-
-    @functools.wraps(function)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        as_json, in_lines = bool(kwargs.get("as_json")), bool(kwargs.get("json_stream"))
-        known: list[Secret] = []
-        try:
-            known += _secrets(kwargs.get("directory"))
-            with _warnings_shown(Redactor(known)):
-                report = _outcome(function, *args, **kwargs)
-        except KeyboardInterrupt:
-            report = Report(failure=Interrupted())
-        # a command may replace the key: neither the old one nor the new one is shown
-        redact = Redactor([*known, *_secrets(kwargs.get("directory"))])
-        name = function.__name__.replace("_", " ")
-        report = _cut(report, name, redact)
-        if as_json or in_lines:
-            whole = document(name, report.data, report.findings, report.failure)
-            print_json({"event": "result", **whole} if in_lines else whole, redact, in_lines=in_lines)
-        else:
-            _show(report.shown, redact)
-        report = _delivered(report, function.__name__)
-        _explain(report, redact)
-        raise typer.Exit(report.failure.exit_code if report.failure else ExitCode.DONE)
-
-    return run
+def run_command(function: Callable[P, Report], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Call a command, print its report, and exit with its code. Raises typer.Exit."""
+    as_json, in_lines = bool(kwargs.get("as_json")), bool(kwargs.get("json_stream"))
+    known: list[Secret] = []
+    try:
+        known += _secrets(kwargs.get("directory"))
+        with _warnings_shown(Redactor(known)):
+            report = _outcome(function, *args, **kwargs)
+    except KeyboardInterrupt:
+        report = Report(failure=Interrupted())
+    # a command may replace the key: neither the old one nor the new one is shown
+    redact = Redactor([*known, *_secrets(kwargs.get("directory"))])
+    name = function.__name__.replace("_", " ")
+    report = _cut(report, name, redact)
+    if as_json or in_lines:
+        whole = document(name, report.data, report.findings, report.failure)
+        print_json({"event": "result", **whole} if in_lines else whole, redact, in_lines=in_lines)
+    else:
+        _show(report.shown, redact)
+    report = _delivered(report, function.__name__)
+    _explain(report, redact)
+    raise typer.Exit(report.failure.exit_code if report.failure else ExitCode.DONE)
 
 
 def last_resort(problem: Exception) -> ExitCode:
@@ -144,12 +130,18 @@ def console(*, stderr: bool = False) -> Console:
     return screen
 
 
-def table(*columns: str) -> Table:
-    """A table without frames, whose cells can be copied."""
-    drawn = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+def _drawn(item: Shown) -> RenderableType:
+    """What Rich prints for it."""
+    if isinstance(item, Styled):
+        return Text.assemble(*item.parts)
+    if isinstance(item, str):
+        return item
+    drawn = Table(*item.columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     # names and figures are for copying; the last column is text
     for column in drawn.columns[:-1]:
         column.no_wrap = True
+    for row in item.rows:
+        drawn.add_row(*row)
     return drawn
 
 
@@ -225,12 +217,12 @@ def _be_quiet() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _show(items: Iterable[RenderableType], redact: Redact) -> None:
+def _show(items: Iterable[Shown], redact: Redact) -> None:
     """The result for people, on standard output."""
     out = console()
     for item in items:
         with out.capture() as drawn:
-            out.print(item, markup=False)
+            out.print(_drawn(item), markup=False)
         sys.stdout.write(redact(drawn.get()))
 
 

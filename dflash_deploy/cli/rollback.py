@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dflash_deploy.cli.display import Terminal
+from dflash_deploy import operations
+from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.options import HERE, Directory, Json, JsonStream, Patience
-from dflash_deploy.cli.report import Report, command
-from dflash_deploy.operations import running
-from dflash_deploy.operations.running import PATIENCE, roll_back
+from dflash_deploy.cli.shown import Report
+from dflash_deploy.operations.patience import PATIENCE
 
 
 @command
@@ -14,7 +14,7 @@ def rollback(
     directory: Directory = HERE, patience: Patience = PATIENCE, as_json: Json = False, json_stream: JsonStream = False
 ) -> Report:
     """Restore the settings of the last good start, and start them. They are written back into .env."""
-    done = roll_back(directory, patience=patience, reporter=Terminal(json_stream=json_stream))
+    done = operations.roll_back(directory, patience=patience, reporter=terminal(json_stream=json_stream))
     endpoint = f"{done.ready.endpoint}/v1"
     count = len(done.changed)
     said = f"{count} settings are as they were; .env.last keeps the others" if count else "nothing to undo"
@@ -28,7 +28,7 @@ def restart(
     directory: Directory = HERE, patience: Patience = PATIENCE, as_json: Json = False, json_stream: JsonStream = False
 ) -> Report:
     """Stop the engine and start it with the settings of .env. It restarts even if they have not changed."""
-    done = running.restart(directory, patience=patience, reporter=Terminal(json_stream=json_stream))
+    done = operations.restart(directory, patience=patience, reporter=terminal(json_stream=json_stream))
     data = {"endpoint": done.endpoint, "state": "ready", "seconds": round(done.ready.seconds, 1)}
     shown = (f"ready     after {done.ready.seconds:.0f} s, {done.endpoint}", f"checked   {', '.join(done.passed)}")
     return Report(data, shown, failure=done.failure)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dflash_deploy import operations
+from dflash_deploy.cli.command import command
+from dflash_deploy.cli.numbers import GIB
 from dflash_deploy.cli.options import HERE, Directory, Json
-from dflash_deploy.cli.report import Report, command
-from dflash_deploy.cli.watch import show_windows
+from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput
-from dflash_deploy.operations import probing, watching
-from dflash_deploy.operations.probing import Status, gib
+
+if TYPE_CHECKING:
+    from dflash_deploy.operations import Status
 
 LONGEST_PAUSE = 86_400
 """Seconds between two repeats of --watch: a day."""
@@ -30,11 +33,13 @@ def status(
 ) -> Report:
     """Report whether the engine really answers. It is asked for one generation."""
     if every is None:
-        found = probing.status(directory)
+        found = operations.status(directory)
         return Report(found.document(), tuple(_shown(found)))
     if as_json:
         raise BadInput("--watch and --json exclude each other", hint="run `status --json` in a loop")
-    with watching.watch(directory) as watched:
+    from dflash_deploy.cli.watch import show_windows  # noqa: PLC0415 - a live view, needed for --watch only
+
+    with operations.watch(directory) as watched:
         show_windows(watched, every, looks)
     return Report()
 
@@ -68,6 +73,6 @@ def _figures(found: Status) -> Iterator[tuple[str, str | None]]:
     yield "ended", None if engine.exit_code is None else f"with exit code {engine.exit_code}"
     yield "restarts", str(engine.restarts or "")
     yield "drafts", None if length is None else f"acceptance length {length:.2f} since the start"
-    yield "memory", None if found.memory is None else f"{gib(found.memory)} GiB"
+    yield "memory", None if found.memory is None else f"{found.memory / GIB:.1f} GiB"
     yield "GPU", found.gpu_memory and f"{found.gpu_memory} GiB used"
     yield "costs", f"{', '.join(found.costs)}, see docs/reference/failures.md" if found.costs else None

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy.cli.display import Terminal
+from dflash_deploy import operations
+from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile
-from dflash_deploy.cli.report import Report, command
-from dflash_deploy.deployment.outputs import check_output
+from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput
-from dflash_deploy.operations import testing
-from dflash_deploy.operations.addresses import key_in
 from dflash_deploy.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from dflash_deploy.operations import Tested
 
 Only = Annotated[str, typer.Option("--only", help="Checks to run, by name, with commas between.")]
 
@@ -41,19 +42,19 @@ def test(
         raise BadInput("--key-file and --model belong to --url", hint="a deployment has both in its .env")
     if junit is not None:
         # before minutes of checks, not after
-        check_output(junit)
-    reporter = Terminal(results_on_stdout=not as_json)
+        operations.check_output(junit)
+    reporter = terminal(results_on_stdout=not as_json)
     if url is not None:
-        key = key_in(key_file)
-        done = testing.test_url(url, key, model=model, only=names, baseline_url=baseline_url, reporter=reporter)
+        key = operations.key_in(key_file)
+        done = operations.test_url(url, key, model=model, only=names, baseline_url=baseline_url, reporter=reporter)
     else:
-        done = testing.test(directory, only=names, baseline_url=baseline_url, reporter=reporter)
+        done = operations.test(directory, only=names, baseline_url=baseline_url, reporter=reporter)
     if junit is not None:
         done.write_junit(junit)
     return Report(done.document(), () if done.failure else _shown(done), failure=done.failure)
 
 
-def _shown(done: testing.Tested) -> tuple[str, ...]:
+def _shown(done: Tested) -> tuple[str, ...]:
     ran, skipped = len(done.report.checks), len(done.report.skipped)
     rate, length, deployment = done.tokens_per_second, done.acceptance_length, done.deployment
     return (

@@ -5,22 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import RenderableType
 
-from dflash_deploy.bench.workload import Limits
-from dflash_deploy.cli.display import Terminal
+from dflash_deploy import operations
+from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.numbers import concurrency_of, draft_tokens_of
 from dflash_deploy.cli.options import HERE, Directory, Json
-from dflash_deploy.cli.report import Report, command, table
-from dflash_deploy.operations import tuned
-from dflash_deploy.operations.running import PATIENCE
-from dflash_deploy.operations.tuned import Tuned
+from dflash_deploy.cli.shown import Grid, Report, Shown
+from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.tuning import Experiment, Outcome
-from dflash_deploy.tuning.choose import NOISE, passed_over
+
+if TYPE_CHECKING:
+    from dflash_deploy.operations import Tuned
+    from dflash_deploy.tuning import Experiment, Outcome
 
 
 @command
@@ -60,7 +59,7 @@ def tune(
     as_json: Json = False,
 ) -> Report:
     """Find the number of draft tokens that is fastest here. The engine restarts for each one that is measured."""
-    experiment = tuned.plan_tuning(
+    experiment = operations.plan_tuning(
         directory,
         workloads=[name.strip() for name in workload.split(",") if name.strip()],
         prompts=prompts,
@@ -68,7 +67,7 @@ def tune(
         draft_tokens=draft_tokens_of(draft_tokens),
         schedule=schedule,
         sequences=sequences,
-        limits=Limits(max_tokens, temperature, thinking),
+        limits=operations.Limits(max_tokens, temperature, thinking),
         requests=requests,
         repeats=repeats,
     )
@@ -78,14 +77,14 @@ def tune(
     def agree(proposed: Tuned) -> bool:
         return yes or (not as_json and _agreed(proposed))
 
-    done = tuned.tune(experiment, patience=patience, agree=agree, reporter=Terminal())
+    done = operations.tune(experiment, patience=patience, agree=agree, reporter=terminal())
     return Report(done.document(), tuple(shown_of(done)))
 
 
 def _planned(experiment: Experiment) -> Report:
     """What would be measured, and about how long it would take."""
     workload, sweep = experiment.sweep.workloads[0], experiment.sweep
-    seconds, pace = tuned.estimated(experiment)
+    seconds, pace = operations.estimated(experiment)
     steps = [title for title, _ in experiment.steps]
     restarts = len(steps) + (3 if experiment.sequences else 1)
     data = {
@@ -118,7 +117,7 @@ def _agreed(proposed: Tuned) -> bool:
     return typer.confirm(f"Write {lines} into .env?", err=True)
 
 
-def shown_of(done: Tuned) -> Iterator[RenderableType]:
+def shown_of(done: Tuned) -> Iterator[Shown]:
     """The result for people: the figures, the decision, what is left to do."""
     yield _table(done.outcome)
     yield ""
@@ -133,9 +132,9 @@ def shown_of(done: Tuned) -> Iterator[RenderableType]:
     yield f"evidence  {done.evidence_file}"
 
 
-def _table(outcome: Outcome) -> RenderableType:
+def _table(outcome: Outcome) -> Shown:
     """Tokens/s of all that was measured, and of the proposal as predicted."""
-    drawn = table("concurrency", *(one.title for one in outcome.tried), f"predicted: {outcome.best.title}")
+    drawn = Grid("concurrency", *(one.title for one in outcome.tried), f"predicted: {outcome.best.title}")
     for number, streams in enumerate(outcome.model.streams):
         rates = [one.rates[number] for one in outcome.tried]
         drawn.add_row(str(streams), *(f"{rate:.1f}" for rate in rates), f"{outcome.best.rates[number]:.1f}")
@@ -144,6 +143,8 @@ def _table(outcome: Outcome) -> RenderableType:
 
 def _said(outcome: Outcome) -> Iterator[str]:
     """The decision, and what contradicts it."""
+    from dflash_deploy.tuning.choose import NOISE, passed_over  # noqa: PLC0415 - --help needs no tuning
+
     lengths = ", ".join(f"{length:.2f}" for length in outcome.model.lengths[1:])
     yield f"lengths   tokens a step with 1, 2, ... draft tokens: {lengths}"
     if outcome.verdict is None:

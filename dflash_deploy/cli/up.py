@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy.cli.display import Terminal
+from dflash_deploy import operations
+from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.options import HERE, Directory, Json, JsonStream, Patience
-from dflash_deploy.cli.report import Report, command
+from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import EngineNotReady
-from dflash_deploy.operations.running import PATIENCE, Running, Worker, start
+from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.startup import Ready
+
+if TYPE_CHECKING:
+    from dflash_deploy.operations import Running, Worker
+    from dflash_deploy.startup import Ready
 
 
 @command
@@ -28,10 +32,10 @@ def up(
 ) -> Report:
     """Start the engine, follow it while it loads, wait for an answer. Missing weights are fetched first."""
     try:
-        started = start(directory, patience=patience, fix=fix, reporter=Terminal(json_stream=json_stream))
+        started = operations.start(directory, patience=patience, fix=fix, reporter=terminal(json_stream=json_stream))
     except EngineNotReady as problem:
         return Report(_diagnosis(problem), failure=problem)
-    if isinstance(started, Worker):
+    if isinstance(started, operations.Worker):
         return Report(started.document(), _worker(started))
     findings = tuple(finding for finding in started.plan.findings if finding.severity != "note")
     return Report(started.document(), _running(started), findings, started.failure)

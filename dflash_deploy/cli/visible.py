@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-
-from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
-from rich.segment import Segment
 
 from dflash_deploy.redact import redact_by_shape
 
@@ -40,21 +36,3 @@ def shortened(text: str, longest: int = LONGEST) -> str:
 def quoted(text: str) -> str:
     """Return a usage error, which quotes arguments, on one line: no secret by its shape, escaped, and cut."""
     return visible(shortened(redact_by_shape(" ".join(text.split())), LONGEST_USAGE))
-
-
-class Escape(RenderHook):
-    """Escapes control characters in everything that a console prints. Its own styles and movements stay."""
-
-    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """Return renderables that render the same segments with escaped text."""
-        return [_Escaped(one) for one in renderables]
-
-
-class _Escaped:
-    def __init__(self, inner: ConsoleRenderable) -> None:
-        self._inner = inner
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        rendered: Iterable[Segment] = console.render(self._inner, options)
-        for segment in rendered:
-            yield segment if segment.control else Segment(visible(segment.text), segment.style)

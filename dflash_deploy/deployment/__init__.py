@@ -1,7 +1,21 @@
 """The deployment directory: `.env`, `compose.yaml`, `.dflash/`. It is the only state."""
 
-from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.lock import command_lock
-from dflash_deploy.deployment.render import render
+from __future__ import annotations
 
-__all__ = ["Deployment", "command_lock", "render"]
+from typing import TYPE_CHECKING
+
+from dflash_deploy.lazy import lazily
+
+if TYPE_CHECKING:
+    from dflash_deploy.deployment.directory import Deployment
+    from dflash_deploy.deployment.lock import command_lock
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "directory": ("Deployment",),
+            "lock": ("command_lock",),
+        },
+    )
+
+__all__ = ["Deployment", "command_lock"]

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from dflash_deploy.doctor.check import Check, at_least, gib
 from dflash_deploy.doctor.context import DoctorContext
-from dflash_deploy.host import Gpu, GpuProcess, gpu_processes
+from dflash_deploy.host import Gpu
+from dflash_deploy.host.gpu_processes import GpuProcess, gpu_processes
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.base_image import base_images, driver_needed
 from dflash_deploy.plan.choose import fitting_gpus

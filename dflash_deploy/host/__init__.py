@@ -1,12 +1,32 @@
 """Facts about this machine: GPUs, memory, disk, Docker, installed vLLM. It reads and never decides."""
 
-from dflash_deploy.host.containers import ContainerEngine, find_container_engine
-from dflash_deploy.host.disk import DiskRoom, bytes_under, disk_room
-from dflash_deploy.host.facts import HostFacts, read_facts
-from dflash_deploy.host.gpu import Gpu
-from dflash_deploy.host.gpu_processes import GpuProcess, gpu_processes
-from dflash_deploy.host.kernel_log import kernel_lines
-from dflash_deploy.host.ports import is_address_here, listener_on
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dflash_deploy.lazy import lazily
+
+if TYPE_CHECKING:
+    from dflash_deploy.host.containers import ContainerEngine, find_container_engine
+    from dflash_deploy.host.disk import DiskRoom, bytes_under, disk_room
+    from dflash_deploy.host.facts import HostFacts, read_facts
+    from dflash_deploy.host.gpu import Gpu
+    from dflash_deploy.host.gpu_processes import GpuProcess
+    from dflash_deploy.host.kernel_log import kernel_lines
+    from dflash_deploy.host.ports import is_address_here, listener_on
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "containers": ("ContainerEngine", "find_container_engine"),
+            "disk": ("DiskRoom", "bytes_under", "disk_room"),
+            "facts": ("HostFacts", "read_facts"),
+            "gpu": ("Gpu",),
+            "gpu_processes": ("GpuProcess",),
+            "kernel_log": ("kernel_lines",),
+            "ports": ("is_address_here", "listener_on"),
+        },
+    )
 
 __all__ = [
     "ContainerEngine",
@@ -17,7 +37,6 @@ __all__ = [
     "bytes_under",
     "disk_room",
     "find_container_engine",
-    "gpu_processes",
     "is_address_here",
     "kernel_lines",
     "listener_on",

@@ -6,10 +6,25 @@ reads those of `.dflash/` and sets damaged ones aside.
 
 from __future__ import annotations
 
-from dflash_deploy.intake.files import MIB, open_file, read_argument, read_bytes, read_text
-from dflash_deploy.intake.invalid import Invalid
-from dflash_deploy.intake.json_text import parse_json, parse_object
-from dflash_deploy.intake.yaml_text import parse_packaged_yaml, parse_yaml
+from typing import TYPE_CHECKING
+
+from dflash_deploy.lazy import lazily
+
+if TYPE_CHECKING:
+    from dflash_deploy.intake.files import MIB, open_file, read_argument, read_bytes, read_text
+    from dflash_deploy.intake.invalid import Invalid
+    from dflash_deploy.intake.json_text import parse_json, parse_object
+    from dflash_deploy.intake.yaml_text import parse_packaged_yaml, parse_yaml
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "files": ("MIB", "open_file", "read_argument", "read_bytes", "read_text"),
+            "invalid": ("Invalid",),
+            "json_text": ("parse_json", "parse_object"),
+            "yaml_text": ("parse_packaged_yaml", "parse_yaml"),
+        },
+    )
 
 __all__ = [
     "MIB",

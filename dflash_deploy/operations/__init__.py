@@ -17,43 +17,55 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dflash_deploy.bench.workload import Limits
+    from dflash_deploy.deployment.outputs import check_output, write_output
+    from dflash_deploy.operations.addresses import key_in
     from dflash_deploy.operations.benchmarking import Benchmark, bench
     from dflash_deploy.operations.connecting import Connections, connect
     from dflash_deploy.operations.converting import Converted, convert_drafter
     from dflash_deploy.operations.examining import Examined, doctor
     from dflash_deploy.operations.fetching import Pulled, carry, check_files, check_hub, pull
     from dflash_deploy.operations.images import bill_of_materials, build_image, digest, verify_image
-    from dflash_deploy.operations.keys import Replaced, key, rotate_key
+    from dflash_deploy.operations.key_file import key
+    from dflash_deploy.operations.keys import Replaced, rotate_key
     from dflash_deploy.operations.listing import model, models, profile, profiles
-    from dflash_deploy.operations.logs import Bundle, bundle, log
+    from dflash_deploy.operations.log_lines import log
+    from dflash_deploy.operations.logs import Bundle, bundle
     from dflash_deploy.operations.planned import Created, Planned, Rendered, init, plan, render
     from dflash_deploy.operations.probing import Status, status
     from dflash_deploy.operations.reporter import SILENT, Reporter, Silent
-    from dflash_deploy.operations.running import Running, Stopped, Worker, restart, roll_back, start, stop
+    from dflash_deploy.operations.running import Running, Worker, restart, roll_back, start
+    from dflash_deploy.operations.stopping import Stopped, stop
     from dflash_deploy.operations.targets import BenchTarget, deployed, remote
     from dflash_deploy.operations.testing import Tested, test, test_url
-    from dflash_deploy.operations.tuned import Tuned, plan_tuning, tune
+    from dflash_deploy.operations.tuned import Tuned, estimated, plan_tuning, tune
     from dflash_deploy.operations.watching import Watched, watch
     from dflash_deploy.plan import Choice
     from dflash_deploy.redact import Secret
 
 _MODULES = {
+    "dflash_deploy.bench.workload": ("Limits",),
+    "dflash_deploy.deployment.outputs": ("check_output", "write_output"),
+    "dflash_deploy.operations.addresses": ("key_in",),
     "dflash_deploy.operations.benchmarking": ("Benchmark", "bench"),
     "dflash_deploy.operations.connecting": ("Connections", "connect"),
     "dflash_deploy.operations.converting": ("Converted", "convert_drafter"),
     "dflash_deploy.operations.examining": ("Examined", "doctor"),
     "dflash_deploy.operations.fetching": ("Pulled", "carry", "check_files", "check_hub", "pull"),
     "dflash_deploy.operations.images": ("bill_of_materials", "build_image", "digest", "verify_image"),
-    "dflash_deploy.operations.keys": ("Replaced", "key", "rotate_key"),
+    "dflash_deploy.operations.key_file": ("key",),
+    "dflash_deploy.operations.keys": ("Replaced", "rotate_key"),
     "dflash_deploy.operations.listing": ("model", "models", "profile", "profiles"),
-    "dflash_deploy.operations.logs": ("Bundle", "bundle", "log"),
+    "dflash_deploy.operations.log_lines": ("log",),
+    "dflash_deploy.operations.logs": ("Bundle", "bundle"),
     "dflash_deploy.operations.planned": ("Created", "Planned", "Rendered", "init", "plan", "render"),
     "dflash_deploy.operations.probing": ("Status", "status"),
     "dflash_deploy.operations.reporter": ("SILENT", "Reporter", "Silent"),
-    "dflash_deploy.operations.running": ("Running", "Stopped", "Worker", "restart", "roll_back", "start", "stop"),
+    "dflash_deploy.operations.running": ("Running", "Worker", "restart", "roll_back", "start"),
+    "dflash_deploy.operations.stopping": ("Stopped", "stop"),
     "dflash_deploy.operations.targets": ("BenchTarget", "deployed", "remote"),
     "dflash_deploy.operations.testing": ("Tested", "test", "test_url"),
-    "dflash_deploy.operations.tuned": ("Tuned", "plan_tuning", "tune"),
+    "dflash_deploy.operations.tuned": ("Tuned", "estimated", "plan_tuning", "tune"),
     "dflash_deploy.operations.watching": ("Watched", "watch"),
     "dflash_deploy.plan": ("Choice",),
     "dflash_deploy.redact": ("Secret",),
@@ -71,6 +83,7 @@ __all__ = [
     "Converted",
     "Created",
     "Examined",
+    "Limits",
     "Planned",
     "Pulled",
     "Rendered",
@@ -93,13 +106,16 @@ __all__ = [
     "carry",
     "check_files",
     "check_hub",
+    "check_output",
     "connect",
     "convert_drafter",
     "deployed",
     "digest",
     "doctor",
+    "estimated",
     "init",
     "key",
+    "key_in",
     "log",
     "model",
     "models",
@@ -121,6 +137,7 @@ __all__ = [
     "tune",
     "verify_image",
     "watch",
+    "write_output",
 ]
 
 

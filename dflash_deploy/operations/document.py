@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from dflash_deploy.errors import Defect, DeployError
-from dflash_deploy.plan import Finding
-from dflash_deploy.redact import Redact
+from dflash_deploy.errors import Defect
+
+if TYPE_CHECKING:
+    from dflash_deploy.errors import DeployError
+    from dflash_deploy.plan import Finding
+    from dflash_deploy.redact import Redact
 
 SCHEMA = 1
 """Version of the document; a higher one means that a key has changed its meaning or is gone."""

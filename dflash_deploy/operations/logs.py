@@ -1,4 +1,4 @@
-"""`logs`: what the engine writes, and a bundle of all that a report of a failure needs."""
+"""`logs --bundle`: all that a report of a failure needs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import json
 import os
 import platform
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -32,9 +31,6 @@ from dflash_deploy.runtime.log_file import read_page
 from dflash_deploy.startup import ProcessEnd, log_reader_for
 from dflash_deploy.weights.lockfile import LOCK_FILE
 
-POLL = 0.5
-"""Seconds between two reads of a log that is followed."""
-
 LARGEST_MEMBER = 16 * MIB
 """Bytes of one member of a bundle."""
 
@@ -51,24 +47,6 @@ DISTRIBUTIONS = (
     "pydantic",
 )
 """Packages whose versions explain failures, if they are installed beside this Python."""
-
-
-def log(directory: Path, *, tail: int | None = None, follow: bool = False) -> Iterator[str]:
-    """Lines of the engine's log, redacted: all or the last `tail`, and with `follow` new ones until the engine ends.
-
-    Raises NoDeployment, and EngineMissing if the log cannot be read.
-    """
-    deployment = Deployment.existing(directory, check=False)
-    runtime = runtime_for(deployment, plan_to_stop(deployment))
-    page = runtime.read_log()
-    lines = page.lines if tail is None else page.lines[len(page.lines) - tail :] if tail else ()
-    yield from map(redact_by_shape, lines)
-    alive = follow
-    while alive:
-        time.sleep(POLL)
-        alive = runtime.state().phase in {"running", "restarting", "paused"}
-        page = runtime.read_log(page.cursor)
-        yield from map(redact_by_shape, page.lines)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.deployment import Deployment, command_lock
-from dflash_deploy.deployment import render as write
 from dflash_deploy.deployment.dotenv import fill_template
 from dflash_deploy.deployment.render import create
+from dflash_deploy.deployment.render import render as write
 from dflash_deploy.errors import BadInput
 from dflash_deploy.plan import Choice, Plan, engine_command
 from dflash_deploy.planning import make_plan, plan_of

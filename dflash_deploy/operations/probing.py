@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dflash_deploy.client import Endpoint, EndpointError
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.last_good import restored_since
 from dflash_deploy.host.gpu import read_gpus
-from dflash_deploy.plan import Choice, Plan
+from dflash_deploy.plan import Choice
 from dflash_deploy.plan.memory import GIB
 from dflash_deploy.planning import make_plan, with_runtime
 from dflash_deploy.runtime import EngineState, Runtime, runtime_for
 from dflash_deploy.startup import ProcessEnd, endpoint_of, log_reader_for
+
+if TYPE_CHECKING:
+    from dflash_deploy.plan import Plan
 
 PROBE_TIMEOUT = 30.0
 """Seconds for one generation; an engine that hangs answers /health and nothing else."""

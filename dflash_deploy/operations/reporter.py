@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from dflash_deploy.bench.figures import Row
-from dflash_deploy.checks import CheckResult
-from dflash_deploy.redact import Redact
-from dflash_deploy.startup import ShowProgress
 from dflash_deploy.startup.progress import show_redacted
+
+if TYPE_CHECKING:
+    from dflash_deploy.bench.figures import Row
+    from dflash_deploy.checks import CheckResult
+    from dflash_deploy.redact import Redact
+    from dflash_deploy.startup import ShowProgress
 
 Count = Callable[[int], None]
 """Takes the number of bytes that have arrived since the last call; any thread may call it."""

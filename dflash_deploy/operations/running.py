@@ -10,16 +10,15 @@ from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.deployment.last_good import changes, last_good
 from dflash_deploy.errors import DeployError, EngineNotReady, NotPossible, WeightsMissing
 from dflash_deploy.operations.fetching import fetch_missing
+from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.starting import Start, Started
 from dflash_deploy.plan import Choice, Plan
-from dflash_deploy.planning import make_plan, plan_of, plan_to_stop
+from dflash_deploy.planning import make_plan, plan_of
 from dflash_deploy.runtime import runtime_for
-from dflash_deploy.startup import apply_fix, fix_changes, preflight
+from dflash_deploy.startup import apply_fix, fix_changes
+from dflash_deploy.startup.preflight import preflight
 from dflash_deploy.weights.pull import requested_models
-
-PATIENCE = 900.0
-"""Seconds without a sign of progress after which an engine is given up."""
 
 
 @dataclass(frozen=True)
@@ -136,23 +135,6 @@ def roll_back(directory: Path, *, patience: float = PATIENCE, reporter: Reporter
         started = Start(patience, reporter).or_go_back(restored, plan_of(restored))
     changed = tuple(row.name for row in rows)
     return RolledBackTo(started.deployment, started.plan, started.ready, started.checks, changed)
-
-
-@dataclass(frozen=True)
-class Stopped:
-    """`stopped` is false if no engine was running."""
-
-    stopped: bool
-    runtime: str
-
-
-def stop(directory: Path, *, reporter: Reporter = SILENT) -> Stopped:
-    """Stop and remove the engine; weights, settings and caches stay. Raises NoDeployment, EngineNotReady."""
-    deployment = Deployment.existing(directory, check=False)
-    runtime = runtime_for(deployment, plan_to_stop(deployment))
-    with command_lock(deployment, "down"):
-        reporter.note("stopping the engine")
-        return Stopped(runtime.down(), runtime.name)
 
 
 def _running(started: Started, fixed: Mapping[str, object] | None = None) -> Running:

@@ -12,7 +12,8 @@ from dflash_deploy.operations.reporter import Reporter, start_shown
 from dflash_deploy.plan import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.runtime import runtime_for
-from dflash_deploy.startup import Ready, bring_up, endpoint_of, restore_last_good, start_worker
+from dflash_deploy.startup import Ready, endpoint_of, restore_last_good, start_worker
+from dflash_deploy.startup.bring_up import bring_up
 from dflash_deploy.startup.progress import remember_seconds
 
 

@@ -16,15 +16,16 @@ from dflash_deploy.client import Endpoint, served_names
 from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.errors import BadInput, NotPossible
 from dflash_deploy.operations.addresses import address_of
+from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.reporter import Reporter
-from dflash_deploy.operations.running import PATIENCE
 from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.plan.command import engine_command
 from dflash_deploy.planning import make_plan, plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.serve.settings import MTP, Settings
-from dflash_deploy.startup import endpoint_of, temporary_settings
+from dflash_deploy.startup import endpoint_of
 from dflash_deploy.startup.progress import show_redacted
+from dflash_deploy.startup.temporary_settings import temporary_settings
 
 Halves = tuple[list[Row], list[Row]]
 """Rows with speculative decoding, and rows without."""

@@ -14,10 +14,10 @@ from dflash_deploy.checks import (
     CheckResult,
     EndpointUnderTest,
     deployed_endpoint,
-    junit,
     run_checks,
     unknown_endpoint,
 )
+from dflash_deploy.checks.junit import junit
 from dflash_deploy.client import Endpoint, EndpointError
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.outputs import write_output

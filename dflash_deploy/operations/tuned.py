@@ -21,8 +21,8 @@ from dflash_deploy.intake.state import read_state
 from dflash_deploy.operations import targets
 from dflash_deploy.operations.benchmarking import LIMITS
 from dflash_deploy.operations.document import SCHEMA
+from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.reporter import SILENT, Reporter
-from dflash_deploy.operations.running import PATIENCE
 from dflash_deploy.planning import plan_of
 from dflash_deploy.startup import endpoint_of
 from dflash_deploy.tuning import (

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dflash_deploy.catalog.settings import all_setting_names, passed_on
 from dflash_deploy.errors import SettingsRefused
-from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.engines import Build, Engine
-from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from dflash_deploy.plan.result import Plan
+    from dflash_deploy.serve.field import Field
 
 CONTAINER_TARGET = "/models/target"
 CONTAINER_DRAFTER = "/models/drafter"

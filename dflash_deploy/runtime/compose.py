@@ -10,18 +10,14 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import docker
 from docker.errors import DockerException, NotFound
-from docker.models.containers import Container
 
 from dflash_deploy.catalog.settings import all_setting_names
-from dflash_deploy.deployment import Deployment, render
-from dflash_deploy.deployment.render import SERVICE
+from dflash_deploy.deployment.render import SERVICE, render
 from dflash_deploy.errors import EngineMissing, EngineNotReady, FileRefused, SettingsRefused
 from dflash_deploy.host import find_container_engine
-from dflash_deploy.plan import Plan
 from dflash_deploy.runtime.container_job import first_line
 from dflash_deploy.runtime.container_log import read_container_log
 from dflash_deploy.runtime.docker_api import docker_client
@@ -29,6 +25,13 @@ from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, Phase,
 from dflash_deploy.serve.settings import Settings
 
 _NAMES_A_FILE = frozenset({"COMPOSE_FILE", "COMPOSE_ENV_FILES", "COMPOSE_PROJECT_NAME"})
+
+if TYPE_CHECKING:
+    import docker
+    from docker.models.containers import Container
+
+    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.plan import Plan
 
 STOP_GRACE = 45
 """Seconds a container gets to stop before it is killed; the same as in compose/base.yaml."""

@@ -8,13 +8,16 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from docker.errors import DockerException, ImageNotFound
 from docker.types import Mount
 
 from dflash_deploy.errors import EngineMissing
 from dflash_deploy.runtime.docker_api import docker_client
-from dflash_deploy.runtime.protocol import Narrate
+
+if TYPE_CHECKING:
+    from dflash_deploy.runtime.protocol import Narrate
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from docker.errors import DockerException, ImageNotFound
 
 from dflash_deploy.errors import DownloadFailed, EngineMissing
-from dflash_deploy.redact import Secret
 from dflash_deploy.runtime.container_job import ContainerJob, first_line, run_job
 from dflash_deploy.runtime.docker_api import docker_client
+
+if TYPE_CHECKING:
+    from dflash_deploy.redact import Secret
 
 SBOM = "/opt/dflash/sbom.cdx.json"
 ENTRY_POINT = ("python3", "-m", "dflash_deploy.serve")

@@ -8,9 +8,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dflash_deploy.catalog.settings import all_setting_names
-from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.files import PRIVATE
 from dflash_deploy.errors import EngineMissing, EngineNotReady
 from dflash_deploy.intake.documents import EngineEnd
@@ -21,6 +21,9 @@ from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
 from dflash_deploy.runtime.supervised import SUPERVISOR, Supervised, find_supervised, recorded
 from dflash_deploy.serve.engines.installed import installed_vllm
 from dflash_deploy.serve.secrets import SECRETS_FILE
+
+if TYPE_CHECKING:
+    from dflash_deploy.deployment import Deployment
 
 STOP_GRACE = 45.0
 """Seconds the engine gets to stop before it is killed."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dflash_deploy.deployment import Deployment
+from typing import TYPE_CHECKING
+
 from dflash_deploy.errors import DeployError
-from dflash_deploy.plan import Plan
-from dflash_deploy.runtime.protocol import Runtime
 from dflash_deploy.runtime.supervised import find_supervised
-from dflash_deploy.serve.settings import RuntimeName
+
+if TYPE_CHECKING:
+    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.plan import Plan
+    from dflash_deploy.runtime.protocol import Runtime
+    from dflash_deploy.serve.settings import RuntimeName
 
 
 def runtime_for(deployment: Deployment, plan: Plan) -> Runtime:

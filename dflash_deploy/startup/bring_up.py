@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from dflash_deploy.catalog import load_catalog
 from dflash_deploy.client import Completion, Endpoint, EndpointError
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.errors import EngineNotReady, SettingsRefused
-from dflash_deploy.plan import Plan
-from dflash_deploy.plan.command import model_path
-from dflash_deploy.runtime import Runtime
-from dflash_deploy.runtime.protocol import Narrate
-from dflash_deploy.serve.settings import Settings
-from dflash_deploy.startup.diagnosis import LogReader
+from dflash_deploy.errors import EngineNotReady
+from dflash_deploy.startup.known import endpoint_of, log_reader_for
 from dflash_deploy.startup.preflight import preflight
 from dflash_deploy.startup.progress import Phases, ShowProgress, Step, Timekeeper, usual_seconds
 from dflash_deploy.startup.wait import Waiting, explain
+
+if TYPE_CHECKING:
+    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.plan import Plan
+    from dflash_deploy.runtime import Runtime
+    from dflash_deploy.runtime.protocol import Narrate
 
 WARM_UP_TOKENS = 64
 
@@ -43,32 +43,6 @@ class Ready:
     tokens_per_second: float | None = None
     acceptance_length: float | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
-
-
-def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = None) -> Endpoint:
-    """Return the endpoint of a deployment, as reached from this machine.
-
-    Raises SettingsRefused for a key that no request can contain.
-    """
-    key = deployment.key.reveal()
-    if not (key.isascii() and key.isprintable()):
-        raise SettingsRefused(
-            f"{Settings.vllm_api_key} has characters that no request can contain",
-            hint="make a new key: `dflash-deploy keys rotate`",
-        )
-    host, port = plan.settings.dflash_bind, plan.settings.dflash_port
-    # a server listens on the wildcard address; a client cannot connect to it
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
-    if ":" in reachable:
-        reachable = f"[{reachable}]"
-    model = next(iter(plan.settings.served_model_name), model_path(plan))
-    url = f"http://{reachable}:{port}"
-    return Endpoint(url, deployment.key, model, timeout=timeout) if timeout else Endpoint(url, deployment.key, model)
-
-
-def log_reader_for(plan: Plan) -> LogReader:
-    """Return the log reader for a plan's engine, with the known failures of the catalog."""
-    return LogReader(load_catalog().failures, plan.engine.engine, plan.engine_version)
 
 
 def bring_up(deployment: Deployment, plan: Plan, runtime: Runtime, *, patience: float, show: ShowProgress) -> Ready:

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from dflash_deploy.catalog.failures import Failure
 from dflash_deploy.startup.log_summary import LONGEST_LINE, distinct_messages, key_lines, searchable
+
+if TYPE_CHECKING:
+    from dflash_deploy.catalog.failures import Failure
 
 EVIDENCE_LINES = 3
 

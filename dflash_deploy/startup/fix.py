@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from dflash_deploy.deployment import Deployment
 from dflash_deploy.intake import read_text
-from dflash_deploy.plan import Plan
 from dflash_deploy.plan.sizes import budget_of
+
+if TYPE_CHECKING:
+    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.plan import Plan
 
 HALF = "half"
 ENOUGH = "enough"

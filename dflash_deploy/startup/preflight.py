@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dflash_deploy.deployment import Deployment
+from typing import TYPE_CHECKING
+
 from dflash_deploy.errors import PortTaken, PreflightRefused, SettingsRefused
 from dflash_deploy.host import is_address_here, listener_on
-from dflash_deploy.plan import Plan
 from dflash_deploy.plan.command import drafter_directory, engine_command
-from dflash_deploy.runtime import Runtime
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights import check_weights
+
+if TYPE_CHECKING:
+    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.plan import Plan
+    from dflash_deploy.runtime import Runtime
 
 
 def preflight(

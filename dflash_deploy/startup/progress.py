@@ -11,16 +11,19 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from dflash_deploy.catalog import load_catalog
-from dflash_deploy.catalog.phases import PhaseMark
-from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.errors import FileRefused
 from dflash_deploy.intake.documents import LastStart
 from dflash_deploy.intake.state import read_state
-from dflash_deploy.redact import Redact
 from dflash_deploy.startup.log_summary import LONGEST_LINE
+
+if TYPE_CHECKING:
+    from dflash_deploy.catalog.phases import PhaseMark
+    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.redact import Redact
 
 NAME = "last-start.json"
 """File in `.dflash/`: seconds of each phase of the last successful start."""

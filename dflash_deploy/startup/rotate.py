@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 from dflash_deploy.client import EndpointError
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import DeployError, EngineMissing, Interrupted, KeyNotReplaced
-from dflash_deploy.plan import Plan
-from dflash_deploy.runtime import Runtime
-from dflash_deploy.startup.bring_up import Ready, bring_up, endpoint_of
+from dflash_deploy.startup.bring_up import Ready, bring_up
+from dflash_deploy.startup.known import endpoint_of
 from dflash_deploy.startup.preflight import preflight
-from dflash_deploy.startup.progress import ShowProgress
+
+if TYPE_CHECKING:
+    from dflash_deploy.plan import Plan
+    from dflash_deploy.runtime import Runtime
+    from dflash_deploy.startup.progress import ShowProgress
 
 PROBE_TIMEOUT = 30.0
 """Seconds for one short answer of a ready engine."""

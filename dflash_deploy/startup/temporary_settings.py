@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
+from typing import TYPE_CHECKING
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.plan import Plan
 from dflash_deploy.runtime import runtime_for
 from dflash_deploy.startup.bring_up import bring_up
 from dflash_deploy.startup.progress import Display, Step, Timekeeper
+
+if TYPE_CHECKING:
+    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.plan import Plan
 
 
 @contextmanager

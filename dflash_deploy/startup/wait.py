@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
+from typing import TYPE_CHECKING
 
 from dflash_deploy.client import Completion, Endpoint, EndpointError
 from dflash_deploy.errors import EngineDied, EngineNotReady, EngineStalled
 from dflash_deploy.host import kernel_lines
-from dflash_deploy.runtime import EngineState, Runtime
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup.diagnosis import Explanation, LogReader, ProcessEnd
 from dflash_deploy.startup.progress import Phases, Step, Timekeeper, message_of
+
+if TYPE_CHECKING:
+    from dflash_deploy.runtime import EngineState, Runtime
 
 POLL = 0.5
 """Seconds between two polls; a container that exits is noticed within 2 s."""

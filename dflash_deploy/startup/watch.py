@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from dflash_deploy.client import Metrics
+if TYPE_CHECKING:
+    from dflash_deploy.client import Metrics
 
 ENOUGH_DRAFTS = 20
 """Drafts that a window needs before its acceptance length is shown."""

@@ -10,8 +10,9 @@ from functools import partial
 from dflash_deploy.client import served_names
 from dflash_deploy.deployment import command_lock
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.startup import endpoint_of, temporary_settings
+from dflash_deploy.startup import endpoint_of
 from dflash_deploy.startup.progress import show_redacted
+from dflash_deploy.startup.temporary_settings import temporary_settings
 from dflash_deploy.tuning.choose import Option, Verdict, between, choose, compared, options
 from dflash_deploy.tuning.experiment import OFF, Experiment
 from dflash_deploy.tuning.model import Model, Point, fitted, point_of

@@ -1,4 +1,4 @@
-"""What the command line does before a command runs: help, version and completion, without importing any command."""
+"""What the command line does before a command runs: help, version and completion; and what each command imports."""
 
 import os
 import subprocess
@@ -22,6 +22,78 @@ def test_neither_a_command_nor_rich_is_imported(option: str) -> None:
     ours = {"dflash_deploy.cli", "dflash_deploy.cli.app", "dflash_deploy.cli.streams", "dflash_deploy.errors"}
     assert {name for name in imported if name.startswith("dflash_deploy.")} == ours
     assert not {name for name in imported if name.split(".")[0] in {"rich", "pydantic", "httpx", "docker", "yaml"}}
+
+
+DECLARATIONS = {
+    "dflash_deploy.errors",
+    "dflash_deploy.lazy",
+    "dflash_deploy.operations",
+    "dflash_deploy.operations.patience",
+}
+"""What the options of a command may import, beside modules of `cli` and `serve`: none of the work."""
+
+TERMINAL = {
+    "dflash_deploy.cli.report",
+    "dflash_deploy.cli.display",
+    "dflash_deploy.cli.live",
+    "dflash_deploy.cli.watch",
+}
+
+MODULES = "import atexit, sys; atexit.register(lambda: print('\\nMODULES', *sys.modules)); sys.argv[1:] = {!r}; "
+
+
+def imported_by(*arguments: str, at: Path) -> set[str]:
+    """The modules that a call of the program imports until it ends."""
+    program = MODULES.format(list(arguments)) + PROGRAM
+    done = subprocess.run([sys.executable, "-c", program], cwd=at, capture_output=True, text=True, check=False)
+    return set(done.stdout.rpartition("\nMODULES ")[2].split())
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "keys rotate", "models convert gguf", "image build"])
+def test_the_help_of_a_command_imports_its_options_and_none_of_its_work(command: str, tmp_path: Path) -> None:
+    imported = imported_by(*command.split(), "--help", at=tmp_path)
+    assert f"dflash_deploy.cli.{COMMANDS[command.split(maxsplit=1)[0]][0]}" in imported
+    ours = {name for name in imported if name.startswith("dflash_deploy.")}
+    assert {name for name in ours if name.split(".")[1] not in {"cli", "serve"}} <= DECLARATIONS
+    assert not ours & TERMINAL
+    assert not {
+        name for name in imported if name in {"rich", "httpx", "docker", "yaml", "asyncio", "prometheus_client"}
+    }
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A deployment whose engine does not run."""
+    place = tmp_path_factory.mktemp("deployment")
+    dflash("init", "--profile", "cpu", "--runtime", "native", at=place).succeeded()
+    return place
+
+
+HEAVY = {"asyncio", "aiohttp", "docker", "httpx", "huggingface_hub", "packaging.specifiers", "prometheus_client"}
+
+
+@pytest.mark.parametrize(
+    ("call", "needed"),
+    [
+        ("status", {"httpx"}),
+        ("connect opencode", {"httpx"}),
+        ("doctor", {"httpx"}),
+        ("plan", set()),
+        ("render", set()),
+        ("logs", set()),
+        ("down", set()),
+        ("keys show", set()),
+        ("profiles list", set()),
+        ("models list", set()),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(call: str, needed: set[str], deployment: Path) -> None:
+    imported = imported_by(*call.split(), at=deployment)
+    assert "dflash_deploy.cli.report" in imported
+    assert imported & HEAVY <= needed
+    assert (
+        not imported & {"dflash_deploy.bench.load", "dflash_deploy.tuning", "dflash_deploy.catalog.failures"} - needed
+    )
 
 
 def test_help_lists_the_commands_in_their_order(tmp_path: Path) -> None:

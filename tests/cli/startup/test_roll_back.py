@@ -11,7 +11,8 @@ from dflash_deploy.errors import EngineDied, EngineNotReady, RolledBack
 from dflash_deploy.plan import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.runtime import EngineState
-from dflash_deploy.startup import Ready, bring_up, restore_last_good
+from dflash_deploy.startup import Ready, restore_last_good
+from dflash_deploy.startup.bring_up import bring_up
 from tests.support.cli import dflash, edit_env, initialise
 from tests.support.scripted import ScriptedRuntime, listening
 

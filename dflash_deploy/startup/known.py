@@ -1,0 +1,42 @@
+"""What is known of a deployment's engine before it is asked: its address, and how its log is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.client import Endpoint
+from dflash_deploy.errors import SettingsRefused
+from dflash_deploy.plan.command import model_path
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.startup.diagnosis import LogReader
+
+if TYPE_CHECKING:
+    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.plan import Plan
+
+
+def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = None) -> Endpoint:
+    """Return the endpoint of a deployment, as reached from this machine.
+
+    Raises SettingsRefused for a key that no request can contain.
+    """
+    key = deployment.key.reveal()
+    if not (key.isascii() and key.isprintable()):
+        raise SettingsRefused(
+            f"{Settings.vllm_api_key} has characters that no request can contain",
+            hint="make a new key: `dflash-deploy keys rotate`",
+        )
+    host, port = plan.settings.dflash_bind, plan.settings.dflash_port
+    # a server listens on the wildcard address; a client cannot connect to it
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    if ":" in reachable:
+        reachable = f"[{reachable}]"
+    model = next(iter(plan.settings.served_model_name), model_path(plan))
+    url = f"http://{reachable}:{port}"
+    return Endpoint(url, deployment.key, model, timeout=timeout) if timeout else Endpoint(url, deployment.key, model)
+
+
+def log_reader_for(plan: Plan) -> LogReader:
+    """Return the log reader for a plan's engine, with the known failures of the catalog."""
+    return LogReader(load_catalog().failures, plan.engine.engine, plan.engine_version)
