@@ -29,6 +29,7 @@ DECLARATIONS = {
     "dflash_deploy.lazy",
     "dflash_deploy.operations",
     "dflash_deploy.operations.patience",
+    "dflash_deploy.redact",
 }
 """What the options of a command may import, beside modules of `cli` and `serve`: none of the work."""
 
