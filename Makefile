@@ -1,14 +1,15 @@
 # The two commands: `make demo` serves and tests the tiny pair on this machine; `make test` runs all tests.
 # PYTHON: an interpreter, 3.11 or newer. PORT: the port of the demo. TORCH_INDEX: the index of CPU builds of torch, if the
-# configured package index has none.
+# configured package index has none. SECONDS: the time of `make fuzz`.
 PYTHON ?= python3
 PORT ?= 8000
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+SECONDS ?= 120
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-engine test-docker lint docs bench clean
+.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-engine test-docker test-fuzz fuzz lint docs bench clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
@@ -29,7 +30,7 @@ demo: $(READY)
 demo-down: $(READY)
 	@$(BIN)/dflash-deploy down --dir demo
 
-test: test-unit test-cli test-hub test-parsers test-engine test-docker
+test: test-unit test-cli test-hub test-parsers test-fuzz test-engine test-docker
 
 test-unit: $(READY)
 	$(BIN)/pytest tests/unit
@@ -42,6 +43,13 @@ test-hub: $(READY)
 
 test-parsers: $(READY)
 	$(BIN)/pytest tests/parsers
+
+test-fuzz: $(READY)
+	$(BIN)/pytest tests/fuzz
+
+# longer than in the tests, with other inputs each time; what it finds is in .cache/fuzz
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 test-engine: $(READY)
 	$(BIN)/pytest tests/engine

@@ -71,8 +71,9 @@ class DeployError(Exception):
     exit_code: ClassVar[ExitCode] = ExitCode.UNEXPECTED
 
     def __init__(self, message: str, *, hint: str, detail: str = "") -> None:
-        super().__init__(message)
-        self.message = message
+        # it may quote a file or an answer; line ends in it would look like lines of this program
+        self.message = " ".join(message.splitlines())
+        super().__init__(self.message)
         self.hint = hint
         self.detail = detail
 

@@ -24,7 +24,8 @@ class EndpointError(Exception):
     """
 
     def __init__(self, message: str, *, status: int | None = None, silent: bool = False) -> None:
-        super().__init__(message)
+        # what a server says may have line ends; an error is one line
+        super().__init__(" ".join(message.splitlines()))
         self.status = status
         self.silent = silent
 

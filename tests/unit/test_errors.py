@@ -3,8 +3,11 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from dflash_deploy import errors
-from dflash_deploy.errors import DeployError, ExitCode
+from dflash_deploy.client import EndpointError
+from dflash_deploy.errors import BadInput, DeployError, ExitCode
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "exit-codes.md"
 
@@ -24,3 +27,10 @@ def test_every_error_says_when_it_is_raised() -> None:
     for thing in vars(errors).values():
         if isinstance(thing, type) and issubclass(thing, DeployError) and thing is not DeployError:
             assert str(thing.__doc__).startswith("Raised ")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\x85", "\u2028"])
+def test_an_error_is_one_line_whatever_it_quotes(end: str) -> None:
+    said = f"`a{end}error: b` is not valid"
+    assert BadInput(said, hint="x").message == str(BadInput(said, hint="x")) == "`a error: b` is not valid"
+    assert str(EndpointError(said)) == "`a error: b` is not valid"
