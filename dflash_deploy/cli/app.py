@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 from dflash_deploy import __version__
+from dflash_deploy.cli.examples import epilog
 from dflash_deploy.cli.streams import install
 from dflash_deploy.errors import ExitCode
 
@@ -79,10 +80,20 @@ def load(name: str) -> Any:
     if isinstance(loaded, typer.Typer):
         group = get_group(loaded)
         group.name = name
-        return group
+        return _with_examples(group, name)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     alone.command(name)(loaded)
-    return get_command(alone)
+    return _with_examples(get_command(alone), name)
+
+
+def _with_examples(found: Any, name: str) -> Any:
+    """The command, and all within it, with examples at the end of their help."""
+    found.epilog = epilog(name)
+    # one that is made from the help is cut where the line ends
+    found.short_help = found.short_help or " ".join((found.help or "").partition("\n\n")[0].split())
+    for word, inner in getattr(found, "commands", {}).items():
+        _with_examples(inner, f"{name} {word}")
+    return found
 
 
 def _named() -> Callable[[], None]:

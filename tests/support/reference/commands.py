@@ -9,6 +9,7 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from dflash_deploy.cli.app import COMMANDS, load
+from dflash_deploy.cli.examples import EXAMPLES
 from tests.support.reference.markdown import GENERATED, code, joined, table
 
 _HEAD = f"""# Commands
@@ -59,6 +60,9 @@ def _section(name: str, command: Any) -> str:
             f"    {usage}\n",
             *(table(("argument", "meaning"), described) if described else ()),
             *table(("option", "meaning"), rows),
+            "Examples:\n",
+            *(f"    dflash-deploy {example}" for example in EXAMPLES[name]),
+            "",
         )
     )
 

@@ -1,0 +1,52 @@
+"""Two examples for the help of each command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+EXAMPLES: Mapping[str, tuple[str, str]] = {
+    "init": ("init", "init --profile rtx-3090 --models-dir /data/models"),
+    "plan": ("plan", "plan --profile dgx-spark --goal throughput"),
+    "doctor": ("doctor", "doctor --probe --json"),
+    "pull": ("pull", "pull --offline --verify"),
+    "render": ("render", "render --dir /srv/vision"),
+    "up": ("up", "up --fix --patience 1800"),
+    "restart": ("restart", "restart --dir /srv/vision"),
+    "rollback": ("rollback", "rollback --json"),
+    "test": ("test", "test --url http://box:8000 --key-file key.txt"),
+    "bench": ("bench --baseline", "bench --workload code,chat --concurrency 1,8 --save run.json"),
+    "tune": ("tune --dry-run", "tune --workload code --yes"),
+    "connect": ("connect", "connect opencode --url http://box:8000"),
+    "status": ("status", "status --watch 5"),
+    "logs": ("logs --follow", "logs --bundle report.tar.gz"),
+    "down": ("down", "down --dir /srv/vision"),
+    "profiles": ("profiles", "profiles show rtx-3090"),
+    "profiles list": ("profiles list", "profiles list --json"),
+    "profiles show": ("profiles show rtx-3090", "profiles show dgx-spark-x2 --json"),
+    "models": ("models list --profile rtx-5090", "models show qwen3.6-27b-fp8"),
+    "models list": ("models list", "models list --profile rtx-5090"),
+    "models show": ("models show qwen3.6-27b-fp8", "models show Qwen/Qwen3.6-27B-FP8 --json"),
+    "models convert": (
+        "models convert gguf ./drafter --target ./27b",
+        "models convert gguf ./drafter --target ./27b --quantize Q4_K_M",
+    ),
+    "models convert gguf": (
+        "models convert gguf ./drafter --target ./27b",
+        "models convert gguf ./drafter --target ./27b --quantize Q4_K_M",
+    ),
+    "keys": ("keys show", "keys rotate"),
+    "keys show": ("keys show", "keys show --reveal"),
+    "keys rotate": ("keys rotate", "keys rotate --json-stream"),
+    "image": ("image build", "image digest --pin"),
+    "image build": ("image build", "image build --dir /srv/vision"),
+    "image verify": ("image verify", "image verify --json"),
+    "image digest": ("image digest", "image digest --pin"),
+    "image sbom": ("image sbom", "image sbom --out sbom.json"),
+}
+"""The arguments of both examples, by the command's full name; the simplest one first."""
+
+
+def epilog(name: str) -> str:
+    """The examples as the end of a help text; empty if the command has none. `\\b` keeps the lines as they are."""
+    lines = (f"  dflash-deploy {example}" for example in EXAMPLES.get(name, ()))
+    return "\n".join(("\b", "Examples:", *lines)) if name in EXAMPLES else ""
