@@ -37,7 +37,7 @@ def _list_them(context: typer.Context, as_json: Json = False) -> None:
 def models_list(profile: Profile = None, as_json: Json = False) -> Report:
     """List models with their drafters: compatible with this machine (or --profile) or not, with the reason."""
     found = operations.models(profile)
-    good = Grid("model", "weights", "engine", "context", "concurrency", "license")
+    good = Grid("model", "weights", "engine", "context", "concurrency", wraps=("engine",))
     for candidate in (candidate for candidate in found.candidates if not candidate.why_not):
         good.add_row(*_compatible(candidate))
     bad = Grid("model", "why not")
@@ -53,7 +53,7 @@ def _compatible(candidate: Candidate) -> tuple[str, ...]:
     length, concurrency = str(plan.settings.max_model_len or ""), str(plan.settings.max_num_seqs or "")
     size = f"{pair.target.bytes / GB:.1f} + {pair.drafter.bytes / GB:.1f} GB"
     marks = " (gated)" if pair.target.gated or pair.drafter.gated else ""
-    return pair.name + marks, size, plan.engine.name, length, concurrency, pair.target.licence
+    return pair.name + marks, size, plan.engine.name, length, concurrency
 
 
 @command

@@ -15,6 +15,7 @@ from dflash_deploy.cli.shown import Grid, Report, Shown
 if TYPE_CHECKING:
     from dflash_deploy.catalog import Profile
     from dflash_deploy.catalog.schema import Settings
+    from dflash_deploy.operations.listing import ProfileFit
 
 profiles = typer.Typer(
     help="Hardware that the catalog knows: list, show.", invoke_without_command=True, rich_markup_mode=None
@@ -33,20 +34,20 @@ def _list_them(context: typer.Context, as_json: Json = False) -> None:
 def profiles_list(as_json: Json = False) -> Report:
     """List hardware profiles, and which one fits this machine."""
     rows = [fit.row() for fit in operations.profiles()]
-    drawn = Grid("profile", "for", "model", "known", "fits here")
+    drawn = Grid("profile", "for", "model", "evidence", "fits", wraps=("for",))
     for row in rows:
         cells = (str(row[name]) for name in ("name", "title", "pair", "evidence"))
-        drawn.add_row(*cells, "yes" if row["fits"] else f"no: {row['why_not']}")
-    return Report(
-        {"profiles": rows}, (drawn, "", "dflash-deploy profiles show NAME   its settings, each with its reason")
-    )
+        drawn.add_row(*cells, "yes" if row["fits"] else "no")
+    hint = "dflash-deploy profiles show NAME   why it does not fit; its settings, each with its reason"
+    return Report({"profiles": rows}, (drawn, "", hint))
 
 
 @command
 def profiles_show(name: Annotated[str, typer.Argument(help="A profile.")], as_json: Json = False) -> Report:
     """Show one profile: hardware, evidence, engines, and every setting with its reason."""
     profile, engines = operations.profile(name)
-    shown: list[Shown] = [*_facts(profile), "", "settings of every engine", *_settings(profile.settings)]
+    fits = f"fits      {_answer(operations.profile_fit(profile))}"
+    shown: list[Shown] = [*_facts(profile), fits, "", "settings of every engine", *_settings(profile.settings)]
     for choice, engine in zip(profile.engines, engines, strict=True):
         released = f", released {engine.released}" if engine.released else ""
         shown += ["", f"{engine.name}: {engine.title}{released} ({engine.evidence.state}: {engine.evidence.by})"]
@@ -55,6 +56,10 @@ def profiles_show(name: Annotated[str, typer.Argument(help="A profile.")], as_js
             f"  known defect: {bug.what} -> {bug.workaround} [{bug.source}]" for bug in engine.bugs if not bug.until
         ]
     return Report(profile.model_dump(mode="json"), tuple(shown))
+
+
+def _answer(fit: ProfileFit) -> str:
+    return "this machine" if not fit.why_not else f"not this machine: {fit.why_not}"
 
 
 def _facts(profile: Profile) -> Iterator[str]:
@@ -67,6 +72,8 @@ def _facts(profile: Profile) -> Iterator[str]:
         kind = f"compute capability {match.compute_capability}"
         yield f"GPUs      {match.gpus}{machines}, {kind}, each {hardware.memory_gib:g} GiB{unified}"
         yield f"          {hardware.bandwidth:g} GB/s, {hardware.tflops:g} TFLOPS in BF16 ({hardware.source})"
+    if profile.evidence.speed:
+        yield f"speed     {profile.evidence.speed} (tokens/s at concurrency 1)"
     yield f"model     {profile.pair}"
 
 

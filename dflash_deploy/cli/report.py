@@ -137,9 +137,10 @@ def _drawn(item: Shown) -> RenderableType:
     if isinstance(item, str):
         return item
     drawn = Table(*item.columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    # names and figures are for copying; the last column is text
-    for column in drawn.columns[:-1]:
-        column.no_wrap = True
+    for column in drawn.columns:
+        # the others are names and figures, which are copied. They break only if the terminal is too narrow for them
+        column.no_wrap = column.header not in (item.wraps or item.columns[-1:])
+        column.overflow = "fold"
     for row in item.rows:
         drawn.add_row(*row)
     return drawn

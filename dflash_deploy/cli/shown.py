@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 
 class Grid:
-    """A table without frames, whose cells can be copied."""
+    """A table without frames, whose cells can be copied. `wraps` are the columns of texts, else the last one."""
 
-    def __init__(self, *columns: str) -> None:
+    def __init__(self, *columns: str, wraps: tuple[str, ...] = ()) -> None:
         self.columns = columns
+        self.wraps = wraps
         self.rows: list[tuple[str, ...]] = []
 
     def add_row(self, *cells: str) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.images import bill_of_materials, build_image, digest, verify_image
     from dflash_deploy.operations.key_file import key
     from dflash_deploy.operations.keys import Replaced, rotate_key
-    from dflash_deploy.operations.listing import model, models, profile, profiles
+    from dflash_deploy.operations.listing import model, models, profile, profile_fit, profiles
     from dflash_deploy.operations.log_lines import log
     from dflash_deploy.operations.logs import Bundle, bundle
     from dflash_deploy.operations.planned import Created, Planned, Rendered, init, plan, render
@@ -55,7 +55,7 @@ _MODULES = {
     "dflash_deploy.operations.images": ("bill_of_materials", "build_image", "digest", "verify_image"),
     "dflash_deploy.operations.key_file": ("key",),
     "dflash_deploy.operations.keys": ("Replaced", "rotate_key"),
-    "dflash_deploy.operations.listing": ("model", "models", "profile", "profiles"),
+    "dflash_deploy.operations.listing": ("model", "models", "profile", "profile_fit", "profiles"),
     "dflash_deploy.operations.log_lines": ("log",),
     "dflash_deploy.operations.logs": ("Bundle", "bundle"),
     "dflash_deploy.operations.planned": ("Created", "Planned", "Rendered", "init", "plan", "render"),
@@ -122,6 +122,7 @@ __all__ = [
     "plan",
     "plan_tuning",
     "profile",
+    "profile_fit",
     "profiles",
     "pull",
     "remote",

@@ -98,6 +98,11 @@ def profiles() -> tuple[ProfileFit, ...]:
     return tuple(ProfileFit(one, why_profile_does_not_fit(one, facts)) for one in catalog.profiles.values())
 
 
+def profile_fit(profile: Profile) -> ProfileFit:
+    """Whether a profile fits this machine."""
+    return ProfileFit(profile, why_profile_does_not_fit(profile, read_facts()))
+
+
 def profile(name: str) -> tuple[Profile, tuple[EngineRelease, ...]]:
     """One profile and its engine releases, in its order of preference. Raises UnknownProfile."""
     catalog = load_catalog()

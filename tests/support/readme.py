@@ -1,0 +1,58 @@
+"""`python -m tests.support.readme`: writes the tables of README.md that the catalog states."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from dflash_deploy.catalog import Catalog, load_catalog
+from dflash_deploy.catalog.hardware import Profile
+
+README = Path(__file__).parents[2] / "README.md"
+
+BOXES = (
+    "cpu", "rtx-3090", "rtx-3090-x2", "rtx-3090-x4", "rtx-5090", "rtx-pro-6000", "dgx-spark", "dgx-spark-x2", "h100",
+    "h200", "b200",
+)  # fmt: skip
+"""Every profile, in the order of the table."""
+
+MARKED = re.compile(r"(<!-- boxes: .*? -->\n)(?:.*?)(<!-- end of boxes -->\n)", re.DOTALL)
+"""What the table replaces, between its two comments."""
+
+
+def boxes(catalog: Catalog) -> str:
+    """The table of machines: the command for each, its models, published speeds, evidence."""
+    head = ("| your machine | profile | target | tokens/s that others published | evidence |", "|---|---|---|---|---|")
+    return "\n".join((*head, *(_row(catalog, catalog.profile(name)) for name in BOXES))) + "\n"
+
+
+def _row(catalog: Catalog, profile: Profile) -> str:
+    target = catalog.pair(profile.pair).title.rpartition(", ")[0]
+    cells = (profile.title, f"`{profile.name}`", target, _speed(catalog, profile), profile.evidence.state)
+    return "| " + " | ".join(cells) + " |"
+
+
+def _speed(catalog: Catalog, profile: Profile) -> str:
+    """Without and with DFlash at concurrency 1, from the lowest to the highest of the workloads."""
+    wanted = (profile.name, profile.pair, 1)
+    rows = [row for row in catalog.speeds if (row.profile, row.pair, row.concurrency) == wanted]
+    if not rows:
+        return profile.evidence.speed or "none"
+    sources = dict.fromkeys(row.source.partition(",")[0] for row in rows)
+    plain = [row.plain for row in rows if row.plain is not None]
+    without = f"{_span(plain)} → " if plain else ""
+    return f"{without}**{_span([row.dflash for row in rows])}** ({'; '.join(sources)})"
+
+
+def _span(values: Sequence[float]) -> str:
+    """One number, or the lowest and the highest, rounded."""
+    low, high = round(min(values)), round(max(values))
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def filled(text: str, catalog: Catalog) -> str:
+    """The README with its tables as the catalog has them."""
+    return MARKED.sub(lambda found: f"{found[1]}{boxes(catalog)}{found[2]}", text)
+
+
+if __name__ == "__main__":
+    README.write_text(filled(README.read_text(encoding="utf-8"), load_catalog()), encoding="utf-8")
