@@ -65,6 +65,7 @@ class Profile(Entry):
     pair: Annotated[str, Field(description="name of the model pair that it serves by default")]
     engines: Annotated[list[EngineChoice], Field(min_length=1, description="in order of preference")]
     evidence: Evidenced
+    speed: Annotated[str, Field(description="tokens/s at concurrency 1 and source, if speeds.yaml has no row")] = ""
     first_start: Annotated[FirstStart | None, Field(description="`null` if unknown")] = None
     settings: Annotated[Settings, Field(description="settings for every engine")] = {}
 

@@ -53,4 +53,3 @@ class Evidenced(Entry):
 
     state: Evidence
     by: Annotated[str, Field(description="who ran it, on which hardware, when; or the document that says so")]
-    speed: Annotated[str, Field(description="tokens/s that the document states, if speeds.yaml has no row of it")] = ""

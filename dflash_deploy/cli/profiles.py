@@ -72,8 +72,8 @@ def _facts(profile: Profile) -> Iterator[str]:
         kind = f"compute capability {match.compute_capability}"
         yield f"GPUs      {match.gpus}{machines}, {kind}, each {hardware.memory_gib:g} GiB{unified}"
         yield f"          {hardware.bandwidth:g} GB/s, {hardware.tflops:g} TFLOPS in BF16 ({hardware.source})"
-    if profile.evidence.speed:
-        yield f"speed     {profile.evidence.speed} (tokens/s at concurrency 1)"
+    if profile.speed:
+        yield f"speed     {profile.speed} (tokens/s at concurrency 1)"
     yield f"model     {profile.pair}"
 
 

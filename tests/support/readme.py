@@ -36,7 +36,7 @@ def _speed(catalog: Catalog, profile: Profile) -> str:
     wanted = (profile.name, profile.pair, 1)
     rows = [row for row in catalog.speeds if (row.profile, row.pair, row.concurrency) == wanted]
     if not rows:
-        return profile.evidence.speed or "none"
+        return profile.speed or "none"
     sources = dict.fromkeys(row.source.partition(",")[0] for row in rows)
     plain = [row.plain for row in rows if row.plain is not None]
     without = f"{_span(plain)} → " if plain else ""
