@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-engine test-docker test-fuzz fuzz lint docs bench clean
+.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-engine test-docker test-fuzz fuzz lint docs pictures bench clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
@@ -18,7 +18,9 @@ $(READY): pyproject.toml
 	  rm -rf $(VENV); echo "python3 -m venv does not work here: install python3-venv, or name another Python with PYTHON="; exit 3; }
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -U pip
 	@echo "installing the CPU engine and the tools into $(VENV) (3.5 GB, about two minutes)"
-	@$(BIN)/python -m pip install -q -e '.[cpu,dev]' || $(BIN)/python -m pip install -q --extra-index-url $(TORCH_INDEX) -e '.[cpu,dev]'
+	@$(BIN)/python -m pip install -q -e '.[cpu,dev]' 2>$(VENV)/first.log \
+	  || $(BIN)/python -m pip install -q --extra-index-url $(TORCH_INDEX) -e '.[cpu,dev]' 2>$(VENV)/second.log \
+	  || { cat $(VENV)/first.log $(VENV)/second.log >&2; exit 3; }
 	@touch $@
 
 demo: $(READY)
@@ -70,6 +72,10 @@ lint: $(READY) docs
 # the site, in site/: strict, so that a broken link or a page without a place fails
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+# The pictures of the documents, from the commands on a terminal; two of them start the engine
+pictures: $(READY)
+	$(BIN)/python -m tests.support.pictures
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

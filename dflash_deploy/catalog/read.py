@@ -35,7 +35,9 @@ def own_files(folder: Path) -> list[Path]:
 
 
 def _sorted(files: Iterable[F]) -> list[F]:
-    return sorted((file for file in files if file.name.endswith((".yaml", ".yml"))), key=lambda file: file.name)
+    return sorted(
+        (file for file in files if file.name.endswith((".yaml", ".yml"))), key=lambda file: file.name.rpartition(".")[0]
+    )
 
 
 def read_packaged(file: Traversable, kind: type[T]) -> T:

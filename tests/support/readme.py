@@ -1,4 +1,4 @@
-"""`python -m tests.support.readme`: writes the tables of README.md that the catalog states."""
+"""`python -m tests.support.readme`: writes the tables of machines in README.md and docs/explanation/evidence.md."""
 
 import re
 from collections.abc import Sequence
@@ -6,8 +6,12 @@ from pathlib import Path
 
 from dflash_deploy.catalog import Catalog, load_catalog
 from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.planning import UNREAD
+from dflash_deploy.rules.survey import survey
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+EVIDENCE = ROOT / "docs" / "explanation" / "evidence.md"
 
 BOXES = (
     "cpu", "rtx-3090", "rtx-3090-x2", "rtx-3090-x4", "rtx-5090", "rtx-pro-6000", "dgx-spark", "dgx-spark-x2", "h100",
@@ -15,8 +19,8 @@ BOXES = (
 )  # fmt: skip
 """Every profile, in the order of the table."""
 
-MARKED = re.compile(r"(<!-- boxes: .*? -->\n)(?:.*?)(<!-- end of boxes -->\n)", re.DOTALL)
-"""What the table replaces, between its two comments."""
+MARKED = re.compile(r"(<!-- (boxes|profiles): .*? -->\n)(?:.*?)(<!-- end of \2 -->\n)", re.DOTALL)
+"""What a table replaces, between its two comments."""
 
 
 def boxes(catalog: Catalog) -> str:
@@ -49,10 +53,27 @@ def _span(values: Sequence[float]) -> str:
     return f"{low}" if low == high else f"{low} to {high}"
 
 
+def profiles(catalog: Catalog) -> str:
+    """The table of the evidence: who ran each profile with which engine."""
+    return (
+        "\n".join(("| profile | engine | evidence |", "|---|---|---|", *(_proof(catalog, name) for name in BOXES)))
+        + "\n"
+    )
+
+
+def _proof(catalog: Catalog, name: str) -> str:
+    profile = catalog.profile(name)
+    plan = survey(profile, catalog.pair(profile.pair), UNREAD, catalog).plan
+    assert plan is not None, f"{name} cannot serve its own models"
+    return f"| `{name}` | {plan.engine.title} | {profile.evidence.state}: {profile.evidence.by} |"
+
+
 def filled(text: str, catalog: Catalog) -> str:
-    """The README with its tables as the catalog has them."""
-    return MARKED.sub(lambda found: f"{found[1]}{boxes(catalog)}{found[2]}", text)
+    """A page with its tables as the catalog has them."""
+    tables = {"boxes": boxes, "profiles": profiles}
+    return MARKED.sub(lambda found: f"{found[1]}{tables[found[2]](catalog)}{found[3]}", text)
 
 
 if __name__ == "__main__":
-    README.write_text(filled(README.read_text(encoding="utf-8"), load_catalog()), encoding="utf-8")
+    for page in (README, EVIDENCE):
+        page.write_text(filled(page.read_text(encoding="utf-8"), load_catalog()), encoding="utf-8")

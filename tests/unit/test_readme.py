@@ -1,27 +1,52 @@
-"""The numbers that the README states are those of the program."""
+"""The numbers and tables that the README states are those of the program."""
 
 import re
 from pathlib import Path
 
 import pytest
 
+from dflash_deploy.catalog import load_catalog
 from dflash_deploy.checks import CHECKS
 from dflash_deploy.checks.run import ON_REQUEST
 from dflash_deploy.rules import RULES
+from tests.support.pictures.album import ALBUM, FOLDER, Shot, texts
+from tests.support.readme import BOXES, EVIDENCE, README, filled
 
 BY_DEFAULT = [name for name in CHECKS if name not in ON_REQUEST]
 """The checks of `test` without an option."""
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+TEXT = README.read_text(encoding="utf-8")
+
+
+def test_it_is_read_in_a_minute() -> None:
+    assert len(TEXT.splitlines()) <= 120
 
 
 @pytest.mark.parametrize(("things", "count"), [("rules", len(RULES)), ("checks", len(BY_DEFAULT))])
 def test_a_stated_number_is_the_number_there_is(things: str, count: int) -> None:
-    stated = {int(number) for number in re.findall(rf"(\d+) {things}(?! passed)", README)}
+    stated = {int(number) for number in re.findall(rf"(\d+) {things}(?! passed)", TEXT)}
     assert stated == {count}
 
 
-def test_the_shown_output_of_test_has_every_check() -> None:
-    assert re.findall(r"^    (?:passed|skipped) +(\w+) ", README, re.MULTILINE) == BY_DEFAULT
-    passed, skipped = map(int, re.findall(r"(\d+) checks passed, (\d+) skipped", README)[0])
+def test_the_shown_output_of_test_has_checks_that_exist_in_their_order() -> None:
+    shown = re.findall(r"^    (?:passed|skipped) +(\w+) ", TEXT, re.MULTILINE)
+    assert shown == [name for name in BY_DEFAULT if name in shown] != []
+    passed, skipped = map(int, re.findall(r"(\d+) checks passed, (\d+) skipped", TEXT)[0])
     assert passed + skipped == len(BY_DEFAULT)
+
+
+@pytest.mark.parametrize("page", [README, EVIDENCE], ids=lambda page: page.name)
+def test_tables_of_machines_are_those_of_the_catalog(page: Path) -> None:
+    catalog = load_catalog()
+    assert set(BOXES) == set(catalog.profiles)
+    text = page.read_text(encoding="utf-8")
+    assert "| `dgx-spark` |" in text
+    assert filled(text, catalog) == text, "python -m tests.support.readme"
+
+
+@pytest.mark.parametrize("shot", ALBUM, ids=lambda shot: shot.name)
+def test_each_picture_shows_its_commands_and_has_words_for_those_who_cannot_see_it(shot: Shot) -> None:
+    svg = (FOLDER / f"{shot.name}.svg").read_text(encoding="utf-8")
+    assert f"<title>{shot.title}</title>" in svg
+    prompts = [line for line in texts(svg) if line.startswith("$ ")]
+    assert prompts == [f"$ dflash-deploy {command}" for command in shot.commands]

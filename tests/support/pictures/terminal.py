@@ -52,10 +52,9 @@ def record(
     screen = pyte.Screen(columns, HEIGHT)
     stream = pyte.ByteStream(screen)
     variables = os.environ | {"TERM": "xterm-256color", "COLUMNS": str(columns)} | dict(environment or {})
-    # pexpect types the variables as the platform's own class
     child = pexpect.spawn(
         command[0], list(command[1:]), cwd=str(at), env=variables, dimensions=(HEIGHT, columns), timeout=SILENCE
-    )  # type: ignore[arg-type]
+    )
     started = time.monotonic()
     seen: dict[int, tuple[str, float]] = {}
     while True:
