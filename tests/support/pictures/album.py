@@ -42,9 +42,11 @@ SERVE = "init --profile cpu --runtime native"
 ALBUM = (
     Shot(
         "first-run",
-        "A terminal: init writes a deployment, up starts the engine, test checks it; each check is shown",
-        (SERVE, "up", "test"),
+        "A terminal: up starts the engine and waits for an answer, test checks the endpoint; each check is shown",
+        ("up", "test"),
+        before=(SERVE,),
         after=("down",),
+        columns=110,
         engine=True,
         moving=True,
     ),

@@ -56,18 +56,17 @@ def record(
         command[0], list(command[1:]), cwd=str(at), env=variables, dimensions=(HEIGHT, columns), timeout=SILENCE
     )
     started = time.monotonic()
-    seen: dict[int, tuple[str, float]] = {}
+    changed: dict[int, float] = {}
     while True:
         try:
             stream.feed(child.read_nonblocking(READ_BYTES, timeout=SILENCE))
         except pexpect.EOF:
             break
-        now = time.monotonic() - started
-        for row, text in enumerate(screen.display):
-            if seen.get(row, ("", 0.0))[0] != text:
-                seen[row] = (text, now)
+        for row in screen.dirty:
+            changed[row] = time.monotonic() - started
+        screen.dirty.clear()
     child.close()
-    lines = [Line(seen.get(row, ("", 0.0))[1], _runs(screen.buffer[row], columns)) for row in range(HEIGHT)]
+    lines = [Line(changed.get(row, 0.0), _runs(screen.buffer[row], columns)) for row in range(HEIGHT)]
     while lines and not lines[-1].runs:
         lines.pop()
     if child.exitstatus:
