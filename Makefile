@@ -73,7 +73,7 @@ lint: $(READY) docs
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-# The pictures of the documents, from the commands on a terminal; two of them start the engine
+# The pictures of the documents, from the commands on a terminal; one of them starts the engine
 pictures: $(READY)
 	$(BIN)/python -m tests.support.pictures
 

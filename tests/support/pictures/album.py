@@ -51,15 +51,6 @@ ALBUM = (
         moving=True,
     ),
     Shot(
-        "bench",
-        "A terminal: bench --baseline measures tokens per second with and without the drafter, by concurrency",
-        ("bench --baseline --concurrency 1,2,4 --requests 8",),
-        before=(SERVE, "up"),
-        after=("down",),
-        columns=120,
-        engine=True,
-    ),
-    Shot(
         "plan",
         "A terminal: plan shows each setting for a DGX Spark with its origin, its reason and the source of the fact",
         ("plan --profile dgx-spark",),
