@@ -1,11 +1,14 @@
-"""The commands of the tutorial without a GPU, run in its order with the real engine and the tiny pair."""
+"""Commands of the documents that need an engine: those of the tutorial in its order, and short ones of all others."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
+from typer.testing import CliRunner
 
+from dflash_deploy.cli.app import app
+from dflash_deploy.errors import ExitCode
 from tests.support import documents
 from tests.support.cli import dflash
 from tests.support.documents import ROOT
@@ -41,3 +44,37 @@ def test_a_command_prints_what_the_tutorial_shows(drafting: Server, name: str) -
     printed = figures_apart(ran.out.replace(str(drafting.directory), "/home/you/demo"))
     lacking = documents.missing(printed, tuple(figures_apart(line) for line in shown))
     assert not lacking, f"not printed: {lacking}\nprinted:\n{printed}"
+
+
+HOW_TO_TUNE = ROOT / "docs" / "how-to" / "tune.md"
+
+SHORT = frozenset(
+    {
+        ("doctor",),
+        ("logs", "--bundle", "report.tar.gz"),
+        ("pull", "--offline", "--verify"),
+        ("status", "--json"),
+        ("test", "--only", "drafts"),
+        ("test", "--only", "text,drafts", "--json"),
+        ("tune", "--dry-run"),
+        ("tune", "--prompts", "mine.jsonl", "--dry-run"),
+        ("up", "--json-stream"),
+    }
+)
+"""Commands that neither restart the engine nor measure it for minutes."""
+
+
+def test_the_documents_show_the_commands_that_are_run_here() -> None:
+    shown = {one.words for file in documents.documents() for one in documents.commands(file)}
+    assert shown >= SHORT
+
+
+@pytest.mark.parametrize("words", sorted(SHORT), ids=map(" ".join, sorted(SHORT)))
+def test_a_short_command_of_a_document_runs(
+    drafting: Server, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(drafting.directory)
+    prompts = re.findall(r"^ +(\{.*\})$", HOW_TO_TUNE.read_text(encoding="utf-8"), re.MULTILINE)
+    (drafting.directory / "mine.jsonl").write_text("\n".join(prompts), encoding="utf-8")
+    ran = CliRunner().invoke(app, list(words))
+    assert ran.exit_code == ExitCode.DONE, ran.output
