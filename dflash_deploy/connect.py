@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from dataclasses import dataclass
 from functools import cache
@@ -62,6 +63,10 @@ class EndpointFacts:
         }
 
 
+_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff]")
+"""Characters that YAML and TOML do not take as they are, and JSON does."""
+
+
 @cache
 def clients() -> dict[str, ClientTemplate]:
     """Return every known client by name."""
@@ -74,6 +79,11 @@ def configuration(client: ClientTemplate, place: EndpointFacts) -> str:
     text = asset_text("connect", client.file)
     for word, value in place.values().items():
         # shell templates have bare placeholders; in all others they are inside double quotes with JSON's rules
-        quoted = shlex.quote(value) if client.file.endswith(".sh") else json.dumps(value)[1:-1]
+        quoted = shlex.quote(value) if client.file.endswith(".sh") else _in_double_quotes(value)
         text = text.replace(word, quoted)
     return text
+
+
+def _in_double_quotes(value: str) -> str:
+    """The value as JSON, YAML, TOML and Python read it. TOML has no pairs of escapes, as JSON has for an emoji."""
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False)[1:-1])

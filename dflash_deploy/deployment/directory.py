@@ -78,9 +78,10 @@ class Deployment:
     @property
     def project_name(self) -> str:
         """The Compose project name: the directory's name, and a hash of its path to keep it unique."""
-        path = str(self.directory.resolve())
+        # a path may have bytes that are not UTF-8
+        path = os.fsencode(self.directory.resolve())
         slug = re.sub(r"[^a-z0-9]+", "-", self.directory.resolve().name.lower()).strip("-") or "deployment"
-        return f"dflash-{slug[:30]}-{hashlib.sha256(path.encode()).hexdigest()[:6]}"
+        return f"dflash-{slug[:30]}-{hashlib.sha256(path).hexdigest()[:6]}"
 
     def path(self, written: str) -> Path:
         """Resolve a path of `.env` as Compose does: `~` is the home directory, relative paths start here."""

@@ -102,6 +102,13 @@ def test_odd_arguments_are_an_error_of_the_user(tmp_path: Path, arguments: tuple
     assert "valid" in ran.err
 
 
+def test_a_directory_whose_name_is_not_utf8_works(tmp_path: Path) -> None:
+    script = f"cd $'n\\xff' && {COMMAND} status --json && {COMMAND} down"
+    initialise("--profile", "cpu", "--runtime", "native", at=tmp_path / "n\udcff")
+    done = in_shell(script, tmp_path)
+    assert (done.returncode, "unexpected" in done.stderr) == (0, False), done.stderr
+
+
 def test_a_full_disk_is_a_condition_of_the_machine_and_keeps_the_key(deployment: Path) -> None:
     before = (deployment / ".env").read_bytes()
     done = in_shell(f"ulimit -f 1; {COMMAND} keys rotate", deployment)

@@ -9,7 +9,9 @@ import yaml
 from dflash_deploy.assets import asset
 from dflash_deploy.connect import KEY_VARIABLE, EndpointFacts, clients, configuration
 
-NASTY = EndpointFacts("http://127.0.0.1:8000", 'it\'s "a" $model\\', 4096, "/home/you/my box's $dir")
+NASTY = EndpointFacts(
+    "http://127.0.0.1:8000", 'it\'s "a" $model\\ \U0001f600 \x7f\x85\u2028\u00e9', 4096, "/home/you/my box's $dir"
+)
 PLAIN = EndpointFacts("http://127.0.0.1:8000", "tiny", 4096, "/home/you/box")
 
 
