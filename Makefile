@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-engine test-docker test-fuzz fuzz lint docs pictures bench clean
+.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-engine test-docker test-fuzz fuzz lint docs pictures bench kills clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
@@ -79,6 +79,10 @@ pictures: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
+
+# each command that changes a deployment is killed at 100 random moments, and runs again; about an hour
+kills: $(READY)
+	$(BIN)/python -m tests.support.kills
 
 clean:
 	rm -rf $(VENV) .cache dist build site

@@ -136,7 +136,8 @@ class Rendered:
 
 def render(directory: Path) -> Rendered:
     """Write compose.yaml and the build context of the image from `.env`. Raises NoDeployment, SettingsRefused."""
-    deployment = Deployment.existing(directory)
-    made = plan_of(deployment)
-    with command_lock(deployment, "render"):
+    with command_lock(Deployment.existing(directory), "render"):
+        # read under the lock: `keys rotate` may have changed the key just before
+        deployment = Deployment.existing(directory)
+        made = plan_of(deployment)
         return Rendered(deployment, made, write(deployment, made))

@@ -84,8 +84,10 @@ def start(
     NoDeployment, SettingsRefused, PreflightRefused, DownloadFailed; EngineNotReady, or RolledBack if the last good
     settings run again. The engine answers if it returns a `Running`, whose `failure` has the checks that failed.
     """
-    deployment, how = Deployment.existing(directory), Start(patience, reporter)
-    with command_lock(deployment, "up"):
+    how = Start(patience, reporter)
+    with command_lock(Deployment.existing(directory), "up"):
+        # read under the lock: another command may have changed it just before
+        deployment = Deployment.existing(directory)
         plan = _with_weights(deployment, reporter)
         for change in changes(deployment):
             reporter.note(f"changed since the last good start: {change}")
@@ -106,8 +108,9 @@ def start(
 
 def restart(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> Running:
     """Stop the engine and start it with the settings of `.env`, whether they changed or not. Raises as `start`."""
-    deployment = Deployment.existing(directory)
-    with command_lock(deployment, "restart"):
+    with command_lock(Deployment.existing(directory), "restart"):
+        # read under the lock: another command may have changed it just before
+        deployment = Deployment.existing(directory)
         reporter.note("requests in progress get up to 45 s to finish")
         plan = plan_of(deployment)
         runtime = runtime_for(deployment, plan)

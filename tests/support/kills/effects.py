@@ -20,6 +20,10 @@ NAMED = frozenset(
 """Events of sys.addaudithook whose first arguments are files."""
 
 
+REMOVING = frozenset({"os.remove", "os.rmdir"})
+"""Events whose last argument is the directory that the first one is relative to, or -1."""
+
+
 class Effects:
     """Counts effects below `root`, tells each one to the descriptor `telling`, and kills in front of number `last`.
 
@@ -46,7 +50,9 @@ class Effects:
                 if isinstance(given[2], int) and given[2] & WRITES:
                     self._effect_on(given[0], event)
             elif event in NAMED:
-                self._effect_on(given[1] if event in {"os.rename", "os.link"} else given[0], event)
+                place = given[1] if event in {"os.rename", "os.link"} else given[0]
+                within = given[-1] if event in REMOVING and given[-1] >= 0 else None
+                self._effect_on(place, event, within)
             elif (event == "subprocess.Popen" and program in map(str, given[1])) or event in {"os.kill", "os.killpg"}:
                 self._effect(event)
 
@@ -78,13 +84,15 @@ class Effects:
 
         return written
 
-    def _effect_on(self, place: Any, event: str) -> None:
+    def _effect_on(self, place: Any, event: str, within: int | None = None) -> None:
+        """Count it if the place, which `within` a directory may be relative to, is below the root."""
         try:
             named = str(Path(f"/proc/self/fd/{place}").readlink()) if isinstance(place, int) else os.fsdecode(place)
         except (OSError, TypeError):
             return
+        folder = Path.cwd() if within is None else Path(f"/proc/self/fd/{within}").readlink()
         # not resolved: it may be a link that is removed
-        file = str(Path(named).absolute())
+        file = str(folder / named)
         if f"{file}/".startswith(self._root):
             self._effect(f"{event} {file.removeprefix(self._root)}")
 

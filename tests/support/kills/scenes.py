@@ -65,7 +65,8 @@ def _hub(root: Path) -> Iterator[dict[str, str]]:
 
 def _let_render_write(deployment: Path) -> None:
     """As after an update of the program: the build context and compose.yaml are old."""
-    edit_env(deployment, DFLASH_RUNTIME="compose")
+    with (deployment / "compose.yaml").open("a") as file:
+        file.write("# an older line\n")
     (deployment / ".dflash" / "build" / "images" / "vllm" / "Dockerfile").write_text("FROM an-older-image\n")
 
 
