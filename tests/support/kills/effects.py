@@ -40,7 +40,7 @@ class Effects:
 
     def watch(self, program: str) -> None:
         """Count from now on. `program` is a word of the processes whose start counts."""
-        os.open = self._opening(os.open)  # type: ignore[assignment]
+        os.open = self._opening(os.open)
         os.fsync = self._syncing(os.fsync)  # type: ignore[assignment]
         os.pwrite = self._writing(os.pwrite)
         os.write = self._writing(os.write)
