@@ -105,7 +105,7 @@ def _named() -> Callable[[], None]:
 
 app = typer.Typer(
     cls=LazyGroup,
-    no_args_is_help=True,
+    invoke_without_command=True,
     # plain text: importing rich takes longer than the rest of --help
     rich_markup_mode=None,
     # a traceback with local variables would show the key
@@ -124,11 +124,16 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _app(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Serve a vision-language model on your own GPU with DFlash speculative decoding."""
+    if context.invoked_subcommand is None:
+        from dflash_deploy.cli.here import here  # noqa: PLC0415 - needed without a command only
+
+        here()
 
 
 def main() -> None:

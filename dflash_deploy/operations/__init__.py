@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.listing import model, models, profile, profile_fit, profiles
     from dflash_deploy.operations.log_lines import log
     from dflash_deploy.operations.logs import Bundle, bundle
+    from dflash_deploy.operations.looking import FoundDeployment, Look, look
     from dflash_deploy.operations.planned import Created, Planned, Rendered, init, plan, render
     from dflash_deploy.operations.probing import Status, status
     from dflash_deploy.operations.reporter import SILENT, Reporter, Silent
@@ -58,6 +59,7 @@ _MODULES = {
     "dflash_deploy.operations.listing": ("model", "models", "profile", "profile_fit", "profiles"),
     "dflash_deploy.operations.log_lines": ("log",),
     "dflash_deploy.operations.logs": ("Bundle", "bundle"),
+    "dflash_deploy.operations.looking": ("FoundDeployment", "Look", "look"),
     "dflash_deploy.operations.planned": ("Created", "Planned", "Rendered", "init", "plan", "render"),
     "dflash_deploy.operations.probing": ("Status", "status"),
     "dflash_deploy.operations.reporter": ("SILENT", "Reporter", "Silent"),
@@ -83,7 +85,9 @@ __all__ = [
     "Converted",
     "Created",
     "Examined",
+    "FoundDeployment",
     "Limits",
+    "Look",
     "Planned",
     "Pulled",
     "Rendered",
@@ -117,6 +121,7 @@ __all__ = [
     "key",
     "key_in",
     "log",
+    "look",
     "model",
     "models",
     "plan",

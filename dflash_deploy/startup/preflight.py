@@ -33,13 +33,13 @@ def preflight(
     for finding in plan.errors:
         raise PreflightRefused(finding.message, hint=finding.fix)
     runtime.preflight()
-    _check_weights(deployment, plan)
+    check_models(deployment, plan)
     if plan.settings.answers_requests:
         _check_port(plan, runtime)
 
 
-def _check_weights(deployment: Deployment, plan: Plan) -> None:
-    """Check that target and drafter are on disk, each with the files that the engine needs."""
+def check_models(deployment: Deployment, plan: Plan) -> None:
+    """Check that target and drafter are on disk, each with the files that the engine needs. Raises WeightsMissing."""
     settings = plan.settings
     target, drafter = deployment.path(settings.model_host_path), deployment.path(drafter_directory(settings))
     mounted = plan.runtime == "compose"

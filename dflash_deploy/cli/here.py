@@ -1,0 +1,73 @@
+"""`dflash-deploy` without arguments: what this directory and this machine are, and the next command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from dflash_deploy import operations
+from dflash_deploy.cli.command import command
+from dflash_deploy.cli.numbers import GIB
+from dflash_deploy.cli.options import HERE
+from dflash_deploy.cli.shown import Report
+from dflash_deploy.errors import DeployError
+
+if TYPE_CHECKING:
+    from dflash_deploy.host import HostFacts
+    from dflash_deploy.operations import Look
+
+MEANS = {
+    "init": "write settings for this machine",
+    "profiles": "choose the nearest for `init --profile NAME`",
+    "doctor": "find what is wrong, each finding with a fix",
+    "pull": "fetch the weights, verified",
+    "up": "start the engine, wait for its answer",
+    "status": "whether the engine really answers",
+    "logs": "what the engine writes",
+}
+"""What each command that may be next does."""
+
+ENGINE = {"absent": "not running", "exited": "not running: its process has ended"}
+
+
+@command
+def here() -> Report:
+    """Show what this directory and this machine are, and the next command."""
+    found = operations.look(HERE)
+    return Report({}, tuple(_shown(found)))
+
+
+def _shown(found: Look) -> Iterator[str]:
+    yield from _directory(found)
+    yield f"machine    {_machine(found.facts)}"
+    fitting = found.fitting
+    if isinstance(fitting, DeployError):
+        yield f"profile    {fitting.message}"
+    elif found.deployed is None:
+        yield f"profile    {fitting.name} fits: {fitting.title}"
+    arguments = found.next_command
+    yield f"next       dflash-deploy {arguments:8}  {MEANS[arguments]}"
+    yield "           dflash-deploy --help    all commands"
+
+
+def _directory(found: Look) -> Iterator[str]:
+    deployed = found.deployed
+    if deployed is None:
+        yield f"directory  {found.directory}: no deployment yet"
+    elif isinstance(deployed, DeployError):
+        yield f"directory  {found.directory}: a deployment that cannot be used"
+        yield f"cause      {deployed.message}"
+    else:
+        plan = deployed.plan
+        yield f"directory  {found.directory}: a deployment"
+        yield f"serves     {plan.pair.name} with profile {plan.profile.name}, runtime {plan.runtime}"
+        yield f"engine     {ENGINE.get(deployed.phase, deployed.phase)}"
+        yield f"weights    {deployed.weights_problem or 'present'}"
+
+
+def _machine(facts: HostFacts) -> str:
+    """GPUs, or what a machine without one has."""
+    if facts.gpus:
+        return ", ".join(f"{one.name}{f' ({one.memory / GIB:.0f} GiB)' if one.memory else ''}" for one in facts.gpus)
+    memory = f", {facts.memory_total / GIB:.0f} GiB of memory" if facts.memory_total else ""
+    return f"{'a GPU that cannot be read' if facts.gpu_problem else 'no GPU'}, {facts.cpus} CPU cores{memory}"

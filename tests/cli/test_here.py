@@ -1,0 +1,84 @@
+"""`dflash-deploy` without a command: what is here, and the next command."""
+
+import os
+import sys
+from pathlib import Path
+
+import pexpect
+import pyte
+import pytest
+from typer.testing import CliRunner
+
+from dflash_deploy import operations
+from dflash_deploy.cli.app import COMMANDS, app
+from dflash_deploy.cli.here import MEANS
+from dflash_deploy.errors import ExitCode
+from dflash_deploy.host import Gpu, HostFacts
+from tests.support.cli import dflash, edit_env, initialise
+from tests.support.machines import LAPTOP, RECORDED, machine
+
+UNKNOWN = machine(Gpu("NVIDIA Tesla K80", "3.7", 12 * 2**30, "470.0"))
+
+
+def test_a_directory_without_a_deployment_leads_to_init(tmp_path: Path) -> None:
+    ran = dflash(at=tmp_path).succeeded()
+    assert f"{tmp_path}: no deployment yet" in ran.out
+    assert "next       dflash-deploy init" in ran.out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "facts"), RECORDED.items())
+def test_the_fitting_profile_is_named(name: str, facts: HostFacts, tmp_path: Path) -> None:
+    found = operations.look(tmp_path, facts)
+    assert getattr(found.fitting, "name", None) == name.removesuffix("-x2" if name == "dgx-spark-x2" else "")
+    assert found.next_command == "init"
+
+
+def test_a_machine_without_a_profile_leads_to_the_list(tmp_path: Path) -> None:
+    found = operations.look(tmp_path, UNKNOWN)
+    assert found.next_command == "profiles"
+    assert "no profile fits this machine: NVIDIA Tesla K80" in str(found.fitting)
+
+
+def test_a_deployment_with_its_weights_leads_to_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    initialise("--profile", "cpu", "--runtime", "native", at=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    shown = CliRunner().invoke(app, []).output
+    assert "serves     tiny with profile cpu, runtime native" in shown
+    assert "engine     not running" in shown
+    assert "weights    present" in shown
+    assert "next       dflash-deploy up" in shown
+
+
+def test_missing_weights_lead_to_pull(tmp_path: Path) -> None:
+    initialise("--profile", "cpu", "--runtime", "native", at=tmp_path)
+    edit_env(tmp_path, MODEL_HOST_PATH=str(tmp_path / "missing"))
+    found = operations.look(tmp_path, LAPTOP)
+    assert isinstance(found.deployed, operations.FoundDeployment)
+    assert "missing does not exist" in found.deployed.weights_problem
+    assert found.next_command == "pull"
+
+
+def test_a_deployment_that_cannot_be_used_leads_to_doctor(tmp_path: Path) -> None:
+    initialise("--profile", "cpu", "--runtime", "native", at=tmp_path)
+    edit_env(tmp_path, DFLASH_PROFILE="rtx-9090")
+    ran = dflash(at=tmp_path).succeeded()
+    assert "cause      `rtx-9090` is not a known profile" in ran.out
+    assert "next       dflash-deploy doctor" in ran.out
+
+
+def test_on_a_terminal_it_fits_80_columns(tmp_path: Path) -> None:
+    initialise("--profile", "cpu", "--runtime", "native", at=tmp_path)
+    screen = pyte.Screen(80, 24)
+    plain = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    program = f"{sys.executable} -m dflash_deploy"
+    output, code = pexpect.run(program, cwd=tmp_path, env=plain, dimensions=(24, 80), withexitstatus=True)
+    pyte.ByteStream(screen).feed(output)
+    assert code == ExitCode.DONE
+    lines = [line.rstrip() for line in screen.display if line.strip()]
+    # a line that was too long would begin a line of the screen with its rest
+    assert [line.split()[0] for line in lines[-3:]] == ["machine", "next", "dflash-deploy"]
+
+
+def test_the_next_command_is_always_a_command() -> None:
+    assert set(MEANS) <= set(COMMANDS)
