@@ -103,9 +103,8 @@ def test_odd_arguments_are_an_error_of_the_user(tmp_path: Path, arguments: tuple
 
 
 def test_a_directory_whose_name_is_not_utf8_works(tmp_path: Path) -> None:
-    script = f"cd $'n\\xff' && {COMMAND} status --json && {COMMAND} down"
-    initialise("--profile", "cpu", "--runtime", "native", at=tmp_path / "n\udcff")
-    done = in_shell(script, tmp_path)
+    init = f"{COMMAND} init --profile cpu --runtime native --dir $'n\\xff'"
+    done = in_shell(f"{init} && cd $'n\\xff' && {COMMAND} status --json && {COMMAND} down", tmp_path)
     assert (done.returncode, "unexpected" in done.stderr) == (0, False), done.stderr
 
 
