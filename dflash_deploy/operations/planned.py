@@ -9,6 +9,7 @@ from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.deployment.dotenv import fill_template
+from dflash_deploy.deployment.outputs import FULL, not_written
 from dflash_deploy.deployment.render import create
 from dflash_deploy.deployment.render import render as write
 from dflash_deploy.errors import BadInput
@@ -96,7 +97,7 @@ def init(directory: Path, choice: Choice = DEFAULTS, *, force: bool = False) -> 
     """Plan a deployment for this machine and write it into a directory, which is created if it is missing.
 
     `force` writes over a deployment; its key and token stay. Raises BadInput if there is one already or the directory
-    cannot be written, and what `make_plan` raises.
+    cannot be written, PreflightRefused if its disk is full, and what `make_plan` raises.
     """
     deployment = Deployment(directory)
     if not force:
@@ -112,6 +113,8 @@ def init(directory: Path, choice: Choice = DEFAULTS, *, force: bool = False) -> 
                 _check_new(deployment)
             create(deployment, made)
     except OSError as problem:
+        if problem.errno in FULL:
+            raise not_written(deployment.directory, problem) from None
         said = f"{deployment.directory} cannot be written: {problem.strerror}"
         raise BadInput(said, hint="choose another directory with --dir") from None
     return Created(deployment, made)

@@ -109,6 +109,16 @@ def test_a_file_that_is_there_is_kept(deployment: Deployment, tmp_path: Path) ->
     assert dflash("logs", "mine", at=tmp_path).code is ExitCode.USAGE
 
 
+def test_what_a_killed_bundle_left_is_removed_by_the_next_one(deployment: Deployment, tmp_path: Path) -> None:
+    left = tmp_path / f".{deployment.project_name}-20260101-000000.tar.gz.0a1b2c3d"
+    mine = tmp_path / ".another-20260101-000000.tar.gz.0a1b2c3d"
+    for file in (left, mine):
+        file.write_bytes(b"half of it")
+    dflash("logs", "--bundle", at=tmp_path, environment=NOWHERE).succeeded()
+    assert not left.exists()
+    assert mine.exists()
+
+
 def test_it_is_private_from_its_first_byte_on(tmp_path: Path) -> None:
     file, seen = tmp_path / "x.tar.gz", list[int]()
 
