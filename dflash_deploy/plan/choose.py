@@ -132,12 +132,13 @@ def choose_pair(profile: Profile, catalog: Catalog, engines: Sequence[EngineRele
 
 
 def choose_runtime(facts: HostFacts, engine: EngineRelease) -> RuntimeName:
-    """Compose if Docker with Compose responds, else native if a vLLM of the planned kind is installed.
+    """Compose if Docker with Compose responds, else native if an engine of the planned kind is installed.
 
     With neither, Compose: the files can be made here and used elsewhere, and `up` says what is missing.
     """
     if facts.container_engine is not None and facts.container_engine.compose:
         return "compose"
-    if facts.native_engine is not None and engine.native is not None and facts.native_engine.cpu == engine.cpu:
+    installed = facts.native_engines.get(engine.engine)
+    if installed is not None and engine.native is not None and installed.cpu == engine.cpu:
         return "native"
     return "compose"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dflash_deploy.catalog.settings import all_setting_names, passed_on
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.serve.engines import Build, Engine
+from dflash_deploy.serve.launch import FAMILY
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.serve.settings import Settings
@@ -46,6 +47,8 @@ def engine_environment(plan: Plan) -> dict[str, str]:
             Settings.model_path: _in_home(settings.model_host_path),
             Settings.drafter_path: _in_home(drafter_directory(settings)),
         }
+        # in a container, the image names its engine
+        environment[FAMILY] = plan.engine.engine
     else:
         places = {Settings.model_path: CONTAINER_TARGET, Settings.drafter_path: CONTAINER_DRAFTER}
         if not settings.several_machines:

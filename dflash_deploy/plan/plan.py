@@ -61,7 +61,7 @@ def decide(facts: HostFacts, choice: Choice, catalog: Catalog, checkpoints: Chec
     proposed = propose(Basis(profile, pair, engine, runtime, facts, choice, memory))
     decisions = tuple(_settled(proposed, _with_drafter_path(choice.edited, pair, choice.models_dir), engine))
     settings = read_settings({decision.name: decision.value for decision in decisions}, engine.kind)
-    installed = facts.native_engine if runtime == "native" else None
+    installed = facts.native_engines.get(engine.engine) if runtime == "native" else None
     version = installed.version if installed else engine.version
     plan = Plan(profile, pair, engine, version, runtime, decisions, settings, checkpoints)
     plan = replace(plan, memory=_memory(plan, memory), speed=tuple(_speeds(plan)))
@@ -123,7 +123,7 @@ def _runtime(facts: HostFacts, choice: Choice, engine: EngineRelease) -> Runtime
     runtime = _runtime_asked(facts, choice, engine)
     if runtime == "native" and engine.native is None:
         raise NotPossible(
-            f"{engine.title} runs in a container; the native runtime is only for stock vLLM",
+            f"{engine.title} runs in a container; the native runtime has stock vLLM, and llama.cpp on processors",
             hint="choose `--runtime compose`, or another engine",
         )
     return runtime

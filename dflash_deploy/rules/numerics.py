@@ -183,6 +183,8 @@ def prefix_caching_kills_cpu(plan: Plan, facts: HostFacts) -> Finding | None:
     """Prefix caching of a hybrid target on a CPU: the kernel that copies recurrent states needs a GPU."""
     if not plan.engine.cpu or plan.pair.shape.linear_attention is None:
         return None
+    if not plan.engine.kind.knows(Settings.enable_prefix_caching):
+        return None
     if plan.settings.enable_prefix_caching is False:
         return None
     return Finding(

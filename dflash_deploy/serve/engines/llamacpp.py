@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -17,11 +18,11 @@ from dflash_deploy.serve.engines.base import (
     Build,
     Engine,
     Launch,
-    OpenRoutes,
     Reserved,
     reserved,
 )
 from dflash_deploy.serve.engines.counters import MetricNames
+from dflash_deploy.serve.engines.installed import InstalledEngine, installed_llama_server
 from dflash_deploy.serve.field import LLAMACPP
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import api_keys, read_secrets
@@ -29,6 +30,9 @@ from dflash_deploy.serve.settings import Settings, Speculation
 
 LLAMA_SERVER = "/app/llama-server"
 """The server's path in llama.cpp's images."""
+
+DOOR = "dflash_deploy.serve.door"
+"""The module that runs the server behind the gateway. It gives the server its address and its key by environment."""
 
 FORK_DRAFT_CONTEXT = 256
 FORK_MICRO_BATCH = 64
@@ -44,10 +48,12 @@ class Llamacpp(Engine):
     template = LLAMACPP
     fragments: ClassVar[tuple[str, ...]] = ("llamacpp",)
     metrics = MetricNames("llamacpp", "tokens_predicted_total", "requests_processing", "requests_deferred")
-    open_routes = OpenRoutes("/health and /v1/models", "llama.cpp tools/server README")
+    gateway = True
     utilization = None
-    recurrent_states = 2
     # the state, and one to roll back to
+    recurrent_states = 2
+    counts_by_position = True
+    counts_every_draft = True
     windows_in_header = True
     quantized_drafters = True
     dflash_option: ClassVar[bytes] = b"draft-dflash"
@@ -82,23 +88,37 @@ class Llamacpp(Engine):
     }
 
     def arguments(self, settings: Settings, build: Build) -> list[str]:
-        """The arguments of the server; the key comes in LLAMA_API_KEY."""
+        """The arguments of the server. The door gives it its address and its key."""
         self.check_extra_args(settings)
-        return _arguments(settings, fork=False)
+        return _arguments(settings, build, fork=False)
 
     def launch(self, settings: Settings, environment: Mapping[str, str]) -> Launch:
-        """The image's server, with the keys in LLAMA_API_KEY."""
-        arguments = self.arguments(settings, Build(""))
-        secrets = read_secrets(environment)
-        # llama.cpp separates keys with commas too (b11434 common/arg.cpp)
-        named = {"LLAMA_API_KEY": ",".join(api_keys(secrets))} if Settings.vllm_api_key.name in secrets else {}
-        without = {name: value for name, value in environment.items() if name not in secrets}
+        """The image's server, else the installed one, behind the door (`dflash_deploy.serve.door`)."""
+        server = self._server()
+        arguments = self.arguments(settings, Build(server.version, server.cpu))
+        # the door checks them too, but its message comes after the first lines of the log
+        api_keys(read_secrets(environment))
         return Launch(
-            title=f"{self.name}: llama-server",
-            command=(LLAMA_SERVER, *arguments),
+            title=f"{self.title} {server.version}: llama-server",
+            command=(sys.executable, "-m", DOOR, *server.command(arguments)),
             arguments=tuple(arguments),
-            environment={**without, **named},
+            environment=dict(environment),
         )
+
+    def _server(self) -> InstalledEngine:
+        if Path(LLAMA_SERVER).is_file():
+            return InstalledEngine(LLAMA_SERVER, "", cpu=False, program=(LLAMA_SERVER,))
+        found = self.installed()
+        if found is None:
+            raise Refused(
+                f"{self.title} is not installed beside this Python, and no llama-server is on the PATH",
+                hint="run `pip install 'dflash-deploy[llamacpp]'`",
+            )
+        return found
+
+    def installed(self) -> InstalledEngine | None:
+        """The server in the wheel of `xllamacpp`, else the one on the PATH."""
+        return installed_llama_server()
 
     def shortcomings(self, server: Path) -> list[str]:
         """A missing server, or one without DFlash: the option is in the server itself or in a library beside it."""
@@ -115,13 +135,19 @@ class LlamacppBuun(Llamacpp):
     name = "llamacpp-buun"
     title = "llama.cpp (buun fork)"
     fragments: ClassVar[tuple[str, ...]] = ("llamacpp", "llamacpp-buun")
+    counts_by_position = False
+    counts_every_draft = False
     drafting_sequences = 1
     dflash_option: ClassVar[bytes] = b"dflash-max-slots"
 
     def arguments(self, settings: Settings, build: Build) -> list[str]:
         """The arguments of the server, as the fork names them."""
         self.check_extra_args(settings)
-        return _arguments(settings, fork=True)
+        return _arguments(settings, build, fork=True)
+
+    def installed(self) -> InstalledEngine | None:
+        """None: the fork runs in its image only."""
+        return None
 
 
 def _holds(file: Path, word: bytes) -> bool:
@@ -131,7 +157,7 @@ def _holds(file: Path, word: bytes) -> bool:
         return mapped.find(word) >= 0
 
 
-def _arguments(settings: Settings, *, fork: bool) -> list[str]:
+def _arguments(settings: Settings, build: Build, *, fork: bool) -> list[str]:
     if settings.several_machines:
         raise Refused(
             "llama.cpp serves from one machine only", hint=f"empty {Settings.nodes}, or choose another engine"
@@ -140,10 +166,10 @@ def _arguments(settings: Settings, *, fork: bool) -> list[str]:
         "--model",
         settings.target,
         *_endpoint(settings, fork=fork),
-        *_limits(settings, fork=fork),
+        *_limits(settings, build, fork=fork),
         *_numerics(settings),
         *_prompting(settings),
-        *_speculation(settings.speculation, fork=fork),
+        *_speculation(settings.speculation, build, fork=fork),
         *settings.extra_args,
     ]
 
@@ -151,13 +177,13 @@ def _arguments(settings: Settings, *, fork: bool) -> list[str]:
 def _endpoint(settings: Settings, *, fork: bool) -> Iterator[str]:
     if settings.served_model_name:
         yield from ("--alias", ",".join(settings.served_model_name))
-    yield from ("--host", settings.dflash_bind, "--port", str(settings.dflash_port), "--metrics")
+    yield "--metrics"
     if not fork:
         # its web page needs no key; the fork's card does not name the option
         yield "--no-webui"
 
 
-def _limits(settings: Settings, *, fork: bool) -> Iterator[str]:
+def _limits(settings: Settings, build: Build, *, fork: bool) -> Iterator[str]:
     sequences = settings.max_num_seqs or 1
     yield from ("--parallel", str(sequences))
     if settings.max_model_len is not None:
@@ -167,8 +193,9 @@ def _limits(settings: Settings, *, fork: bool) -> Iterator[str]:
         yield from ("--batch-size", str(settings.max_num_batched_tokens))
     if fork and settings.speculation is not None:
         yield from ("--ubatch-size", str(FORK_MICRO_BATCH))
-    # all layers on the GPU: the plan refuses a model that does not fit, instead of running it slowly
-    yield from ("--n-gpu-layers", "99")
+    if not build.cpu:
+        # all layers on the GPU: the plan refuses a model that does not fit, instead of running it slowly
+        yield from ("--n-gpu-layers", "99")
 
 
 def _numerics(settings: Settings) -> Iterator[str]:
@@ -185,7 +212,7 @@ def _prompting(settings: Settings) -> Iterator[str]:
         yield from ("--chat-template-kwargs", json.dumps({"enable_thinking": settings.enable_thinking}))
 
 
-def _speculation(speculation: Speculation | None, *, fork: bool) -> Iterator[str]:
+def _speculation(speculation: Speculation | None, build: Build, *, fork: bool) -> Iterator[str]:
     if speculation is None:
         return
     weights = speculation.weights("llama.cpp")
@@ -194,4 +221,6 @@ def _speculation(speculation: Speculation | None, *, fork: bool) -> Iterator[str
         yield from ("--n-gpu-layers-draft", "99", "--ctx-size-draft", str(FORK_DRAFT_CONTEXT))
         return
     yield from ("--spec-draft-model", weights, "--spec-type", "draft-dflash")
-    yield from ("--spec-draft-n-max", str(speculation.draft_tokens), "--spec-draft-ngl", "99")
+    yield from ("--spec-draft-n-max", str(speculation.draft_tokens))
+    if not build.cpu:
+        yield from ("--spec-draft-ngl", "99")

@@ -19,7 +19,7 @@ from dflash_deploy.serve.engines.base import (
     valued,
 )
 from dflash_deploy.serve.engines.counters import MetricNames
-from dflash_deploy.serve.engines.installed import installed_vllm, package_directory
+from dflash_deploy.serve.engines.installed import InstalledEngine, installed_vllm, package_directory
 from dflash_deploy.serve.field import VLLM
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import api_keys, read_secrets
@@ -160,6 +160,10 @@ class Vllm(Engine):
         if NVFP4_PLUGIN not in metadata.entry_points(group=PLUGINS).names:
             missing.append(f"the plugin {NVFP4_PLUGIN} is missing: vLLM would refuse NVFP4_AWQ checkpoints")
         return missing
+
+    def installed(self) -> InstalledEngine | None:
+        """Stock vLLM, or its build for the CPU."""
+        return installed_vllm()
 
     def schedules_drafts(self, version: str) -> bool:
         """From 0.24 on."""

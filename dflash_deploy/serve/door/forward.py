@@ -1,0 +1,106 @@
+"""An ASGI application that passes requests on to an engine behind a Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager
+
+from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, UnixConnector
+from yarl import URL
+
+from dflash_deploy.serve.door.listener import Unfinished
+from dflash_deploy.serve.gateway.asgi import Receive, Scope, Send, answer_error
+
+Headers = list[tuple[str, str]]
+
+NOT_PASSED_ON = frozenset(
+    {
+        # of one connection only (RFC 9110, section 7.6.1)
+        *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"),
+        *("te", "trailer", "transfer-encoding", "upgrade"),
+        # answered by the door, and the engine's own
+        *("expect", "authorization", "host"),
+    }
+)
+"""Headers, in lower case, that belong to one of the two connections."""
+
+_AUTOMATIC = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+"""Headers that aiohttp's client would add to a request without them."""
+
+
+class Forward:
+    """Sends requests to the engine, and its answers back chunk by chunk, as they come.
+
+    The client's key stays here: the engine gets its own. If the client disconnects, the connection to the engine is
+    closed too, which cancels the request there.
+    """
+
+    def __init__(self, socket: str, key: str) -> None:
+        self._authorization = f"Bearer {key}"
+        self._session = ClientSession(
+            # a new connection for each request: one that the engine has just closed would fail a request
+            connector=UnixConnector(socket, limit=0, force_close=True),
+            timeout=ClientTimeout(total=None),
+            auto_decompress=False,
+            skip_auto_headers=_AUTOMATIC,
+        )
+
+    async def close(self) -> None:
+        """Close all connections to the engine."""
+        await self._session.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request. An engine that does not listen yet, or not any more, gives 503."""
+        started = False
+        try:
+            async with self._request(scope, receive) as response:
+                started = True
+                await _answer(response, send)
+        except (ClientError, asyncio.IncompleteReadError, ConnectionError) as problem:
+            if started:
+                raise Unfinished from problem
+            said = "the engine does not answer: it is starting, or has stopped"
+            await answer_error(scope, send, 503, said, "engine_unavailable", [(b"retry-after", b"5")])
+
+    def _request(self, scope: Scope, receive: Receive) -> AbstractAsyncContextManager[ClientResponse]:
+        query = scope["query_string"].decode("latin-1")
+        target = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
+        headers = _passed_on(scope["headers"])
+        has_body = any(name in {b"content-length", b"transfer-encoding"} for name, _ in scope["headers"])
+        return self._session.request(
+            scope["method"],
+            URL(f"http://engine{target}", encoded=True),
+            headers=[*headers, ("Authorization", self._authorization)],
+            data=_body(receive) if has_body else None,
+            allow_redirects=False,
+        )
+
+
+def _passed_on(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    return [
+        (text, value.decode("latin-1"))
+        for name, value in headers
+        if (text := name.decode("latin-1").lower()) not in NOT_PASSED_ON
+    ]
+
+
+async def _body(receive: Receive) -> AsyncIterator[bytes]:
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ConnectionResetError("the client disconnected while it sent the body")
+        if message["body"]:
+            yield message["body"]
+        more = message.get("more_body", False)
+
+
+async def _answer(response: ClientResponse, send: Send) -> None:
+    headers = [
+        (name, value) for name, value in response.raw_headers if name.decode("latin-1").lower() not in NOT_PASSED_ON
+    ]
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    async for chunk in response.content.iter_any():
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,0 +1,85 @@
+"""An ASGI application behind aiohttp's HTTP server."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from dflash_deploy.serve.gateway.asgi import App, Message, Scope
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+"""Sent before the body is read, to clients that wait for it; a refused request never gets it."""
+
+
+class Unfinished(ConnectionError):
+    """Raised by an application whose answer ends early: the connection is closed, so that the client notices."""
+
+
+def scope_of(method: str, target: str, headers: Iterable[tuple[bytes, bytes]]) -> Scope:
+    """The ASGI scope of a request. `target` is the path with its query, as the client sent it.
+
+    The path is only %-decoded: `..` and doubled slashes stay, so that no other spelling of a path is the open one.
+    """
+    path, _, query = target.partition("?")
+    return {
+        "type": "http",
+        "method": method,
+        "path": unquote(path),
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "headers": [(name.lower(), value) for name, value in headers],
+    }
+
+
+def handler_of(app: App) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+    """A handler for `aiohttp.web.Server` that calls `app` for each request."""
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        exchange = _Exchange(request)
+        try:
+            scope = scope_of(request.method, request.raw_path, request.raw_headers)
+            await app(scope, exchange.receive, exchange.send)
+        except Unfinished:
+            if request.transport is not None:
+                request.transport.abort()
+        return exchange.response
+
+    return handle
+
+
+class _Exchange:
+    """One request and its answer, as the two functions of ASGI."""
+
+    def __init__(self, request: web.BaseRequest) -> None:
+        self._request = request
+        self._awaits_continue = request.headers.get("Expect", "").lower() == "100-continue"
+        self._read = False
+        self.response = web.StreamResponse(status=500)
+
+    async def receive(self) -> Message:
+        """The next chunk of the request's body."""
+        if self._read:
+            return {"type": "http.disconnect"}
+        if self._awaits_continue:
+            self._awaits_continue = False
+            await self._request.writer.write(CONTINUE)
+            # aiohttp counts these bytes as the beginning of the answer
+            self._request.writer.output_size = 0
+        body = await self._request.content.readany()
+        self._read = self._request.content.at_eof()
+        return {"type": "http.request", "body": body, "more_body": not self._read}
+
+    async def send(self, message: Message) -> None:
+        """The head of the answer, or the next chunk of its body."""
+        if message["type"] == "http.response.start":
+            self.response = web.StreamResponse(status=message["status"])
+            for name, value in message["headers"]:
+                self.response.headers.add(name.decode("latin-1"), value.decode("latin-1"))
+            await self.response.prepare(self._request)
+            return
+        if message["body"]:
+            await self.response.write(message["body"])
+        if not message.get("more_body", False):
+            await self.response.write_eof()
