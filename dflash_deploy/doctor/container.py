@@ -130,7 +130,12 @@ def _native(subject: DoctorContext, plan: Plan) -> Check:
         except EngineMissing as missing:
             return Check("engine", "no", missing.message, missing.hint)
     elif installed is None:
-        return Check("engine", "no", f"{plan.engine.kind.title} is not installed for this Python", f"{extra}, or `init --runtime compose`")
+        return Check(
+            "engine",
+            "no",
+            f"{plan.engine.kind.title} is not installed for this Python",
+            f"{extra}, or `init --runtime compose`",
+        )
     elif installed.cpu != plan.engine.cpu:
         build = "the CPU build" if installed.cpu else "a build for GPUs"
         return Check("engine", "no", f"the plan uses {plan.engine.name}, but {installed.version} is {build}", extra)

@@ -19,7 +19,8 @@ from dflash_deploy.serve.engines.installed import InstalledEngine
 class HostFacts:
     """The facts about a machine that `plan` uses. Memory is in bytes, `None` if the system does not report it.
 
-    `native_engines` are the installed engines, by name. `gpu_problem` says why a machine that seems to have GPUs reports none, or too few; otherwise it is empty.
+    `native_engines` are the installed engines by name. `gpu_problem` says why a machine that seems to have GPUs reports
+    none, or too few; otherwise it is empty.
     """
 
     architecture: str

@@ -19,7 +19,8 @@ def machine(
     architecture: str = "x86_64",
 ) -> HostFacts:
     """A machine with these GPUs and engines; memory in bytes."""
-    return HostFacts(architecture, 2, memory, memory, gpus, container_engine, {"vllm": native_engine} if native_engine else {})
+    engines = {} if native_engine is None else {"vllm": native_engine}
+    return HostFacts(architecture, 2, memory, memory, gpus, container_engine, engines)
 
 
 GB10 = Gpu("NVIDIA GB10", "12.1", None, "580.95.05")

@@ -46,7 +46,7 @@ def engine_environment(environment: Mapping[str, str], socket: Path, key: str) -
 async def serve(command: list[str], environment: Mapping[str, str]) -> int:
     """Run the engine and its door until the engine ends; returns its exit code, 128 + the number of a signal.
 
-    Raises Refused if there is no valid key, OSError if the address is taken.
+    Raises Refused without a valid key, and OSError if the address is taken.
     """
     settings = Settings(environment)
     key = secrets.token_urlsafe(32)

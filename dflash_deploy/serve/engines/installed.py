@@ -24,7 +24,7 @@ CPU_SITE = Path(__file__).parents[1] / "cpu_site"
 
 @dataclass(frozen=True)
 class InstalledEngine:
-    """The distribution, or the program, that is the engine; whether it is a build for the CPU; the words that run it."""
+    """The distribution or program that is the engine, whether it is a build for the CPU, and the words that run it."""
 
     distribution: str
     version: str

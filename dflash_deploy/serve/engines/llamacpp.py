@@ -10,6 +10,7 @@ import json
 import mmap
 import sys
 from collections.abc import Iterator, Mapping
+from importlib import util
 from pathlib import Path
 from typing import ClassVar
 
@@ -121,12 +122,13 @@ class Llamacpp(Engine):
         return installed_llama_server()
 
     def shortcomings(self, server: Path) -> list[str]:
-        """A missing server, or one without DFlash: the option is in the server itself or in a library beside it."""
+        """A missing server, one without DFlash (its option is in the server or a library beside it), a missing door."""
         if not server.is_file():
             return [f"{server} is missing"]
         beside = [server, *sorted(server.parent.glob("*.so*"))]
         missing = f"{server} has no option {self.dflash_option.decode()}"
-        return [] if any(_holds(file, self.dflash_option) for file in beside) else [missing]
+        found = [] if any(_holds(file, self.dflash_option) for file in beside) else [missing]
+        return found if util.find_spec("aiohttp") else [*found, "aiohttp is missing, which the gateway needs"]
 
 
 class LlamacppBuun(Llamacpp):

@@ -27,7 +27,7 @@ class OtherBuild(RuntimeError):
     """Raised if the wheel is not laid out as expected."""
 
 
-def parameters(arguments: list[str]) -> Any:  # noqa: ANN401 - the library has no types
+def parameters(arguments: list[str]) -> Any:
     """The server's parameters as llama.cpp's parser reads them. It ends the process itself for a wrong argument.
 
     Raises OtherBuild if the parser writes to another place than the one that the library reads.
@@ -45,7 +45,7 @@ def parameters(arguments: list[str]) -> Any:  # noqa: ANN401 - the library has n
     return read
 
 
-def _parsed(parse: Any, arguments: list[str], target: object) -> bool:  # noqa: ANN401
+def _parsed(parse: Any, arguments: list[str], target: object) -> bool:
     words = [b"llama-server", *(argument.encode() for argument in arguments)]
     vector = (ctypes.c_char_p * (len(words) + 1))(*words, None)
     return bool(parse(len(words), vector, ctypes.c_void_p(id(target) + _OBJECT), LLAMA_EXAMPLE_SERVER, None))

@@ -93,7 +93,7 @@ def test_the_probes_arguments() -> None:
 
 def test_the_installed_vllm() -> None:
     cpu = a_plan(runtime="native", cpu=True)
-    installed = bare(native_engines={"vllm": CPU_ENGINE})
+    installed = bare(native_engine=CPU_ENGINE)
     assert only(container.runs_it, a_subject(cpu, installed)).status == "ok"
     assert only(container.runs_it, a_subject(cpu, bare())).status == "no"
     check = only(container.runs_it, a_subject(a_plan(runtime="native"), installed))

@@ -44,8 +44,10 @@ machines = st.builds(
     memory_available=st.none() | BYTES,
     gpus=st.lists(gpus, max_size=9).map(tuple),
     container_engine=st.none() | st.just(ContainerEngine("28.2.2", "2.39.1", "unix:///var/run/docker.sock")),
-    native_engines=st.just({})
-    | st.builds(InstalledEngine, st.just("vllm"), st.sampled_from(["0.33.0", "x"]), st.booleans()),
+    native_engines=st.dictionaries(
+        st.sampled_from(["vllm", "llamacpp"]),
+        st.builds(InstalledEngine, st.just("installed"), st.sampled_from(["0.33.0", "b11549", "", "x"]), st.booleans()),
+    ),
     gpu_problem=st.sampled_from(["", "nvidia-smi did not answer"]),
 )
 values = (

@@ -1,10 +1,12 @@
 """One set of settings, in the arguments of each engine."""
 
+from pathlib import Path
+
 import pytest
 
+from dflash_deploy.serve.door.__main__ import engine_environment
 from dflash_deploy.serve.engines import DEFAULT, ENGINES, Build
 from dflash_deploy.serve.engines.installed import InstalledEngine
-from dflash_deploy.serve.engines.llamacpp import LLAMA_SERVER
 from dflash_deploy.serve.engines.sglang_server import UnprintedKey
 from dflash_deploy.serve.launch import prepare
 from dflash_deploy.serve.refusal import Refused
@@ -71,10 +73,6 @@ def test_llama_cpp() -> None:
             "/models/target/target.gguf",
             "--alias",
             "qwen",
-            "--host",
-            "0.0.0.0",
-            "--port",
-            "8000",
             "--metrics",
             "--no-webui",
         ),
@@ -119,11 +117,8 @@ def test_two_machines() -> None:
         arguments("vllm", SETTINGS | nodes | {"NODE_RANK": "2"})
 
 
-def test_llamacpp_takes_several_keys_and_sglang_says_that_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sglang_says_that_it_does_not_take_several_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {"VLLM_API_KEY": "first-key-of-some-length", "DFLASH_API_KEYS": "other-key-of-some-length"}
-    launch = prepare(GGUF | keys | {"DFLASH_ENGINE_FAMILY": "llamacpp"})
-    assert launch.environment["LLAMA_API_KEY"] == "first-key-of-some-length,other-key-of-some-length"
-    assert not set(keys) & set(launch.environment)
     monkeypatch.setattr("dflash_deploy.serve.engines.sglang.metadata.version", lambda name: "0.5.23")
     with pytest.raises(Refused, match="SGLang accepts only one key"):
         prepare(SETTINGS | keys | {"DFLASH_ENGINE_FAMILY": "sglang"})
@@ -153,12 +148,50 @@ def test_each_engine_has_its_program() -> None:
     assert list(ENGINES["llamacpp-buun"].program) == ["llama-server"]
 
 
-def test_llama_cpp_gets_the_key_in_a_variable_of_its_own() -> None:
-    launch = prepare({**GGUF, "DFLASH_ENGINE_FAMILY": "llamacpp", "VLLM_API_KEY": "a-secret-of-some-length"})
-    assert launch.command[0] == LLAMA_SERVER
-    assert launch.environment["LLAMA_API_KEY"] == "a-secret-of-some-length"
-    assert "VLLM_API_KEY" not in launch.environment
+@pytest.fixture
+def image_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The server of an image."""
+    server = tmp_path / "llama-server"
+    server.touch()
+    monkeypatch.setattr("dflash_deploy.serve.engines.llamacpp.LLAMA_SERVER", str(server))
+    return str(server)
+
+
+@pytest.mark.parametrize("family", ["llamacpp", "llamacpp-buun"])
+def test_llama_cpp_runs_behind_the_door(image_server: str, family: str) -> None:
+    launch = prepare({**GGUF, "DFLASH_ENGINE_FAMILY": family, "VLLM_API_KEY": "a-secret-of-some-length"})
+    assert launch.command[1:4] == ("-m", "dflash_deploy.serve.door", image_server)
+    assert launch.command[4:] == launch.arguments
     assert "a-secret-of-some-length" not in launch.command
+    # the door gives the server its address
+    assert not {"--host", "--port"} & set(launch.arguments)
+    assert "--n-gpu-layers" in launch.arguments
+
+
+def test_llama_cpp_needs_a_valid_key(image_server: str) -> None:
+    with pytest.raises(Refused, match="VLLM_API_KEY"):
+        prepare({**GGUF, "DFLASH_ENGINE_FAMILY": "llamacpp"})
+
+
+def test_an_installed_llama_cpp_runs_on_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = InstalledEngine("xllamacpp", "b11549", cpu=True, program=("python", "-m", "server"))
+    monkeypatch.setattr("dflash_deploy.serve.engines.llamacpp.installed_llama_server", lambda: wheel)
+    environment = {**GGUF, "DFLASH_ENGINE_FAMILY": "llamacpp", "VLLM_API_KEY": "a-secret-of-some-length"}
+    launch = prepare(environment)
+    assert launch.title == "llama.cpp b11549: llama-server"
+    assert launch.command[3:6] == ("python", "-m", "server")
+    assert not [word for word in launch.arguments if "gpu" in word or "ngl" in word]
+    monkeypatch.setattr("dflash_deploy.serve.engines.llamacpp.installed_llama_server", lambda: None)
+    with pytest.raises(Refused, match="not installed beside this Python"):
+        prepare(environment)
+    with pytest.raises(Refused, match="fork"):
+        prepare({**environment, "DFLASH_ENGINE_FAMILY": "llamacpp-buun"})
+
+
+def test_the_engine_gets_a_key_of_its_own_and_none_of_the_endpoints() -> None:
+    endpoint = {"VLLM_API_KEY": "a-secret-of-some-length", "DFLASH_API_KEYS": "b-secret", "DFLASH_SECRETS_FILE": "/x"}
+    made = engine_environment({**endpoint, "PATH": "/bin", "HF_TOKEN": "hf_x"}, Path("/run/engine.sock"), "own")
+    assert made == {"PATH": "/bin", "LLAMA_ARG_HOST": "/run/engine.sock", "LLAMA_API_KEY": "own"}
 
 
 def test_an_image_of_an_unknown_engine_is_refused() -> None:
