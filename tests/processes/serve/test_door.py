@@ -1,0 +1,221 @@
+"""`python -m dflash_deploy.serve.door` in front of an engine behind a Unix socket."""
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.ports import free_port
+
+KEY, FURTHER = "the-first-key-0123456789", "another-key-0123456789"
+REPOSITORY = Path(__file__).resolve().parents[3]
+HANGS = 300.0
+"""Seconds after which something counts as hung."""
+
+
+@dataclass(frozen=True)
+class Door:
+    """The door's process, the URL of the endpoint, and a directory of the test."""
+
+    process: subprocess.Popen[str]
+    url: str
+    place: Path
+
+    def request(self, method: str, path: str, key: str = KEY, **others: object) -> httpx.Response:
+        """A request with a key; an empty one sends none."""
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        return httpx.request(method, self.url + path, headers=headers, timeout=HANGS, **others)  # type: ignore[arg-type]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of the engine."""
+        read: dict[str, str] = json.loads((self.place / "environment").read_text())
+        return read
+
+
+def start(place: Path, port: int) -> subprocess.Popen[str]:
+    (place / "env").write_text(f"VLLM_API_KEY={KEY}\nDFLASH_API_KEYS={FURTHER}\nHF_TOKEN=hf_of_the_hub_0123456789\n")
+    ours = {"DFLASH_SECRETS_FILE": str(place / "env"), "DFLASH_PORT": str(port), "MAX_BODY_MIB": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "dflash_deploy.serve.door", sys.executable, "-m", "tests.support.unix_engine"],
+        env={"PATH": os.environ["PATH"], "TMPDIR": str(place), "SEEN": str(place / "seen"), **ours},
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def until(said: Callable[[], bool]) -> None:
+    """Wait until something is true."""
+    deadline = time.monotonic() + HANGS
+    while not said():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@contextmanager
+def opened(place: Path) -> Iterator[Door]:
+    """A door whose engine answers."""
+    port = free_port()
+    with start(place, port) as process:
+        made = Door(process, f"http://127.0.0.1:{port}", place)
+
+        def listens() -> bool:
+            assert process.poll() is None, process.communicate()[0]
+            try:
+                return made.request("GET", "/health", key="").status_code == 200
+            except httpx.TransportError:
+                return False
+
+        until(listens)
+        try:
+            yield made
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    """The door of all tests that leave it open."""
+    with opened(tmp_path_factory.mktemp("door")) as made:
+        yield made
+
+
+@pytest.fixture
+def own_door(tmp_path: Path) -> Iterator[Door]:
+    """A door that a test may close."""
+    with opened(tmp_path) as made:
+        yield made
+
+
+def status_of(door: Door, target: str) -> int:
+    """The status of a GET of exactly this target, without a key."""
+    connection = HTTPConnection("127.0.0.1", int(door.url.rpartition(":")[2]), timeout=HANGS)
+    connection.request("GET", target)
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def test_one_route_is_open(door: Door) -> None:
+    for method in ("GET", "HEAD"):
+        assert door.request(method, "/health", key="").status_code == 200
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "TRACE"):
+        assert door.request(method, "/health", key="").status_code == 401
+    assert status_of(door, "/%68ealth?x=1") == 200
+    targets = ["/", "/v1/models", "/metrics", "/slots", "/health/", "//health", "/x/../health", "/health%2f", "/HEALTH"]
+    assert {target: status_of(door, target) for target in targets} == dict.fromkeys(targets, 401)
+    assert door.request("GET", "/v1/models", key="not-a-key-of-this-endpoint").status_code == 401
+
+
+def test_the_engine_sees_the_request_and_a_key_of_its_own(door: Door) -> None:
+    for key in (KEY, FURTHER):
+        seen = door.request("POST", "/echo%20a/b?q=%2F&r=ü", key=key, content=b"x" * 5000).json()
+        headers = dict(seen["headers"])
+        assert (seen["method"], seen["body"]) == ("POST", 5000)
+        assert seen["target"] == "/echo%20a/b?q=%2F&r=%C3%BC"
+        assert headers["authorization"] == f"Bearer {door.environment['LLAMA_API_KEY']}"
+        assert key not in json.dumps(seen)
+
+
+def test_a_body_in_chunks_arrives_whole_and_one_above_the_limit_is_refused(door: Door) -> None:
+    def chunks(count: int) -> Iterator[bytes]:
+        for _ in range(count):
+            yield b"x" * 65536
+
+    assert door.request("POST", "/echo", content=chunks(15)).json()["body"] == 15 * 65536
+    assert door.request("POST", "/echo", content=chunks(17)).status_code == 413
+    assert door.request("POST", "/echo", content=b"x" * (17 * 65536)).status_code == 413
+
+
+def test_an_expected_continue_is_sent_to_those_with_a_key(door: Door) -> None:
+    asked = "POST /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\nConnection: close\r\n{}\r\n"
+    for header, first in ((f"x-api-key: {KEY}\r\n", b"HTTP/1.1 100 Continue"), ("", b"HTTP/1.1 401 Unauthorized")):
+        address = ("127.0.0.1", int(door.url.rpartition(":")[2]))
+        with socket.create_connection(address, timeout=HANGS) as client, client.makefile("rb") as answer:
+            client.sendall(asked.format(header).encode())
+            assert answer.readline().strip() == first
+            if header:
+                client.sendall(b"abc")
+                assert b'"body": 3' in answer.read()
+
+
+def test_the_engine_has_none_of_the_endpoints_secrets(door: Door) -> None:
+    written = json.dumps(door.environment)
+    assert not [secret for secret in (KEY, FURTHER, "hf_of_the_hub", "DFLASH_SECRETS_FILE") if secret in written]
+    command = Path(f"/proc/{door.process.pid}/cmdline").read_text()
+    environment = Path(f"/proc/{door.process.pid}/environ").read_text()
+    assert KEY not in command + environment
+    place = Path(door.environment["LLAMA_ARG_HOST"]).parent
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+
+
+def test_chunks_arrive_as_they_come_and_the_engine_notices_a_client_that_leaves(door: Door) -> None:
+    with (
+        httpx.Client(headers={"x-api-key": KEY}, timeout=HANGS) as client,
+        client.stream("GET", f"{door.url}/stream") as response,
+    ):
+        lines = response.iter_lines()
+        # the whole answer would take 100 s and more
+        assert [next(lines) for _ in range(3)] == ["line 0", "line 1", "line 2"]
+    until((door.place / "seen").exists)
+
+
+def test_an_answer_that_ends_early_is_no_whole_answer(door: Door) -> None:
+    with pytest.raises(httpx.RemoteProtocolError):
+        door.request("GET", "/half")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_reaches_the_engine_and_its_code_is_the_doors(own_door: Door, number: int, code: int) -> None:
+    own_door.process.send_signal(number)
+    assert own_door.process.wait(HANGS) == code
+    assert not [entry.name for entry in own_door.place.iterdir() if entry.name.startswith("dflash-")]
+
+
+def test_the_door_ends_with_the_engine(own_door: Door) -> None:
+    assert own_door.request("GET", "/exit").status_code == 503
+    assert own_door.process.wait(HANGS) == 7
+
+
+def test_the_engine_ends_with_the_door(own_door: Door) -> None:
+    (child,) = Path(f"/proc/{own_door.process.pid}/task/{own_door.process.pid}/children").read_text().split()
+    own_door.process.kill()
+    own_door.process.wait(HANGS)
+    until(lambda: not Path(f"/proc/{child}").exists())
+
+
+def test_a_taken_port_is_said_before_the_engine_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, start(tmp_path, taken.getsockname()[1]) as process:
+        out, _ = process.communicate(timeout=HANGS)
+    assert process.returncode == 1
+    assert "Errno 98" in out
+    assert "address already in use" in out
+    assert not (tmp_path / "environment").exists()
+
+
+def test_without_a_key_no_port_is_opened(tmp_path: Path) -> None:
+    (tmp_path / "env").write_text("DFLASH_PORT=1\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "dflash_deploy.serve.door", "true"],
+        env={"PATH": os.environ["PATH"], "DFLASH_SECRETS_FILE": str(tmp_path / "env")},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert "would answer any client" in done.stderr

@@ -1,0 +1,89 @@
+"""An engine behind a Unix socket that answers with what it was asked: `python -m tests.support.unix_engine`.
+
+/echo      the request's method, target, headers and the size of its body
+/stream    lines, one after another, until the client has gone; the file in $SEEN then says so
+/half      half of the announced answer, then the connection is closed
+/exit      ends the process with code 7
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import ThreadingUnixStreamServer
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers any method."""
+
+    protocol_version = "HTTP/1.1"
+
+    def address_string(self) -> str:
+        return "the door"
+
+    def _body(self) -> int:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return len(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+        total = 0
+        while size := int(self.rfile.readline(), 16):
+            total += len(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return total
+
+    def _answer(self) -> None:
+        if self.path == "/exit":
+            os._exit(7)
+        if self.path == "/half":
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b"half")
+            self.close_connection = True
+            return
+        if self.path == "/stream":
+            self._stream()
+            return
+        asked = {
+            "method": self.command,
+            "target": self.path,
+            "headers": [[name.lower(), value] for name, value in self.headers.items()],
+            "body": self._body(),
+        }
+        text = json.dumps(asked).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(text)
+
+    def _stream(self) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        try:
+            for number in range(10_000):
+                line = f"line {number}\n".encode()
+                self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+                time.sleep(0.01)
+        except OSError:
+            Path(os.environ["SEEN"]).write_text("the client has gone")
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_OPTIONS = do_TRACE = _answer  # noqa: N815
+
+
+def main() -> None:
+    """Serve until SIGTERM, which ends it with code 0."""
+    signal.signal(signal.SIGTERM, lambda number, frame: os._exit(0))
+    Path(os.environ["SEEN"]).with_name("environment").write_text(json.dumps(dict(os.environ)))
+    with ThreadingUnixStreamServer(os.environ["LLAMA_ARG_HOST"], Handler) as server:
+        server.daemon_threads = True
+        server.serve_forever()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
