@@ -243,6 +243,7 @@ def test_weights_that_cannot_be_loaded_are_named(broken: Path) -> None:
     changed("target.gguf", b"GGU", ExitCode.PREFLIGHT, "target.gguf is not a GGUF file")
     changed("target.gguf", target[:-100_000], ExitCode.NOT_READY, "gguf-damaged")
     changed("target.gguf", target.replace(b"qwen35", b"qwen99", 1), ExitCode.NOT_READY, "gguf-architecture-unknown")
+    edit_env(broken, MMPROJ_FILE="mmproj.gguf")
     changed("mmproj.gguf", whole["mmproj.gguf"][:-100_000], ExitCode.NOT_READY, "projector-not-loaded")
     fork = drafter.replace(b"\x06\0\0\0\0\0\0\0dflash", b"\x0c\0\0\0\0\0\0\0dflash-draft", 1)
     changed("drafter.gguf", fork, ExitCode.USAGE, "does not know drafters with the architecture dflash-draft")

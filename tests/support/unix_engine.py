@@ -9,7 +9,6 @@
 import json
 import os
 import signal
-import sys
 import time
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -86,4 +85,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
