@@ -14,7 +14,7 @@ from dflash_deploy.client import EndpointError
 from dflash_deploy.errors import DeployError, ExitCode
 from tests.fuzz.hostile import SECRET
 
-PATIENCE = 30
+PATIENCE = 60
 """Seconds of one input before it counts as a hang; usual are some milliseconds."""
 
 MOST_MEMORY = 500 * 2**20
