@@ -21,7 +21,7 @@ endif
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-engine test-docker test-fuzz fuzz lint docs pictures bench kills clean
+.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-engine test-docker test-fuzz fuzz lint docs pictures bench kills dist clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
@@ -88,6 +88,15 @@ docs: $(READY)
 # The pictures of the documents, from the commands on a terminal; one of them starts the engine
 pictures: $(READY)
 	$(BIN)/python -m tests.support.pictures
+
+# A release: wheel, sdist, the bill of materials of what the wheel installs, and checksums
+dist: $(READY)
+	rm -rf dist build/release
+	$(BIN)/python -m build --outdir dist . >/dev/null
+	$(BIN)/python -m venv build/release
+	build/release/bin/pip install --quiet --disable-pip-version-check dist/*.whl
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file dist/sbom.cdx.json build/release
+	cd dist && sha256sum *.whl *.tar.gz sbom.cdx.json > SHA256SUMS
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
