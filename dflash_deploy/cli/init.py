@@ -24,6 +24,7 @@ from dflash_deploy.cli.options import (
     Runtime,
     Streams,
 )
+from dflash_deploy.cli.questions import ask, is_asked_on_terminal
 from dflash_deploy.cli.refusal import refusal_of
 from dflash_deploy.cli.shown import Report
 
@@ -47,10 +48,14 @@ def init(
     node_rank: Rank = None,
     master_addr: Master = None,
     models_dir: Annotated[Path, typer.Option(help="Where weights are stored.")] = Path("~/models"),
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing, also on a terminal.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Write .env again; its key and token stay.")] = False,
     as_json: Json = False,
 ) -> Report:
-    """Write .env (with a fresh key) and compose.yaml for this machine."""
+    """Write .env (with a fresh key) and compose.yaml for this machine.
+
+    On a terminal, without options, it asks at most four questions first.
+    """
     choice = operations.Choice(
         profile=profile,
         model=model,
@@ -66,6 +71,8 @@ def init(
         master_addr=master_addr,
         models_dir=models_dir,
     )
+    if choice == operations.Choice() and not (yes or force or as_json) and is_asked_on_terminal():
+        choice = ask(directory)
     created = operations.init(directory, choice, force=force)
     plan, deployment = created.plan, created.deployment
     shown = (

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.log_lines import log
     from dflash_deploy.operations.logs import Bundle, bundle
     from dflash_deploy.operations.looking import FoundDeployment, Look, look
+    from dflash_deploy.operations.offering import Offer, offer
     from dflash_deploy.operations.planned import Created, Planned, Rendered, init, plan, render
     from dflash_deploy.operations.probing import Status, status
     from dflash_deploy.operations.reporter import SILENT, Reporter, Silent
@@ -60,6 +61,7 @@ _MODULES = {
     "dflash_deploy.operations.log_lines": ("log",),
     "dflash_deploy.operations.logs": ("Bundle", "bundle"),
     "dflash_deploy.operations.looking": ("FoundDeployment", "Look", "look"),
+    "dflash_deploy.operations.offering": ("Offer", "offer"),
     "dflash_deploy.operations.planned": ("Created", "Planned", "Rendered", "init", "plan", "render"),
     "dflash_deploy.operations.probing": ("Status", "status"),
     "dflash_deploy.operations.reporter": ("SILENT", "Reporter", "Silent"),
@@ -88,6 +90,7 @@ __all__ = [
     "FoundDeployment",
     "Limits",
     "Look",
+    "Offer",
     "Planned",
     "Pulled",
     "Rendered",
@@ -124,6 +127,7 @@ __all__ = [
     "look",
     "model",
     "models",
+    "offer",
     "plan",
     "plan_tuning",
     "profile",

@@ -101,7 +101,7 @@ def init(directory: Path, choice: Choice = DEFAULTS, *, force: bool = False) -> 
     """
     deployment = Deployment(directory)
     if not force:
-        _check_new(deployment)
+        check_new(deployment)
     made = make_plan(choice)
     # refused here, before the directory exists, if a value cannot be written to .env
     fill_template(made.values)
@@ -110,7 +110,7 @@ def init(directory: Path, choice: Choice = DEFAULTS, *, force: bool = False) -> 
         with command_lock(deployment, "init"):
             # another `init` may have made it meanwhile
             if not force:
-                _check_new(deployment)
+                check_new(deployment)
             create(deployment, made)
     except OSError as problem:
         if problem.errno in FULL:
@@ -120,7 +120,8 @@ def init(directory: Path, choice: Choice = DEFAULTS, *, force: bool = False) -> 
     return Created(deployment, made)
 
 
-def _check_new(deployment: Deployment) -> None:
+def check_new(deployment: Deployment) -> None:
+    """Raise BadInput if the directory has a deployment already."""
     if deployment.exists():
         raise BadInput(
             f"{deployment.directory} already has a deployment",

@@ -132,13 +132,17 @@ def choose_pair(profile: Profile, catalog: Catalog, engines: Sequence[EngineRele
 
 
 def choose_runtime(facts: HostFacts, engine: EngineRelease) -> RuntimeName:
-    """Compose if Docker with Compose responds, else native if an engine of the planned kind is installed.
+    """The first possible runtime.
 
-    With neither, Compose: the files can be made here and used elsewhere, and `up` says what is missing.
+    With none, Compose: the files can be made here and used elsewhere, and `up` says what is missing.
     """
+    return next(possible_runtimes(facts, engine), "compose")
+
+
+def possible_runtimes(facts: HostFacts, engine: EngineRelease) -> Iterator[RuntimeName]:
+    """Compose if Docker with Compose responds; native if an engine of the planned kind is installed."""
     if facts.container_engine is not None and facts.container_engine.compose:
-        return "compose"
+        yield "compose"
     installed = facts.native_engines.get(engine.engine)
     if installed is not None and engine.native is not None and installed.cpu == engine.cpu:
-        return "native"
-    return "compose"
+        yield "native"

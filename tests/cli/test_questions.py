@@ -1,0 +1,105 @@
+"""The questions of `init`: on a terminal without options only, at most four, each with a default."""
+
+import os
+import sys
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.errors import ExitCode
+from tests.support.cli import HANGS, dflash, initialise
+from tests.support.ports import free_port
+from tests.support.recorded import plays
+
+
+def spawned(*options: str, at: Path, path: str = os.environ["PATH"]) -> pexpect.spawn:
+    """`init` on a terminal of 80 columns."""
+    at.mkdir(exist_ok=True)
+    arguments = ["-m", "dflash_deploy", "init", *options]
+    environment = {**os.environ, "PATH": path, "NO_COLOR": "1", "TERM": "xterm-256color"}
+    return pexpect.spawn(
+        sys.executable, arguments, cwd=at, env=environment, encoding="utf-8", timeout=HANGS, dimensions=(24, 80)
+    )
+
+
+def ended(child: pexpect.spawn) -> int:
+    """The exit code, after the last question."""
+    if child.expect([r"Runtime \(compose or native\)", pexpect.EOF]) == 0:
+        child.sendline("native")
+        child.expect(pexpect.EOF)
+    child.close()
+    return int(child.exitstatus)
+
+
+def test_enter_accepts_each_default(tmp_path: Path) -> None:
+    child = spawned(at=tmp_path)
+    child.expect(r"Hardware profile \[cpu\]: ")
+    child.sendline("")
+    child.expect(r"Port \[\d+\]: ")
+    child.sendline("")
+    assert ended(child) == ExitCode.DONE
+    assert Deployment(tmp_path).values["DFLASH_PROFILE"] == "cpu"
+
+
+def test_an_answer_that_is_not_valid_is_asked_for_again(tmp_path: Path) -> None:
+    child, port = spawned(at=tmp_path), free_port()
+    child.expect("Hardware profile")
+    child.sendline("rtx-9090")
+    child.expect("`rtx-9090` is not a known profile")
+    child.expect("Hardware profile")
+    child.sendline("cpu")
+    child.expect("Port")
+    child.sendline("70000")
+    child.expect(r"`70000` is not a valid port \(1-65535\)")
+    child.expect("Port")
+    child.sendline(str(port))
+    assert ended(child) == ExitCode.DONE
+    assert Deployment(tmp_path).values["DFLASH_PORT"] == str(port)
+
+
+def test_a_gpu_gets_its_profile_and_a_directory_for_the_weights(tmp_path: Path) -> None:
+    plays(tmp_path / "bin", "nvidia-smi", "rtx5090.txt")
+    child = spawned(at=tmp_path / "box", path=f"{tmp_path}/bin:/usr/bin:/bin")
+    child.expect(r"Hardware profile \[rtx-5090\]: ")
+    child.sendline("")
+    child.expect(r"Directory for the weights \[~/models\]: ")
+    child.sendline(str(tmp_path / "weights"))
+    child.expect("Port")
+    child.sendline("")
+    assert ended(child) == ExitCode.DONE
+    assert Deployment(tmp_path / "box").values["MODEL_HOST_PATH"].startswith(str(tmp_path / "weights"))
+
+
+def test_ctrl_c_at_a_question_writes_nothing(tmp_path: Path) -> None:
+    child = spawned(at=tmp_path)
+    child.expect("Hardware profile")
+    child.sendintr()
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == ExitCode.INTERRUPTED
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["--yes", "--json", "--profile=cpu", "--port=8123", "--no-drafter"])
+def test_options_ask_nothing(option: str, tmp_path: Path) -> None:
+    child = spawned(option, at=tmp_path)
+    child.expect(pexpect.EOF)
+    child.close()
+    assert "Hardware profile" not in child.before
+    assert child.exitstatus == ExitCode.DONE
+
+
+def test_a_deployment_is_refused_before_the_first_question(tmp_path: Path) -> None:
+    initialise("--profile", "cpu", at=tmp_path)
+    child = spawned(at=tmp_path)
+    child.expect("already has a deployment")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == ExitCode.USAGE
+
+
+def test_a_pipe_is_asked_nothing(tmp_path: Path) -> None:
+    ran = dflash("init", at=tmp_path).succeeded()
+    assert "Hardware profile [" not in ran.out + ran.err
