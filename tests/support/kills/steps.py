@@ -14,7 +14,7 @@ _ALIKE = re.compile(r"(?<=models/)\w+/|\.[0-9a-f]{8}$|\d+|(config|tokenizer)\.js
 """Parts of names in which files differ that are fetched alike, and numbers of this run."""
 
 _NAMING = ("os.rename", "os.link")
-EVERY = 25
+EVERY = 50
 
 
 def steps(trial: Trial) -> list[int]:
@@ -36,5 +36,5 @@ def wrong_after_kills(trial: Trial) -> list[str]:
             what = "power cut" if power else "kill"
             found += [f"{what} at {number} ({effect}): {one}" for one in trial.killed(at_effect=number, power=power)]
             trial.reset()
-        named = effect.startswith(_NAMING) and not _COPIED.search(effect)
+        named = effect.startswith(_NAMING) and not _COPIED.search(effect) and "/.pull/" not in effect
     return found
