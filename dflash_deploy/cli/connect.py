@@ -10,6 +10,7 @@ import typer
 
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command
+from dflash_deploy.cli.completion import clients
 from dflash_deploy.cli.options import HERE, Directory, Json
 from dflash_deploy.cli.shown import Grid, Report
 from dflash_deploy.cli.visible import visible
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 @command
 def connect(
     client: Annotated[
-        str, typer.Argument(help="The client; without it, list all known ones.", show_default=False)
+        str,
+        typer.Argument(help="The client; without it, list all known ones.", show_default=False, autocompletion=clients),
     ] = "",
     directory: Directory = HERE,
     url: Annotated[

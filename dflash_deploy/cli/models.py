@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy import operations
+from dflash_deploy.cli import completion
 from dflash_deploy.cli.command import command
 from dflash_deploy.cli.convert import convert
 from dflash_deploy.cli.options import Json, Profile
@@ -58,7 +59,7 @@ def _compatible(candidate: Candidate) -> tuple[str, ...]:
 
 @command
 def models_show(
-    name: Annotated[str, typer.Argument(help="A model, or its target's repository.")],
+    name: Annotated[str, typer.Argument(help="A model, or its target's repository.", autocompletion=completion.models)],
     as_json: Json = False,
 ) -> Report:
     """Show one model: weights, licence, drafter, measured acceptance, and the hardware that can serve it."""

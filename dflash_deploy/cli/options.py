@@ -7,9 +7,13 @@ from typing import Annotated, Literal
 
 import typer
 
+from dflash_deploy.cli.completion import deployments, engines, models, profiles
+
 HERE = Path()
 
-Directory = Annotated[Path, typer.Option("--dir", help="The deployment directory.", file_okay=False)]
+Directory = Annotated[
+    Path, typer.Option("--dir", help="The deployment directory.", file_okay=False, autocompletion=deployments)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 JsonStream = Annotated[
     bool,
@@ -22,14 +26,19 @@ Patience = Annotated[
     float, typer.Option(min=1, help="Give up on the engine after this many seconds without a sign of progress.")
 ]
 
-Profile = Annotated[str | None, typer.Option(help="Hardware profile; detected if left out.")]
+Profile = Annotated[str | None, typer.Option(help="Hardware profile; detected if left out.", autocompletion=profiles)]
 Model = Annotated[
     str | None,
     typer.Option(
-        "--model", "--pair", help="Target and drafter, by name or by the target's repository; else the profile's."
+        "--model",
+        "--pair",
+        help="Target and drafter, by name or by the target's repository; else the profile's.",
+        autocompletion=models,
     ),
 ]
-Engine = Annotated[str | None, typer.Option(help="vllm, sglang, llamacpp, or a release of the catalog.")]
+Engine = Annotated[
+    str | None, typer.Option(help="vllm, sglang, llamacpp, or a release of the catalog.", autocompletion=engines)
+]
 Goal = Annotated[Literal["latency", "throughput", "context"] | None, typer.Option(help="What to choose the sizes for.")]
 Length = Annotated[
     int | None, typer.Option(min=1, max=10_000_000, help="Longest sequence in tokens, prompt and answer together.")

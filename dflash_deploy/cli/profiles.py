@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy import operations
+from dflash_deploy.cli import completion
 from dflash_deploy.cli.command import command
 from dflash_deploy.cli.options import Json
 from dflash_deploy.cli.shown import Grid, Report, Shown
@@ -43,7 +44,9 @@ def profiles_list(as_json: Json = False) -> Report:
 
 
 @command
-def profiles_show(name: Annotated[str, typer.Argument(help="A profile.")], as_json: Json = False) -> Report:
+def profiles_show(
+    name: Annotated[str, typer.Argument(help="A profile.", autocompletion=completion.profiles)], as_json: Json = False
+) -> Report:
     """Show one profile: hardware, evidence, engines, and every setting with its reason."""
     profile, engines = operations.profile(name)
     fits = f"fits      {_answer(operations.profile_fit(profile))}"

@@ -9,6 +9,7 @@ import typer
 
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
+from dflash_deploy.cli.completion import checks
 from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput
@@ -17,7 +18,9 @@ from dflash_deploy.serve.settings import Settings
 if TYPE_CHECKING:
     from dflash_deploy.operations import Tested
 
-Only = Annotated[str, typer.Option("--only", help="Checks to run, by name, with commas between.")]
+Only = Annotated[
+    str, typer.Option("--only", help="Checks to run, by name, with commas between.", autocompletion=checks)
+]
 
 
 @command

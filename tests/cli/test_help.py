@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.cli.app import COMMANDS
-from tests.support.cli import dflash
+from tests.support.cli import dflash, initialise
 
 PROGRAM = "import sys; sys.argv[0] = 'dflash-deploy'; from dflash_deploy.cli.app import main; main()"
 
@@ -125,3 +125,32 @@ def test_a_command_that_does_not_exist_is_a_usage_error_with_a_suggestion(tmp_pa
     ran = dflash("statsu", at=tmp_path)
     assert ran.code == 2
     assert "status" in ran.err
+
+
+def test_the_shell_completes_names_of_the_catalog() -> None:
+    assert completed("init", "--profile", "rtx-3090") == ["rtx-3090", "rtx-3090-x2", "rtx-3090-x4"]
+    assert "qwen3.6-27b-fp8" in completed("plan", "--model", "qwen3.6-27b")
+    assert completed("profiles", "show", "dgx") == ["dgx-spark", "dgx-spark-x2"]
+    assert "llamacpp" in completed("plan", "--engine", "llama")
+
+
+def test_the_shell_completes_checks_after_a_comma() -> None:
+    assert completed("test", "--only", "stre") == ["stream"]
+    assert completed("test", "--only", "stream,vis") == ["stream,vision"]
+    assert completed("test", "--only", "stream,stre") == []
+
+
+def test_the_shell_completes_clients_and_deployments(tmp_path: Path) -> None:
+    initialise("--profile", "cpu", at=tmp_path / "vision")
+    (tmp_path / "video").mkdir()
+    (tmp_path / "notes.txt").touch()
+    assert completed("connect", "open-") == ["open-webui"]
+    assert sorted(completed("status", "--dir", f"{tmp_path}/vi")) == [f"{tmp_path}/video/", f"{tmp_path}/vision"]
+    assert completed("status", "--dir", f"{tmp_path}/missing/") == []
+
+
+def test_a_damaged_catalog_completes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "mine.yaml").write_text("name: [")
+    monkeypatch.setenv("DFLASH_CATALOG", str(tmp_path))
+    assert completed("init", "--profile", "rtx") == []
