@@ -1,6 +1,7 @@
 """A recorded terminal as one SVG: light and dark, readable without its fonts, moving only for readers who allow it."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from xml.sax.saxutils import escape
 
 from tests.support.pictures.terminal import Line, Run
@@ -8,8 +9,8 @@ from tests.support.pictures.terminal import Line, Run
 SIZE, CELL, ROW, MARGIN = 14, 8.4, 20, 20
 """Of the font, a column, a line and the edge, in pixels."""
 
-SHOWN_WITHIN = 9.0
-"""Seconds in which a moving picture shows what may have taken minutes."""
+LONGEST_PAUSE = 0.8
+"""Seconds that a moving picture waits for its next line, which may have taken minutes."""
 
 LIGHT = {
     "default": "#1f2328", "ground": "#ffffff", "edge": "#d0d7de", "black": "#57606a", "red": "#cf222e",
@@ -27,7 +28,7 @@ DARK = {
 def picture(lines: Sequence[Line], *, title: str, columns: int, moving: bool = False) -> str:
     """The SVG document. `title` is what a screen reader says of it."""
     width, height = columns * CELL + 2 * MARGIN, len(lines) * ROW + 2 * MARGIN
-    end = max((line.seconds for line in lines), default=0.0) or 1.0
+    delays = _delays(lines)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
         f'height="{height:g}" role="img" aria-label="{escape(title)}">',
@@ -37,9 +38,19 @@ def picture(lines: Sequence[Line], *, title: str, columns: int, moving: bool = F
     ]
     for number, line in enumerate(lines):
         if line.runs:
-            delay = f' style="animation-delay:{line.seconds / end * SHOWN_WITHIN:.2f}s"' if moving else ""
+            delay = f' style="animation-delay:{delays[line.seconds]:.2f}s"' if moving else ""
             parts.append(f'<g class="line"{delay}>{"".join(_texts(line, MARGIN + (number + 0.75) * ROW))}</g>')
     return "\n".join([*parts, "</svg>", ""])
+
+
+def _delays(lines: Sequence[Line]) -> dict[float, float]:
+    """When a moving picture shows a line, by the second in which it was printed."""
+    moments = sorted({line.seconds for line in lines})
+    delays, at = {}, 0.0
+    for before, moment in pairwise([0.0, *moments]):
+        at += min(moment - before, LONGEST_PAUSE)
+        delays[moment] = at
+    return delays
 
 
 def _style(moving: bool) -> str:

@@ -195,7 +195,8 @@ def test_the_time_grows_with_the_log_and_not_with_its_square() -> None:
         return time.process_time() - begun
 
     seconds(100)
-    assert seconds(8000) < 16 * max(seconds(1000), 0.02)
+    # four times as much as a linear search needs; the fastest of five, since other processes take the caches
+    assert min(seconds(8000) for _ in range(5)) < 32 * max(min(seconds(1000) for _ in range(5)), 0.02)
 
 
 def test_thousands_of_lines_made_against_one_pattern_are_searched_in_bounded_time() -> None:
