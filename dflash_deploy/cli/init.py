@@ -24,8 +24,8 @@ from dflash_deploy.cli.options import (
     Runtime,
     Streams,
 )
+from dflash_deploy.cli.planned import evidence_of, model_lines, refusal_of
 from dflash_deploy.cli.questions import ask, is_asked_on_terminal
-from dflash_deploy.cli.refusal import refusal_of
 from dflash_deploy.cli.shown import Report
 
 if TYPE_CHECKING:
@@ -76,23 +76,30 @@ def init(
     created = operations.init(directory, choice, force=force)
     plan, deployment = created.plan, created.deployment
     shown = (
-        f"profile  {plan.profile.name}: {plan.profile.title} ({plan.profile.evidence.state})",
-        f"pair     {plan.pair.title}",
+        f"profile  {plan.profile.name}: {plan.profile.title} ({evidence_of(plan)})",
+        *model_lines(plan),
         f"engine   {plan.engine.title}, {plan.runtime}",
         f"wrote    {deployment.env_file} (settings and the key, readable only by you)",
         f"         {deployment.compose_file}",
         "next     dflash-deploy plan   why each setting has its value",
-        "         dflash-deploy up     start it and wait for the first answer",
+        f"         dflash-deploy up     {_start(plan)}",
     )
     return Report(created.document(), (*shown, *refusal_of(plan), *_other_machines(plan)), plan.findings)
 
 
+def _start(plan: Plan) -> str:
+    """What `up` does here."""
+    if plan.errors:
+        return "after the error below is fixed"
+    if plan.settings.several_machines and not plan.settings.answers_requests:
+        return "start it here first; it waits for rank 0, which answers requests"
+    return "start it and wait for the first answer"
+
+
 def _other_machines(plan: Plan) -> list[str]:
     """What to do on the other machines, if several serve together."""
-    if not plan.settings.several_machines:
+    if not plan.settings.several_machines or not plan.settings.answers_requests:
         return []
-    master = plan.settings.master_addr or "ADDRESS"
-    if not plan.settings.answers_requests:
-        return ["         only rank 0 answers requests: `dflash-deploy up` here first, then on rank 0"]
+    master = plan.settings.master_addr
     command = f"dflash-deploy init --profile {plan.profile.name} --node-rank 1 --master-addr {master}"
-    return [f"         on the other machine: {command}, then `up` there first"]
+    return [f"         on the other machine: {command}", "         then `up` there first, and `up` here after it"]

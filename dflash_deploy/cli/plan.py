@@ -24,7 +24,7 @@ from dflash_deploy.cli.options import (
     Runtime,
     Streams,
 )
-from dflash_deploy.cli.refusal import refusal_of
+from dflash_deploy.cli.planned import evidence_line, model_lines, refusal_of
 from dflash_deploy.cli.shown import Report, Shown, Styled
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def plan(
     made = found.plan
     shown: tuple[Shown, ...] = (
         f"profile  {made.profile.name}: {made.profile.title}",
-        f"         {made.profile.evidence.state}: {made.profile.evidence.by}",
-        f"model    {made.pair.title}",
+        f"         {evidence_line(made)}",
+        *model_lines(made),
         f"engine   {made.engine_title}, {made.runtime}",
         "",
         *_settings(made),

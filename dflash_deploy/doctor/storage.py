@@ -51,6 +51,11 @@ def disk(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
         yield judge_room(room, needs)
     if not together:
         yield Check("disk", "ok", "weights, image and caches are already on disk")
+    engine = subject.facts.container_engine
+    if plan.runtime == "compose" and (engine is None or not engine.root):
+        image = gib((CPU_IMAGE if plan.engine.cpu else GPU_IMAGE) + OUR_LAYERS)
+        saw = f"the image (about {image}) is not counted: Docker does not respond"
+        yield Check("disk", "skipped", saw, "start Docker, then run `dflash-deploy doctor` again")
 
 
 def judge_room(room: DiskRoom, needs: list[Need]) -> Check:

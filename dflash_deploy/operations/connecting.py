@@ -12,6 +12,7 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import BadInput
 from dflash_deploy.operations.addresses import address_of
 from dflash_deploy.planning import plan_of
+from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import endpoint_of
 
 
@@ -58,14 +59,21 @@ class Connections:
 def connect(directory: Path, client: str = "", *, url: str | None = None) -> Connections:
     """What clients need to reach a deployment; `url` is their way to it if that is not where it listens.
 
-    Raises BadInput for an unknown client, NoDeployment, SettingsRefused.
+    Raises BadInput for an unknown client and on a rank that answers no requests, NoDeployment, SettingsRefused.
     """
     known = clients()
     if client and client not in known:
         raise BadInput(f"`{client}` is not a known client", hint=f"known clients: {', '.join(known)}")
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
+    if not plan.settings.answers_requests:
+        raise BadInput(
+            f"this machine is rank {plan.settings.node_rank}: only rank 0 answers requests",
+            hint="run it in the deployment of rank 0",
+        )
     with endpoint_of(deployment, plan) as endpoint:
         reached = endpoint.url if url is None else address_of(url)
         facts = EndpointFacts(reached, endpoint.model, plan.settings.max_model_len, str(deployment.directory))
-    return Connections(deployment, facts, known, bool(plan.settings.tool_call_parser))
+    # an engine without that setting reads tool calls by the model's chat template
+    reads = bool(plan.settings.tool_call_parser) or not plan.engine.kind.knows(Settings.tool_call_parser)
+    return Connections(deployment, facts, known, reads)

@@ -96,13 +96,19 @@ class Created:
 def init(directory: Path, choice: Choice = DEFAULTS, *, force: bool = False) -> Created:
     """Plan a deployment for this machine and write it into a directory, which is created if it is missing.
 
-    `force` writes over a deployment; its key and token stay. Raises BadInput if there is one already or the directory
-    cannot be written, PreflightRefused if its disk is full, and what `make_plan` raises.
+    `force` writes over a deployment; its key and token stay. Raises BadInput if there is one already, if the directory
+    cannot be written, or if several machines serve together and the address of rank 0 is missing; PreflightRefused if
+    the disk is full; and what `make_plan` raises.
     """
     deployment = Deployment(directory)
     if not force:
         check_new(deployment)
     made = make_plan(choice)
+    if made.settings.several_machines and not made.settings.master_addr:
+        raise BadInput(
+            f"{made.profile.name} is for machines that serve together, and --master-addr is missing",
+            hint="--master-addr: the address of rank 0 on the link between them (`ip -brief address` on rank 0)",
+        )
     # refused here, before the directory exists, if a value cannot be written to .env
     fill_template(made.values)
     try:

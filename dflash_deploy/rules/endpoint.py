@@ -72,7 +72,7 @@ def target_notice(plan: Plan, facts: HostFacts) -> Finding | None:
         id="target-notice",
         severity="note",
         message=plan.pair.target.notice,
-        fix="choose another model if that does not suit you",
+        fix="`dflash-deploy models list` shows other models",
     )
 
 

@@ -128,8 +128,8 @@ def weights_do_not_fit(plan: Plan, facts: HostFacts) -> Finding | None:
     return Finding(
         id="weights-do-not-fit",
         severity="error",
-        message=f"{plan.pair.name} needs {needed:.1f} GiB {of} without any cache, and {fit.budget / GIB:.1f} GiB are "
-        f"allowed: one sequence of {LEAST_CONTEXT} tokens does not fit",
+        message=f"{plan.pair.name}: weights, activations and graphs take {needed:.1f} of {fit.budget / GIB:.1f} GiB "
+        f"{of}, and the rest is too small for one sequence of {LEAST_CONTEXT} tokens",
         why="the engine would download, load and end with an out-of-memory error",
         fix="choose a smaller quantization of the model: `dflash-deploy models list` shows which fit",
         source="sizes of the weights; plan/memory.py",

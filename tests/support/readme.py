@@ -30,7 +30,8 @@ def boxes(catalog: Catalog) -> str:
 
 
 def _row(catalog: Catalog, profile: Profile) -> str:
-    target = catalog.pair(profile.pair).title.rpartition(", ")[0]
+    pair = catalog.pair(profile.pair)
+    target = pair.title.rpartition(", ")[0] + ("" if pair.sees else "; text only")
     cells = (profile.title, f"`{profile.name}`", target, _speed(catalog, profile), profile.evidence.state)
     return "| " + " | ".join(cells) + " |"
 
@@ -40,7 +41,7 @@ def _speed(catalog: Catalog, profile: Profile) -> str:
     wanted = (profile.name, profile.pair, 1)
     rows = [row for row in catalog.speeds if (row.profile, row.pair, row.concurrency) == wanted]
     if not rows:
-        return profile.speed or "none"
+        return profile.speed or "none published"
     sources = dict.fromkeys(row.source.partition(",")[0] for row in rows)
     plain = [row.plain for row in rows if row.plain is not None]
     without = f"{_span(plain)} → " if plain else ""

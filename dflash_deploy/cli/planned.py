@@ -1,0 +1,41 @@
+"""Lines about a plan that several commands show: its evidence, its models, and whether it would be refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dflash_deploy.plan import Plan
+
+
+GB = 1e9
+
+
+def refusal_of(plan: Plan) -> tuple[str, ...]:
+    """One line if `up` would refuse the plan; nothing otherwise."""
+    count = len(plan.errors)
+    said = "an error" if count == 1 else f"{count} errors"
+    return (f"refused  `dflash-deploy up` will not start this: {said} below",) if count else ()
+
+
+def evidence_of(plan: Plan) -> str:
+    """The evidence of the profile, or `untested` if the plan has other models than the profile."""
+    if plan.pair.name != plan.profile.pair:
+        return "untested with this model"
+    return plan.profile.evidence.state
+
+
+def evidence_line(plan: Plan) -> str:
+    """The evidence, and who has run what."""
+    evidence = plan.profile.evidence
+    own = f"; {plan.profile.pair} is {evidence.state}" if plan.pair.name != plan.profile.pair else ""
+    return f"{evidence_of(plan)}{own}: {evidence.by}"
+
+
+def model_lines(plan: Plan) -> tuple[str, ...]:
+    """The target and drafter, what they read, and what they weigh."""
+    pair = plan.pair
+    reads = "text and images" if pair.sees else "text only, no images"
+    weights = pair.target.bytes + (pair.drafter.bytes if plan.drafting else 0)
+    notice = (f"         {pair.target.notice}",) if pair.target.notice else ()
+    return f"model    {pair.title}", *notice, f"         reads {reads}; {weights / GB:.1f} GB of weights"

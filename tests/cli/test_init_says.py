@@ -1,0 +1,50 @@
+"""What `init` says about the models, and about machines that serve together."""
+
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.errors import ExitCode
+from tests.support.cli import dflash
+
+TWO = ("init", "--profile", "dgx-spark-x2")
+RANK_0 = "192.168.100.1"
+
+
+def test_two_machines_without_the_address_of_rank_0_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    ran = dflash(*TWO, at=tmp_path)
+    assert ran.code is ExitCode.USAGE
+    assert "--master-addr is missing" in ran.err
+    assert list(tmp_path.iterdir()) == []
+    dflash(*TWO, "--master-addr", RANK_0, at=tmp_path).succeeded()
+
+
+def test_each_rank_is_told_what_to_do_next(tmp_path: Path) -> None:
+    first = dflash(*TWO, "--master-addr", RANK_0, "--dir", "first", at=tmp_path).succeeded().out
+    second = dflash(*TWO, "--node-rank", "1", "--master-addr", RANK_0, "--dir", "second", at=tmp_path).succeeded().out
+    assert f"--node-rank 1 --master-addr {RANK_0}" in first
+    assert "start it here first" in second
+    ran = dflash("connect", "curl", "--dir", "second", at=tmp_path)
+    assert ran.code is ExitCode.USAGE
+    assert "only rank 0 answers requests" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--profile", "rtx-3090"), ["(reported)", "text only, no images; 17.7 GB of weights"]),
+        (("--profile", "rtx-3090", "--model", "qwen3.5-27b-gguf"), ["(untested with this model)", "text and images"]),
+        (("--profile", "dgx-spark"), ["safety alignment of this target has been removed"]),
+    ],
+)
+def test_what_the_models_read_and_weigh_and_their_evidence(
+    tmp_path: Path, options: tuple[str, ...], says: list[str]
+) -> None:
+    ran = dflash("init", *options, at=tmp_path).succeeded()
+    assert [text for text in says if text not in ran.out] == []
+
+
+def test_a_plan_that_is_refused_is_to_be_fixed_first(tmp_path: Path) -> None:
+    ran = dflash("init", "--profile", "h100", "--max-model-len", "1000000", at=tmp_path).succeeded()
+    assert "after the error below is fixed" in ran.out
+    assert "start it and wait" not in ran.out
