@@ -105,7 +105,7 @@ class Deployment:
         """Return the deployment in a directory. `check`: refuse unknown settings, which stopping and reading ignore.
 
         Raises NoDeployment if there is none, FileRefused if `.env` cannot be read, SettingsRefused if it has an unknown
-        setting.
+        setting or a line that cannot be parsed.
         """
         deployment = cls(directory)
         if not deployment.exists():
@@ -113,6 +113,7 @@ class Deployment:
                 f"no deployment found in {deployment.directory}", hint="create one with `dflash-deploy init`"
             )
         if check:
+            dotenv.check_lines(deployment._read())
             dotenv.check_keys(deployment._lines)
         return deployment
 

@@ -11,7 +11,6 @@ import io
 import re
 from collections.abc import Collection, Iterable, Mapping
 
-from dotenv import dotenv_values
 from dotenv.parser import parse_stream
 
 from dflash_deploy.catalog.settings import all_setting_names, passed_on, setting_names, template_text
@@ -126,8 +125,19 @@ def _line_end(line: str) -> str:
 
 
 def parse(text: str) -> dict[str, str]:
-    """Parse the text of a `.env`. `$` is literal: no variable is expanded."""
-    return {name: value or "" for name, value in dotenv_values(stream=io.StringIO(text), interpolate=False).items()}
+    """Parse the text of a `.env`. `$` is literal: no variable is expanded. Lines that cannot be parsed are left out."""
+    return {binding.key: binding.value or "" for binding in parse_stream(io.StringIO(text)) if binding.key is not None}
+
+
+def check_lines(text: str) -> None:
+    """Raise SettingsRefused for the first line of a `.env` that cannot be parsed."""
+    for binding in parse_stream(io.StringIO(text)):
+        if binding.error:
+            blank = len(binding.original.string) - len(binding.original.string.lstrip("\n"))
+            raise SettingsRefused(
+                f".env: line {binding.original.line + blank} cannot be parsed",
+                hint="a setting is a line of the form NAME=value; close its quote if it has one",
+            )
 
 
 def check_text(text: str) -> None:

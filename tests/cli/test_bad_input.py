@@ -208,3 +208,17 @@ def test_a_catalog_of_ones_own_that_is_wrong_is_a_usage_error(tmp_path: Path, te
     (tmp_path / "profiles" / "folder.yaml").mkdir()
     ran = dflash("profiles", "list", at=tmp_path, environment={"DFLASH_CATALOG": str(tmp_path)})
     assert ran.code is ExitCode.USAGE
+
+
+@pytest.mark.parametrize("line", ["MAX_NUM_SEQS='4", "MAX_NUM_SEQS: 4"])
+def test_a_line_that_cannot_be_parsed_is_named_and_the_engine_can_be_stopped(deployment: Path, line: str) -> None:
+    before = (deployment / ".env").read_text()
+    (deployment / ".env").write_text(f"{before}\n{line}\n")
+    number = len(before.splitlines()) + 2
+    for command in ("plan", "up", "render"):
+        ran = dflash(command, at=deployment)
+        assert ran.code is ExitCode.USAGE
+        assert f".env: line {number} cannot be parsed" in ran.err
+        assert "python-dotenv" not in ran.err
+    dflash("down", at=deployment).succeeded()
+    (deployment / ".env").write_text(before)
