@@ -1,6 +1,5 @@
 """The report of `bench`, looked at in a real browser: light and dark, wide and narrow."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 
 from dflash_deploy.bench.page import page as report_page
-from tests.support.browser import NoBrowser, Page, browser
+from tests.support.browser import Page, browser_or_skip
 from tests.support.measured import document
 
 PLOTTED = """
@@ -46,14 +45,9 @@ return [...document.querySelectorAll('h1, h2, p, th, td, li, figcaption, svg tex
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[Page]:
-    """A browser. Where none can be had these tests do not run, which is a failure in CI and a loud line elsewhere."""
-    try:
-        with browser() as tab:
-            yield tab
-    except NoBrowser as problem:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"THE REPORT WAS NOT LOOKED AT: {problem}")
+    """A browser."""
+    with browser_or_skip("the report") as tab:
+        yield tab
 
 
 @pytest.fixture

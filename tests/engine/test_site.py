@@ -13,7 +13,7 @@ from threading import Thread
 
 import pytest
 
-from tests.support.browser import NoBrowser, Page, browser
+from tests.support.browser import Page, browser_or_skip
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,14 +32,9 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[Page]:
-    """A browser. Without one these tests fail in CI, and are reported as skipped elsewhere."""
-    try:
-        with browser() as tab:
-            yield tab
-    except NoBrowser as problem:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"the site was not opened: {problem}")
+    """A browser."""
+    with browser_or_skip("the site") as tab:
+        yield tab
 
 
 @pytest.fixture(scope="module")
