@@ -12,11 +12,12 @@ from dflash_deploy.cli import completion
 from dflash_deploy.cli.command import command
 from dflash_deploy.cli.convert import convert
 from dflash_deploy.cli.options import Json, Profile
-from dflash_deploy.cli.shown import Grid, Report
+from dflash_deploy.cli.shown import Grid, Report, Shown
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog import ModelPair
     from dflash_deploy.catalog.models import Weights
+    from dflash_deploy.operations.listing import Models
     from dflash_deploy.rules.survey import Candidate
 
 GB = 1e9
@@ -31,21 +32,31 @@ def _list_them(context: typer.Context, as_json: Json = False) -> None:
     if as_json and context.invoked_subcommand is not None:
         raise typer.BadParameter("write --json after list or show")
     if context.invoked_subcommand is None:
-        models_list(profile=None, as_json=as_json)
+        models_list(profile=None, everything=False, as_json=as_json)
 
 
 @command
-def models_list(profile: Profile = None, as_json: Json = False) -> Report:
-    """List models with their drafters: compatible with this machine (or --profile) or not, with the reason."""
+def models_list(
+    profile: Profile = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also those that are not compatible, and why.")] = False,
+    as_json: Json = False,
+) -> Report:
+    """List models with their drafters that are compatible with this machine, or with --profile."""
     found = operations.models(profile)
     good = Grid("model", "weights", "engine", "context", "concurrency", wraps=("engine",))
     for candidate in (candidate for candidate in found.candidates if not candidate.why_not):
         good.add_row(*_compatible(candidate))
+    return Report(found.document(), (f"compatible with {found.profile.title}", good, "", *_others(found, everything)))
+
+
+def _others(found: Models, everything: bool) -> tuple[Shown, ...]:
+    """The models that are not compatible: all of them, or how many there are."""
     bad = Grid("model", "why not")
     for candidate in (candidate for candidate in found.candidates if candidate.why_not):
         bad.add_row(candidate.pair.name, candidate.why_not)
-    shown = (f"compatible with {found.profile.title}", good, "", "not compatible", bad)
-    return Report(found.document(), shown)
+    if everything:
+        return "not compatible", bad
+    return (f"{len(bad.rows)} others are not compatible: --all shows why",)
 
 
 def _compatible(candidate: Candidate) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """What the verbs print, for people and for programs."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,11 @@ def test_a_table_in_a_pipe_is_not_cut(tmp_path: Path) -> None:
     assert "qwen3.5-27b-gguf-buun" in listed
     assert ["model", "weights", "engine", "context", "concurrency"] in map(str.split, listed.splitlines())
     assert "…" not in listed
+    assert "gemma-4-31b-it-bf16" not in listed
+    every = dflash("models", "list", "--profile", "rtx-3090", "--all", at=tmp_path).succeeded().out
+    others = int(re.findall(r"(\d+) others are not compatible", listed)[0])
+    assert len(every.partition("not compatible")[2].strip().splitlines()) >= others > 10
+    assert "gemma-4-31b-it-bf16" in every
 
 
 def test_json_stands_behind_the_word(tmp_path: Path) -> None:

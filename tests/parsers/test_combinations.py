@@ -13,6 +13,7 @@ from dflash_deploy.plan import Plan, engine_command
 from dflash_deploy.serve.engines import ENGINES
 from tests.parsers.combinations import PARSERS, planned
 from tests.support.parsers import Engine, rejections
+from tests.support.readme import EVIDENCE
 
 COMPOSE = Path(sys.executable).with_name("docker-compose")
 
@@ -30,6 +31,10 @@ def test_every_profile_and_engine_of_the_catalog_serves_something() -> None:
         assert {engine for name, engine in pairs if name == profile.name} == {
             choice.release for choice in profile.engines
         }
+
+
+def test_the_evidence_counts_them() -> None:
+    assert f"{len(planned())} combinations of profile, pair and engine" in EVIDENCE.read_text(encoding="utf-8")
 
 
 def test_no_rule_fires() -> None:

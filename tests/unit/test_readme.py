@@ -35,6 +35,12 @@ def test_the_shown_output_of_test_has_checks_that_exist_in_their_order() -> None
     assert passed + skipped == len(BY_DEFAULT)
 
 
+def test_the_evidence_counts_the_catalog() -> None:
+    pairs = load_catalog().pairs.values()
+    families = {pair.family.name for pair in pairs}
+    assert f"{len(pairs)} pairs of {len(families)} model families" in EVIDENCE.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("page", [README, EVIDENCE], ids=lambda page: page.name)
 def test_tables_of_machines_are_those_of_the_catalog(page: Path) -> None:
     catalog = load_catalog()
