@@ -38,7 +38,7 @@ def test_what_an_engine_counts_is_told_and_a_nought_that_means_nothing_is_not(en
     assert as_counted(drafted, counts_every_draft=every).draft_tokens == 7
     assert as_counted(plain, counts_every_draft=every).draft_tokens == 0
     silent = as_counted(replace(drafted, counted=SpecCounters(), draft_tokens=0), counts_every_draft=every)
-    assert silent.draft_tokens == (0 if engine == "vllm" else None)
+    assert silent.draft_tokens == (0 if engine in {"vllm", "llamacpp"} else None)
 
 
 def test_an_endpoint_without_a_deployment_is_measured(tmp_path: Path, key_file: Path) -> None:

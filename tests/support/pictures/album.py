@@ -71,11 +71,11 @@ def taken(shot: Shot, directory: Path) -> list[Line]:
     port = str(free_port())
     try:
         for command in shot.before:
-            _run(command, directory, shot.columns, port)
+            _run(command, directory, shot, port)
         lines: list[Line] = []
         elapsed = 0.0
         for command in shot.commands:
-            screen = _run(command, directory, shot.columns, port)
+            screen = _run(command, directory, shot, port)
             shown = screen[: shot.lines] + ([_line("…")] if len(screen) > shot.lines else [])
             lines += [Line(elapsed, (Run(0, f"{PROMPT}dflash-deploy {command}", "default", True),))]
             lines += [Line(elapsed + 0.5 + line.seconds, line.runs) for line in shown]
@@ -84,19 +84,21 @@ def taken(shot: Shot, directory: Path) -> list[Line]:
         return lines[:-1]
     finally:
         for command in shot.after:
-            _run(command, directory, shot.columns, port)
+            _run(command, directory, shot, port)
 
 
 def _line(text: str) -> Line:
     return Line(0.0, (Run(0, text, "default", False),))
 
 
-def _run(command: str, directory: Path, columns: int, port: str) -> list[Line]:
-    """The screen of a command. The port and the directory are shown as people would have them."""
+def _run(command: str, directory: Path, shot: Shot, port: str) -> list[Line]:
+    """The screen of a command. The port and the directories are shown as people would have them."""
     words = [sys.executable, "-m", "dflash_deploy", *command.split()]
     if command.startswith("init"):
         words += ["--port", port]
-    screen = record(words, at=directory, columns=columns)
+    # an engine writes its caches there
+    home = {} if shot.engine else {"HOME": str(Path(HOME).parent)}
+    screen = record(words, at=directory, columns=shot.columns, environment=home)
     return [Line(line.seconds, tuple(_renamed(run, directory, port) for run in line.runs)) for line in screen]
 
 
