@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 
 from dflash_deploy.deployment.build_context import remove_unused_contexts
 from dflash_deploy.deployment.directory import Deployment
@@ -46,6 +47,16 @@ def command_lock(deployment: Deployment, command: str) -> Iterator[None]:
         finally:
             # what a killed command leaves here says that it did not finish
             file.truncate(0)
+
+
+@contextmanager
+def locked(directory: Path, command: str, *, check: bool = True) -> Iterator[Deployment]:
+    """Hold the lock of a deployment, and yield it as it is read then: another command may have changed it just before.
+
+    Raises what `Deployment.existing` and `command_lock` raise.
+    """
+    with command_lock(Deployment.existing(directory, check=check), command):
+        yield Deployment.existing(directory, check=check)
 
 
 def _tidy(deployment: Deployment) -> None:

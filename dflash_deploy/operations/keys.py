@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from dflash_deploy.deployment import Deployment, command_lock
+from dflash_deploy.deployment import Deployment, locked
 from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
 from dflash_deploy.planning import plan_of, plan_to_stop
@@ -51,9 +51,7 @@ def rotate_key(directory: Path, *, patience: float = PATIENCE, reporter: Reporte
 
     Raises what `startup.rotate_running` raises: nothing has changed after PreflightRefused and SettingsRefused.
     """
-    with command_lock(Deployment.existing(directory, check=False), "keys rotate"):
-        # read under the lock: another rotation may have changed it just before
-        old = Deployment.existing(directory, check=False)
+    with locked(directory, "keys rotate", check=False) as old:
         if is_up(runtime_for(old, plan_to_stop(old))):
             rotation = _rotated(Deployment.existing(directory), patience, reporter)
             return Replaced(old, rotation.deployment, rotation)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.speeds import PublishedSpeed
-from dflash_deploy.deployment import Deployment, command_lock
+from dflash_deploy.deployment import Deployment, command_lock, locked
 from dflash_deploy.deployment.dotenv import fill_template
 from dflash_deploy.deployment.outputs import FULL, not_written
 from dflash_deploy.deployment.render import create
@@ -146,8 +146,6 @@ class Rendered:
 
 def render(directory: Path) -> Rendered:
     """Write compose.yaml and the build context of the image from `.env`. Raises NoDeployment, SettingsRefused."""
-    with command_lock(Deployment.existing(directory), "render"):
-        # read under the lock: `keys rotate` may have changed the key just before
-        deployment = Deployment.existing(directory)
+    with locked(directory, "render") as deployment:
         made = plan_of(deployment)
         return Rendered(deployment, made, write(deployment, made))

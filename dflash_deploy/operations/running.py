@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dflash_deploy.deployment import Deployment, command_lock
+from dflash_deploy.deployment import Deployment, locked
 from dflash_deploy.deployment.last_good import changes, last_good
 from dflash_deploy.errors import DeployError, EngineNotReady, NotPossible, WeightsMissing
 from dflash_deploy.operations.fetching import fetch_missing
@@ -85,9 +85,7 @@ def start(
     settings run again. The engine answers if it returns a `Running`, whose `failure` has the checks that failed.
     """
     how = Start(patience, reporter)
-    with command_lock(Deployment.existing(directory), "up"):
-        # read under the lock: another command may have changed it just before
-        deployment = Deployment.existing(directory)
+    with locked(directory, "up") as deployment:
         plan = _with_weights(deployment, reporter)
         for change in changes(deployment):
             reporter.note(f"changed since the last good start: {change}")
@@ -108,9 +106,7 @@ def start(
 
 def restart(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> Running:
     """Stop the engine and start it with the settings of `.env`, whether they changed or not. Raises as `start`."""
-    with command_lock(Deployment.existing(directory), "restart"):
-        # read under the lock: another command may have changed it just before
-        deployment = Deployment.existing(directory)
+    with locked(directory, "restart") as deployment:
         reporter.note("requests in progress get up to 45 s to finish")
         plan = plan_of(deployment)
         runtime = runtime_for(deployment, plan)
@@ -122,8 +118,7 @@ def restart(directory: Path, *, patience: float = PATIENCE, reporter: Reporter =
 
 def roll_back(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> RolledBackTo:
     """Write the settings of the last good start into `.env`, and start them. Raises NotPossible, and as `start`."""
-    with command_lock(Deployment.existing(directory, check=False), "rollback"):
-        deployment = Deployment.existing(directory, check=False)
+    with locked(directory, "rollback", check=False) as deployment:
         if last_good(deployment) is None:
             raise NotPossible(
                 "no settings to restore: this deployment has not had a good start yet",
