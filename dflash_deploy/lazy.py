@@ -8,7 +8,7 @@ from importlib import import_module
 
 
 def lazily(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable[[str], object]:
-    """Return the `__getattr__` of a package. `modules` are the names that each of its modules has.
+    """Return the `__getattr__` of a package. `modules` are the names that each module has; `.module` is one of its own.
 
     A name must differ from those of the modules: importing `package.module` sets the attribute `module`.
     """
@@ -17,7 +17,7 @@ def lazily(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable[[st
     def get(name: str) -> object:
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{package}.{places[name]}"), name)
+        value = getattr(import_module(places[name], package), name)
         setattr(sys.modules[package], name, value)
         return value
 

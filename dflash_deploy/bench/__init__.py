@@ -13,8 +13,8 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            "load": ("Load", "Round", "measure"),
-            "prompts": ("Prompt", "load_prompts"),
+            ".load": ("Load", "Round", "measure"),
+            ".prompts": ("Prompt", "load_prompts"),
         },
     )
 

@@ -15,10 +15,10 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            "hardware": ("Profile",),
-            "load": ("Catalog", "load_catalog"),
-            "models": ("ModelPair", "Questions"),
-            "releases": ("EngineRelease",),
+            ".hardware": ("Profile",),
+            ".load": ("Catalog", "load_catalog"),
+            ".models": ("ModelPair", "Questions"),
+            ".releases": ("EngineRelease",),
         },
     )
 

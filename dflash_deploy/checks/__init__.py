@@ -15,10 +15,10 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            "acceptance": ("AcceptanceGrade", "grade_acceptance"),
-            "outcome": ("CheckOutcome", "CheckResult"),
-            "run": ("CHECKS", "QUICK", "CheckReport", "run_checks"),
-            "under_test": ("EndpointUnderTest", "deployed_endpoint", "unknown_endpoint"),
+            ".acceptance": ("AcceptanceGrade", "grade_acceptance"),
+            ".outcome": ("CheckOutcome", "CheckResult"),
+            ".run": ("CHECKS", "QUICK", "CheckReport", "run_checks"),
+            ".under_test": ("EndpointUnderTest", "deployed_endpoint", "unknown_endpoint"),
         },
     )
 

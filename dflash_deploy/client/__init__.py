@@ -18,12 +18,12 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            "api": ("Endpoint",),
-            "completion": ("Completion", "EndpointError", "ServedModel", "ToolCall"),
-            "images": ("digit_png", "plain_png", "shape_png"),
-            "metrics": ("Metrics", "read_counters", "read_metrics"),
-            "names": ("served_names",),
-            "streaming": ("TimedCompletion", "streaming_body", "time_completion"),
+            ".api": ("Endpoint",),
+            ".completion": ("Completion", "EndpointError", "ServedModel", "ToolCall"),
+            ".images": ("digit_png", "plain_png", "shape_png"),
+            ".metrics": ("Metrics", "read_counters", "read_metrics"),
+            ".names": ("served_names",),
+            ".streaming": ("TimedCompletion", "streaming_body", "time_completion"),
         },
     )
 

@@ -14,9 +14,9 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            "check": ("Check", "Status"),
-            "context": ("DoctorContext",),
-            "table": ("run_checks",),
+            ".check": ("Check", "Status"),
+            ".context": ("DoctorContext",),
+            ".table": ("run_checks",),
         },
     )
 

@@ -18,13 +18,13 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            "containers": ("ContainerEngine", "find_container_engine"),
-            "disk": ("DiskRoom", "bytes_under", "disk_room"),
-            "facts": ("HostFacts", "read_facts"),
-            "gpu": ("Gpu",),
-            "gpu_processes": ("GpuProcess",),
-            "kernel_log": ("kernel_lines",),
-            "ports": ("is_address_here", "listener_on"),
+            ".containers": ("ContainerEngine", "find_container_engine"),
+            ".disk": ("DiskRoom", "bytes_under", "disk_room"),
+            ".facts": ("HostFacts", "read_facts"),
+            ".gpu": ("Gpu",),
+            ".gpu_processes": ("GpuProcess",),
+            ".kernel_log": ("kernel_lines",),
+            ".ports": ("is_address_here", "listener_on"),
         },
     )
 

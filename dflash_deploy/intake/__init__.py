@@ -19,10 +19,10 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            "files": ("MIB", "open_file", "read_argument", "read_bytes", "read_text"),
-            "invalid": ("Invalid",),
-            "json_text": ("parse_json", "parse_object"),
-            "yaml_text": ("parse_packaged_yaml", "parse_yaml"),
+            ".files": ("MIB", "open_file", "read_argument", "read_bytes", "read_text"),
+            ".invalid": ("Invalid",),
+            ".json_text": ("parse_json", "parse_object"),
+            ".yaml_text": ("parse_packaged_yaml", "parse_yaml"),
         },
     )
 

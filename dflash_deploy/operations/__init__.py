@@ -13,8 +13,9 @@ nothing: a `Reporter` receives notes and progress. A module is imported when one
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from dflash_deploy.lazy import lazily
 
 if TYPE_CHECKING:
     from dflash_deploy.bench.workload import Limits
@@ -44,39 +45,40 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.watching import Watched, watch
     from dflash_deploy.plan import Choice
     from dflash_deploy.redact import Secret
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "dflash_deploy.bench.workload": ("Limits",),
+            "dflash_deploy.deployment.outputs": ("check_output", "write_output"),
+            ".addresses": ("key_in",),
+            ".benchmarking": ("Benchmark", "bench"),
+            ".connecting": ("Connections", "connect"),
+            ".converting": ("Converted", "convert_drafter"),
+            ".examining": ("Examined", "doctor"),
+            ".fetching": ("Pulled", "carry", "check_files", "check_hub", "pull"),
+            ".images": ("bill_of_materials", "build_image", "digest", "verify_image"),
+            ".key_file": ("key",),
+            ".keys": ("Replaced", "rotate_key"),
+            ".listing": ("model", "models", "profile", "profile_fit", "profiles"),
+            ".log_lines": ("log",),
+            ".logs": ("Bundle", "bundle"),
+            ".looking": ("FoundDeployment", "Look", "look"),
+            ".offering": ("Offer", "offer"),
+            ".planned": ("Created", "Planned", "Rendered", "init", "plan", "render"),
+            ".probing": ("Status", "status"),
+            ".reporter": ("SILENT", "Reporter", "Silent"),
+            ".running": ("Running", "Worker", "restart", "roll_back", "start"),
+            ".stopping": ("Stopped", "stop"),
+            ".targets": ("BenchTarget", "deployed", "remote"),
+            ".testing": ("Tested", "test", "test_url"),
+            ".tuned": ("Tuned", "estimated", "plan_tuning", "tune"),
+            ".watching": ("Watched", "watch"),
+            "dflash_deploy.plan": ("Choice",),
+            "dflash_deploy.redact": ("Secret",),
+        },
+    )
 
-_MODULES = {
-    "dflash_deploy.bench.workload": ("Limits",),
-    "dflash_deploy.deployment.outputs": ("check_output", "write_output"),
-    "dflash_deploy.operations.addresses": ("key_in",),
-    "dflash_deploy.operations.benchmarking": ("Benchmark", "bench"),
-    "dflash_deploy.operations.connecting": ("Connections", "connect"),
-    "dflash_deploy.operations.converting": ("Converted", "convert_drafter"),
-    "dflash_deploy.operations.examining": ("Examined", "doctor"),
-    "dflash_deploy.operations.fetching": ("Pulled", "carry", "check_files", "check_hub", "pull"),
-    "dflash_deploy.operations.images": ("bill_of_materials", "build_image", "digest", "verify_image"),
-    "dflash_deploy.operations.key_file": ("key",),
-    "dflash_deploy.operations.keys": ("Replaced", "rotate_key"),
-    "dflash_deploy.operations.listing": ("model", "models", "profile", "profile_fit", "profiles"),
-    "dflash_deploy.operations.log_lines": ("log",),
-    "dflash_deploy.operations.logs": ("Bundle", "bundle"),
-    "dflash_deploy.operations.looking": ("FoundDeployment", "Look", "look"),
-    "dflash_deploy.operations.offering": ("Offer", "offer"),
-    "dflash_deploy.operations.planned": ("Created", "Planned", "Rendered", "init", "plan", "render"),
-    "dflash_deploy.operations.probing": ("Status", "status"),
-    "dflash_deploy.operations.reporter": ("SILENT", "Reporter", "Silent"),
-    "dflash_deploy.operations.running": ("Running", "Worker", "restart", "roll_back", "start"),
-    "dflash_deploy.operations.stopping": ("Stopped", "stop"),
-    "dflash_deploy.operations.targets": ("BenchTarget", "deployed", "remote"),
-    "dflash_deploy.operations.testing": ("Tested", "test", "test_url"),
-    "dflash_deploy.operations.tuned": ("Tuned", "estimated", "plan_tuning", "tune"),
-    "dflash_deploy.operations.watching": ("Watched", "watch"),
-    "dflash_deploy.plan": ("Choice",),
-    "dflash_deploy.redact": ("Secret",),
-}
-"""Where each name of the API is defined."""
-
-_PLACES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "SILENT",
@@ -149,15 +151,6 @@ __all__ = [
     "watch",
     "write_output",
 ]
-
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        """A name of the API, from its module."""
-        if name not in _PLACES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(_PLACES[name]), name)
 
 
 def __dir__() -> list[str]:

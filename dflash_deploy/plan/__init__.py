@@ -16,11 +16,11 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            "choose": ("choose_profile", "choose_runtime"),
-            "command": ("engine_command", "engine_environment"),
-            "plan": ("decide",),
-            "result": ("Decision", "Finding", "Plan", "Severity"),
-            "wishes": ("Checkpoints", "Choice", "Goal", "RuntimeName"),
+            ".choose": ("choose_profile", "choose_runtime"),
+            ".command": ("engine_command", "engine_environment"),
+            ".plan": ("decide",),
+            ".result": ("Decision", "Finding", "Plan", "Severity"),
+            ".wishes": ("Checkpoints", "Choice", "Goal", "RuntimeName"),
         },
     )
 

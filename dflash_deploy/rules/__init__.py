@@ -17,8 +17,8 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            "kinds": ("Rule",),
-            "table": ("CHECKPOINT_RULES", "RULES", "judge", "plan_deployment"),
+            ".kinds": ("Rule",),
+            ".table": ("CHECKPOINT_RULES", "RULES", "judge", "plan_deployment"),
         },
     )
 

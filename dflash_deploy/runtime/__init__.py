@@ -13,8 +13,8 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            "protocol": ("EngineState", "LogPage", "Runtime"),
-            "select": ("runtime_for", "runtime_seen"),
+            ".protocol": ("EngineState", "LogPage", "Runtime"),
+            ".select": ("runtime_for", "runtime_seen"),
         },
     )
 

@@ -18,13 +18,13 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            "bring_up": ("Ready", "start_worker"),
-            "known": ("endpoint_of", "log_reader_for"),
-            "diagnosis": ("Diagnosis", "Explanation", "LogReader", "ProcessEnd"),
-            "fix": ("apply_fix", "fix_changes"),
-            "progress": ("ShowProgress", "StartProgress"),
-            "roll_back": ("restore_last_good",),
-            "rotate": ("Rotation", "is_up", "rotate_running"),
+            ".bring_up": ("Ready", "start_worker"),
+            ".known": ("endpoint_of", "log_reader_for"),
+            ".diagnosis": ("Diagnosis", "Explanation", "LogReader", "ProcessEnd"),
+            ".fix": ("apply_fix", "fix_changes"),
+            ".progress": ("ShowProgress", "StartProgress"),
+            ".roll_back": ("restore_last_good",),
+            ".rotate": ("Rotation", "is_up", "rotate_running"),
         },
     )
 

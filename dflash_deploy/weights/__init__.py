@@ -13,8 +13,8 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            "check": ("check_weights",),
-            "checkpoints": ("read_checkpoints",),
+            ".check": ("check_weights",),
+            ".checkpoints": ("read_checkpoints",),
         },
     )
 
