@@ -49,10 +49,11 @@ def disk(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
             together.setdefault(room.device, (room, []))[1].append(need)
     for room, needs in together.values():
         yield judge_room(room, needs)
-    if not together:
-        yield Check("disk", "ok", "weights, image and caches are already on disk")
     engine = subject.facts.container_engine
-    if plan.runtime == "compose" and (engine is None or not engine.root):
+    unknown = plan.runtime == "compose" and (engine is None or not engine.root)
+    if not together and not unknown:
+        yield Check("disk", "ok", "weights, image and caches are already on disk")
+    if unknown:
         image = gib((CPU_IMAGE if plan.engine.cpu else GPU_IMAGE) + OUR_LAYERS)
         saw = f"the image (about {image}) is not counted: Docker does not respond"
         yield Check("disk", "skipped", saw, "start Docker, then run `dflash-deploy doctor` again")
