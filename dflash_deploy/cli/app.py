@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.exceptions import TyperException
 from typer.main import get_command, get_group
 
 from dflash_deploy import __version__
@@ -66,9 +67,9 @@ def _quoting_safely() -> Iterator[None]:
     """Escape and cut the arguments that a usage error quotes: they have any length and any characters."""
     try:
         yield
-    except Exception as problem:
+    except TyperException as problem:
         if isinstance(message := getattr(problem, "message", None), str):
-            from dflash_deploy.cli.visible import quoted  # noqa: PLC0415 - rich, needed for errors only
+            from dflash_deploy.cli.visible import quoted  # noqa: PLC0415 - redaction, needed for errors only
 
             vars(problem)["message"] = quoted(message)
         raise

@@ -9,6 +9,7 @@ import typer
 
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
+from dflash_deploy.cli.numbers import GB
 from dflash_deploy.cli.options import Json
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.serve.engines.llamacpp import Llamacpp
@@ -36,7 +37,7 @@ def gguf(
         drafter, target, out=out, form=form, engine=engine, image=image, reporter=terminal()
     )
     shown = (
-        f"written   {done.file}, {done.bytes / 1e9:.2f} GB, {done.form}, architecture {done.architecture}",
+        f"written   {done.file}, {done.bytes / GB:.2f} GB, {done.form}, architecture {done.architecture}",
         f"for       {done.title}",
         f"next      {Settings.dflash_drafter}={done.file.parent} and {Settings.drafter_file}={done.file.name} in .env",
     )

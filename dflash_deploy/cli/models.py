@@ -11,6 +11,7 @@ from dflash_deploy import operations
 from dflash_deploy.cli import completion
 from dflash_deploy.cli.command import command
 from dflash_deploy.cli.convert import convert
+from dflash_deploy.cli.numbers import GB
 from dflash_deploy.cli.options import Json, Profile
 from dflash_deploy.cli.shown import Grid, Report, Shown
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from dflash_deploy.catalog.models import Weights
     from dflash_deploy.operations.listing import Models
     from dflash_deploy.rules.survey import Candidate
-
-GB = 1e9
 
 models = typer.Typer(
     help="Models with their drafters: list, show, convert.", invoke_without_command=True, rich_markup_mode=None

@@ -1,4 +1,4 @@
-"""Numbers with commas between, as options take them, and the unit of memory."""
+"""Numbers with commas between, as options take them, and the units of sizes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from dflash_deploy.errors import BadInput
 MOST_CONCURRENT = 4096
 
 GIB = 2**30
-"""Bytes."""
+"""Bytes of memory."""
+
+GB = 1e9
+"""Bytes of a file, as disks and downloads count them."""
 
 
 def concurrency_of(written: str) -> tuple[int, ...]:

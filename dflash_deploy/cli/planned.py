@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dflash_deploy.cli.numbers import GB
+
 if TYPE_CHECKING:
     from dflash_deploy.plan import Plan
-
-
-GB = 1e9
 
 
 def refusal_of(plan: Plan) -> tuple[str, ...]:

@@ -85,11 +85,11 @@ def run_command(function: Callable[P, Report], *args: P.args, **kwargs: P.kwargs
 
 def last_resort(problem: Exception) -> ExitCode:
     """Show an exception that no command caught, such as one while its module is imported; return the exit code."""
-    _, _, after = " ".join(sys.argv).partition(" --dir ")
-    redact = Redactor(_secrets(Path(after.split()[0]) if after.split() else None))
-    report = _cut(Report(failure=failure_of(problem)), sys.argv[1] if sys.argv[1:] else "", redact)
-    _explain(report, redact)
-    return report.failure.exit_code if report.failure else ExitCode.UNEXPECTED
+    after = sys.argv[sys.argv.index("--dir") + 1 :] if "--dir" in sys.argv else []
+    redact = Redactor(_secrets(Path(after[0]) if after else None))
+    failure = failure_of(problem)
+    _explain(_cut(Report(failure=failure), "".join(sys.argv[1:2]), redact), redact)
+    return failure.exit_code
 
 
 def _cut(report: Report, name: str, redact: Redact) -> Report:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
+from dflash_deploy.cli.numbers import GB
 from dflash_deploy.cli.report import console
 
 EVERY = 10.0
@@ -47,6 +48,6 @@ class _Lines:
             rate = self._done / max(now - self._began, 0.001)
             left = (self._total - self._done) / rate if rate > 0 else 0.0
         console(stderr=True).print(
-            f"{self._done / 1e9:.2f} of {self._total / 1e9:.2f} GB, {rate / 1e6:.0f} MB/s, {left:.0f} s left",
+            f"{self._done / GB:.2f} of {self._total / GB:.2f} GB, {rate / 1e6:.0f} MB/s, {left:.0f} s left",
             markup=False,
         )

@@ -12,7 +12,7 @@ from yarl import URL
 from dflash_deploy.serve.door.listener import Unfinished
 from dflash_deploy.serve.gateway.asgi import Receive, Scope, Send, answer_error
 
-Headers = list[tuple[str, str]]
+Headers = list[tuple[bytes, bytes]]
 
 NOT_PASSED_ON = frozenset(
     {
@@ -66,7 +66,7 @@ class Forward:
     def _request(self, scope: Scope, receive: Receive) -> AbstractAsyncContextManager[ClientResponse]:
         query = scope["query_string"].decode("latin-1")
         target = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
-        headers = _passed_on(scope["headers"])
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in _passed_on(scope["headers"])]
         has_body = any(name in {b"content-length", b"transfer-encoding"} for name, _ in scope["headers"])
         return self._session.request(
             scope["method"],
@@ -78,11 +78,7 @@ class Forward:
 
 
 def _passed_on(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    return [
-        (text, value.decode("latin-1"))
-        for name, value in headers
-        if (text := name.decode("latin-1").lower()) not in NOT_PASSED_ON
-    ]
+    return [(name, value) for name, value in headers if name.decode("latin-1").lower() not in NOT_PASSED_ON]
 
 
 async def _body(receive: Receive) -> AsyncIterator[bytes]:
@@ -97,9 +93,7 @@ async def _body(receive: Receive) -> AsyncIterator[bytes]:
 
 
 async def _answer(response: ClientResponse, send: Send) -> None:
-    headers = [
-        (name, value) for name, value in response.raw_headers if name.decode("latin-1").lower() not in NOT_PASSED_ON
-    ]
+    headers = _passed_on(response.raw_headers)
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     async for chunk in response.content.iter_any():
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
