@@ -21,7 +21,7 @@ endif
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-engine test-docker test-fuzz fuzz lint docs pictures bench kills dist clean
+.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-engine test-docker test-fuzz fuzz lint docs pictures bench score-diagnosis kills dist clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
@@ -97,6 +97,10 @@ dist: $(READY)
 	build/release/bin/pip install --quiet --disable-pip-version-check dist/*.whl
 	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file dist/sbom.cdx.json build/release
 	cd dist && sha256sum *.whl *.tar.gz sbom.cdx.json > SHA256SUMS
+
+# failures and healthy logs of other people: how many the diagnosis names, shows or gets wrong
+score-diagnosis: $(READY)
+	@$(BIN)/python -m tests.support.diagnosis.score
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

@@ -1,0 +1,97 @@
+"""`python -m tests.support.diagnosis.score`: how many failures of other people the diagnosis names or gets wrong."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.startup import LogReader, ProcessEnd
+from tests.support.diagnosis.shapes import EXITS, SHAPES
+
+Result = Literal["named", "line shown", "line not shown", "wrong"]
+
+HALVES = ("built", "held_out")
+"""Files of failures: to build the diagnosis with, and only to score it."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A log, how its process ended, and what tells the cause. `right` is empty if the catalog cannot know it."""
+
+    name: str
+    engine: str
+    version: str
+    lines: tuple[str, ...]
+    exit_code: int | None
+    right: tuple[str, ...] = ()
+    decisive: str = ""
+
+
+def cases(name: str) -> tuple[Case, ...]:
+    """The cases of a file beside this module."""
+    rows: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
+    return tuple(map(_case, rows))
+
+
+def result(case: Case) -> tuple[Result, str]:
+    """How the diagnosis does on a failure, and the id that it names."""
+    found = _reader(case).read(case.lines, ProcessEnd(case.exit_code))
+    if found.diagnosis is not None:
+        return ("named" if found.diagnosis.id in case.right else "wrong"), found.diagnosis.id
+    shown = any(case.decisive in line for line in found.lines)
+    return ("line shown" if shown else "line not shown"), ""
+
+
+def alarm(case: Case) -> str:
+    """The failure that a healthy log is called, if any."""
+    found = _reader(case).read(case.lines, ProcessEnd()).diagnosis
+    return "" if found is None else found.id
+
+
+def table() -> str:
+    """The score of both halves as Markdown, and every case that is not named."""
+    head = "| half | failures | named | decisive line shown | not shown | wrong | healthy logs | false alarms |"
+    rows, others = [head, "|" + "---|" * 8], list[str]()
+    healthy = cases("healthy")
+    for number, half in enumerate(HALVES):
+        failures, calm = cases(half), healthy[number::2]
+        results = {case.name: result(case) for case in failures}
+        counted = Counter(one for one, _ in results.values())
+        alarms = [f"{case.name}: false alarm `{alarm(case)}`" for case in calm if alarm(case)]
+        kinds: Sequence[Result] = ("named", "line shown", "line not shown", "wrong")
+        numbers = (len(failures), *(counted[kind] for kind in kinds), len(calm), len(alarms))
+        rows.append(f"| {half} | " + " | ".join(map(str, numbers)) + " |")
+        others += [
+            f"{half}: {name}: {one} {found}".rstrip() for name, (one, found) in results.items() if one != "named"
+        ]
+        others += [f"{half}: {line}" for line in alarms]
+    return "\n".join((*rows, "", *others))
+
+
+def _reader(case: Case) -> LogReader:
+    return LogReader(load_catalog().failures, case.engine, case.version)
+
+
+def _case(row: dict[str, Any]) -> Case:
+    shape = row.get("shape", "plain")
+    text = row.get("before", "") + SHAPES[shape](row["text"].rstrip("\n"))
+    return Case(
+        row["name"],
+        row.get("engine", "vllm"),
+        str(row.get("version", "0.28.0")),
+        tuple(text.split("\n")),
+        row.get("exit_code", EXITS.get(shape, 1)),
+        tuple(row.get("right", ())),
+        row.get("decisive", ""),
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(table() + "\n")
