@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from dflash_deploy.plan import Choice
 from dflash_deploy.plan.memory import GIB
 from dflash_deploy.planning import make_plan, with_runtime
 from dflash_deploy.runtime import EngineState, Runtime, runtime_for
+from dflash_deploy.serve.gateway.auth import LIVENESS
 from dflash_deploy.startup import ProcessEnd, endpoint_of, log_reader_for
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ STOPPED = frozenset({0, 143, -15})
 """Exit codes of an engine that was asked to stop: its own, and those of SIGTERM."""
 
 _UP = "`dflash-deploy up` starts it again"
+_RESTART = "`dflash-deploy restart` ends it and starts it again"
 
 
 @dataclass(frozen=True)
@@ -146,8 +149,12 @@ def _out_of_reach(plan: Plan, engine: EngineState) -> Answered | None:
 
 def _asked(endpoint: Endpoint, question: str) -> Answered:
     """The result of one generation."""
-    if not endpoint.alive():
-        return Answered("starting")
+    try:
+        if endpoint.status("GET", LIVENESS) != HTTPStatus.OK:
+            return Answered("starting")
+    except EndpointError as problem:
+        # while an engine starts nothing listens; one that accepts a request and stays silent hangs
+        return Answered("unresponsive", problem=str(problem), do=_RESTART) if problem.silent else Answered("starting")
     try:
         answer = endpoint.chat(question, max_tokens=8)
         length = endpoint.counters().acceptance_length

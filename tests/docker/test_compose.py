@@ -15,7 +15,7 @@ from dflash_deploy.serve.gateway.health import HUNG_AFTER, MEMORY
 from dflash_deploy.serve.settings import Settings
 from tests.support.cli import dflash, edit_env, initialise
 from tests.support.commands import wait_until
-from tests.support.composed import composed, docker
+from tests.support.composed import closed_in, composed, docker, inspected
 from tests.support.container_engine import Engine
 from tests.support.faults import Fault, Patient, shows
 from tests.support.ports import free_port
@@ -31,9 +31,7 @@ def deployment(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture
 def container(deployment: Deployment) -> dict[str, Any]:
     """What `docker inspect` says of the engine's container."""
-    name = docker("ps", "-aq", "--filter", f"label=com.docker.compose.project={deployment.project_name}").strip()
-    inspected: dict[str, Any] = json.loads(docker("inspect", name))[0]
-    return inspected
+    return inspected(deployment)
 
 
 def test_all_checks_pass(deployment: Deployment) -> None:
@@ -69,16 +67,7 @@ def test_plain_docker_compose_works_in_the_directory(deployment: Deployment, con
 
 
 def test_the_container_is_closed_in(container: dict[str, Any]) -> None:
-    host = container["HostConfig"]
-    assert host["ReadonlyRootfs"]
-    assert host["CapDrop"] == ["ALL"]
-    assert "no-new-privileges:true" in host["SecurityOpt"]
-    assert host["NetworkMode"] != "host"
-    assert host["IpcMode"] != "host"
-    assert {binding["HostIp"] for ports in host["PortBindings"].values() for binding in ports} == {"127.0.0.1"}
-    mounts = {mount["Destination"]: mount for mount in container["Mounts"]}
-    assert not mounts["/models/target"]["RW"]
-    assert not mounts["/models/drafter"]["RW"]
+    closed_in(container)
 
 
 def test_the_container_says_what_it_is(container: dict[str, Any]) -> None:

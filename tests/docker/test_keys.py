@@ -10,9 +10,8 @@ import pytest
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.runtime.compose import compose_command
 from tests.support.cli import dflash, edit_env
-from tests.support.composed import IMAGE, composed, docker
+from tests.support.composed import IMAGE, composed, container_of, docker, key_is_hidden, shown_by_docker
 from tests.support.faults import Fault, Patient, shows
 from tests.support.onlooker import seen_by_another_user
 
@@ -44,50 +43,14 @@ def key_of(deployment: Deployment) -> str:
     return Deployment(deployment.directory).key.reveal()
 
 
-def container_of(deployment: Deployment) -> str:
-    """The identity of the engine's container."""
-    return docker(
-        "ps", "-aq", "--no-trunc", "--filter", f"label=com.docker.compose.project={deployment.project_name}"
-    ).strip()
-
-
 def statuses_of(deployment: Deployment, *keys: str) -> list[int]:
     """What the endpoint answers to each of these keys."""
     url = f"http://127.0.0.1:{deployment.values['DFLASH_PORT']}/v1/models"
     return [httpx.get(url, headers={"Authorization": f"Bearer {key}"}, timeout=60).status_code for key in keys]
 
 
-def shown_by_docker(deployment: Deployment) -> dict[str, str]:
-    """Each place where Docker or Compose shows or keeps something of the deployment, with its text."""
-    container, project = container_of(deployment), deployment.project_name
-    config = subprocess.run(compose_command(deployment, "config"), capture_output=True, text=True, check=True)
-    return {
-        "inspect": docker("inspect", container),
-        "inspect of the image": docker("image", "inspect", IMAGE),
-        "inspect of the volume": docker("volume", "inspect", f"{project}_cache"),
-        "inspect of the network": docker("network", "inspect", f"{project}_default"),
-        "logs": docker("logs", container),
-        "ps": docker("ps", "-a", "--no-trunc"),
-        "top": docker("top", container, "-eo", "pid,args"),
-        "diff": docker("diff", container),
-        "history": docker("history", "--no-trunc", IMAGE),
-        "events": docker("events", "--since", "1h", "--until", "0s", "--filter", f"container={container}"),
-        "compose config": config.stdout,
-        "written by the engine": docker("exec", container, "tar", "-cf", "-", "/cache", "/tmp", "/dev/shm"),
-        **{
-            str(path): path.read_text(errors="replace")
-            for path in deployment.directory.rglob("*")
-            if path.is_file() and path.name != ".env"
-        },
-    }
-
-
 def test_the_key_is_nowhere_that_docker_shows(deployment: Deployment) -> None:
-    shown = shown_by_docker(deployment)
-    # a place that says nothing was perhaps not looked at; nothing has changed in a read-only root, and a lock is empty
-    silent = {Path(place).name for place, text in shown.items() if not text}
-    assert silent <= {"diff", "lock"}
-    assert [place for place, text in shown.items() if key_of(deployment) in text] == []
+    key_is_hidden(deployment)
 
 
 def test_the_key_is_in_no_layer_of_the_image(deployment: Deployment) -> None:

@@ -94,6 +94,24 @@ def ensure_image(tag: str = TAG, cache_dir: Path | None = None) -> Standin:
         return standin
 
 
+def ensure_debian(tag: str, cache_dir: Path | None = None) -> Standin:
+    """The same Debian under `tag`, without an engine: what the images of other engines are based on."""
+    cache = (cache_dir or CACHE).resolve()
+    cache.mkdir(parents=True, exist_ok=True)
+    with locked(cache):
+        standin = Standin(tag, _key_of_contents(""))
+        if _key_of(tag) == standin.key:
+            return standin
+        _refuse_unless_root()
+        with standin.timed("debootstrap"):
+            root = _root_file_system(cache)
+        with standin.timed("import"):
+            _trust_what_the_host_trusts(root)
+            _import(root, None, standin)
+        standin.built = True
+        return standin
+
+
 # What goes in
 
 
@@ -171,8 +189,11 @@ def _own_tree(cache: Path, root: Path) -> _Tree:
 
 
 def _key(tree: _Tree | None) -> str:
-    """Everything that decides what the image holds, as one digest."""
-    packages = tree.fingerprint() if tree is not None else " ".join(ENGINE)
+    """Everything that decides what the image with the engine holds, as one digest."""
+    return _key_of_contents(tree.fingerprint() if tree is not None else " ".join(ENGINE))
+
+
+def _key_of_contents(packages: str) -> str:
     authorities = "".join(_sha256(path.read_bytes()) for path in [*_bundle(), *_local_authorities()])
     return _sha256("\n".join([str(RECIPE), SUITE, *SUITE_PACKAGES, packages, authorities]))
 
@@ -249,8 +270,8 @@ def _local_authorities() -> list[Path]:
 # Into the engine
 
 
-def _import(root: Path, tree: _Tree, standin: Standin) -> None:
-    """Stream the root file system and the packages as one archive into `docker import`."""
+def _import(root: Path, tree: _Tree | None, standin: Standin) -> None:
+    """Stream the root file system and the packages, if any, as one archive into `docker import`."""
     changes = [
         "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         'CMD ["python3"]',
@@ -259,10 +280,12 @@ def _import(root: Path, tree: _Tree, standin: Standin) -> None:
     options = [part for change in changes for part in ("--change", change)]
     with tempfile.NamedTemporaryFile() as names, tempfile.TemporaryFile() as errors:
         # The engine refuses an archive that holds the same path twice, and /usr/local has directories of its own.
-        new = [one for one in tree.files() if not (root / _place(one)).exists()]
+        files = tree.files() if tree is not None else []
+        new = [one for one in files if not (root / _place(one)).exists()]
         names.write(b"".join(one.encode() + b"\0" for one in new))
         names.flush()
-        archive = subprocess.Popen(_tar_command(root, tree.prefix, names.name), stdout=subprocess.PIPE, stderr=errors)
+        prefix = tree.prefix if tree is not None else root
+        archive = subprocess.Popen(_tar_command(root, prefix, names.name), stdout=subprocess.PIPE, stderr=errors)
         done = subprocess.run(
             ["docker", "import", *options, "-", standin.tag],
             stdin=archive.stdout,

@@ -35,6 +35,9 @@ LLAMA_SERVER = "/app/llama-server"
 DOOR = "dflash_deploy.serve.door"
 """The module that runs the server behind the gateway. It gives the server its address and its key by environment."""
 
+NOT_FOR_GPUS = frozenset({"base", "blas", "cpu", "rpc"})
+"""Libraries of llama.cpp, by the word after `libggml-`, that use no GPU of this machine."""
+
 FORK_DRAFT_CONTEXT = 256
 FORK_MICRO_BATCH = 64
 """The values of the fork's card beside `-b 256`; its defaults are the same (arg.cpp of 1c4788192)."""
@@ -100,7 +103,7 @@ class Llamacpp(Engine):
         # the door checks them too, but its message comes after the first lines of the log
         api_keys(read_secrets(environment))
         return Launch(
-            title=f"{self.title} {server.version}: llama-server",
+            title=f"{' '.join(filter(None, (self.title, server.version)))}: llama-server",
             command=(sys.executable, "-m", DOOR, *server.command(arguments)),
             arguments=tuple(arguments),
             environment=dict(environment),
@@ -108,7 +111,8 @@ class Llamacpp(Engine):
 
     def _server(self) -> InstalledEngine:
         if Path(LLAMA_SERVER).is_file():
-            return InstalledEngine(LLAMA_SERVER, "", cpu=False, program=(LLAMA_SERVER,))
+            cpu = only_for_processors(Path(LLAMA_SERVER).parent)
+            return InstalledEngine(LLAMA_SERVER, "", cpu=cpu, program=(LLAMA_SERVER,))
         found = self.installed()
         if found is None:
             raise Refused(
@@ -150,6 +154,17 @@ class LlamacppBuun(Llamacpp):
     def installed(self) -> InstalledEngine | None:
         """None: the fork runs in its image only."""
         return None
+
+
+def only_for_processors(directory: Path) -> bool:
+    """Whether a server is built for processors only: the libraries beside it are its backends, such as libggml-cuda.so.
+
+    llama.cpp's images are built so (GGML_BACKEND_DL in .devops). Without any backend beside it, as in the fork's
+    image, the server contains its backends, and one for GPUs among them.
+    """
+    names = (file.name.removeprefix("libggml-").split(".")[0] for file in directory.glob("libggml-*.so*"))
+    backends = {name.split("-")[0] for name in names}
+    return "cpu" in backends and backends <= NOT_FOR_GPUS
 
 
 def _holds(file: Path, word: bytes) -> bool:

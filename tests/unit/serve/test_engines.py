@@ -168,6 +168,26 @@ def test_llama_cpp_runs_behind_the_door(image_server: str, family: str) -> None:
     assert "--n-gpu-layers" in launch.arguments
 
 
+@pytest.mark.parametrize(
+    ("libraries", "on_gpus"),
+    [
+        # as llama.cpp's images have them, for processors and for CUDA
+        (("libggml-base.so", "libggml-cpu-haswell.so", "libggml-cpu-x64.so", "libllama.so.0"), False),
+        (("libggml-base.so", "libggml-cpu-x64.so", "libggml-cuda.so"), True),
+        # the fork's server contains its backends
+        ((), True),
+    ],
+)
+def test_an_image_for_processors_gets_no_arguments_for_gpus(
+    image_server: str, libraries: tuple[str, ...], on_gpus: bool
+) -> None:
+    for name in libraries:
+        Path(image_server).with_name(name).touch()
+    launch = prepare({**GGUF, "DFLASH_ENGINE_FAMILY": "llamacpp", "VLLM_API_KEY": "a-secret-of-some-length"})
+    assert launch.title == "llama.cpp: llama-server"
+    assert ("--n-gpu-layers" in launch.arguments) is on_gpus
+
+
 def test_llama_cpp_needs_a_valid_key(image_server: str) -> None:
     with pytest.raises(Refused, match="VLLM_API_KEY"):
         prepare({**GGUF, "DFLASH_ENGINE_FAMILY": "llamacpp"})
