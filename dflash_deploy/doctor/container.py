@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dflash_deploy.doctor.check import Check, at_least
 from dflash_deploy.doctor.context import DoctorContext
 from dflash_deploy.errors import EngineMissing
-from dflash_deploy.host import ContainerEngine
+from dflash_deploy.host import ContainerEngine, why_no_container_engine
 from dflash_deploy.host.ask import ask
 from dflash_deploy.host.containers import DOCKER_TIMEOUT, NVIDIA_DEVICE, has_image
 from dflash_deploy.plan import Plan
@@ -35,13 +35,9 @@ def runs_it(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
         return
     engine = subject.facts.container_engine
     if engine is None:
-        yield Check(
-            "container engine",
-            "no",
-            "Docker does not respond to `docker info`",
-            "start Docker (`systemctl start docker`) and add your user to the group `docker`"
-            + (", or use `init --runtime native`" if plan.engine.native else ""),
-        )
+        message, hint = why_no_container_engine()
+        own = ", or use `init --runtime native`" if plan.engine.native else ""
+        yield Check("container engine", "no", message, f"{hint}; your user must be in the group `docker`{own}")
         return
     yield _engine(engine)
     yield _compose(engine)

@@ -67,6 +67,13 @@ def find_container_engine() -> ContainerEngine | None:
     return engine_of(info, host=_host(info))
 
 
+def why_no_container_engine() -> tuple[str, str]:
+    """Why `find_container_engine` found none, and what to do: Docker is not installed, or not started."""
+    if shutil.which("docker") is None:
+        return "Docker is not installed", "install Docker Engine with Compose: https://docs.docker.com/engine/install/"
+    return "Docker does not respond", "start it with `systemctl start docker`"
+
+
 def engine_of(info: Mapping[str, Any], *, host: str = DEFAULT_HOST) -> ContainerEngine:
     """The Docker that `docker info` describes."""
     options = info.get("SecurityOptions") or []

@@ -17,7 +17,7 @@ from docker.errors import DockerException, NotFound
 from dflash_deploy.catalog.settings import all_setting_names
 from dflash_deploy.deployment.render import SERVICE, render
 from dflash_deploy.errors import EngineMissing, EngineNotReady, FileRefused, SettingsRefused
-from dflash_deploy.host import find_container_engine
+from dflash_deploy.host import find_container_engine, why_no_container_engine
 from dflash_deploy.runtime.container_job import first_line
 from dflash_deploy.runtime.container_log import read_container_log
 from dflash_deploy.runtime.docker_api import docker_client
@@ -91,7 +91,8 @@ class ComposeRuntime:
         if engine is None:
             title = self._plan.engine.kind.title
             own = f", or use the installed {title} with `init --runtime native`" if self._plan.engine.native else ""
-            raise EngineMissing("Docker does not respond", hint=f"start it with `systemctl start docker`{own}")
+            message, hint = why_no_container_engine()
+            raise EngineMissing(message, hint=f"{hint}{own}")
         if engine.compose is None:
             raise EngineMissing(
                 f"Docker {engine.version} responds, but `docker compose` does not",

@@ -6,7 +6,7 @@ import docker
 from docker.errors import DockerException
 
 from dflash_deploy.errors import EngineMissing
-from dflash_deploy.host import find_container_engine
+from dflash_deploy.host import find_container_engine, why_no_container_engine
 
 
 def docker_client() -> docker.DockerClient:
@@ -17,4 +17,5 @@ def docker_client() -> docker.DockerClient:
             raise DockerException
         return docker.DockerClient(base_url=engine.host or None)
     except DockerException:
-        raise EngineMissing("Docker does not respond", hint="start it with `systemctl start docker`") from None
+        message, hint = why_no_container_engine()
+        raise EngineMissing(message, hint=hint) from None

@@ -103,7 +103,9 @@ def test_an_index_with_the_cpu_build_is_enough(project: Path, index: Path, tmp_p
     assert "missing" not in done.stdout + done.stderr
 
 
-def test_without_it_the_index_of_pytorch_is_used_and_no_error_is_printed(project: Path, index: Path, tmp_path: Path) -> None:
+def test_without_it_the_index_of_pytorch_is_used_and_no_error_is_printed(
+    project: Path, index: Path, tmp_path: Path
+) -> None:
     other = tmp_path / "pytorch"
     publish(other, "torch", "2.13.0+cpu")
     done = make(project, index, other)
