@@ -92,14 +92,15 @@ docs: $(READY)
 pictures: $(READY)
 	$(BIN)/python -m tests.support.pictures
 
-# A release: wheel, sdist, the bill of materials of what the wheel installs, and checksums
+# A release: wheel, sdist, the bill of materials of what the wheel installs, the (unsigned) provenance of the three, checksums
 dist: $(READY)
 	rm -rf dist build/release
 	$(BIN)/python -m build --outdir dist . >/dev/null
 	$(BIN)/python -m venv build/release
 	build/release/bin/pip install --quiet --disable-pip-version-check dist/*.whl
 	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file dist/sbom.cdx.json build/release
-	cd dist && sha256sum *.whl *.tar.gz sbom.cdx.json > SHA256SUMS
+	$(BIN)/python -m tests.support.provenance dist
+	cd dist && sha256sum *.whl *.tar.gz *.json > SHA256SUMS
 
 # failures and healthy logs of other people: how many the diagnosis names, shows or gets wrong
 score-diagnosis: $(READY)

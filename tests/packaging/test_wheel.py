@@ -29,6 +29,7 @@ def test_it_carries_what_lies_beside_the_package(wheel: Path) -> None:
         for file in (path for path in (ROOT / folder).rglob("*") if path.is_file()):
             assert f"dflash_deploy/_assets/{file.relative_to(ROOT)}" in names
     assert not any(name.startswith(("tests/", "models/")) for name in names)
+    assert any(name.endswith(".data/data/share/man/man1/dflash-deploy.1") for name in names)
 
 
 def test_it_offers_vllm_the_loader_as_the_image_does(wheel: Path) -> None:
@@ -44,6 +45,7 @@ def test_installed_in_a_clean_environment_it_makes_a_deployment(wheel: Path, tmp
     venv.create(environment, with_pip=True)
     python = environment / "bin/python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", str(wheel)], check=True)
+    assert (environment / "share/man/man1/dflash-deploy.1").is_file()
     clean = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
     command = [
         str(environment / "bin/dflash-deploy"),

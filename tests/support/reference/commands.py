@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -47,18 +48,14 @@ def page() -> str:
 
 
 def _section(name: str, command: Any) -> str:
-    types = {key: one.annotation for key, one in inspect.signature(command.callback, eval_str=True).parameters.items()}
-    arguments = [one for one in command.params if one.param_type_name == "argument"]
-    options = [one for one in command.params if one.param_type_name == "option" and one.help]
-    needed = [_spelled(one, types[one.name]) for one in options if one.required]
-    usage = " ".join(["dflash-deploy", name, *(_argument(one) for one in arguments), *needed, "[OPTIONS]"])
-    rows = [(code(_spelled(one, types[one.name])), _explained(one)) for one in options]
-    described = [(code(_argument(one)), _explained(one)) for one in arguments]
+    parts = parts_of(name, command)
+    rows = [(code(spelling), meaning) for spelling, meaning in parts.options]
+    described = [(code(spelling), meaning) for spelling, meaning in parts.arguments]
     return "\n".join(
         (
             f"## {name}\n",
-            " ".join(inspect.cleandoc(command.help).split()) + "\n",
-            f"    {usage}\n",
+            parts.text + "\n",
+            f"    {parts.usage}\n",
             *(table(("argument", "meaning"), described) if described else ()),
             *table(("option", "meaning"), rows),
             "Examples:\n",
@@ -68,12 +65,38 @@ def _section(name: str, command: Any) -> str:
     )
 
 
-def _argument(parameter: Any) -> str:
+@dataclass(frozen=True)
+class Parts:
+    """What a command's description consists of; arguments and options are each a spelling and a meaning."""
+
+    text: str
+    usage: str
+    arguments: list[tuple[str, str]]
+    options: list[tuple[str, str]]
+
+
+def parts_of(name: str, command: Any) -> Parts:
+    """The parts of the description of the command with this full name."""
+    types = {key: one.annotation for key, one in inspect.signature(command.callback, eval_str=True).parameters.items()}
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    options = [one for one in command.params if one.param_type_name == "option" and one.help]
+    needed = [spelled(one, types[one.name]) for one in options if one.required]
+    return Parts(
+        text=" ".join(inspect.cleandoc(command.help).split()),
+        usage=" ".join(["dflash-deploy", name, *(argument(one) for one in arguments), *needed, "[OPTIONS]"]),
+        arguments=[(argument(one), explained(one)) for one in arguments],
+        options=[(spelled(one, types[one.name]), explained(one)) for one in options],
+    )
+
+
+def argument(parameter: Any) -> str:
+    """How an argument is written in the usage."""
     name = parameter.name.upper()
     return name if parameter.required else f"[{name}]"
 
 
-def _spelled(parameter: Any, kind: Any) -> str:
+def spelled(parameter: Any, kind: Any) -> str:
+    """The names of an option, and the value that it takes."""
     names = ", ".join(sorted(parameter.opts, key=len))
     if parameter.secondary_opts:
         return f"{names} / {', '.join(parameter.secondary_opts)}"
@@ -92,7 +115,8 @@ def _value(kind: Any) -> str:
     return _VALUES.get(get_args(kind)[0] if get_args(kind) else kind, "")
 
 
-def _explained(parameter: Any) -> str:
+def explained(parameter: Any) -> str:
+    """What a parameter means, whether it is required, and its default."""
     default = parameter.default
     text = " ".join((parameter.help or "").split())
     if parameter.required:
