@@ -36,7 +36,8 @@ def statement(files: Iterable[Path], commit: str, finished: datetime, *, clean: 
     subjects = [ResourceDescriptor(name=file.name, digest={"sha256": _sha256(file)}).pb for file in sorted(files)]
     made = Statement(subjects, PREDICATE, _predicate(commit, finished, clean=clean))
     made.validate()
-    return MessageToJson(made.pb) + "\n"
+    text: str = MessageToJson(made.pb)
+    return text + "\n"
 
 
 def _predicate(commit: str, finished: datetime, *, clean: bool) -> dict[str, Any]:
