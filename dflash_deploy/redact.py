@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 Redact = Callable[[str], str]
 """Takes text and returns it without secrets."""
@@ -15,6 +15,10 @@ REDACTED = "[redacted]"
 
 SHORTEST_SECRET = 8
 """Values with fewer characters are not redacted: they occur in ordinary text."""
+
+
+SHORTEST_KEY = 16
+"""Characters of the shortest key in a list of keys with names."""
 
 
 class Secret:
@@ -72,9 +76,7 @@ class Redactor:
     """Replaces known secrets anywhere in a text, also in base64, and what URLs have before their host."""
 
     def __init__(self, known: Iterable[Secret] = ()) -> None:
-        # each key of a comma-separated list is a secret too
-        parts = {part for secret in known for part in (secret.reveal(), *secret.reveal().split(","))}
-        values = {value for value in parts if len(value) >= SHORTEST_SECRET}
+        values = {value for secret in known for value in _parts(secret.reveal()) if len(value) >= SHORTEST_SECRET}
         forms = values.union(*map(_in_base64, values))
         # longest first: replacing a shorter secret inside a longer one would leave the rest of the longer one
         self._values = sorted(forms, key=len, reverse=True)
@@ -84,6 +86,14 @@ class Redactor:
         for value in self._values:
             text = text.replace(value, REDACTED)
         return _redact_urls(text)
+
+
+def _parts(value: str) -> Iterator[str]:
+    """A secret, and each key of a list such as DFLASH_API_KEYS, where what is shorter is a name or a limit."""
+    yield value
+    for entry in value.split(","):
+        yield entry
+        yield from (part for part in entry.split(":") if len(part) >= SHORTEST_KEY)
 
 
 def _redact_urls(text: str) -> str:
@@ -108,7 +118,7 @@ _SHAPES = (
         r"(\b(?i:api_?keys?|(?:access|auth|hf|refresh|client)[_-](?:key|token|secret)|passw(?:or)?d)"
         r"['\"]?\s*[:=]\s*['\"]?)[^\s'\",\]]{4,}"
     ),
-    re.compile(r"(\b[A-Z][A-Z0-9_]*_(?:KEYS?|TOKEN|SECRETS?|PASSWORDS?)\s?[=:]\s?)[^\s,]+"),
+    re.compile(r"(\b[A-Z][A-Z0-9_]*_(?:KEYS?|TOKEN|SECRETS?|PASSWORDS?)\s?[=:]\s?)\S+"),
     # numbers of tokens are settings
     re.compile(r"(\b[A-Z][A-Z0-9_]*_TOKENS\s?[=:]\s?)(?!\d+\b)[^\s,]+"),
     re.compile(

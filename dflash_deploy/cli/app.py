@@ -37,7 +37,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "down": ("down", "Stop and remove the engine."),
     "profiles": ("profiles", "Hardware that the catalog knows: list, show."),
     "models": ("models", "Models with their drafters: list, show, convert."),
-    "keys": ("keys", "The API key of the endpoint: show, rotate."),
+    "keys": ("keys", "API keys of the endpoint: show, rotate, add, revoke, list, usage."),
     "image": ("image", "The engine's image: build, verify, digest, sbom."),
 }
 """Each command: the module in this package that has it under its name, and the first sentence of its help."""

@@ -1,34 +1,45 @@
-"""`keys show` and `keys rotate`: the API key that clients of the endpoint send."""
+"""`keys`: the API keys that clients of the endpoint send, and what each one used."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.options import HERE, Directory, Json, JsonStream, Patience
-from dflash_deploy.cli.shown import Report
+from dflash_deploy.cli.shown import Grid, Report
 from dflash_deploy.errors import BadInput
 from dflash_deploy.operations.patience import PATIENCE
+from dflash_deploy.redact import Secret
+from dflash_deploy.serve.api_keys import LARGEST_LIMIT
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.deployment import Deployment
     from dflash_deploy.operations import Replaced
+    from dflash_deploy.serve.api_keys import ApiKey
+
+OPENS = {"all": "every route", "infer": "generation", "metrics": "GET /metrics alone"}
+"""What a key opens, by its scope."""
 
 CLIENTS = (
     "clients      each that sends the key: api_key or OPENAI_API_KEY of applications, a proxy that adds it,",
     "             a Prometheus that scrapes with it; dflash-deploy itself reads .env",
 )
 
-keys = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="The API key of the endpoint: show, rotate.")
+Name = Annotated[str, typer.Argument(help="Whose key: up to 15 small letters, digits, - and _.", show_default=False)]
+
+keys = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="API keys of the endpoint.")
 
 
 @command
 def keys_show(
+    name: Annotated[
+        str | None, typer.Argument(help="A further key instead of the first one.", show_default=False)
+    ] = None,
     directory: Directory = HERE,
     reveal: Annotated[
         bool,
@@ -37,22 +48,111 @@ def keys_show(
     as_json: Json = False,
 ) -> Report:
     """Show where the key is and its fingerprint; the key itself only with --reveal."""
-    found = operations.key(directory)
+    found = operations.key(directory, name)
     deployment = found.deployment
     if reveal and as_json:
         raise BadInput("--reveal and --json exclude each other", hint="--reveal prints the key and nothing else")
     if reveal:
         # the one way past the redaction of all that is shown
-        sys.stdout.write(f"{deployment.key.reveal()}\n")
+        sys.stdout.write(f"{found.key.reveal()}\n")
         return Report()
     shown = (
-        f"key          {Settings.vllm_api_key} in {deployment.env_file}",
+        f"key          {_place(name)} in {deployment.env_file}",
         f"readable     {'only by its owner' if found.private else f'BY OTHERS: chmod 600 {deployment.env_file}'}",
-        f"fingerprint  {deployment.key.fingerprint}",
+        f"fingerprint  {found.key.fingerprint}",
+        *_next(name),
+    )
+    return Report(found.document(), shown)
+
+
+@command
+def keys_add(
+    name: Name,
+    directory: Directory = HERE,
+    scope: Annotated[
+        Literal["infer", "metrics", "all"],
+        typer.Option(help="infer: generate; metrics: GET /metrics alone; all: every route."),
+    ] = "infer",
+    in_flight: Annotated[
+        int | None, typer.Option(min=1, max=LARGEST_LIMIT, help="Requests at the same time; more get 429.")
+    ] = None,
+    tokens_per_minute: Annotated[
+        int | None,
+        typer.Option(min=1, max=LARGEST_LIMIT, help="Tokens read and generated within 60 s; then 429."),
+    ] = None,
+    as_json: Json = False,
+) -> Report:
+    """Add a key with a name, for one client. A running engine accepts it at once."""
+    done = operations.add_key(directory, name, scope=scope, in_flight=in_flight, tokens_per_minute=tokens_per_minute)
+    now = "accepts it now" if done.status else "gets it with `dflash-deploy up`"
+    shown = (
+        f"added        {name}, {_opens(done.key)}, in {done.deployment.env_file}",
+        f"engine       {now}",
+        f"next         dflash-deploy keys show {name} --reveal   the key, for the client",
+    )
+    return Report(done.document(), shown)
+
+
+@command
+def keys_revoke(name: Name, directory: Directory = HERE, as_json: Json = False) -> Report:
+    """Remove a key. A running engine rejects it at once; requests that it began go on to their end."""
+    done = operations.revoke_key(directory, name)
+    now = f"answers it {done.status} now" if done.status else "does not run"
+    return Report(done.document(), (f"revoked      {name}, in {done.deployment.env_file}", f"engine       {now}"))
+
+
+@command
+def keys_list(directory: Directory = HERE, as_json: Json = False) -> Report:
+    """List the further keys with their scopes and limits."""
+    found = operations.list_keys(directory)
+    if not found.keys:
+        return Report(found.document(), ("no further keys", "next         dflash-deploy keys add NAME"))
+    drawn = Grid("name", "opens", "in flight", "tokens/min", "fingerprint")
+    for key in found.keys:
+        limits = (str(limit) if limit else "-" for limit in (key.in_flight, key.tokens_per_minute))
+        drawn.add_row(key.name, OPENS[key.scope], *limits, Secret(key.key).fingerprint)
+    return Report(found.document(), (drawn,))
+
+
+@command
+def keys_usage(directory: Directory = HERE, as_json: Json = False) -> Report:
+    """Show requests and tokens of each key since the engine's start."""
+    found = operations.usage_of_keys(directory)
+    drawn = Grid("name", "requests", "refused", "cancelled", "tokens read", "generated", "in flight")
+    for used in found.usage:
+        refused = sum(count for status, count in used.requests.items() if status[:1] in {"4", "5"})
+        cancelled = used.requests.get("cancelled", 0)
+        drawn.add_row(
+            used.name,
+            f"{sum(used.requests.values())}",
+            f"{refused}",
+            f"{cancelled}",
+            f"{used.prompt_tokens}",
+            f"{used.generation_tokens}",
+            f"{used.in_flight}",
+        )
+    return Report(found.document(), (drawn,))
+
+
+def _place(name: str | None) -> str:
+    return f"{Settings.dflash_api_keys}, {name}," if name else f"{Settings.vllm_api_key}"
+
+
+def _next(name: str | None) -> tuple[str, ...]:
+    if name:
+        return (
+            f"next         dflash-deploy keys show {name} --reveal   only the key, for $(...)",
+            f"             dflash-deploy keys revoke {name}          it is rejected at once",
+        )
+    return (
         "next         dflash-deploy keys show --reveal   only the key, for $(...)",
         "             dflash-deploy keys rotate          a new key; the old one is rejected",
     )
-    return Report(found.document(), shown)
+
+
+def _opens(key: ApiKey) -> str:
+    limits = {"in flight": key.in_flight, "tokens per minute": key.tokens_per_minute}
+    return ", ".join([OPENS[key.scope], *(f"at most {most} {what}" for what, most in limits.items() if most)])
 
 
 @command
@@ -90,3 +190,7 @@ def _replaced(old: Deployment, new: Deployment) -> tuple[str, ...]:
 
 keys.command("show")(keys_show)
 keys.command("rotate")(keys_rotate)
+keys.command("add")(keys_add)
+keys.command("revoke")(keys_revoke)
+keys.command("list")(keys_list)
+keys.command("usage")(keys_usage)

@@ -24,6 +24,7 @@ from dflash_deploy.client.completion import (
 from dflash_deploy.client.documents import ApiDescription, ChatAnswer, ChatChunk, ModelList
 from dflash_deploy.client.events import beginning_of, read_events
 from dflash_deploy.client.images import data_uri
+from dflash_deploy.client.key_usage import KeyUsage, read_key_usage
 from dflash_deploy.client.metrics import Metrics, read_metrics
 from dflash_deploy.intake import Invalid
 from dflash_deploy.intake.answers import (
@@ -240,6 +241,12 @@ class Endpoint:
         answer = self._send("GET", "/metrics")
         with expected_shape("GET /metrics"):
             return read_metrics(answer.text)
+
+    def key_usage(self) -> list[KeyUsage]:
+        """Return what each key used, by its name. Raises EndpointError as `metrics`; empty without our gateway."""
+        answer = self._send("GET", "/metrics")
+        with expected_shape("GET /metrics"):
+            return read_key_usage(answer.text)
 
     def status_of_announced(self, size: int) -> int | None:
         """Announce a chat completion of `size` bytes and return its HTTP status; `None` if the server waits for it."""

@@ -18,8 +18,10 @@ from dflash_deploy.errors import BadInput, FileRefused, NoDeployment, SettingsRe
 from dflash_deploy.intake.files import is_file, read_beginning, read_text
 from dflash_deploy.plan.command import in_home
 from dflash_deploy.redact import Redactor, Secret, generate_key
+from dflash_deploy.serve.api_keys import KEY, ApiKey, keys_in
 from dflash_deploy.serve.engines import DEFAULT
-from dflash_deploy.serve.secrets import KEY, SECRET_NAMES, split_keys
+from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.serve.settings import Settings
 
 
@@ -132,6 +134,14 @@ class Deployment:
         changed = dotenv.replace_value(self._read(), name, new)
         return self._with(_whole_word(old).sub(new, changed) if KEY.fullmatch(old) else changed)
 
+    def with_further_keys(self, keys: Sequence[ApiKey]) -> Deployment:
+        """Write DFLASH_API_KEYS to `.env` atomically, keep everything else, and return the deployment read again.
+
+        `.env.last` stays as it is: a revoked key must not be in it. Raises SettingsRefused as `with_new_key` does.
+        """
+        entries = ",".join(key.written() for key in keys)
+        return self._with(dotenv.replace_value(self._read(), Settings.dflash_api_keys.name, entries))
+
     @property
     def settings_with_the_key(self) -> tuple[str, ...]:
         """The names of other settings whose value contains the API key."""
@@ -201,15 +211,28 @@ class Deployment:
         return {name: Secret(self._lines.get(name, "")) for name in SECRET_NAMES}
 
     @property
+    def secrets_of_a_start(self) -> tuple[tuple[str, str], ...]:
+        """The secrets that an engine keeps from its start to its end, by name: all but the further keys."""
+        further = Settings.dflash_api_keys.name
+        return tuple((name, secret.reveal()) for name, secret in sorted(self.secrets.items()) if name != further)
+
+    @property
     def key(self) -> Secret:
         """The API key of the endpoint."""
         return self.secrets[Settings.vllm_api_key.name]
 
     @property
+    def further_keys(self) -> tuple[ApiKey, ...]:
+        """The keys of DFLASH_API_KEYS. Raises SettingsRefused if an entry is not valid; the message shows no key."""
+        try:
+            return keys_in(self.secrets[Settings.dflash_api_keys.name].reveal())
+        except Refused as refusal:
+            raise SettingsRefused(f".env: {refusal.message}", hint=refusal.hint) from None
+
+    @property
     def key_is_sound(self) -> bool:
-        """Whether all API keys are set, long enough, and read the same by every reader of `.env`."""
-        further = split_keys(self.secrets[Settings.dflash_api_keys.name].reveal())
-        return all(KEY.fullmatch(key) for key in (self.key.reveal(), *further))
+        """Whether the API key is set, long enough, and read the same by every reader of `.env`."""
+        return KEY.fullmatch(self.key.reveal()) is not None
 
     @cached_property
     def known_secrets(self) -> tuple[Secret, ...]:

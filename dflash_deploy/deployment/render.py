@@ -19,6 +19,7 @@ from dflash_deploy.deployment.build_context import stage_build_context
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.dotenv import fill_template
 from dflash_deploy.deployment.files import PRIVATE, PUBLIC, write_atomically, write_if_changed
+from dflash_deploy.deployment.keys_file import write_keys
 from dflash_deploy.intake import parse_packaged_yaml
 from dflash_deploy.intake.state import read_state_text
 from dflash_deploy.plan import Plan
@@ -70,6 +71,7 @@ def create(deployment: Deployment, plan: Plan) -> None:
 def render(deployment: Deployment, plan: Plan) -> bool:
     """Write `compose.yaml` and the build context; return whether `compose.yaml` changed."""
     state = deployment.make_state()
+    write_keys(deployment)
     stage_build_context(state, plan.engine.engine)
     if not _salt(deployment):
         write_atomically(state / SALT, generate_key().reveal(), mode=PRIVATE)
@@ -125,7 +127,7 @@ def _fallback(variable: re.Match[str], defaults: Mapping[str, str]) -> str:
 
 def _fragments(plan: Plan) -> list[str]:
     """The fragments of compose/ that a plan needs, in the order in which they are merged."""
-    names = ["base", *plan.engine.kind.fragments]
+    names = ["base", "keys", *plan.engine.kind.fragments]
     if plan.drafting:
         names.append("drafter")
     names.append("nodes" if plan.settings.several_machines else "port")
@@ -161,8 +163,11 @@ def _owner(deployment: Deployment) -> str:
 
 
 def _secrets_hash(deployment: Deployment) -> str:
-    """Return a fingerprint of the secrets. Others can read it, and without the salt they could try keys with it."""
-    text = "\n".join(secret.reveal() for _, secret in sorted(deployment.secrets.items()))
+    """Return a fingerprint of the secrets that a start needs: a running gateway reads the further keys again.
+
+    Others can read it, and without the salt they could try keys with it.
+    """
+    text = "\n".join(value for _, value in deployment.secrets_of_a_start)
     return hmac.digest(_salt(deployment).encode(), text.encode(), "sha256").hex()[:12]
 
 

@@ -13,7 +13,7 @@ from dflash_deploy.deployment.files import PRIVATE
 from dflash_deploy.deployment.lock import LONGEST_HOLDER
 from dflash_deploy.doctor.check import Check, Status
 from dflash_deploy.doctor.context import DoctorContext
-from dflash_deploy.errors import FileRefused
+from dflash_deploy.errors import FileRefused, SettingsRefused
 from dflash_deploy.host.containers import Container, project_containers
 from dflash_deploy.intake import read_text
 from dflash_deploy.plan import Plan
@@ -38,11 +38,21 @@ def env_file(subject: DoctorContext) -> Iterator[Check]:
         yield Check(".env", "no", f"{saw}; this is user {user}", f"run dflash-deploy as user {status.st_uid}")
     elif not deployment.key_is_sound:
         fix = "make a new key: `dflash-deploy keys rotate`"
-        yield Check(".env", "no", "an API key is empty, too short, or has characters that `.env` would quote", fix)
+        yield Check(".env", "no", "the API key is empty, too short, or has characters that `.env` would quote", fix)
+    elif refused := _refused_keys(deployment):
+        yield refused
     elif mode != PRIVATE:
         yield Check(".env", "warning", f"{saw}; the expected mode is 0600", f"chmod 600 {deployment.env_file}")
     else:
         yield Check(".env", "ok", saw)
+
+
+def _refused_keys(deployment: Deployment) -> Check | None:
+    try:
+        _ = deployment.further_keys
+    except SettingsRefused as problem:
+        return Check(".env", "no", problem.message, problem.hint)
+    return None
 
 
 def leftovers(subject: DoctorContext) -> Iterator[Check]:

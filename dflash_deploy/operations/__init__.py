@@ -33,6 +33,15 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.log_lines import log
     from dflash_deploy.operations.logs import Bundle, bundle
     from dflash_deploy.operations.looking import FoundDeployment, Look, look
+    from dflash_deploy.operations.named_keys import (
+        KeyChange,
+        Keys,
+        UsageByName,
+        add_key,
+        list_keys,
+        revoke_key,
+        usage_of_keys,
+    )
     from dflash_deploy.operations.offering import Offer, offer
     from dflash_deploy.operations.planned import Created, Planned, Rendered, init, plan, render
     from dflash_deploy.operations.probing import Status, status
@@ -64,6 +73,7 @@ else:
             ".log_lines": ("log",),
             ".logs": ("Bundle", "bundle"),
             ".looking": ("FoundDeployment", "Look", "look"),
+            ".named_keys": ("KeyChange", "Keys", "UsageByName", "add_key", "list_keys", "revoke_key", "usage_of_keys"),
             ".offering": ("Offer", "offer"),
             ".planned": ("Created", "Planned", "Rendered", "init", "plan", "render"),
             ".probing": ("Status", "status"),
@@ -83,6 +93,7 @@ else:
 __all__ = [
     "SILENT",
     "Benchmark",
+    "BenchTarget",
     "Bundle",
     "Choice",
     "Connections",
@@ -90,6 +101,8 @@ __all__ = [
     "Created",
     "Examined",
     "FoundDeployment",
+    "KeyChange",
+    "Keys",
     "Limits",
     "Look",
     "Offer",
@@ -103,11 +116,12 @@ __all__ = [
     "Silent",
     "Status",
     "Stopped",
-    "BenchTarget",
     "Tested",
     "Tuned",
+    "UsageByName",
     "Watched",
     "Worker",
+    "add_key",
     "bench",
     "bill_of_materials",
     "build_image",
@@ -125,6 +139,7 @@ __all__ = [
     "init",
     "key",
     "key_in",
+    "list_keys",
     "log",
     "look",
     "model",
@@ -139,6 +154,7 @@ __all__ = [
     "remote",
     "render",
     "restart",
+    "revoke_key",
     "roll_back",
     "rotate_key",
     "start",
@@ -147,6 +163,7 @@ __all__ = [
     "test",
     "test_url",
     "tune",
+    "usage_of_keys",
     "verify_image",
     "watch",
     "write_output",

@@ -1,4 +1,4 @@
-"""`keys show`: the API key of a deployment."""
+"""`keys show`: an API key of a deployment."""
 
 from __future__ import annotations
 
@@ -7,31 +7,39 @@ from pathlib import Path
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import SettingsRefused
+from dflash_deploy.operations.named_keys import key_with
+from dflash_deploy.redact import Secret
 from dflash_deploy.serve.settings import Settings
 
 
 @dataclass(frozen=True)
 class KeyFile:
-    """The file that holds the API key, and what may be said of it. `private`: readable only by its owner."""
+    """The file that holds an API key, and what may be said of it. `private`: readable only by its owner."""
 
     deployment: Deployment
     private: bool
+    key: Secret
 
     def document(self) -> dict[str, object]:
         """The `data` of `keys show --json`; the key itself is in no document."""
         return {
             "file": str(self.deployment.env_file),
             "private": self.private,
-            "fingerprint": self.deployment.key.fingerprint,
+            "fingerprint": self.key.fingerprint,
         }
 
 
-def key(directory: Path) -> KeyFile:
-    """The API key of a deployment: `deployment.key.reveal()` is its value. Raises NoDeployment and SettingsRefused."""
+def key(directory: Path, name: str | None = None) -> KeyFile:
+    """The API key of a deployment, or the further key with this name: `key.reveal()` of the result is its value.
+
+    Raises NoDeployment, SettingsRefused, and NotPossible if no key has the name.
+    """
     deployment = Deployment.existing(directory, check=False)
+    if name is not None:
+        return KeyFile(deployment, deployment.is_private(), Secret(key_with(deployment.further_keys, name).key))
     if not deployment.key_is_sound:
         raise SettingsRefused(
             f".env: {Settings.vllm_api_key} is empty, too short, or has characters that files quote",
             hint="make one: dflash-deploy keys rotate",
         )
-    return KeyFile(deployment, deployment.is_private())
+    return KeyFile(deployment, deployment.is_private(), deployment.key)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from dflash_deploy.catalog.settings import all_setting_names
 from dflash_deploy.deployment.files import PRIVATE
+from dflash_deploy.deployment.keys_file import keys_file, write_keys
 from dflash_deploy.errors import EngineMissing, EngineNotReady
 from dflash_deploy.intake.documents import EngineEnd
 from dflash_deploy.intake.state import Report, log_damage, read_state, remove_state
@@ -20,6 +21,7 @@ from dflash_deploy.runtime.log_file import read_page
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
 from dflash_deploy.runtime.supervised import SUPERVISOR, Supervised, find_supervised, recorded
 from dflash_deploy.serve.extras import install_command
+from dflash_deploy.serve.gateway.keyring import KEYS_FILE
 from dflash_deploy.serve.secrets import SECRETS_FILE
 
 if TYPE_CHECKING:
@@ -72,6 +74,8 @@ class NativeRuntime:
     def start(self, narrate: Narrate) -> bool:
         """Start the engine; stop one that runs with other settings first."""
         config = self._config()
+        # a running engine reads them again
+        write_keys(self._deployment)
         run = self._run()
         if run is not None and run.process.alive():
             if run.config == config:
@@ -132,13 +136,13 @@ class NativeRuntime:
         inherited = {name: value for name, value in os.environ.items() if name not in all_setting_names()}
         ours = engine_environment(self._plan)
         # Python must not import modules from the deployment's directory
-        return inherited | ours | {SECRETS_FILE: str(self._deployment.env_file), "PYTHONSAFEPATH": "1"}
+        files = {SECRETS_FILE: str(self._deployment.env_file), KEYS_FILE: str(keys_file(self._deployment))}
+        return inherited | ours | files | {"PYTHONSAFEPATH": "1"}
 
     def _config(self) -> str:
         """Return a fingerprint of everything the engine is started with, to notice changes."""
         engine = self._plan.engine.kind.installed()
-        secrets = sorted((name, secret.reveal()) for name, secret in self._deployment.secrets.items())
-        parts = (sorted(engine_environment(self._plan).items()), secrets, engine)
+        parts = (sorted(engine_environment(self._plan).items()), self._deployment.secrets_of_a_start, engine)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def _spawn(self, config: str) -> None:

@@ -21,9 +21,6 @@ _ENGINE = (Settings.vllm_api_key.name, Settings.dflash_api_keys.name)
 SECRETS_FILE = "DFLASH_SECRETS_FILE"
 """The variable with the path of the file that holds them."""
 
-KEY = re.compile(r"[A-Za-z0-9_-]{16,}")
-"""A valid key: Compose, python-dotenv and `serve` all read it the same way."""
-
 _LINE = re.compile(
     r"^\s*(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?P<quote>['\"]?)(?P<value>[^'\"#\s]*)(?P=quote)\s*(#.*)?$"
 )
@@ -52,29 +49,3 @@ def read_secrets(environment: Mapping[str, str]) -> dict[str, str]:
             hint=f"set {Settings.vllm_api_key} to a key of letters, digits, - and _",
         )
     return secrets
-
-
-def split_keys(text: str) -> list[str]:
-    """The keys of DFLASH_API_KEYS, which commas separate; a space is part of a key."""
-    return [key for key in text.split(",") if key]
-
-
-def api_keys(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The keys that the endpoint accepts: VLLM_API_KEY, then those of DFLASH_API_KEYS.
-
-    Raises Refused if the first is missing, or if a further one is too short or has other characters.
-    """
-    first = Settings.vllm_api_key.text(environment)
-    if not first:
-        raise Refused(
-            f"{Settings.vllm_api_key} is not set, and no client can send a request without a key",
-            hint=f"set {Settings.vllm_api_key} in .env",
-        )
-    further = split_keys(Settings.dflash_api_keys.text(environment))
-    if not all(map(KEY.fullmatch, further)):
-        # the message does not say which one: it is a secret
-        raise Refused(
-            f"{Settings.dflash_api_keys} holds a key that is too short or has other characters",
-            hint="each key needs at least 16 letters, digits, - and _; separate keys with commas",
-        )
-    return (first, *further)

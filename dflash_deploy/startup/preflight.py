@@ -66,10 +66,10 @@ def _check_key(deployment: Deployment) -> None:
     """Check that the key is valid, reads the same for every reader of `.env`, and is private to the owner."""
     if not deployment.key_is_sound:
         raise SettingsRefused(
-            f".env: {Settings.vllm_api_key} and each of {Settings.dflash_api_keys} must have at least 16 characters: "
-            "letters, digits, - and _",
+            f".env: {Settings.vllm_api_key} must have at least 16 characters: letters, digits, - and _",
             hint="generate a key: `dflash-deploy keys rotate`",
         )
+    _ = deployment.further_keys
     if not deployment.is_private():
         raise PreflightRefused(
             f"{deployment.env_file} contains the API key and other users can read it",

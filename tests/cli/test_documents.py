@@ -15,7 +15,7 @@ from tests.support.cli import initialise
 from tests.support.documents import ROOT, Shown, Transcript
 
 MAKES_A_DEPLOYMENT = frozenset({"init"})
-READS_A_DEPLOYMENT = frozenset({"plan", "render", "connect", "keys show"})
+READS_A_DEPLOYMENT = frozenset({"plan", "render", "connect", "keys show", "keys add", "keys list"})
 NEEDS_NOTHING = frozenset({"profiles list", "profiles show", "models list", "models show", "--version", "--help"})
 RUN = MAKES_A_DEPLOYMENT | READS_A_DEPLOYMENT | NEEDS_NOTHING
 """Commands that need neither an engine nor a network."""
@@ -55,6 +55,8 @@ def output_of(shown: Shown, here: Path) -> str:
     """Standard output of a command in a fresh directory, which has a deployment if the command reads one."""
     if leaf(shown) in READS_A_DEPLOYMENT and "--profile" not in shown.words:
         initialise("--profile", "cpu", "--runtime", "native", at=here)
+        if leaf(shown) == "keys show" and not shown.words[2].startswith("-"):
+            CliRunner().invoke(app, ["keys", "add", shown.words[2]])
     ran = CliRunner().invoke(app, list(shown.words))
     assert (ran.exit_code == ExitCode.USAGE) is shown.refused, f"{shown}\n{ran.output}"
     assert shown.refused or ran.exit_code == ExitCode.DONE, f"{shown}\n{ran.output}"

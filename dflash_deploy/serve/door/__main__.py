@@ -23,6 +23,7 @@ from aiohttp import web
 from dflash_deploy.serve.door.forward import Forward
 from dflash_deploy.serve.door.listener import handler_of
 from dflash_deploy.serve.gateway.auth import DenyByDefault
+from dflash_deploy.serve.gateway.keyring import KEYS_FILE
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import SECRET_NAMES, SECRETS_FILE, read_secrets
 from dflash_deploy.serve.settings import Settings
@@ -39,7 +40,7 @@ _PR_SET_PDEATHSIG = 1
 
 def engine_environment(environment: Mapping[str, str], socket: Path, key: str) -> dict[str, str]:
     """The environment of the engine: without the endpoint's secrets, with an address and a key of its own."""
-    ours = {*SECRET_NAMES, SECRETS_FILE}
+    ours = {*SECRET_NAMES, SECRETS_FILE, KEYS_FILE}
     return {name: value for name, value in environment.items() if name not in ours} | {SOCKET: str(socket), KEY: key}
 
 
@@ -54,7 +55,7 @@ async def serve(command: list[str], environment: Mapping[str, str]) -> int:
     with TemporaryDirectory(prefix="dflash-") as private:
         socket = Path(private) / "engine.sock"
         forward = Forward(str(socket), key)
-        door = DenyByDefault(forward, {**environment, **read_secrets(environment)})
+        door = DenyByDefault(forward, {**environment, **read_secrets(environment)}, asks_for_usage=False)
         server = web.Server(handler_of(door), access_log=None, handler_cancellation=True)
         runner = web.ServerRunner(server)
         await runner.setup()

@@ -14,6 +14,7 @@ from importlib import util
 from pathlib import Path
 from typing import ClassVar
 
+from dflash_deploy.serve.api_keys import api_keys
 from dflash_deploy.serve.engines.base import (
     IN_ENV,
     Build,
@@ -27,7 +28,7 @@ from dflash_deploy.serve.engines.installed import InstalledEngine, installed_lla
 from dflash_deploy.serve.extras import install_command
 from dflash_deploy.serve.field import LLAMACPP
 from dflash_deploy.serve.refusal import Refused
-from dflash_deploy.serve.secrets import api_keys, read_secrets
+from dflash_deploy.serve.secrets import read_secrets
 from dflash_deploy.serve.settings import Settings, Speculation
 
 LLAMA_SERVER = "/app/llama-server"

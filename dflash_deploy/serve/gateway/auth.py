@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from hashlib import sha256
-from hmac import compare_digest
+from functools import partial
 
 from dflash_deploy.serve.gateway.asgi import App, Receive, Scope, Send, answer_error, header_values
 from dflash_deploy.serve.gateway.body_limit import MIB, BodyLimit
-from dflash_deploy.serve.secrets import api_keys
+from dflash_deploy.serve.gateway.keyring import Accepted, Keyring
+from dflash_deploy.serve.gateway.metering import Metered
+from dflash_deploy.serve.gateway.scopes import opens
+from dflash_deploy.serve.gateway.usage import Usage
 from dflash_deploy.serve.settings import Settings
 
 LIVENESS = "/health"
@@ -42,13 +44,13 @@ class DenyByDefault:
     preflights = False
     """Whether a browser may ask which origins are allowed. vLLM's CORS layer answers that itself, without a route."""
 
-    def __init__(self, app: App, environment: Mapping[str, str] = os.environ) -> None:
-        """Raises Refused if the environment has no valid key."""
+    def __init__(self, app: App, environment: Mapping[str, str] = os.environ, *, asks_for_usage: bool = True) -> None:
+        """Raises Refused if the environment has no valid key. `asks_for_usage`: as `asks` of `Metered`."""
         self._app = app
-        keys = api_keys(environment)
-        self._known = [sha256(key.encode()).digest() for key in keys]
-        self._first = b"Bearer " + keys[0].encode()
-        self._limited = BodyLimit(app, Settings.max_body_mib.read(environment) * MIB)
+        self._keys = Keyring(environment)
+        self._first = b"Bearer " + self._keys.owner_key.encode()
+        self._metered = Metered(app, Usage(), asks=asks_for_usage)
+        self._most = Settings.max_body_mib.read(environment) * MIB
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, or the server's own start and end (`lifespan`)."""
@@ -57,22 +59,24 @@ class DenyByDefault:
             return
         if scope["type"] not in {"http", "websocket"}:
             raise ValueError(f"unknown type of connection: {scope['type']}")
-        if self._has_known_key(scope):
-            # in a copy: the server may log its own scope
-            scope = {**scope, "headers": self._with_first_key(scope)}
-        elif not self._is_open(scope):
-            await _refuse(scope, send)
-            return
-        app = self._limited if scope["type"] == "http" else self._app
-        await app(scope, receive, send)
-
-    def _has_known_key(self, scope: Scope) -> bool:
-        key = _key_of(scope)
+        sent = _key_of(scope)
+        key = self._keys.find(sent) if sent is not None else None
         if key is None:
-            return False
-        # digests have equal lengths and all of them are compared, so the time reveals nothing about the keys
-        digest = sha256(key).digest()
-        return sum(compare_digest(digest, known) for known in self._known) > 0
+            if not self._is_open(scope):
+                await _refuse(scope, send)
+                return
+            await BodyLimit(self._app, self._most)(scope, receive, send)
+        elif not (_allows(key, scope) or self._is_open(scope)):
+            await _refuse_scope(key, scope, send)
+        else:
+            # in a copy: the server may log its own scope
+            await self._admit(key, {**scope, "headers": self._with_first_key(scope)}, receive, send)
+
+    async def _admit(self, key: Accepted, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await BodyLimit(partial(self._metered.serve, key), self._most)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
     def _is_open(self, scope: Scope) -> bool:
         if scope["type"] != "http":
@@ -114,9 +118,29 @@ def _is_preflight(scope: Scope) -> bool:
     return scope["method"] == "OPTIONS" and bool(asks)
 
 
+def _allows(key: Accepted, scope: Scope) -> bool:
+    """Whether the key opens the route. What a websocket uses is not counted, so a key with limits opens none."""
+    if scope["type"] == "http":
+        return opens(key.scope, scope["method"], scope["path"])
+    return key.in_flight is None and key.tokens_per_minute is None and opens(key.scope, "GET", scope["path"])
+
+
+async def _refuse_scope(key: Accepted, scope: Scope, send: Send) -> None:
+    said = f"the key `{key.name}` has the scope `{key.scope}`, which does not open this route"
+    if not await _closed(scope, send, said):
+        await answer_error(scope, send, 403, said, "insufficient_scope")
+
+
+async def _closed(scope: Scope, send: Send, reason: str) -> bool:
+    """Close a websocket whose server cannot answer with a status; return whether it was one."""
+    if scope["type"] != "websocket" or "websocket.http.response" in (scope.get("extensions") or {}):
+        return False
+    await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
+    return True
+
+
 async def _refuse(scope: Scope, send: Send) -> None:
-    if scope["type"] == "websocket" and "websocket.http.response" not in (scope.get("extensions") or {}):
-        await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": "an API key is required"})
+    if await _closed(scope, send, "an API key is required"):
         return
     said = "a valid API key is required: send it once, as `Authorization: Bearer KEY` or as `x-api-key: KEY`"
     await answer_error(scope, send, 401, said, "invalid_api_key", [(b"www-authenticate", b"Bearer")])

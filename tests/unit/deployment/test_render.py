@@ -144,7 +144,7 @@ def test_without_a_drafter_its_weights_are_not_mounted(tmp_path: Path) -> None:
     deployment, _ = made(tmp_path, LAPTOP)
     plain = plan_deployment(LAPTOP, Choice(edited={**deployment.values, "DFLASH_DRAFTER": "off"}), load_catalog())
     service = yaml.safe_load(compose_text(deployment, plain))["services"]["engine"]
-    assert [volume["target"] for volume in service["volumes"]] == ["/models/target", "/cache"]
+    assert [volume["target"] for volume in service["volumes"]] == ["/models/target", "/cache", "/run/dflash/keys"]
     assert service["environment"]["DFLASH_DRAFTER"] == "off"
 
 

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dflash_deploy.deployment.dotenv import fill_template
+from dflash_deploy.serve.api_keys import api_keys
 from dflash_deploy.serve.refusal import Refused
-from dflash_deploy.serve.secrets import SECRETS_FILE, api_keys, read_secrets
+from dflash_deploy.serve.secrets import SECRETS_FILE, read_secrets
 
 KEYS = st.text(st.sampled_from("abcXYZ019_-"), min_size=1, max_size=60)
 
@@ -57,7 +58,7 @@ FURTHER = "first-of-the-clients,second-of-the-clients"
 def test_the_further_keys_come_from_the_file_too(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text(f"VLLM_API_KEY=abc\nDFLASH_API_KEYS={FURTHER}\n")
     keys = api_keys(read_secrets({SECRETS_FILE: str(tmp_path / ".env")}))
-    assert keys == ("abc", "first-of-the-clients", "second-of-the-clients")
+    assert tuple(key.key for key in keys) == ("abc", "first-of-the-clients", "second-of-the-clients")
 
 
 @pytest.mark.parametrize("environment", [{}, {"VLLM_API_KEY": " "}, {"DFLASH_API_KEYS": FURTHER}])

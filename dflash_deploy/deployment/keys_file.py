@@ -1,0 +1,37 @@
+"""`.dflash/keys/`: the digests of the further keys, which a running gateway reads again when they change.
+
+A directory of its own: a container that mounts a single file keeps seeing the one that was replaced.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.files import PRIVATE, write_if_changed
+from dflash_deploy.serve.gateway.keyring import document_of
+
+NAME = "keys.json"
+
+
+def keys_file(deployment: Deployment) -> Path:
+    """The file that the gateway reads."""
+    return deployment.state / "keys" / NAME
+
+
+def write_keys(deployment: Deployment) -> bool:
+    """Write the keys of DFLASH_API_KEYS for the gateway; return whether they changed.
+
+    The file belongs to the owner of `.env`, as whom the container runs. Raises SettingsRefused for an invalid entry.
+    """
+    text = document_of(deployment.further_keys)
+    deployment.make_state()
+    file = keys_file(deployment)
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    changed = write_if_changed(file, text, mode=PRIVATE)
+    if os.geteuid() == 0 and deployment.env_file.exists():
+        owner = deployment.env_file.stat()
+        for path in (file.parent, file):
+            os.chown(path, owner.st_uid, owner.st_gid)
+    return changed

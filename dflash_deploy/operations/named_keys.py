@@ -1,0 +1,177 @@
+"""`keys add`, `keys revoke`, `keys list`, `keys usage`: one key for each client, and what it used."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dflash_deploy.client import EndpointError
+from dflash_deploy.client.key_usage import KeyUsage
+from dflash_deploy.deployment import Deployment, locked
+from dflash_deploy.deployment.keys_file import write_keys
+from dflash_deploy.errors import EngineNotReady, KeyNotReplaced, NotPossible
+from dflash_deploy.plan import Choice
+from dflash_deploy.planning import make_plan, plan_to_stop, with_runtime
+from dflash_deploy.redact import Secret, generate_key
+from dflash_deploy.runtime import runtime_for
+from dflash_deploy.serve.api_keys import ApiKey, keys_in
+from dflash_deploy.serve.gateway.scopes import METRICS
+from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.startup import endpoint_of, is_up
+
+if TYPE_CHECKING:
+    from dflash_deploy.serve.api_keys import Scope
+
+PROOF_WITHIN = 10.0
+"""Seconds until a running gateway must have read a changed key: it looks at each request."""
+
+PROBE_TIMEOUT = 30.0
+"""Seconds for the answer of an engine at work."""
+
+
+@dataclass(frozen=True)
+class KeyChange:
+    """A key that was added or revoked. `status` is what the running endpoint answers it now; `None`: no engine runs."""
+
+    deployment: Deployment
+    key: ApiKey
+    status: int | None
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `keys add --json` and `keys revoke --json`; no key is in it."""
+        return {"file": str(self.deployment.env_file), **described(self.key), "status": self.status}
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The further keys of a deployment."""
+
+    deployment: Deployment
+    keys: Sequence[ApiKey]
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `keys list --json`; no key is in it."""
+        return {"file": str(self.deployment.env_file), "keys": [described(key) for key in self.keys]}
+
+
+@dataclass(frozen=True)
+class UsageByName:
+    """What each key used since the engine's start."""
+
+    endpoint: str
+    usage: Sequence[KeyUsage]
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `keys usage --json`."""
+        return {"endpoint": self.endpoint, "keys": [used.document() for used in self.usage]}
+
+
+def described(key: ApiKey) -> dict[str, object]:
+    """A key without its value."""
+    return {
+        "name": key.name,
+        "scope": key.scope,
+        "in_flight": key.in_flight,
+        "tokens_per_minute": key.tokens_per_minute,
+        "fingerprint": Secret(key.key).fingerprint,
+    }
+
+
+def add_key(
+    directory: Path,
+    name: str,
+    *,
+    scope: Scope = "infer",
+    in_flight: int | None = None,
+    tokens_per_minute: int | None = None,
+) -> KeyChange:
+    """Write a new key with this name into `.env`. A running engine accepts it without a restart.
+
+    Raises NotPossible if the name is taken or is not valid, and KeyNotReplaced if a running engine refuses the key.
+    """
+    with locked(directory, "keys add", check=False) as deployment:
+        before = deployment.further_keys
+        key = ApiKey(name, generate_key().reveal(), scope, in_flight, tokens_per_minute)
+        try:
+            keys = keys_in(",".join(each.written() for each in (*before, key)))
+        except Refused as refusal:
+            raise NotPossible(f"cannot add the key: {refusal.message}", hint=refusal.hint) from None
+        return _written(deployment, keys, key, {HTTPStatus.OK})
+
+
+def revoke_key(directory: Path, name: str) -> KeyChange:
+    """Remove the key with this name from `.env`. A running engine rejects it without a restart.
+
+    Requests that it has begun go on to their end. Raises NotPossible if no key has the name, and KeyNotReplaced if a
+    running engine still accepts the key.
+    """
+    with locked(directory, "keys revoke", check=False) as deployment:
+        before = deployment.further_keys
+        key = key_with(before, name)
+        kept = tuple(each for each in before if each.name != name)
+        return _written(deployment, kept, key, {HTTPStatus.UNAUTHORIZED})
+
+
+def list_keys(directory: Path) -> Keys:
+    """The further keys of a deployment. Raises NoDeployment, SettingsRefused."""
+    deployment = Deployment.existing(directory, check=False)
+    return Keys(deployment, deployment.further_keys)
+
+
+def usage_of_keys(directory: Path) -> UsageByName:
+    """What each key used since the engine's start. Raises EngineNotReady if the endpoint does not answer."""
+    deployment = Deployment.existing(directory)
+    plan = make_plan(Choice(edited=with_runtime(deployment)), deployment)
+    with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
+        try:
+            usage = endpoint.key_usage()
+        except EndpointError as problem:
+            raise EngineNotReady(
+                f"the endpoint does not say what its keys used: {problem}",
+                hint="see whether the engine runs: `dflash-deploy status`",
+            ) from None
+        return UsageByName(f"{endpoint.url}/v1", usage)
+
+
+def key_with(keys: Sequence[ApiKey], name: str) -> ApiKey:
+    """The key with this name. Raises NotPossible with the names that exist."""
+    for key in keys:
+        if key.name == name:
+            return key
+    names = ", ".join(key.name for key in keys) or "none"
+    raise NotPossible(f"no key has the name `{name}`", hint=f"names in {Settings.dflash_api_keys}: {names}")
+
+
+def _written(old: Deployment, keys: Sequence[ApiKey], changed: ApiKey, expected: set[HTTPStatus]) -> KeyChange:
+    new = old.with_further_keys(keys)
+    write_keys(new)
+    if not is_up(runtime_for(new, plan_to_stop(new))):
+        return KeyChange(new, changed, None)
+    status = _answered(new, changed, expected)
+    if status is not None and status not in expected:
+        raise KeyNotReplaced(
+            f"the endpoint answers the key `{changed.name}` with {status}; .env is changed",
+            hint="the engine started before keys could change: `dflash-deploy restart`",
+        )
+    return KeyChange(new, changed, status)
+
+
+def _answered(deployment: Deployment, key: ApiKey, expected: set[HTTPStatus]) -> int | None:
+    """The status that the endpoint answers the key, as soon as it is the expected one; `None` without an answer."""
+    plan = make_plan(Choice(edited=with_runtime(deployment)), deployment)
+    path = METRICS if key.scope == "metrics" else "/v1/models"
+    until = time.monotonic() + PROOF_WITHIN
+    with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
+        while True:
+            try:
+                status = endpoint.status("GET", path, key=Secret(key.key))
+            except EndpointError:
+                return None
+            if status in expected or time.monotonic() > until:
+                return status
+            time.sleep(0.1)

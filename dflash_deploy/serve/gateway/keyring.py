@@ -1,0 +1,118 @@
+"""The keys that open the endpoint, read again as soon as their file changes: a revoked key needs no restart.
+
+The file holds digests of the keys, and no key. `document_of` gives its content; the launcher writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from hmac import compare_digest
+from pathlib import Path
+from typing import Any, get_args
+
+from dflash_deploy.serve.api_keys import ApiKey, Scope, api_keys
+from dflash_deploy.serve.settings import Settings
+
+KEYS_FILE = "DFLASH_KEYS_FILE"
+"""The variable with the path of the file. Without it, or without the file, DFLASH_API_KEYS has the keys."""
+
+SCHEMA = 1
+MOST_BYTES = 1 << 20
+"""The longest file that is read: 1000 keys take a fifth of it."""
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """One key that the endpoint accepts, as its SHA-256. The limits are those of `ApiKey`."""
+
+    name: str
+    digest: bytes
+    scope: Scope
+    in_flight: int | None = None
+    tokens_per_minute: int | None = None
+
+
+def accepted(key: ApiKey) -> Accepted:
+    """A key without its value."""
+    return Accepted(key.name, sha256(key.key.encode()).digest(), key.scope, key.in_flight, key.tokens_per_minute)
+
+
+def document_of(keys: Iterable[ApiKey]) -> str:
+    """The content of the file for these keys, in JSON."""
+    entries = [
+        {
+            "name": key.name,
+            "sha256": key.digest.hex(),
+            "scope": key.scope,
+            "in_flight": key.in_flight,
+            "tokens_per_minute": key.tokens_per_minute,
+        }
+        for key in map(accepted, keys)
+    ]
+    return json.dumps({"schema": SCHEMA, "keys": entries}, indent=1) + "\n"
+
+
+class Keyring:
+    """The owner's key of the environment, and the further keys of the file that DFLASH_KEYS_FILE names."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        """Raises Refused if the environment has no valid key."""
+        owner, *further = api_keys(environment)
+        self.owner_key = owner.key
+        self._owner = accepted(owner)
+        self._further = tuple(map(accepted, further))
+        self._file = Path(environment[KEYS_FILE]) if environment.get(KEYS_FILE) else None
+        self._seen: tuple[int, int, int] | None = None
+        self._refresh()
+
+    def find(self, key: bytes) -> Accepted | None:
+        """Whose key it is; `None` for an unknown one. A changed file counts from this call on."""
+        self._refresh()
+        # digests have equal lengths and all of them are compared, so the time reveals nothing about the keys
+        digest = sha256(key).digest()
+        found = [known for known in (self._owner, *self._further) if compare_digest(digest, known.digest)]
+        return found[0] if found else None
+
+    def _refresh(self) -> None:
+        if self._file is None:
+            return
+        try:
+            status = self._file.stat()
+        except OSError:
+            return
+        seen = (status.st_mtime_ns, status.st_ino, status.st_size)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            self._further = _read(self._file)
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            # neither more nor fewer clients get in because of a damaged file
+            said = f"{Settings.dflash_api_keys}: {self._file} cannot be read ({type(problem).__name__})"
+            print(f"dflash: {said}; the keys before it stay valid", file=sys.stderr, flush=True)
+
+
+def _read(file: Path) -> tuple[Accepted, ...]:
+    with file.open("rb") as opened:
+        text = opened.read(MOST_BYTES + 1)
+    if len(text) > MOST_BYTES:
+        raise ValueError("too long")
+    document = json.loads(text)
+    if document["schema"] != SCHEMA:
+        raise ValueError("another schema")
+    return tuple(map(_entry, document["keys"]))
+
+
+def _entry(entry: Mapping[str, Any]) -> Accepted:
+    digest, scope = bytes.fromhex(entry["sha256"]), entry["scope"]
+    limits = entry["in_flight"], entry["tokens_per_minute"]
+    if len(digest) != sha256().digest_size or scope not in get_args(Scope) or not isinstance(entry["name"], str):
+        raise ValueError("not an entry")
+    if not all(limit is None or (type(limit) is int and limit > 0) for limit in limits):
+        raise ValueError("not a limit")
+    return Accepted(entry["name"], digest, scope, *limits)

@@ -1,0 +1,173 @@
+"""Counts what each key uses, from the engine's own answers, and refuses requests above its limits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send, answer_error
+from dflash_deploy.serve.gateway.keyring import Accepted
+from dflash_deploy.serve.gateway.scopes import METRICS
+from dflash_deploy.serve.gateway.tokens import ANSWER_LIMIT, Stream, Tokens, tokens_of
+from dflash_deploy.serve.gateway.usage import Usage
+
+STREAMING = frozenset({"/v1/chat/completions", "/v1/completions"})
+"""Routes whose streams say what they used only if the request asks for it."""
+
+IN_A_THREAD = 1 << 18
+"""Bytes of a body from which it is parsed outside the event loop: an image has megabytes."""
+
+
+class Metered:
+    """An ASGI application that counts the requests of a key, and passes them to `app`.
+
+    `asks`: a stream's usage is asked for where the client did not, and taken out of the stream again. llama.cpp states
+    the tokens of each stream anyway.
+    """
+
+    def __init__(self, app: App, usage: Usage, *, asks: bool = True) -> None:
+        self._app = app
+        self._usage = usage
+        self._asks = asks
+
+    async def serve(self, key: Accepted, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request that came with `key`."""
+        generates = scope["method"] == "POST"
+        wait = self._usage.wait(key, time.monotonic()) if generates else None
+        if wait is not None:
+            self._usage.count_request(key.name, "429")
+            said = f"the limit of the key `{key.name}` is reached: try again in {wait} s"
+            await answer_error(scope, send, 429, said, "rate_limit_exceeded", [(b"retry-after", str(wait).encode())])
+            return
+        if scope["path"] == METRICS and scope["method"] == "GET":
+            await self._with_usage(key, scope, receive, send)
+            return
+        answer = _Answer(send)
+        try:
+            with self._usage.at_work(key.name):
+                if generates and self._asks and scope["path"] in STREAMING:
+                    scope, receive, answer.strips = await _asking(scope, receive)
+                await self._app(scope, receive, answer.send)
+        finally:
+            self._usage.count_request(key.name, answer.status)
+            if generates and (used := answer.tokens()):
+                self._usage.count_tokens(key.name, used.prompt, used.generated, time.monotonic())
+
+    async def _with_usage(self, key: Accepted, scope: Scope, receive: Receive, send: Send) -> None:
+        """The engine's metrics with those of the keys after them, as plain text."""
+        kept = [pair for pair in scope["headers"] if pair[0] not in {b"accept", b"accept-encoding"}]
+        status = 500
+
+        async def pass_on(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = [pair for pair in message["headers"] if pair[0].lower() != b"content-length"]
+                message = {**message, "headers": headers}
+            elif status == 200 and not message.get("more_body", False):
+                message = {**message, "body": _ended(message.get("body", b"")) + self._usage.exposition()}
+            await send(message)
+
+        try:
+            await self._app({**scope, "headers": kept}, receive, pass_on)
+        finally:
+            self._usage.count_request(key.name, str(status))
+
+
+class _Answer:
+    """Passes an answer on and reads the tokens that it states."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._status = 0
+        self._done = False
+        self._stream: Stream | None = None
+        self._body = bytearray()
+        self._reads = False
+        self.strips = False
+
+    @property
+    def status(self) -> str:
+        """The status of HTTP; `cancelled` if the answer was cut short."""
+        return str(self._status) if self._done else "cancelled"
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            kinds = [value for name, value in message["headers"] if name.lower() == b"content-type"]
+            if kinds and kinds[0].startswith(b"text/event-stream"):
+                self._stream = Stream(strips=self.strips)
+            self._reads = bool(kinds) and kinds[0].startswith(b"application/json")
+        elif message["type"] == "http.response.body":
+            message = self._noted(message)
+        await self._send(message)
+
+    def _noted(self, message: Message) -> Message:
+        more = message.get("more_body", False)
+        self._done = not more
+        body = message.get("body", b"")
+        if self._stream is not None:
+            return {**message, "body": self._stream.take(body, more=more)}
+        if self._reads and len(self._body) <= ANSWER_LIMIT:
+            self._body += body
+        return message
+
+    def tokens(self) -> Tokens | None:
+        """What the answer says it used; `None` if it says nothing."""
+        if self._stream is not None:
+            return self._stream.tokens
+        return tokens_of(self._body) if b'"usage"' in self._body else None
+
+
+async def _asking(scope: Scope, receive: Receive) -> tuple[Scope, Receive, bool]:
+    """The request with the usage of its stream asked for, and whether the client did not ask for it itself."""
+    messages = []
+    more = True
+    while more:
+        messages.append(await receive())
+        more = messages[-1].get("more_body", False)
+    body = b"".join(message.get("body", b"") for message in messages)
+    changed = None
+    if messages[-1]["type"] == "http.request" and b'"stream"' in body:
+        changed = _asked(body) if len(body) < IN_A_THREAD else await asyncio.to_thread(_asked, body)
+    if changed is None:
+        return scope, _replay(messages, receive), False
+    headers = [pair for pair in scope["headers"] if pair[0] not in {b"content-length", b"transfer-encoding"}]
+    headers.append((b"content-length", str(len(changed)).encode()))
+    whole: list[Message] = [{"type": "http.request", "body": changed, "more_body": False}]
+    return {**scope, "headers": headers}, _replay(whole, receive), True
+
+
+def _asked(body: bytes) -> bytes | None:
+    """The body of a request with `include_usage`; `None` if it is no stream, or asks for it already."""
+    try:
+        request: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(request, dict) or request.get("stream") is not True:
+        return None
+    options = request.get("stream_options")
+    if options is None and "stream_options" not in request:
+        # everything else stays as the client wrote it
+        before, brace, after = body.partition(b"{")
+        return before + brace + b'"stream_options":{"include_usage":true},' + after
+    if options is not None and (not isinstance(options, dict) or options.get("include_usage") is True):
+        return None
+    return json.dumps({**request, "stream_options": {**(options or {}), "include_usage": True}}).encode()
+
+
+def _replay(messages: list[Message], receive: Receive) -> Receive:
+    waiting = iter(messages)
+
+    async def again() -> Message:
+        for message in waiting:
+            return message
+        return await receive()
+
+    return again
+
+
+def _ended(text: bytes) -> bytes:
+    return text if not text or text.endswith(b"\n") else text + b"\n"

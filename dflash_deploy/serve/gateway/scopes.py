@@ -1,0 +1,41 @@
+"""What a key opens, by its scope."""
+
+from __future__ import annotations
+
+from dflash_deploy.serve.api_keys import Scope
+
+METRICS = "/metrics"
+
+INFERENCE = frozenset(
+    {
+        "/v1/models",
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/v1/responses",
+        "/v1/embeddings",
+        "/v1/rerank",
+        "/v1/score",
+        "/v1/audio/transcriptions",
+        "/v1/audio/translations",
+        "/v1/realtime",
+        "/tokenize",
+        "/detokenize",
+    }
+)
+"""Routes of applications: they generate, or say what the model and its tokens are.
+
+All others are the owner's: they show or change the engine, as vLLM's /metrics, /load and /sleep do, or are another name
+of one of these."""
+
+_BELOW = ("/v1/models/", "/v1/responses/")
+
+
+def opens(scope: Scope, method: str, path: str) -> bool:
+    """Whether a key of this scope opens a route. `path` is %-decoded, as the router sees it."""
+    if scope == "all":
+        return True
+    if scope == "metrics":
+        return path == METRICS and method in {"GET", "HEAD"}
+    return path in INFERENCE or (path.startswith(_BELOW) and "/." not in path and "//" not in path)

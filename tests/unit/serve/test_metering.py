@@ -1,0 +1,276 @@
+"""What each key used is what the engine says, streams stay as their client asked for them, and limits hold."""
+
+import asyncio
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dflash_deploy.client.key_usage import KeyUsage, read_key_usage
+from dflash_deploy.serve.gateway.asgi import Message, Receive, Scope, Send
+from dflash_deploy.serve.gateway.auth import DenyByDefault
+from dflash_deploy.serve.gateway.keyring import Accepted
+from dflash_deploy.serve.gateway.tokens import Stream, Tokens, tokens_of
+from dflash_deploy.serve.gateway.usage import MINUTE, Usage
+
+OWNER, ALICE, SCRAPER = "key-of-the-owner-0123", "key-of-alice-01234567", "key-of-the-scraper-01"
+KEYS = {"VLLM_API_KEY": OWNER, "DFLASH_API_KEYS": f"alice:{ALICE}:in_flight=1,scraper:{SCRAPER}:metrics"}
+
+CHAT = "/v1/chat/completions"
+CHUNK = b'data: {"choices":[{"delta":{"content":"one"}}]}\n\n'
+LAST = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":5}}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+
+@dataclass
+class Engine:
+    """Answers as vLLM 0.33 does; a stream states its usage if the request asks for it."""
+
+    pieces: Sequence[bytes] = ()
+    kind: bytes = b"application/json"
+    bodies: list[bytes] = field(default_factory=list)
+    headers: list[dict[bytes, bytes]] = field(default_factory=list)
+    gate: asyncio.Event | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        self.bodies.append(body)
+        self.headers.append(dict(scope["headers"]))
+        if self.gate is not None and scope["method"] == "POST":
+            await self.gate.wait()
+        headers = [(b"content-type", self.kind)]
+        pieces = self.pieces
+        if scope["path"] == "/metrics":
+            pieces, headers = [b"vllm:num_requests_running 1.0\n"], [(b"content-length", b"30")]
+        elif b'"include_usage":true' in body.replace(b" ", b"") and self.kind == b"text/event-stream":
+            pieces = [*pieces[:-1], LAST, pieces[-1]]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for number, piece in enumerate(pieces, 1):
+            await send({"type": "http.response.body", "body": piece, "more_body": number < len(pieces)})
+
+
+def ask(
+    door: DenyByDefault,
+    body: bytes | Iterable[bytes] = b"{}",
+    *,
+    key: str = ALICE,
+    path: str = CHAT,
+    method: str = "POST",
+) -> tuple[int, bytes, dict[bytes, bytes]]:
+    return asyncio.run(asked(door, body, key=key, path=path, method=method))
+
+
+async def asked(
+    door: DenyByDefault,
+    body: bytes | Iterable[bytes] = b"{}",
+    *,
+    key: str = ALICE,
+    path: str = CHAT,
+    method: str = "POST",
+) -> tuple[int, bytes, dict[bytes, bytes]]:
+    pieces = [body] if isinstance(body, bytes) else list(body)
+    length = str(sum(map(len, pieces))).encode()
+    headers = [(b"authorization", f"Bearer {key}".encode()), (b"content-length", length)]
+    scope: Scope = {"type": "http", "method": method, "path": path, "headers": headers}
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        piece = pieces.pop(0) if pieces else b""
+        return {"type": "http.request", "body": piece, "more_body": bool(pieces)}
+
+    async def send(message: Message) -> None:
+        sent.append(dict(message))
+
+    await door(scope, receive, send)
+    text = b"".join(message["body"] for message in sent[1:])
+    return sent[0]["status"], text, dict(sent[0]["headers"])
+
+
+def used(door: DenyByDefault, name: str = "alice") -> KeyUsage:
+    _, text, _ = ask(door, b"", key=SCRAPER, path="/metrics", method="GET")
+    return next((each for each in read_key_usage(text.decode()) if each.name == name), KeyUsage(name))
+
+
+def stream_of(**options: object) -> bytes:
+    return json.dumps({"model": "tiny", "stream": True, **options}).encode()
+
+
+def test_an_answer_counts_as_it_says() -> None:
+    answer = json.dumps({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 5}}).encode()
+    door = DenyByDefault(Engine([answer[:20], answer[20:]]), KEYS)
+    assert ask(door)[:2] == (200, answer)
+    assert used(door) == KeyUsage("alice", {"200": 1}, 7, 5, 0)
+
+
+def test_a_stream_counts_and_its_client_sees_nothing_of_it() -> None:
+    engine = Engine([CHUNK, CHUNK, DONE], b"text/event-stream")
+    door = DenyByDefault(engine, KEYS)
+    status, text, _ = ask(door, stream_of())
+    assert (status, text) == (200, CHUNK + CHUNK + DONE)
+    assert engine.headers[0][b"content-length"] == str(len(engine.bodies[0])).encode()
+    assert used(door) == KeyUsage("alice", {"200": 1}, 7, 5, 0)
+
+
+@pytest.mark.parametrize("options", [{"include_usage": True}, {"include_usage": True, "continuous_usage_stats": False}])
+def test_a_client_that_asks_gets_its_usage(options: dict[str, bool]) -> None:
+    engine = Engine([CHUNK, DONE], b"text/event-stream")
+    body = stream_of(stream_options=options)
+    assert ask(DenyByDefault(engine, KEYS), body)[1] == CHUNK + LAST + DONE
+    assert engine.bodies == [body]
+
+
+@pytest.mark.parametrize("options", [{"include_usage": False}, {}, None])
+def test_options_that_do_not_ask_are_completed(options: dict[str, bool] | None) -> None:
+    engine = Engine([CHUNK, DONE], b"text/event-stream")
+    assert ask(DenyByDefault(engine, KEYS), stream_of(stream_options=options))[1] == CHUNK + DONE
+    assert json.loads(engine.bodies[0])["stream_options"]["include_usage"] is True
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not json",
+        b"[" * 100_000,
+        b'{"stream": false}',
+        b'{"stream": "true"}',
+        b'{"stream": true, "stream_options": 3}',
+        b'["stream"]',
+        b'{"messages": [{"content": "\\"stream\\": true"}]}',
+        b'\xff\xfe{"stream": true}',
+    ],
+)
+def test_any_other_body_is_passed_on_as_it_is(body: bytes) -> None:
+    engine = Engine([b"{}"])
+    ask(DenyByDefault(engine, KEYS), [body[:3], body[3:]])
+    assert engine.bodies == [body]
+
+
+def test_a_body_keeps_what_its_client_wrote() -> None:
+    body = b'{ "stream":true, "n": 1.50, "a":"\xc3\xa4", "a":"last", "big": 123456789012345678901234567890}'
+    engine = Engine([CHUNK, DONE], b"text/event-stream")
+    ask(DenyByDefault(engine, KEYS), body)
+    assert engine.bodies == [b'{"stream_options":{"include_usage":true},' + body[1:]]
+
+
+@given(st.data())
+def test_a_stream_in_any_pieces_is_the_same_stream(data: st.DataObject) -> None:
+    text = CHUNK + b": a comment\r\n\r\n" + CHUNK + LAST + DONE
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
+    pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    stream = Stream(strips=True)
+    out = b"".join(stream.take(piece, more=number < len(pieces)) for number, piece in enumerate(pieces, 1))
+    assert out == text.replace(LAST, b"")
+    assert stream.tokens == Tokens(7, 5)
+
+
+@pytest.mark.parametrize(
+    ("answer", "tokens"),
+    [
+        ({"usage": {"prompt_tokens": 3, "completion_tokens": 4}}, Tokens(3, 4)),
+        ({"usage": {"input_tokens": 3, "output_tokens": 4}}, Tokens(3, 4)),
+        ({"usage": {"prompt_tokens": 3, "total_tokens": 3}}, Tokens(3, 0)),
+        ({"usage": {"prompt_tokens": -3, "completion_tokens": True}}, Tokens(0, 0)),
+        ({"type": "response.completed", "response": {"usage": {"input_tokens": 3, "output_tokens": 4}}}, Tokens(3, 4)),
+        ({"timings": {"prompt_n": 2, "cache_n": 1, "predicted_n": 4}}, Tokens(3, 4)),
+        ({"usage": None}, None),
+        ([1], None),
+    ],
+)
+def test_each_engines_words_for_its_tokens(answer: object, tokens: Tokens | None) -> None:
+    assert tokens_of(json.dumps(answer).encode()) == tokens
+
+
+def test_anthropics_stream_says_it_in_two_events() -> None:
+    stream = Stream()
+    stream.take(
+        b'data: {"type":"message_start","message":{"usage":{"input_tokens":9,"output_tokens":0}}}\n\n', more=True
+    )
+    stream.take(b'data: {"type":"message_delta","usage":{"output_tokens":6}}\n\n', more=False)
+    assert stream.tokens == Tokens(9, 6)
+
+
+def test_a_client_that_leaves_is_counted_as_cancelled() -> None:
+    async def leave() -> None:
+        request = asyncio.create_task(asked(door))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+
+    door = DenyByDefault(Engine([b"{}"], gate=asyncio.Event()), KEYS)
+    asyncio.run(leave())
+    assert used(door) == KeyUsage("alice", {"cancelled": 1}, 0, 0, 0)
+
+
+def test_a_second_request_at_once_is_told_when_to_come_again() -> None:
+    async def two() -> tuple[int, int, bytes]:
+        gate = engine.gate = asyncio.Event()
+        first = asyncio.create_task(asked(door))
+        while not engine.bodies:
+            await asyncio.sleep(0)
+        refused, _, headers = await asked(door)
+        gate.set()
+        return (await first)[0], refused, headers[b"retry-after"]
+
+    engine = Engine([b"{}"])
+    door = DenyByDefault(engine, KEYS)
+    assert asyncio.run(two()) == (200, 429, b"1")
+    engine.gate = None
+    assert ask(door)[0] == 200
+    assert used(door).requests == {"200": 2, "429": 1}
+
+
+QUARTERS = st.integers(0, 800).map(lambda count: count / 4)
+
+
+@given(st.lists(st.tuples(QUARTERS, st.integers(0, 50)), max_size=30), st.integers(1, 100))
+def test_in_no_minute_a_key_begins_above_its_tokens(requests: list[tuple[float, int]], limit: int) -> None:
+    usage, key = Usage(), Accepted("alice", b"", "infer", None, limit)
+    done: list[tuple[float, int]] = []
+    for now, tokens in sorted(requests):
+        recent = sum(size for then, size in done if now - then < MINUTE)
+        wait = usage.wait(key, now)
+        assert (wait is None) is (recent < limit)
+        if wait is None:
+            usage.count_tokens("alice", tokens, 0, now)
+            done.append((now, tokens))
+        else:
+            assert 1 <= wait <= MINUTE
+            # then, and not before, it is allowed
+            assert sum(size for then, size in done if now + wait - then < MINUTE) < limit
+
+
+@pytest.mark.parametrize(
+    ("key", "path", "method", "status"),
+    [
+        (ALICE, "/metrics", "GET", 403),
+        (ALICE, "/sleep", "POST", 403),
+        (ALICE, CHAT, "POST", 200),
+        (SCRAPER, CHAT, "POST", 403),
+        (SCRAPER, "/metrics", "GET", 200),
+        (SCRAPER, "/health", "GET", 200),
+        (OWNER, "/sleep", "POST", 200),
+    ],
+)
+def test_a_key_opens_its_scope_and_nothing_else(key: str, path: str, method: str, status: int) -> None:
+    engine = Engine([b"{}"])
+    assert ask(DenyByDefault(engine, KEYS), key=key, path=path, method=method)[0] == status
+    assert len(engine.bodies) == (status == 200)
+
+
+def test_metrics_are_the_engines_and_the_keys_in_plain_text() -> None:
+    engine = Engine()
+    status, text, headers = ask(DenyByDefault(engine, KEYS), b"", key=OWNER, path="/metrics", method="GET")
+    assert (status, b"content-length" in headers) == (200, False)
+    assert text.startswith(b"vllm:num_requests_running 1.0\n")
+    assert b"# TYPE dflash_key_requests_total counter" in text
+    assert b"accept-encoding" not in engine.headers[0]
