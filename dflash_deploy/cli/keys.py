@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dflash_deploy.operations import Replaced
     from dflash_deploy.serve.api_keys import ApiKey
 
-OPENS = {"all": "every route", "infer": "generation", "metrics": "GET /metrics alone"}
+OPENS = {"all": "every route", "infer": "generation", "metrics": "only GET /metrics"}
 """What a key opens, by its scope."""
 
 CLIENTS = (
@@ -71,7 +71,7 @@ def keys_add(
     directory: Directory = HERE,
     scope: Annotated[
         Literal["infer", "metrics", "all"],
-        typer.Option(help="infer: generate; metrics: GET /metrics alone; all: every route."),
+        typer.Option(help="infer: generate; metrics: only GET /metrics; all: every route."),
     ] = "infer",
     in_flight: Annotated[
         int | None, typer.Option(min=1, max=LARGEST_LIMIT, help="Requests at the same time; more get 429.")
@@ -95,7 +95,7 @@ def keys_add(
 
 @command
 def keys_revoke(name: Name, directory: Directory = HERE, as_json: Json = False) -> Report:
-    """Remove a key. A running engine rejects it at once; requests that it began go on to their end."""
+    """Remove a key. A running engine rejects it at once; requests that it began continue."""
     done = operations.revoke_key(directory, name)
     now = f"answers it {done.status} now" if done.status else "does not run"
     return Report(done.document(), (f"revoked      {name}, in {done.deployment.env_file}", f"engine       {now}"))

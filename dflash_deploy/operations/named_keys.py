@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dflash_deploy.serve.api_keys import Scope
 
 PROOF_WITHIN = 10.0
-"""Seconds until a running gateway must have read a changed key: it looks at each request."""
+"""Seconds until a running gateway must have read a changed key: it checks the file with each request."""
 
 PROBE_TIMEOUT = 30.0
 """Seconds for the answer of an engine at work."""
@@ -107,7 +107,7 @@ def add_key(
 def revoke_key(directory: Path, name: str) -> KeyChange:
     """Remove the key with this name from `.env`. A running engine rejects it without a restart.
 
-    Requests that it has begun go on to their end. Raises NotPossible if no key has the name, and KeyNotReplaced if a
+    Requests that it has begun continue. Raises NotPossible if no key has the name, and KeyNotReplaced if a
     running engine still accepts the key.
     """
     with locked(directory, "keys revoke", check=False) as deployment:

@@ -4,7 +4,7 @@ DFLASH_API_KEYS has one entry for each key, separated by commas:
 
     NAME:KEY[:SCOPE][:in_flight=N][:tokens_per_minute=N]
 
-An entry that is a key alone has no name and opens everything.
+An entry that is only a key has no name and opens everything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OWNER = "owner"
 """The name of VLLM_API_KEY, in counters."""
 
 Scope = Literal["all", "infer", "metrics"]
-"""What a key opens: every route; the routes that generate and describe models; `GET /metrics` alone."""
+"""What a key opens: every route; the routes that generate and describe models; only `GET /metrics`."""
 
 IN_FLIGHT, PER_MINUTE = "in_flight", "tokens_per_minute"
 

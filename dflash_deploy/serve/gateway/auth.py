@@ -19,7 +19,7 @@ from dflash_deploy.serve.gateway.body_limit import MIB, BodyLimit
 from dflash_deploy.serve.gateway.keyring import Accepted, Keyring
 from dflash_deploy.serve.gateway.metering import Metered
 from dflash_deploy.serve.gateway.scopes import opens
-from dflash_deploy.serve.gateway.usage import Usage
+from dflash_deploy.serve.gateway.usage import KeyCounters
 from dflash_deploy.serve.settings import Settings
 
 LIVENESS = "/health"
@@ -49,7 +49,7 @@ class DenyByDefault:
         self._app = app
         self._keys = Keyring(environment)
         self._first = b"Bearer " + self._keys.owner_key.encode()
-        self._metered = Metered(app, Usage(), asks=asks_for_usage)
+        self._metered = Metered(app, KeyCounters(), asks=asks_for_usage)
         self._most = Settings.max_body_mib.read(environment) * MIB
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -11,7 +11,7 @@ from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send,
 from dflash_deploy.serve.gateway.keyring import Accepted
 from dflash_deploy.serve.gateway.scopes import METRICS
 from dflash_deploy.serve.gateway.tokens import ANSWER_LIMIT, Stream, Tokens, tokens_of
-from dflash_deploy.serve.gateway.usage import Usage
+from dflash_deploy.serve.gateway.usage import KeyCounters
 
 STREAMING = frozenset({"/v1/chat/completions", "/v1/completions"})
 """Routes whose streams say what they used only if the request asks for it."""
@@ -27,7 +27,7 @@ class Metered:
     the tokens of each stream anyway.
     """
 
-    def __init__(self, app: App, usage: Usage, *, asks: bool = True) -> None:
+    def __init__(self, app: App, usage: KeyCounters, *, asks: bool = True) -> None:
         self._app = app
         self._usage = usage
         self._asks = asks
@@ -141,7 +141,7 @@ async def _asking(scope: Scope, receive: Receive) -> tuple[Scope, Receive, bool]
 
 
 def _asked(body: bytes) -> bytes | None:
-    """The body of a request with `include_usage`; `None` if it is no stream, or asks for it already."""
+    """The body of a request with `include_usage`; `None` if it is not a stream, or asks for it already."""
     try:
         request: Any = json.loads(body)
     except (ValueError, RecursionError):

@@ -27,9 +27,9 @@ class Stream:
         self._strips = strips
         self._rest = b""
 
-    def take(self, piece: bytes, *, more: bool) -> bytes:
-        """What to send of the stream after this piece: whole events, and at its end all that is left."""
-        text = self._rest + piece
+    def take(self, chunk: bytes, *, more: bool) -> bytes:
+        """What to send of the stream after these bytes: whole events, and at its end all that is left."""
+        text = self._rest + chunk
         kept, place = [], 0
         for end in _EVENT_END.finditer(text):
             event, place = text[place : end.end()], end.end()

@@ -16,7 +16,7 @@ MINUTE = 60.0
 """Seconds."""
 
 
-class Usage:
+class KeyCounters:
     """Requests, tokens and requests in flight by the names of keys. Times are seconds of a monotonic clock."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from dflash_deploy.serve.gateway.asgi import Message, Receive, Scope, Send
 from dflash_deploy.serve.gateway.auth import DenyByDefault
 from dflash_deploy.serve.gateway.keyring import Accepted
 from dflash_deploy.serve.gateway.tokens import Stream, Tokens, tokens_of
-from dflash_deploy.serve.gateway.usage import MINUTE, Usage
+from dflash_deploy.serve.gateway.usage import MINUTE, KeyCounters
 
 OWNER, ALICE, SCRAPER = "key-of-the-owner-0123", "key-of-alice-01234567", "key-of-the-scraper-01"
 KEYS = {"VLLM_API_KEY": OWNER, "DFLASH_API_KEYS": f"alice:{ALICE}:in_flight=1,scraper:{SCRAPER}:metrics"}
@@ -234,7 +234,7 @@ QUARTERS = st.integers(0, 800).map(lambda count: count / 4)
 
 @given(st.lists(st.tuples(QUARTERS, st.integers(0, 50)), max_size=30), st.integers(1, 100))
 def test_in_no_minute_a_key_begins_above_its_tokens(requests: list[tuple[float, int]], limit: int) -> None:
-    usage, key = Usage(), Accepted("alice", b"", "infer", None, limit)
+    usage, key = KeyCounters(), Accepted("alice", b"", "infer", None, limit)
     done: list[tuple[float, int]] = []
     for now, tokens in sorted(requests):
         recent = sum(size for then, size in done if now - then < MINUTE)
