@@ -77,6 +77,14 @@ def test_the_key_is_hidden(deployment: Deployment) -> None:
     assert key not in seen
 
 
+def test_a_key_comes_and_goes_while_the_container_runs(deployment: Deployment) -> None:
+    before = container_of(deployment)
+    for verb, status in (("add", 200), ("revoke", 401)):
+        ran = dflash("keys", verb, "alice", "--json", at=deployment.directory).succeeded()
+        assert ran.document["data"]["status"] == status
+    assert container_of(deployment) == before
+
+
 def test_the_image_is_what_it_should_be(deployment: Deployment) -> None:
     data = dflash("image", "verify", "--json", at=deployment.directory).succeeded().document["data"]
     assert {check["name"] for check in data["checks"] if check["passed"]} == {
