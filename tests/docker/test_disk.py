@@ -72,12 +72,13 @@ def remount(disk: Path, options: str) -> None:
 
 
 @shows(NO_ROOM_FOR_STATE)
-def test_a_deployment_on_a_full_disk_says_so(engine: Engine, disk: Path) -> None:
+@pytest.mark.parametrize("kind", ["vllm", "llamacpp"])
+def test_a_deployment_on_a_full_disk_says_so(engine: Engine, disk: Path, kind: str) -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
         port = str(server.getsockname()[1])
-        initialise("--profile", "cpu", "--runtime", "native", "--port", port, at=disk)
+        initialise("--profile", "cpu", "--engine", kind, "--runtime", "native", "--port", port, at=disk)
         filler = disk / "filler"
         filler.write_bytes(b"x" * shutil.disk_usage(disk).free)
         Patient(disk).notices(NO_ROOM_FOR_STATE)

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -15,16 +14,13 @@ import pytest
 from dflash_deploy.assets import asset
 from dflash_deploy.bench import load_prompts
 from dflash_deploy.checks.pictures import COLOURS
-from dflash_deploy.client import Endpoint
 from dflash_deploy.client.images import plain_png
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.errors import ExitCode
-from dflash_deploy.planning import plan_of
-from dflash_deploy.startup import endpoint_of
 from tests.support.cli import dflash, edit_env
+from tests.support.llamacpp_native import connect, init, processes
 from tests.support.llamacpp_routes import HANGS, opened
 from tests.support.llamacpp_server import convert
-from tests.support.ports import free_port
+from tests.support.onlooker import seen_by_another_user
 
 GGUF = asset("models/tiny/gguf")
 
@@ -32,28 +28,6 @@ ASK = "What colour is this image?"
 
 SKIPPED = {"name", "vision", "digit", "shape", "tools", "reasoning"}
 """Checks of `test` that the engine ignores, or that the tiny target cannot answer."""
-
-
-def init(directory: Path) -> None:
-    told = ("--profile", "cpu", "--engine", "llamacpp", "--runtime", "native", "--port", str(free_port()))
-    dflash("init", *told, at=directory).succeeded()
-
-
-def connect(directory: Path) -> Endpoint:
-    deployment = Deployment.existing(directory)
-    return endpoint_of(deployment, plan_of(deployment))
-
-
-def processes(directory: Path) -> dict[int, str]:
-    """The processes of a deployment: each PID with its arguments."""
-    found = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if (entry / "cwd").resolve() == directory.resolve():
-                found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ")
-        except OSError:
-            continue
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +68,9 @@ def test_no_secret_is_visible(served: Path) -> None:
     assert "llama-server --model" in log
     assert key not in log
     assert key not in dflash("logs", at=served).succeeded().out
+    seen = seen_by_another_user()
+    assert "llamacpp_wheel" in seen, "the server is not among the processes that are seen"
+    assert key not in seen
 
 
 def test_an_answer_tells_its_drafts_as_the_metrics_count_them(served: Path) -> None:
@@ -183,46 +160,6 @@ def test_an_engine_that_was_killed_ends_the_door_and_up_starts_it_again(served: 
     assert dflash("status", "--json", at=served).document["data"]["state"] == "exited"
     dflash("up", at=served).succeeded()
     assert "ready" in dflash("status", at=served).succeeded().out
-
-
-@pytest.fixture
-def broken(tmp_path: Path) -> Iterator[Path]:
-    """A deployment with weights of its own, to damage them."""
-    init(tmp_path)
-    place = tmp_path / "weights"
-    shutil.copytree(GGUF, place)
-    edit_env(tmp_path, MODEL_HOST_PATH=str(place), DFLASH_DRAFTER=str(place), DRAFTER_HOST_PATH=str(place))
-    yield tmp_path
-    dflash("down", at=tmp_path)
-    assert not processes(tmp_path)
-
-
-def refused(directory: Path, code: ExitCode, text: str) -> None:
-    """`up` says that and nothing keeps running."""
-    ran = dflash("up", "--json", at=directory)
-    assert ran.code is code, ran.err
-    assert text in ran.err + ran.out
-    assert not processes(directory)
-
-
-def test_weights_that_cannot_be_loaded_are_named(broken: Path) -> None:
-    """A file that is not whole, another architecture, and a drafter of the other dialect."""
-    place = broken / "weights"
-    whole = {file.name: file.read_bytes() for file in place.iterdir()}
-
-    def changed(name: str, content: bytes, code: ExitCode, text: str) -> None:
-        (place / name).write_bytes(content)
-        refused(broken, code, text)
-        (place / name).write_bytes(whole[name])
-
-    target, drafter = whole["target.gguf"], whole["drafter.gguf"]
-    changed("target.gguf", b"GGU", ExitCode.PREFLIGHT, "target.gguf is not a GGUF file")
-    changed("target.gguf", target[:-100_000], ExitCode.NOT_READY, "gguf-damaged")
-    changed("target.gguf", target.replace(b"qwen35", b"qwen99", 1), ExitCode.NOT_READY, "gguf-architecture-unknown")
-    edit_env(broken, MMPROJ_FILE="mmproj.gguf")
-    changed("mmproj.gguf", whole["mmproj.gguf"][:-100_000], ExitCode.NOT_READY, "projector-not-loaded")
-    fork = drafter.replace(b"\x06\0\0\0\0\0\0\0dflash", b"\x0c\0\0\0\0\0\0\0dflash-draft", 1)
-    changed("drafter.gguf", fork, ExitCode.USAGE, "does not know drafters with the architecture dflash-draft")
 
 
 def test_the_ggufs_are_what_the_converter_writes(tmp_path: Path) -> None:

@@ -1,0 +1,40 @@
+"""llama.cpp's real server as a native deployment, with the tiny pair."""
+
+from pathlib import Path
+
+from dflash_deploy.client import Endpoint
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.planning import plan_of
+from dflash_deploy.startup import endpoint_of
+from tests.support.cli import dflash
+from tests.support.ports import free_port
+
+
+def init(directory: Path) -> None:
+    told = ("--profile", "cpu", "--engine", "llamacpp", "--runtime", "native", "--port", str(free_port()))
+    dflash("init", *told, at=directory).succeeded()
+
+
+def connect(directory: Path) -> Endpoint:
+    deployment = Deployment.existing(directory)
+    return endpoint_of(deployment, plan_of(deployment))
+
+
+def processes(directory: Path) -> dict[int, str]:
+    """The processes of a deployment: each PID with its arguments."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if (entry / "cwd").resolve() == directory.resolve():
+                found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ")
+        except OSError:
+            continue
+    return found
+
+
+def server_of(directory: Path) -> int:
+    """The PID of the engine itself, behind its supervisor and its gateway."""
+    (engine,) = [
+        pid for pid, line in processes(directory).items() if "llamacpp_wheel" in line and "serve.door" not in line
+    ]
+    return engine
