@@ -43,7 +43,7 @@ LONGEST_PATTERN = 300
 
 
 class Failure(Entry):
-    """One fingerprint. All its conditions must hold. The first one in the file that matches is the diagnosis."""
+    """One fingerprint. Of several that match equally good evidence, the first one in the file is the diagnosis."""
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
     pattern: Annotated[
@@ -59,12 +59,22 @@ class Failure(Entry):
     restarted: Annotated[bool, Field(description="the runtime has restarted the engine")] = False
     engines: Annotated[list[EngineName], Field(description="engines that fail this way; empty: all")] = []
     versions: Annotated[str, Field(description="versions of the engine, as in `>=0.24,<0.26`; empty: all")] = ""
+    echo: Annotated[
+        bool, Field(description="the line only reports another failure: it counts if nothing else tells a cause")
+    ] = False
+    last: Annotated[
+        bool, Field(description="the engine hangs there: the line counts only if it is the log's last, at any level")
+    ] = False
     effect: Annotated[
         Literal["ends", "costs"],
         Field(description="`ends`: the engine exits or hangs; `costs`: it only loses speed, memory or a feature"),
     ] = "ends"
     cause: Annotated[str, Field(min_length=10, description="in one sentence; `{name}` is a named group of the pattern")]
     do: Annotated[str, Field(min_length=10, description="a setting or a command; `{name}` as in `cause`")]
+    remedies: Annotated[
+        dict[EngineName, Annotated[str, Field(min_length=10)]],
+        Field(description="what to do with one engine, where `do` names a setting or argument that it does not have"),
+    ] = {}
     fix: Annotated[
         dict[Annotated[str, AfterValidator(_fixable)], str],
         Field(
@@ -104,7 +114,7 @@ class Failure(Entry):
         if not (self.pattern or self.exit_codes or self.out_of_memory or self.restarted):
             raise ValueError("a fingerprint needs a pattern, exit_codes, out_of_memory or restarted")
         found = set(re.compile(self.pattern).groupindex)
-        for text in (self.cause, self.do, *self.fix.values()):
+        for text in (self.cause, self.do, *self.remedies.values(), *self.fix.values()):
             for name in _PLACE.findall(text):
                 if name not in found:
                     raise ValueError(f"`{{{name}}}` is not a named group of the pattern")
@@ -114,6 +124,10 @@ class Failure(Entry):
     def compiled(self) -> re.Pattern[str]:
         """The compiled pattern."""
         return re.compile(self.pattern)
+
+    def remedy(self, engine: str) -> str:
+        """What to do with this engine."""
+        return next((text for name, text in self.remedies.items() if name == engine), self.do)
 
     def concerns(self, engine: str, version: str) -> bool:
         """Whether it applies to this engine. A version that cannot be parsed matches every range."""

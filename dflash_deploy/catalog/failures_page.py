@@ -12,7 +12,16 @@ from dflash_deploy.serve.settings import PROMPT_TOKENS
 _HEAD = f"""# Known failures
 
 `up` and `status` compare the engine's log, its exit code, the container's OOM flag and the kernel log with these rows.
-The first row that matches names the cause. `up --fix` writes the settings of the column "fix" into `.env` and tries
+The best evidence names the cause, in this order:
+
+1. The exception that ended the engine, then the exceptions that caused it.
+2. The last errors, then other lines without a level.
+3. The kernel log and the container's OOM flag.
+4. Lines that only report another failure, and the exit code. The exit code counts only if the log has no exception.
+
+Among rows that match equally good evidence, the first one counts: the most specific. Lines of level INFO and WARNING
+never name what ended an engine. Everything before a sign that the engine serves, such as an answered request, is
+history. `up --fix` writes the settings of the column "fix" into `.env` and tries
 once more:
 
 - `half` halves the current value.

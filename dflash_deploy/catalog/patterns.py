@@ -1,7 +1,7 @@
 """Whether the search time of a regular expression grows at most with the square of a line, and never exponentially.
 
 A search tries every place of a line as a beginning. From one beginning, a pattern that is accepted here reads the line
-a limited number of times. `startup.log_summary` limits the lines, and so the time of a search.
+a limited number of times. `startup.log_lines` limits the lines, and so the time of a search.
 """
 
 from __future__ import annotations

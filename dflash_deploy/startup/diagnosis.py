@@ -8,14 +8,17 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
-from dflash_deploy.startup.log_summary import LONGEST_LINE, distinct_messages, key_lines, searchable
+from dflash_deploy.startup.evidence import Collector, LogEvidence, Raised, texts
+from dflash_deploy.startup.log_lines import readable
+from dflash_deploy.startup.log_summary import decisive_lines, searchable
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.failures import Failure
 
 EVIDENCE_LINES = 3
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+Confidence = Literal["named", "likely", "unknown"]
+"""`named`: what ended the engine says so; `likely`: only an echo, a hang or the exit code does."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,25 @@ class ProcessEnd:
     exit_code: int | None = None
     out_of_memory: bool = False
     restarts: int = 0
+
+    def allows(self, failure: Failure) -> bool:
+        """Whether the conditions of a fingerprint hold that concern the end and not the log."""
+        if (failure.out_of_memory and not self.out_of_memory) or (failure.restarted and not self.restarts):
+            return False
+        return not failure.exit_codes or self.exit_code in failure.exit_codes
+
+    def circumstances(self) -> tuple[str, ...]:
+        """What is true of the end besides its cause."""
+        said = []
+        if self.restarts:
+            said.append(f"the runtime restarted it {'once' if self.restarts == 1 else f'{self.restarts} times'}")
+        if self.out_of_memory:
+            said.append("the container reached its memory limit")
+        code = self.exit_code or 0
+        signal = -code if code < 0 else code - 128
+        if 0 < signal < 32:
+            said.append(f"signal {signal} ended it")
+        return tuple(said)
 
 
 @dataclass(frozen=True)
@@ -54,15 +76,32 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why the engine failed: the diagnosis if the failure is known, and its evidence or the key lines of the log."""
+    """Why the engine failed: the diagnosis if the failure is known, and its evidence or the key lines of the log.
+
+    `circumstances` are true besides the cause: that it restarts in a loop, or which signal ended it.
+    """
 
     diagnosis: Diagnosis | None
     lines: tuple[str, ...]
+    confidence: Confidence = "unknown"
+    circumstances: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """Messages that are equally good evidence. `weaker`: speaks only if no unknown exception ended the engine."""
+
+    messages: tuple[str, ...]
+    confidence: Confidence = "named"
+    weaker: bool = False
 
 
 @dataclass(frozen=True)
 class LogReader:
-    """Finds known failures in the logs of one engine. `failures` are the catalog's fingerprints, in order."""
+    """Finds known failures in the logs of one engine. `failures` are the catalog's fingerprints, in order.
+
+    With an empty `engine`, fingerprints of all engines are searched.
+    """
 
     failures: Sequence[Failure]
     engine: str
@@ -70,48 +109,129 @@ class LogReader:
 
     def read(self, log: Iterable[str], ending: ProcessEnd = ProcessEnd(), kernel: Iterable[str] = ()) -> Explanation:
         """Explain a failed engine from its whole log, the end of its process and the kernel's log."""
-        lines = readable(log)
-        found = next(self._known(lines, ending, readable(kernel), "ends"), None)
-        return Explanation(found, found.evidence if found and found.evidence else key_lines(lines))
+        return self.explain(Collector().read(readable(log)), ending, kernel)
+
+    def explain(
+        self, collected: Collector, ending: ProcessEnd = ProcessEnd(), kernel: Iterable[str] = ()
+    ) -> Explanation:
+        """Explain a failed engine from a log that has been read."""
+        evidence = collected.evidence()
+        ends = [failure for failure in self.failures if failure.effect == "ends" and self._concerns(failure)]
+        ends = [failure for failure in ends if ending.allows(failure)]
+        self._mark_reports(evidence.raised, ends)
+        unknown = bool(evidence.ending())
+        for rank in _ranks(evidence):
+            if not (unknown and rank.weaker):
+                matched = _first(ends, rank)
+                if matched is not None:
+                    return self._named(matched, evidence, ending, rank.confidence)
+        rest = self._without_log(ends, evidence, ending, readable(kernel))
+        if rest is not None:
+            return self._named(rest, evidence, ending, "likely")
+        return Explanation(None, decisive_lines(evidence), "unknown", ending.circumstances())
 
     def costs(self, log: Iterable[str]) -> tuple[Diagnosis, ...]:
         """Return known problems in a log that cost speed, memory or a feature without ending the engine."""
-        return tuple(self._known(readable(log), ProcessEnd(), (), "costs"))
+        return self.costs_of(Collector().read(readable(log)))
 
-    def _known(
-        self, log: Sequence[str], ending: ProcessEnd, kernel: Sequence[str], effect: Literal["ends", "costs"]
-    ) -> Iterator[Diagnosis]:
-        places = {"log": searchable(distinct_messages(log)), "kernel": searchable(kernel)}
-        for failure in self.failures:
-            if failure.effect == effect and failure.concerns(self.engine, self.version):
-                found = _diagnosed(failure, places[failure.where], ending)
-                if found is not None:
-                    yield found
+    def costs_of(self, collected: Collector) -> tuple[Diagnosis, ...]:
+        """Return known problems that cost something in a log that has been read."""
+        messages = searchable(tuple(collected.told))
+        costs = (failure for failure in self.failures if failure.effect == "costs" and self._concerns(failure))
+        return tuple(found for cost in costs if (found := self._diagnosed(cost, messages)) is not None)
+
+    def _concerns(self, failure: Failure) -> bool:
+        return not self.engine or failure.concerns(self.engine, self.version)
+
+    def _mark_reports(self, raised: Iterable[Raised], ends: Sequence[Failure]) -> None:
+        """Mark the exceptions of which a row says that they only report another failure."""
+        echoes = [failure.compiled for failure in ends if failure.echo and failure.pattern]
+        for one in raised:
+            one.reported = any(pattern.search(line) for line in one.text for pattern in echoes)
+
+    def _without_log(
+        self, ends: Sequence[Failure], evidence: LogEvidence, ending: ProcessEnd, kernel: Sequence[str]
+    ) -> tuple[Failure, tuple[str, ...]] | None:
+        """Return the failure that the kernel, the container, an echo, a hang or the exit code tells, in this order."""
+        unknown = bool(evidence.ending())
+        silent = not unknown and not evidence.fatal()
+        for failure in ends:
+            if failure.where == "kernel" and (hits := _searched(failure, searchable(kernel))):
+                return failure, hits
+            if failure.out_of_memory and not failure.pattern:
+                return failure, ()
+        reports = [failure for failure in ends if failure.echo]
+        untold = [line for line in evidence.fatal() if not any(row.compiled.search(line) for row in reports)]
+        echoes = () if unknown or untold else (*evidence.echoes(), *evidence.fatal(), *evidence.plain)
+        for failure in ends:
+            if failure.echo and (hits := _searched(failure, searchable(echoes))):
+                return failure, hits
+            if failure.last and not unknown and (hits := _searched(failure, evidence.end()[-1:])):
+                return failure, hits
+        for failure in ends if silent else ():
+            if failure.exit_codes and not failure.pattern:
+                return failure, ()
+        return next(((failure, ()) for failure in ends if silent and failure.restarted and not failure.pattern), None)
+
+    def _named(
+        self,
+        matched: tuple[Failure, tuple[str, ...]],
+        evidence: LogEvidence,
+        ending: ProcessEnd,
+        confidence: Confidence,
+    ) -> Explanation:
+        failure, messages = matched
+        found = self._diagnosed(failure, messages)
+        if found is None:
+            found = self._filled(failure, {}, ())
+        return Explanation(found, found.evidence or decisive_lines(evidence), confidence, ending.circumstances())
+
+    def _diagnosed(self, failure: Failure, messages: Sequence[str]) -> Diagnosis | None:
+        """Return the diagnosis if a message matches, with the first few that do."""
+        hits = list(_hits(failure, messages)) if failure.pattern else []
+        if not hits:
+            return None
+        found = {name: value.strip() for name, value in hits[0].groupdict(default="").items()}
+        return self._filled(failure, found, tuple(hit.string for hit in hits))
+
+    def _filled(self, failure: Failure, found: Mapping[str, str], evidence: tuple[str, ...]) -> Diagnosis:
+        return Diagnosis(
+            failure.id,
+            _filled(failure.cause, found),
+            _filled(failure.remedy(self.engine), found),
+            failure.source,
+            evidence,
+            {name: _filled(value, found) for name, value in failure.fix.items()},
+        )
 
 
-def readable(lines: Iterable[str]) -> tuple[str, ...]:
-    """Return lines without colors, cut to LONGEST_LINE characters so that searches stay fast."""
-    return tuple(_COLOUR.sub("", line)[:LONGEST_LINE] for text in lines for line in text.splitlines())
+def _ranks(evidence: LogEvidence) -> Iterator[_Rank]:
+    """Yield the messages of a log, the best evidence first."""
+    ending = evidence.ending()
+    yield _Rank(_once(*texts(ending), *(evidence.native() if ending else ())))
+    yield _Rank(_once(*texts(evidence.causes())))
+    yield _Rank(_once(*evidence.fatal()), weaker=True)
+    yield _Rank(_once(*texts(evidence.logged())), "likely", weaker=True)
+    yield _Rank(_once(*evidence.plain), "likely", weaker=True)
+    yield _Rank(_once(*evidence.echoes()), "likely", weaker=True)
 
 
-def _diagnosed(failure: Failure, messages: Sequence[str], ending: ProcessEnd) -> Diagnosis | None:
-    """Return the diagnosis if every condition of the fingerprint holds."""
-    if (failure.out_of_memory and not ending.out_of_memory) or (failure.restarted and not ending.restarts):
-        return None
-    if failure.exit_codes and ending.exit_code not in failure.exit_codes:
-        return None
-    hits = list(_hits(failure, messages)) if failure.pattern else []
-    if failure.pattern and not hits:
-        return None
-    found = {name: value.strip() for name, value in hits[0].groupdict(default="").items()} if hits else {}
-    return Diagnosis(
-        failure.id,
-        _filled(failure.cause, found),
-        _filled(failure.do, found),
-        failure.source,
-        tuple(hit.string for hit in hits),
-        {name: _filled(value, found) for name, value in failure.fix.items()},
-    )
+def _once(*messages: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(messages))
+
+
+def _first(failures: Iterable[Failure], rank: _Rank) -> tuple[Failure, tuple[str, ...]] | None:
+    """Return the most specific failure of a rank: the catalog has the specific ones first."""
+    messages = searchable(rank.messages)
+    for failure in failures:
+        plain = failure.pattern and failure.where == "log" and not (failure.echo or failure.last)
+        if plain and (hits := _searched(failure, messages)):
+            return failure, hits
+    return None
+
+
+def _searched(failure: Failure, messages: Sequence[str]) -> tuple[str, ...]:
+    return tuple(hit.string for hit in _hits(failure, messages))
 
 
 def _hits(failure: Failure, messages: Sequence[str]) -> Iterator[re.Match[str]]:

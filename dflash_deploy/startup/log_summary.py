@@ -3,50 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
-LONGEST_LINE = 2000
-"""Characters of a line that are searched. Printed configurations are longer; error messages are not."""
+from dflash_deploy.startup.evidence import RAISED, Collector, LogEvidence, Raised, tells_error
+from dflash_deploy.startup.log_lines import LONGEST_LINE
 
 MOST_LINES = 12
-
-MOST_REPORTS = 20_000
-"""Distinct messages in which fingerprints are searched. A start writes hundreds; this many take two seconds."""
 
 MOST_WORK = 4 * 10**8
 """Sum of the squared lengths of messages that are searched: one pattern takes at most a second or two for them."""
 
-_LEVEL = r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d (?:\[[^\]]{0,80}\] ?)?"
-_PREFIX = re.compile(rf"(?:\([^)]{{0,60}}\) ?)?(?:{_LEVEL}|\[\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]{{0,20}}\] ?)?")
-"""Process, level, time and place before a message, as vLLM and SGLang write them; each may be missing."""
+WHOLE_TEXT = 4
+"""Lines of an exception's text that are shown whole; of a longer one the first, and those that tell an error."""
 
-_RAISED = re.compile(r"(?!\s)[A-Za-z_][\w.]{0,120}(?:Error|Exception|Exit|Interrupt|Timeout|Fault)(?::|$)")
-_TRACEBACK = "Traceback (most recent call last)"
-_FRAME = re.compile(r"\s+File \"")
-_ERROR = re.compile(r"\b(?:error|fatal|failed|failure|abort(?:ed)?|assert(?:ion)?|panic|killed|refused|cannot)\b", re.I)
 _COUNTED = re.compile(r"0x[0-9a-f]+|\d+")
-
-_ECHO = re.compile(r"[Ss]ee root cause above|[Ss]ee stack trace|^(?:WorkerProc|EngineCore) failed to start")
-"""Messages of a process that only report that another process died."""
-
-
-@dataclass(frozen=True)
-class _LogLine:
-    """A line of a log. `level` is empty if the line has none, as in output of libraries."""
-
-    level: str
-    message: str
-
-
-def distinct_messages(lines: Iterable[str]) -> tuple[str, ...]:
-    """Return each message above INFO once, without process, level, time and place.
-
-    Only the last `MOST_REPORTS` messages are kept.
-    """
-    read = map(_split, lines)
-    messages = dict.fromkeys(line.message for line in read if line.level not in {"DEBUG", "INFO"})
-    return tuple(messages)[-MOST_REPORTS:]
 
 
 def searchable(messages: Sequence[str]) -> tuple[str, ...]:
@@ -61,60 +31,27 @@ def searchable(messages: Sequence[str]) -> tuple[str, ...]:
 
 
 def key_lines(lines: Sequence[str], most: int = MOST_LINES) -> tuple[str, ...]:
-    """Return at most `most` lines, each once: the first traceback's frame and exception, other exceptions, errors.
+    """Return the decisive lines of a log."""
+    return decisive_lines(Collector().read(lines).evidence(), most)
 
-    If there are none, return the last lines that are not empty.
+
+def decisive_lines(evidence: LogEvidence, most: int = MOST_LINES) -> tuple[str, ...]:
+    """Return at most `most` lines, each once: the exceptions that ended the engine, their causes, the errors.
+
+    The first exception has the frame that raised it. Without an error, return the last messages.
     """
-    read = [_split(line) for line in lines]
-    said = [*_exceptions(read), *(line.message for line in read if _is_error(line))]
-    causes = [message for message in said if not _ECHO.search(message)]
-    told = _each_once([*_first_frame(read), *(causes or said)])
-    if not told:
-        told = [line.message for line in read if line.message.strip()][-most // 2 :]
-    return tuple(told[:most])
+    raised = [*evidence.ending(), *evidence.causes(), *evidence.logged()]
+    told = [*(raised[0].frame if raised else ()), *(line for one in raised for line in _text(one))]
+    told += evidence.fatal() + evidence.errors_before()
+    return tuple(_each_once(told or evidence.echoes() or evidence.end())[:most])
 
 
-def _split(line: str) -> _LogLine:
-    if line.startswith("INFO:"):
-        # access log of the web server, one line per request
-        return _LogLine("INFO", line)
-    prefix = _PREFIX.match(line)
-    if prefix is None:
-        return _LogLine("", line)
-    return _LogLine(prefix["level"] or "", line[prefix.end() :].rstrip())
-
-
-def _exceptions(lines: Sequence[_LogLine]) -> Iterator[str]:
-    """Yield the exceptions, each with the indented lines after it that explain it, as pydantic writes them."""
-    for number, line in enumerate(lines):
-        if _RAISED.match(line.message):
-            yield line.message
-            for further in lines[number + 1 : number + 3]:
-                if not further.message.startswith("  ") or _FRAME.match(further.message):
-                    break
-                yield further.message
-
-
-def _first_frame(lines: Sequence[_LogLine]) -> list[str]:
-    """Return where the first exception was raised: the file, and the line of code below it."""
-    inside, frame = False, list[str]()
-    for number, line in enumerate(lines):
-        if _TRACEBACK in line.message:
-            inside = True
-        elif inside and _FRAME.match(line.message):
-            frame = [further.message for further in lines[number : number + 2]]
-        elif inside and _RAISED.match(line.message):
-            return frame
-    return frame
-
-
-def _is_error(line: _LogLine) -> bool:
-    """Return whether the line reports an error and is not part of a traceback."""
-    if not line.message.strip() or line.message[0].isspace() or _TRACEBACK in line.message:
-        return False
-    if line.level in {"ERROR", "CRITICAL"}:
-        return True
-    return not line.level and _ERROR.search(line.message) is not None
+def _text(raised: Raised) -> Iterator[str]:
+    """Yield an exception and the lines below it that explain it."""
+    first, *others = raised.text
+    yield first
+    short = len(others) <= WHOLE_TEXT
+    yield from (line for line in others if line.strip() and (short or RAISED.match(line) or tells_error(line)))
 
 
 def _each_once(lines: Sequence[str]) -> list[str]:

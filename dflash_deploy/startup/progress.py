@@ -18,7 +18,7 @@ from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.errors import FileRefused
 from dflash_deploy.intake.documents import LastStart
 from dflash_deploy.intake.state import read_state
-from dflash_deploy.startup.log_summary import LONGEST_LINE
+from dflash_deploy.startup.log_lines import LONGEST_LINE
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.phases import PhaseMark

@@ -22,7 +22,7 @@ from dflash_deploy.intake import parse_packaged_yaml
 from dflash_deploy.redact import Redactor, redact_by_shape
 from dflash_deploy.runtime.log_file import read_page
 from dflash_deploy.startup.diagnosis import LogReader, ProcessEnd
-from dflash_deploy.startup.log_summary import LONGEST_LINE
+from dflash_deploy.startup.log_lines import LONGEST_LINE
 from dflash_deploy.startup.progress import Phases, Step, message_of
 from tests.fuzz.hostile import BYTES, TEXTS, changed, damaged, written
 from tests.fuzz.kind import Kind

@@ -6,7 +6,7 @@ import pytest
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.patterns import slow_because
-from dflash_deploy.startup.log_summary import LONGEST_LINE
+from dflash_deploy.startup.log_lines import LONGEST_LINE
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from dflash_deploy.catalog.failures import Failure
 from dflash_deploy.catalog.settings import all_setting_names, passed_on
 from dflash_deploy.cli.app import app
 from dflash_deploy.startup import LogReader, ProcessEnd
-from dflash_deploy.startup.log_summary import LONGEST_LINE, MOST_WORK, key_lines, searchable
+from dflash_deploy.startup.log_lines import LONGEST_LINE
+from dflash_deploy.startup.log_summary import MOST_WORK, key_lines, searchable
 
 FAILURES = load_catalog().failures
 LINES: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "failure_lines.yaml").read_text())

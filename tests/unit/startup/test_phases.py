@@ -6,7 +6,7 @@ vLLM's are of real logs (0.32 on the CPU) but for the bars of a GPU, SGLang's an
 import pytest
 
 from dflash_deploy.catalog import load_catalog
-from dflash_deploy.startup.log_summary import LONGEST_LINE
+from dflash_deploy.startup.log_lines import LONGEST_LINE
 from dflash_deploy.startup.progress import Phases, Step, message_of
 
 LINES = [

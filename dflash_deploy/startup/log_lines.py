@@ -1,0 +1,125 @@
+"""Process, level and message of a line, in the formats of the engines, of Docker, and of what collects their logs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+LONGEST_LINE = 2000
+"""Characters of a line that are searched. Printed configurations are longer; error messages are not."""
+
+_CONTROL = re.compile(r"\x1b(?:\[[0-9;?]{0,20}[A-Za-z]|\][^\x07\x1b]{0,80}\x07?)|[\x00-\x08\x0e-\x1a\x7f]")
+"""Colors, cursor movements, titles of a terminal, and bytes that no text has."""
+
+_LEVELS = "DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL"
+_DAY = r"(?:\d{4}-)?\d\d-\d\d"
+
+_PROCESS = re.compile(
+    r"\((?P<process>[A-Za-z][\w ]{0,40}(?:pid|rank)=[^)]{1,40})\) ?|\[(?P<rank>rank\d{1,4}|\d{3,7})\]:? ?"
+)
+"""vLLM: `(EngineCore pid=274)`; torch: `[rank0]:`; a router of llama.cpp: `[52717]`. Nested ones are read in turn."""
+
+_VLLM = re.compile(
+    rf"(?P<level>{_LEVELS}) +(?:{_DAY} \d\d:\d\d:\d\d[\d.,]{{0,7}} +)?"
+    r"(?:\[[^\]]{0,80}\](?: |$)|[\w./]{1,60}:\d{1,6}\](?: |$)|(?<=\d ))"
+)
+_UVICORN = re.compile(rf"(?P<level>{_LEVELS}):\s+")
+_SGLANG = re.compile(
+    rf"\[{_DAY}[ |]\d\d:\d\d:\d\d(?P<process>[^\]]{{0,30}})\] ?"
+    rf"(?:(?P<level>{_LEVELS}):?\s+)?(?:\S{{1,40}}:\d{{1,6}}: )?"
+)
+_LLAMACPP = re.compile(r"\d{1,6}\.\d\d\.\d{3}\.\d{3} (?P<level>[DIWEF]) ")
+_GLOG = re.compile(r"\[?(?P<level>[IWEF])\d{3,4} [\d:.]{8,18}[^\]]{0,80}\] ?")
+_LOGGING = re.compile(
+    rf"{_DAY} \d\d:\d\d:\d\d[,.]\d{{3}} (?:- )?"
+    rf"(?:[\w.]{{1,60}} (?:\d{{1,7}} )?(?:- )?)?\[?(?P<level>{_LEVELS})\b\]?[ :-]*"
+)
+_FORMATS = (_VLLM, _UVICORN, _SGLANG, _LLAMACPP, _GLOG, _LOGGING)
+
+_COLLECTED = re.compile(
+    r"[\w.-]{1,60}\s{1,20}\| "
+    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\s(?:\| ?)?"
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,60} [^\s:]{1,60}: "
+)
+"""What `docker compose logs`, `docker logs -t`, Kubernetes and journald write before a line."""
+
+_PYTHON_WARNING = re.compile(
+    r"(?:\S{1,300}:\d{1,6}: )?\w{0,40}Warning: |[Ww]arning: |NCCL WARN|\{\"timestamp\".{0,60}\"level\":\"WARN"
+)
+
+_NAMES = {
+    "WARN": "WARNING",
+    "FATAL": "CRITICAL",
+    "D": "DEBUG",
+    "I": "INFO",
+    "W": "WARNING",
+    "E": "ERROR",
+    "F": "CRITICAL",
+}
+
+_ACCESS = re.compile(r"[\d.:a-f]{3,40} - \"[A-Z]+ \S+ HTTP/")
+
+_BRACKETS = frozenset("([")
+_BEGINS = frozenset("DICWEF[0123456789")
+"""First characters of the formats."""
+
+QUIET = frozenset({"DEBUG", "INFO"})
+ERRORS = frozenset({"ERROR", "CRITICAL"})
+
+
+class LogLine(NamedTuple):
+    """A line of a log. `level` is empty if the line has none; `record`: a prefix with level or time begins it."""
+
+    process: str
+    level: str
+    message: str
+    record: bool
+
+
+def readable(lines: Iterable[str]) -> tuple[str, ...]:
+    """Return lines without colors and control characters, cut to LONGEST_LINE characters."""
+    return tuple(clean(line) for text in lines for line in text.splitlines())
+
+
+def clean(line: str) -> str:
+    """Return a line without colors and control characters, cut to LONGEST_LINE characters."""
+    cut = line[: 2 * LONGEST_LINE]
+    if not cut.isprintable():
+        cut = _CONTROL.sub("", cut)
+    return cut[:LONGEST_LINE]
+
+
+def parsed(line: str) -> LogLine:
+    """Split a line. A line in no known format is a message of no level."""
+    process, level, at, record = "", "", 0, False
+    if line[:1].isdigit() or line[3:4] == " " or "|" in line[:64]:
+        at = _collected(line)
+    while line[at : at + 1] in _BRACKETS and (named := _PROCESS.match(line, at)) is not None:
+        process, at = named["process"] or named["rank"], named.end()
+    for known in _FORMATS if line[at : at + 1] in _BEGINS else ():
+        if (found := known.match(line, at)) is not None:
+            fields = found.groupdict()
+            level = fields["level"] or ""
+            process = process or (fields.get("process") or "").strip()
+            at, record = found.end(), True
+            break
+    message = line[at:].rstrip()
+    return LogLine(process, _judged(_NAMES.get(level, level), message), message, record)
+
+
+def _collected(line: str) -> int:
+    """The place behind what a collector of logs writes before a line."""
+    at = 0
+    for _ in range(2):
+        if (prefix := _COLLECTED.match(line, at)) is None or _LOGGING.match(line, at):
+            break
+        at = prefix.end()
+    return at
+
+
+def _judged(level: str, message: str) -> str:
+    """The level of a message: an access log is INFO, and a warning of Python has no level of its own."""
+    if not level and ("arning: " in message or "WARN" in message) and _PYTHON_WARNING.match(message):
+        return "WARNING"
+    return "INFO" if " HTTP/" in message and _ACCESS.match(message) else level

@@ -1,0 +1,238 @@
+"""Evidence has ranks: no exit code, warning, echo, quotation or order of rows hides what ended the engine."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.startup import Explanation, LogReader, ProcessEnd
+from dflash_deploy.startup.log_lines import clean, parsed
+from tests.support.diagnosis.score import HALVES, Case, alarm, cases, result
+
+FAILURES = load_catalog().failures
+
+CORE = "(EngineCore pid=274) ERROR 08-03 17:46:10 [core.py:1136] "
+API = "(APIServer pid=1) "
+UNKNOWN = [
+    f"{CORE}EngineCore failed to start.",
+    f"{CORE}Traceback (most recent call last):",
+    f'{CORE}  File "/x/vllm/models/new.py", line 7, in load',
+    f"{CORE}    value = table[name]",
+    f"{CORE}KeyError: 'the moon'",
+    f"{API}RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {{}}",
+]
+SGLANG = [
+    "[2026-06-17 09:57:14 TP0] Scheduler hit an exception: Traceback (most recent call last):",
+    '  File "/x/sglang/srt/managers/scheduler.py", line 4046, in run_scheduler_process',
+    "    scheduler = Scheduler(",
+    "KeyError: 'the moon'",
+    "",
+    "[2026-06-17 09:57:15] Received sigquit from a child process. It usually means the child failed.",
+]
+
+
+FAILED = ProcessEnd(1)
+
+
+def explained(log: Sequence[str], ending: ProcessEnd = FAILED, engine: str = "vllm") -> Explanation:
+    return LogReader(FAILURES, engine, "b11549" if engine == "llamacpp" else "0.28.0").read(log, ending)
+
+
+def named(log: Sequence[str], ending: ProcessEnd = FAILED, engine: str = "vllm") -> str:
+    found = explained(log, ending, engine).diagnosis
+    return "" if found is None else found.id
+
+
+# 1. exit codes
+
+
+@pytest.mark.parametrize("code", [137, -9, 139, 132, 127, 134])
+def test_an_exit_code_is_silent_where_the_log_has_an_exception(code: int) -> None:
+    found = explained(SGLANG, ProcessEnd(code), "sglang")
+    assert found.diagnosis is None
+    assert "KeyError: 'the moon'" in found.lines
+
+
+def test_an_exit_code_names_the_end_of_a_log_without_errors_and_only_as_likely() -> None:
+    found = explained(["(APIServer pid=1) INFO:     Application startup complete."], ProcessEnd(137))
+    assert found.diagnosis is not None
+    assert (found.diagnosis.id, found.confidence) == ("killed", "likely")
+    assert found.circumstances == ("signal 9 ended it",)
+
+
+# 2. the first row, whatever the line's level and place
+
+WARNING = "(EngineCore pid=274) WARNING 09-28 11:12:51 "
+FULL = f"{WARNING}[backends.py:330] could not save compile cache: [Errno 28] No space left on device"
+SHM = f"{WARNING}[shm_broadcast.py:542] No available shared memory broadcast block found in 60 seconds."
+
+
+@pytest.mark.parametrize("warning", [FULL, SHM])
+def test_a_warning_names_no_end_and_hides_none(warning: str) -> None:
+    found = explained([warning, *UNKNOWN])
+    assert found.diagnosis is None
+    assert "KeyError: 'the moon'" in found.lines
+    small = f"{CORE}ValueError: No available memory for the cache blocks. Try increasing it"
+    assert named([warning, small]) == "no-memory-for-cache"
+
+
+def test_a_hang_is_named_only_by_the_last_line() -> None:
+    assert named([SHM], ProcessEnd()) == "workers-do-not-answer"
+    loaded = "(Worker_TP0 pid=632) INFO 09-28 11:12:59 [default_loader.py:268] Loading weights took 110.42 seconds"
+    assert named([SHM, loaded], ProcessEnd()) == ""
+
+
+def test_the_last_exception_counts_more_than_one_that_was_survived() -> None:
+    survived = [
+        f"{CORE}Traceback (most recent call last):",
+        f'{CORE}  File "/x/cache.py", line 7, in save',
+        f"{CORE}OSError: [Errno 28] No space left on device",
+    ]
+    assert named([*survived, *UNKNOWN]) == ""
+    assert named(survived) == "disk-full"
+
+
+def test_what_was_before_an_answered_request_is_history() -> None:
+    answered = '(APIServer pid=1) INFO:     172.18.0.1:39264 - "POST /v1/chat/completions HTTP/1.1" 200 OK'
+    error = f"{CORE}torch.OutOfMemoryError: CUDA out of memory."
+    assert named([error, answered], ProcessEnd()) == ""
+    assert named([error, answered], ProcessEnd(137)) == "killed"
+    assert named([answered, error]) == "gpu-out-of-memory"
+
+
+# 3. a loop is a circumstance
+
+
+def test_a_loop_does_not_cover_an_unknown_failure() -> None:
+    found = explained(UNKNOWN, ProcessEnd(1, restarts=3))
+    assert found.diagnosis is None
+    assert "KeyError: 'the moon'" in found.lines
+    assert found.circumstances == ("the runtime restarted it 3 times",)
+
+
+def test_a_loop_without_any_error_is_told() -> None:
+    assert named(["(APIServer pid=1) INFO 11-21 11:01:24 [x.py:1] starting"], ProcessEnd(1, restarts=1)) == "crash-loop"
+
+
+# 4. levels of every engine
+
+
+@pytest.mark.parametrize(
+    ("line", "process", "level", "message"),
+    [
+        (f"{CORE}boom", "EngineCore pid=274", "ERROR", "boom"),
+        (f"{API}{CORE}boom", "EngineCore pid=274", "ERROR", "boom"),
+        ("WARNING 02-10 22:19:29 config.py:542] cast", "", "WARNING", "cast"),
+        ("ERROR 2026-05-14 05:25:28.876 [core.py:1123] boom", "", "ERROR", "boom"),
+        ("ERROR [core.py:1330] boom", "", "ERROR", "boom"),
+        ("[2026-06-17 09:57:14 TP0] Load weight end.", "TP0", "", "Load weight end."),
+        ("[2026-06-17 09:57:14] INFO:     started", "", "INFO", "started"),
+        ("0.00.461.531 E llama_model_load: boom", "", "ERROR", "llama_model_load: boom"),
+        ("[52717] 0.00.461.531 W load: token", "52717", "WARNING", "load: token"),
+        ("[rank0]: RuntimeError: boom", "rank0", "", "RuntimeError: boom"),
+        ("[rank0]:[W902 16:27:57.294674455 socket.cpp:494] slow", "rank0", "WARNING", "slow"),
+        ("E0909 07:11:16.569000 140533383049856 torch/api.py:833] boom", "", "ERROR", "boom"),
+        ("2025-12-04 12:15:55,066 - ERROR - boom", "", "ERROR", "boom"),
+        ("vllm-1  | (EngineCore pid=274) INFO 08-03 17:46:10 [x.py:1] fine", "EngineCore pid=274", "INFO", "fine"),
+        ("2025-05-30 18:28:27.890 | RuntimeError: boom", "", "", "RuntimeError: boom"),
+        ("Aug 19 18:34:27 host vllm[8727]: (EngineCore pid=8) boom", "EngineCore pid=8", "", "boom"),
+        (
+            "/x/y.py:1575: UserWarning: out of memory is possible",
+            "",
+            "WARNING",
+            "/x/y.py:1575: UserWarning: out of memory is possible",
+        ),
+        (
+            '(APIServer pid=1) INFO:     1.2.3.4:5 - "GET /x HTTP/1.1" 500',
+            "APIServer pid=1",
+            "INFO",
+            '1.2.3.4:5 - "GET /x HTTP/1.1" 500',
+        ),
+    ],
+)
+def test_a_line_of_each_format_is_split(line: str, process: str, level: str, message: str) -> None:
+    assert parsed(line)[:3] == (process, level, message)
+
+
+def test_an_allocation_that_is_tried_again_is_no_end() -> None:
+    log = [
+        "0.04.461.531 E cuda_buffer_type_alloc_buffer: allocating 2516 MiB: cudaMalloc failed: out of memory",
+        "0.04.461.540 W common_fit_params: n_ctx reduced, trying again",
+        "0.05.128.001 I main: server is listening on http://0.0.0.0:8080",
+    ]
+    assert named(log, ProcessEnd(), "llamacpp") == ""
+    assert named(log[:1], ProcessEnd(1), "llamacpp") == "gpu-out-of-memory"
+
+
+def test_colors_and_control_characters_are_removed() -> None:
+    assert clean("\x1b[0;36m(EngineCore pid=2)\x1b[0m\x00 \x1b]0;title\x07INFO") == "(EngineCore pid=2) INFO"
+
+
+# 5. rows of other engines, and echoes
+
+
+def test_an_echo_does_not_hide_the_error_above_it() -> None:
+    inner = ["ERROR 06-04 00:49:02 [registry.py:330] Traceback (most recent call last):"]
+    inner += ['ERROR 06-04 00:49:02 [registry.py:330]   File "/x/y.py", line 1, in z']
+    inner += ["ERROR 06-04 00:49:02 [registry.py:330] KeyError: 'the moon'"]
+    echo = f"{API}ValueError: Model architectures ['Gemma4'] failed to be inspected. Please check the logs"
+    found = explained([*inner, echo])
+    assert found.diagnosis is None
+    assert "KeyError: 'the moon'" in found.lines
+    assert named([echo]) == "architecture-not-inspected"
+
+
+# 6. exceptions that are not recognised as such
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ("triton.runtime.errors.OutOfResources: out of resource: moon memory, Required: 1, Hardware limit: 0.",),
+        ("ImportError:", "[moon] CRITICAL: Could not load any library of the moon!"),
+        ("some.module.Moonless: it is dark",),
+    ],
+)
+def test_an_exception_of_any_name_is_told_with_its_text(text: tuple[str, ...]) -> None:
+    log = ["Traceback (most recent call last):", '  File "/x/y.py", line 1, in z', "    moon()", *text]
+    found = explained(log, ProcessEnd(137))
+    assert found.diagnosis is None
+    assert set(text) <= set(found.lines)
+
+
+# what may be mixed in
+
+HARMLESS = (
+    "(APIServer pid=1) INFO 08-03 17:45:33 [model.py:549] Resolved architecture: Qwen3_5ForConditionalGeneration",
+    "(Worker_TP1 pid=365) WARNING 08-03 17:45:33 [op.py:241] Priority not set for op rms_norm",
+    "(APIServer pid=1) INFO 04-20 11:12:59 [logger.py:40] Received request x: prompt: 'CUDA out of memory', n: 1",
+    "[2026-06-08 07:21:53] Receive: obj=GenerateReqInput(text='torch.OutOfMemoryError: CUDA out of memory', x=None)",
+    "[2026-06-08 07:21:53 TP1] Prefill batch. #new-seq: 1, #new-token: 31, #cached-token: 0",
+    "0.00.120.001 W load: control-looking token: 128247 '</s>' was not control-type",
+    "/x/functions.py:1575: UserWarning: Dynamo detected a call to a wrapped function",
+    FULL,
+)
+KNOWN = [case for half in HALVES for case in cases(half) if result(case)[0] == "named"]
+
+
+@given(st.sampled_from(KNOWN), st.lists(st.tuples(st.integers(0, 400), st.sampled_from(HARMLESS)), max_size=12))
+@settings(deadline=None, max_examples=120)
+def test_a_failure_stays_named_among_harmless_lines(case: Case, mixed: list[tuple[int, str]]) -> None:
+    lines = list(case.lines)
+    for place, line in mixed:
+        lines.insert(place % (len(lines) + 1), line)
+    changed = Case(case.name, case.engine, case.version, tuple(lines), case.exit_code, case.right, case.decisive)
+    assert result(changed) == result(case)
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in cases("healthy")])
+def test_no_healthy_log_is_called_ill(case: Case) -> None:
+    assert alarm(case) == ""
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_no_failure_of_others_is_named_wrongly_and_none_is_hidden(half: str) -> None:
+    results = {case.name: result(case) for case in cases(half)}
+    assert [name for name, (how, _) in results.items() if how in {"wrong", "line not shown"}] == []
