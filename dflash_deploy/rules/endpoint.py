@@ -13,8 +13,6 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 _ONLY_LOCAL = f"set {Settings.dflash_bind}={Settings.dflash_bind.default}"
 
-_BEHIND_A_PROXY = f"{_ONLY_LOCAL} and put a reverse proxy in front"
-
 
 def bind_is_no_address(plan: Plan, facts: HostFacts) -> Finding | None:
     """An address that Docker cannot publish on: Compose's short syntax has no IPv6 addresses and no names."""
@@ -40,27 +38,17 @@ def _is_ipv4(host: str) -> bool:
 
 
 def open_to_the_network(plan: Plan, facts: HostFacts) -> Finding | None:
-    """An endpoint that other machines reach without TLS, or with routes that the engine's own lock leaves open."""
+    """An endpoint that other machines reach without TLS."""
     host = plan.settings.dflash_bind
     if host in LOOPBACK:
         return None
-    opened = plan.engine.kind.open_routes
-    if opened is None:
-        return Finding(
-            id="open-to-the-network",
-            severity="warning",
-            message=f"the endpoint listens on {host}: keys, prompts and answers cross the network unencrypted",
-            why="anyone who reads a key on its way can use it",
-            fix=f"{_BEHIND_A_PROXY} that speaks TLS",
-            source="RFC 6750, section 5.3",
-        )
     return Finding(
         id="open-to-the-network",
         severity="warning",
-        message=f"the endpoint listens on {host}: any machine that reaches it can use {opened.routes} without the key",
-        why="anyone can use an open route, and fill the engine with work",
-        fix=f"{_BEHIND_A_PROXY} that forwards only /v1",
-        source=opened.source,
+        message=f"the endpoint listens on {host}: keys, prompts and answers cross the network unencrypted",
+        why="anyone who reads a key on its way can use it",
+        fix=f"{_ONLY_LOCAL} and put a reverse proxy in front that speaks TLS",
+        source="RFC 6750, section 5.3",
     )
 
 

@@ -92,8 +92,8 @@ class Settings(Values):
     dflash_bind = Field(kinds.address, "127.0.0.1", unit="address")
     dflash_port = Field(kinds.port, 8000, unit="port")
     vllm_api_key = Field(kinds.text, "", secret=True)
-    dflash_api_keys = Field(kinds.text, "", secret=True, templates=(VLLM, LLAMACPP))
-    allowed_media_domains = Field[tuple[str, ...]](kinds.hosts, (), templates=(VLLM,))
+    dflash_api_keys = Field(kinds.text, "", secret=True)
+    allowed_media_domains = Field[tuple[str, ...]](kinds.hosts, (), templates=_PYTHON)
     served_model_name = Field[tuple[str, ...]](kinds.words, ())
     # --- weights
     model_host_path = Field(kinds.text, "", unit="directory")
@@ -122,7 +122,7 @@ class Settings(Values):
     master_addr = Field(kinds.text, "", unit="address", templates=_PYTHON)
     limit_images_per_prompt = Field[int | None](kinds.positive, None, unit="images", templates=_PYTHON)
     # about ten photographs; a data URI is a third larger than its file
-    max_body_mib = Field[int](kinds.positive, 64, unit="MiB", templates=(VLLM, LLAMACPP))
+    max_body_mib = Field[int](kinds.positive, 64, unit="MiB")
     vllm_cpu_kvcache_space = Field[float | None](kinds.amount, None, unit="GiB", templates=(VLLM,))
     omp_wait_policy = Field(kinds.text, "", templates=(VLLM,))
     # --- numerics

@@ -53,7 +53,6 @@ def test_each_engine_has_its_data() -> None:
     for engine in ENGINES.values():
         assert engine.title
         assert engine.program
-        assert (engine.open_routes is None) == engine.gateway
 
 
 def test_every_name_of_the_python_api_is_there() -> None:

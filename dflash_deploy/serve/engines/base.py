@@ -14,6 +14,10 @@ from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.settings import Settings
 
+NO_DOMAIN = "no-remote-media.invalid"
+"""The only allowed domain if none is set: vLLM and SGLang read an empty list as every domain (vLLM 0.19 to 0.33,
+multimodal/media/connector.py; SGLang 0.5.23, srt/utils/common.py), and no domain ends in .invalid (RFC 6761)."""
+
 IN_ENV = "`ps` shows arguments to every user"
 """Why secrets are not passed as arguments."""
 
@@ -53,14 +57,6 @@ def reserved(*fields: Field[Any], reason: str = "") -> Reserved:
     return Reserved(fields, reason)
 
 
-@dataclass(frozen=True)
-class OpenRoutes:
-    """Routes that an engine serves without the key, in words, and the source."""
-
-    routes: str
-    source: str
-
-
 class Engine(ABC):
     """One engine: its start, its settings, and its differences from the others.
 
@@ -80,10 +76,6 @@ class Engine(ABC):
     metrics: ClassVar[MetricNames]
 
     # --- the endpoint
-    gateway: ClassVar[bool] = False
-    """Whether `serve.gateway` answers in front of the engine: one open route, a body limit, keys of its own."""
-    open_routes: ClassVar[OpenRoutes | None] = None
-    """What the engine serves without the key; `None` if the gateway is in front."""
     refuses_other_models: ClassVar[bool] = False
     """Whether a request for a model that is not served gets a 404 instead of an answer of the served one."""
     reports_weights: ClassVar[bool] = False
@@ -173,6 +165,13 @@ class Engine(ABC):
                     f"{Settings.extra_args} holds {flag}, which has a setting of its own",
                     hint=f"set {self.reserved_flags[flag]}",
                 )
+
+
+def media_domains(settings: Settings) -> Iterator[str]:
+    """`--allowed-media-domains` with the hosts that the engine may download media from; nothing if it may use all."""
+    if settings.allowed_media_domains != ("all",):
+        yield "--allowed-media-domains"
+        yield from settings.allowed_media_domains or (NO_DOMAIN,)
 
 
 _DRAFTS = "spec_decode_num_"

@@ -54,7 +54,6 @@ class Llamacpp(Engine):
     template = LLAMACPP
     fragments: ClassVar[tuple[str, ...]] = ("llamacpp",)
     metrics = MetricNames("llamacpp", "tokens_predicted_total", "requests_processing", "requests_deferred")
-    gateway = True
     utilization = None
     # the state, and one to roll back to
     recurrent_states = 2

@@ -9,13 +9,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import ClassVar
 
+from dflash_deploy.serve.api_keys import api_keys
 from dflash_deploy.serve.engines.base import (
     IN_ENV,
     Build,
     Engine,
     Launch,
-    OpenRoutes,
     Reserved,
+    media_domains,
     reserved,
     valued,
 )
@@ -33,6 +34,18 @@ MEETING_PORT = 29501
 MODULE = "srt/models/dflash.py"
 """The module of `--speculative-algorithm DFLASH`, from 0.5.11 on."""
 
+ONE_DOOR: Mapping[str, object] = {
+    "tokenizer_worker_num": 1,
+    "grpc_port": None,
+    "grpc_mode": False,
+    "smg_grpc_mode": False,
+    "encoder_only": False,
+    "use_ray": False,
+    "disaggregation_mode": "null",
+}
+"""Fields of SGLang's ServerArgs (0.5.23) and the values with which its one listener is the HTTP server of its first
+process. With others it also listens where the gateway is not: in further processes, over gRPC, or for other workers."""
+
 
 class Sglang(Engine):
     """SGLang from 0.5.11 on."""
@@ -43,10 +56,11 @@ class Sglang(Engine):
     template = SGLANG
     fragments = ("sglang",)
     metrics = MetricNames("sglang", "generation_tokens_total", "num_running_reqs", "num_queue_reqs", "token_usage")
-    open_routes = OpenRoutes("/health, /ready and /metrics", "SGLang's list of exempt routes")
     utilization_covers_activations = False
     reserved_flags: ClassVar[Mapping[str, Reserved]] = {
         "--api-key": reserved(Settings.vllm_api_key, reason=IN_ENV),
+        "--admin-api-key": reserved(Settings.vllm_api_key, reason=IN_ENV),
+        "--allowed-media-domains": reserved(Settings.allowed_media_domains),
         "--host": reserved(Settings.dflash_bind),
         "--port": reserved(Settings.dflash_port),
         "--model-path": reserved(Settings.model_host_path),
@@ -74,12 +88,22 @@ class Sglang(Engine):
     }
 
     def arguments(self, settings: Settings, build: Build) -> list[str]:
-        """The arguments of the server; the key is added inside its process (`sglang_server`)."""
+        """The arguments of the server; the key is added inside its process (`sglang_server`).
+
+        Raises Refused if EXTRA_ARGS opens a listener that the gateway is not in front of.
+        """
         self.check_extra_args(settings)
+        for word in settings.extra_args:
+            flag = word.split("=", 1)[0].replace("_", "-")
+            if flag.removeprefix("--").replace("-", "_") in ONE_DOOR:
+                raise Refused(
+                    f"{Settings.extra_args} holds {flag}, and SGLang would listen without the gateway",
+                    hint=f"remove it from {Settings.extra_args}",
+                )
         return _arguments(settings)
 
     def launch(self, settings: Settings, environment: Mapping[str, str]) -> Launch:
-        """SGLang reads a key only from its arguments: `sglang_server` adds it inside the process, invisible to `ps`."""
+        """`sglang_server` runs SGLang with the key and the gateway inside its process, invisible to `ps`."""
         try:
             version = metadata.version("sglang")
         except metadata.PackageNotFoundError:
@@ -88,9 +112,8 @@ class Sglang(Engine):
             ) from None
         arguments = self.arguments(settings, Build(version))
         secrets = read_secrets(environment)
-        keys = Settings.dflash_api_keys
-        if secrets.get(keys.name):
-            raise Refused(f"SGLang accepts only one key, and {keys} holds more", hint=f"empty {keys} in .env")
+        # the gateway checks them too, but only after the imports, half a minute later
+        api_keys(secrets)
         return Launch(
             title=f"SGLang {version}: sglang.launch_server",
             command=(sys.executable, "-m", "dflash_deploy.serve.engines.sglang_server", *arguments),
@@ -125,6 +148,7 @@ def _arguments(settings: Settings) -> list[str]:
         "--model-path",
         settings.target,
         *_endpoint(settings),
+        *media_domains(settings),
         *_limits(settings),
         *_nodes(settings.group),
         *_numerics(settings),

@@ -1,18 +1,36 @@
-"""`python -m dflash_deploy.serve.engines.sglang_server ARGUMENTS`: SGLang's server with the key from the environment.
+"""`python -m dflash_deploy.serve.engines.sglang_server ARGUMENTS`: SGLang's server behind the gateway.
 
-SGLang reads a key only from its arguments, which `ps` shows to every user, and writes them all into its log. This
-module adds the key inside the process, with a type that prints as `***`, and removes its variable before SGLang starts
-further processes.
+SGLang reads a key only from its arguments, which `ps` shows to every user, writes them all into its log, and serves
+them at /server_info. So it gets a key of its own, made here, in a type that prints as `***`; the endpoint's keys are
+known to the gateway only, and their variables are removed before SGLang starts further processes.
+
+SGLang's own check leaves paths that begin with /health, /ready and /metrics, every OPTIONS request and every websocket
+open (0.5.23, srt/utils/auth.py). So `serve.gateway` is in front of all applications that SGLang makes with FastAPI in
+this process: its server, and the one that answers health checks on every machine but the first. Its own check stays
+behind it.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import sys
+from collections.abc import Mapping, MutableMapping
+from typing import Any
 
+from dflash_deploy.serve.api_keys import api_keys
+from dflash_deploy.serve.engines.sglang import ONE_DOOR
+from dflash_deploy.serve.gateway.asgi import App
+from dflash_deploy.serve.gateway.auth import DenyByDefault
+from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.serve.settings import Settings
 
-KEY = Settings.vllm_api_key.name
+REFUSED = 3
+"""The exit code for settings that cannot work, as of `dflash_deploy.serve`."""
+
+RUST_SERVER = "SGLANG_RUST_SERVER"
+"""The variable that replaces SGLang's HTTP server by one in Rust (0.5.23, srt/environ.py)."""
 
 
 class UnprintedKey(str):
@@ -24,17 +42,67 @@ class UnprintedKey(str):
         return "'***'"
 
 
-def main(argv: list[str]) -> None:
-    """Run SGLang's server until it ends."""
-    from sglang.launch_server import run_server
+def put_gateway_in_front(environment: Mapping[str, str], engine_key: str) -> None:
+    """Make every FastAPI application of this process one behind the gateway, in front of all its middlewares.
+
+    `environment` holds the endpoint's keys and the body limit, `engine_key` is SGLang's.
+    """
+    from fastapi import FastAPI
+
+    build = FastAPI.build_middleware_stack
+
+    def build_behind_gateway(app: FastAPI) -> App:
+        return DenyByDefault(build(app), environment, engine_key=engine_key)
+
+    FastAPI.build_middleware_stack = build_behind_gateway  # type: ignore[assignment, method-assign]
+
+
+def check_one_door(arguments: object, environment: Mapping[str, str]) -> None:
+    """Raise Refused if SGLang would listen where the gateway is not. `arguments` is its ServerArgs."""
+    for name, only in ONE_DOOR.items():
+        value = getattr(arguments, name, only)
+        if value != only:
+            raise Refused(
+                f"SGLang would listen without the gateway: {name} is {value}",
+                hint=f"remove it from {Settings.extra_args} and from the file of --config",
+            )
+    if environment.get(RUST_SERVER, "").lower() not in {"", "0", "false"}:
+        raise Refused(f"SGLang would listen without the gateway: {RUST_SERVER} is set", hint="remove the variable")
+
+
+def prepared(argv: list[str], environment: MutableMapping[str, str]) -> Any:
+    """SGLang's ServerArgs with a key of its own, the gateway in front of its server.
+
+    Removes the keys from `environment`. Raises Refused without a key, or if SGLang would listen elsewhere too.
+    """
+    keys = {name: environment.pop(name, "") for name in SECRET_NAMES}
+    api_keys(keys)
     from sglang.srt.server_args import prepare_server_args
 
-    key = os.environ.pop(KEY, "")
     arguments = prepare_server_args(argv)
-    if key:
-        arguments.api_key = UnprintedKey(key)
-    run_server(arguments)
+    check_one_door(arguments, environment)
+    arguments.api_key = UnprintedKey(secrets.token_urlsafe(32))
+    put_gateway_in_front({**environment, **keys}, arguments.api_key)
+    return arguments
+
+
+def main(argv: list[str]) -> int:
+    """Run SGLang's server until it ends; returns the exit code."""
+    from sglang.launch_server import run_server
+    from sglang.srt.plugins import load_plugins
+    from sglang.srt.utils import kill_process_tree
+
+    # as sglang.launch_server does
+    load_plugins()
+    try:
+        run_server(prepared(argv, os.environ))
+    except Refused as refusal:
+        print(f"dflash: {refusal.message} ({refusal.hint})", file=sys.stderr)
+        return REFUSED
+    finally:
+        kill_process_tree(os.getpid(), include_parent=False)
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -16,6 +16,7 @@ from dflash_deploy.serve.engines.base import (
     Engine,
     Launch,
     Reserved,
+    media_domains,
     reserved,
     valued,
 )
@@ -32,10 +33,6 @@ Version = tuple[int, int]
 MIDDLEWARE = "dflash_deploy.serve.gateway.auth.DenyByDefault"
 MIDDLEWARE_WITH_CORS = "dflash_deploy.serve.gateway.auth.DenyButPreflights"
 """The lock in front of all routes: without CORS, and with origins whose pages may send requests."""
-
-NO_DOMAIN = "no-remote-media.invalid"
-"""The only allowed domain if none is set: vLLM reads an empty list as every domain (0.19 to 0.33,
-multimodal/media/connector.py), and no domain ends in .invalid (RFC 6761)."""
 
 EARLY_BUILDS = re.compile(r"0\.(18\.2|19\.1)rc")
 """Builds with DFlash before 0.20, such as AEON's 0.19.1rc1.dev110."""
@@ -84,7 +81,6 @@ class Vllm(Engine):
     metrics = MetricNames(
         "vllm", "generation_tokens_total", "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"
     )
-    gateway = True
     refuses_other_models = True
     reports_weights = True
     speculation_budget = True
@@ -190,7 +186,7 @@ def _arguments(settings: Settings, build: Build) -> list[str]:
         "serve",
         settings.target,
         *_endpoint(settings),
-        *_media(settings),
+        *media_domains(settings),
         *_limits(settings),
         *_nodes(settings.group),
         *_numerics(settings),
@@ -209,12 +205,6 @@ def _endpoint(settings: Settings) -> Iterator[str]:
     yield from ("--host", settings.dflash_bind, "--port", str(settings.dflash_port))
     # requested every 30 seconds, it would fill the log; since 0.16 (vllm-project/vllm#30011)
     yield from ("--disable-access-log-for-endpoints", "/health")
-
-
-def _media(settings: Settings) -> Iterator[str]:
-    if settings.allowed_media_domains != ("all",):
-        yield "--allowed-media-domains"
-        yield from settings.allowed_media_domains or (NO_DOMAIN,)
 
 
 def _middleware(settings: Settings) -> str:

@@ -44,11 +44,22 @@ class DenyByDefault:
     preflights = False
     """Whether a browser may ask which origins are allowed. vLLM's CORS layer answers that itself, without a route."""
 
-    def __init__(self, app: App, environment: Mapping[str, str] = os.environ, *, asks_for_usage: bool = True) -> None:
-        """Raises Refused if the environment has no valid key. `asks_for_usage`: as `asks` of `Metered`."""
+    def __init__(
+        self,
+        app: App,
+        environment: Mapping[str, str] = os.environ,
+        *,
+        asks_for_usage: bool = True,
+        engine_key: str = "",
+    ) -> None:
+        """Raises Refused if the environment has no valid key.
+
+        `asks_for_usage`: as `asks` of `Metered`. `engine_key`: the key that the application has instead of the owner's.
+        It is passed on with each admitted request, and admitted too: an engine may send requests to itself.
+        """
         self._app = app
-        self._keys = Keyring(environment)
-        self._first = b"Bearer " + self._keys.owner_key.encode()
+        self._keys = Keyring(environment, engine_key)
+        self._first = b"Bearer " + (engine_key or self._keys.owner_key).encode()
         self._metered = Metered(app, KeyCounters(), asks=asks_for_usage)
         self._most = Settings.max_body_mib.read(environment) * MIB
 

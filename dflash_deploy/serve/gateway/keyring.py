@@ -15,7 +15,7 @@ from hmac import compare_digest
 from pathlib import Path
 from typing import Any, get_args
 
-from dflash_deploy.serve.api_keys import ApiKey, Scope, api_keys
+from dflash_deploy.serve.api_keys import OWNER, ApiKey, Scope, api_keys
 from dflash_deploy.serve.settings import Settings
 
 KEYS_FILE = "DFLASH_KEYS_FILE"
@@ -60,11 +60,11 @@ def document_of(keys: Iterable[ApiKey]) -> str:
 class Keyring:
     """The owner's key of the environment, and the further keys of the file that DFLASH_KEYS_FILE names."""
 
-    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        """Raises Refused if the environment has no valid key."""
+    def __init__(self, environment: Mapping[str, str] = os.environ, engine_key: str = "") -> None:
+        """Raises Refused if the environment has no valid key. `engine_key`: a second one of the owner, if not empty."""
         owner, *further = api_keys(environment)
         self.owner_key = owner.key
-        self._owner = accepted(owner)
+        self._owners = [accepted(ApiKey(OWNER, key)) for key in (owner.key, engine_key) if key]
         self._further = tuple(map(accepted, further))
         self._file = Path(environment[KEYS_FILE]) if environment.get(KEYS_FILE) else None
         self._seen: tuple[int, int, int] | None = None
@@ -75,7 +75,7 @@ class Keyring:
         self._refresh()
         # digests have equal lengths and all of them are compared, so the time reveals nothing about the keys
         digest = sha256(key).digest()
-        found = [known for known in (self._owner, *self._further) if compare_digest(digest, known.digest)]
+        found = [known for known in (*self._owners, *self._further) if compare_digest(digest, known.digest)]
         return found[0] if found else None
 
     def _refresh(self) -> None:

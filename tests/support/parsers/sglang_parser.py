@@ -1,7 +1,6 @@
 """SGLang's parser, run in a process of its own, with the released package first on the path.
 
-`prepare_server_args` is what `python -m sglang.launch_server` calls. What is stubbed are packages that SGLang's modules
-import at their top and that are not in this project's environment; no choice of an option comes out of them.
+`prepare_server_args` is what `python -m sglang.launch_server` calls.
 Two options are free text to argparse and are held against SGLang's own lists here: a wrong algorithm it refuses once it
 has read the model; over a wrong backend for the drafter it warns and takes another, which nobody asked for.
 """
@@ -9,29 +8,14 @@ has read the model; over a wrong backend for the drafter it warns and takes anot
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
-from typing import Any
-from unittest.mock import MagicMock
 
+from tests.support.parsers.absent import stub_absent
 from tests.support.parsers.answers import answer, argparse_rejection
-
-_ABSENT = ("orjson", "IPython", "IPython.display")
-
-
-class _Stub(ModuleType):
-    """A module in which every name can be found."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return MagicMock(name=f"{self.__name__}.{name}")
 
 
 def main() -> None:
     """Answer for the lists on standard input."""
-    for name in _ABSENT:
-        sys.modules.setdefault(name, _Stub(name))
+    stub_absent()
     parse = importlib.import_module("sglang.srt.server_args").prepare_server_args
     algorithms = importlib.import_module("sglang.srt.speculative.spec_info").SpeculativeAlgorithm
     backends = importlib.import_module("sglang.srt.arg_groups.choices").DRAFT_ATTENTION_BACKEND_CHOICES

@@ -1,13 +1,15 @@
 """One set of settings, in the arguments of each engine."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from dflash_deploy.serve.door.__main__ import engine_environment
 from dflash_deploy.serve.engines import DEFAULT, ENGINES, Build
 from dflash_deploy.serve.engines.installed import InstalledEngine
-from dflash_deploy.serve.engines.sglang_server import UnprintedKey
+from dflash_deploy.serve.engines.sglang import ONE_DOOR
+from dflash_deploy.serve.engines.sglang_server import UnprintedKey, check_one_door
 from dflash_deploy.serve.launch import prepare
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.settings import Settings
@@ -51,6 +53,7 @@ def test_sglang() -> None:
     assert arguments("sglang", SETTINGS | more) == [
         *("--model-path", "/models/target", "--served-model-name", "qwen"),
         *("--host", "0.0.0.0", "--port", "8000", "--enable-metrics"),
+        *("--allowed-media-domains", "no-remote-media.invalid"),
         *("--context-length", "6144", "--max-running-requests", "2", "--chunked-prefill-size", "256"),
         *("--mem-fraction-static", "0.75", "--tp-size", "2"),
         *("--kv-cache-dtype", "auto", "--attention-backend", "trtllm_mha", "--disable-radix-cache"),
@@ -117,11 +120,39 @@ def test_two_machines() -> None:
         arguments("vllm", SETTINGS | nodes | {"NODE_RANK": "2"})
 
 
-def test_sglang_says_that_it_does_not_take_several_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sglang_gets_its_keys_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {"VLLM_API_KEY": "first-key-of-some-length", "DFLASH_API_KEYS": "other-key-of-some-length"}
     monkeypatch.setattr("dflash_deploy.serve.engines.sglang.metadata.version", lambda name: "0.5.23")
-    with pytest.raises(Refused, match="SGLang accepts only one key"):
-        prepare(SETTINGS | keys | {"DFLASH_ENGINE_FAMILY": "sglang"})
+    launch = prepare(SETTINGS | keys | {"DFLASH_ENGINE_FAMILY": "sglang"})
+    assert launch.command[1:3] == ("-m", "dflash_deploy.serve.engines.sglang_server")
+    assert not [word for word in launch.command if "key" in word]
+    assert {name: launch.environment[name] for name in keys} == keys
+    with pytest.raises(Refused, match="too short"):
+        prepare(SETTINGS | keys | {"DFLASH_API_KEYS": "short", "DFLASH_ENGINE_FAMILY": "sglang"})
+    with pytest.raises(Refused, match="VLLM_API_KEY is not set"):
+        prepare(SETTINGS | {"DFLASH_ENGINE_FAMILY": "sglang"})
+
+
+@pytest.mark.parametrize("extra", ["--grpc-port 9000", "--tokenizer_worker_num=4", "--disaggregation-mode prefill"])
+def test_sglang_has_no_listener_without_the_gateway(extra: str) -> None:
+    with pytest.raises(Refused, match="without the gateway"):
+        arguments("sglang", SETTINGS | {"EXTRA_ARGS": extra})
+
+
+@pytest.mark.parametrize(
+    ("values", "environment", "said"),
+    [
+        ({"grpc_port": 9000}, {}, "grpc_port is 9000"),
+        ({"tokenizer_worker_num": 4}, {}, "tokenizer_worker_num is 4"),
+        ({}, {"SGLANG_RUST_SERVER": "1"}, "SGLANG_RUST_SERVER is set"),
+    ],
+)
+def test_what_sglang_reads_elsewhere_opens_no_listener_either(
+    values: dict[str, object], environment: dict[str, str], said: str
+) -> None:
+    check_one_door(SimpleNamespace(**ONE_DOOR), {"SGLANG_RUST_SERVER": "false"})
+    with pytest.raises(Refused, match=said):
+        check_one_door(SimpleNamespace(**{**ONE_DOOR, **values}), environment)
 
 
 def test_sglang_takes_one_name() -> None:

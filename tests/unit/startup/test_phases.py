@@ -94,6 +94,7 @@ def test_every_phase_of_the_catalog_but_the_seldom_ones_is_shown_here() -> None:
     alike = {("llamacpp-buun", phase) for by, phase in known if by == "llamacpp"}
     assert known - shown - alike == {
         ("vllm", "compiling"),
+        # tests/parsers/test_sglang_source.py
         ("sglang", "starting SGLang"),
         ("sglang", "sizing the KV cache"),
         ("llamacpp", "sizing the KV cache"),
