@@ -132,6 +132,7 @@ class EngineRelease(Entry):
     ] = []
     attention: list[Backend] = []
     kv_dtypes: list[str] = []
+    drafter_kv_dtypes: Annotated[list[str], Field(description="those of the drafter; empty: those of the target")] = []
     families: Annotated[list[str], Field(description="model families that it supports; empty: any")] = []
     parsers: Annotated[
         dict[str, str], Field(description="its names of parsers that differ from vLLM's, by vLLM's name")

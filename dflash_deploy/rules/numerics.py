@@ -61,15 +61,17 @@ def loader_unproven(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def kv_dtype_unknown(plan: Plan, facts: HostFacts) -> Finding | None:
     """A type of the KV cache that this release does not have."""
-    for field in (Settings.kv_cache_dtype, Settings.dflash_kv_cache_dtype):
+    of_target = plan.engine.kv_dtypes
+    of_drafter = plan.engine.drafter_kv_dtypes or of_target
+    for field, known in ((Settings.kv_cache_dtype, of_target), (Settings.dflash_kv_cache_dtype, of_drafter)):
         wanted = plan.settings[field]
-        if wanted and plan.engine.kv_dtypes and wanted.lower() not in plan.engine.kv_dtypes:
+        if wanted and known and wanted.lower() not in known:
             return Finding(
                 id="kv-dtype-unknown",
                 severity="error",
                 message=f"{field}={wanted} is not a type of KV cache in {plan.engine.title}",
                 why="the engine refuses the argument",
-                fix=f"choose one of {', '.join(plan.engine.kv_dtypes)}",
+                fix=f"choose one of {', '.join(known)}",
                 source=f"the argument parser of {plan.engine.title}",
             )
     return None

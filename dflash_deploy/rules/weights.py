@@ -172,17 +172,27 @@ def positions_differ(plan: Plan, facts: HostFacts) -> Finding | None:
 
 @reads_checkpoints
 def context_beyond_drafter_config(plan: Plan, facts: HostFacts) -> Finding | None:
-    """A context that exceeds the positions in the drafter's own files: vLLM drafts nothing beyond them."""
+    """A context that exceeds the positions in the drafter's own files: SGLang refuses to start."""
     length, most = plan.settings.max_model_len, metadata_of(plan.checkpoints.drafter).context
     if not plan.drafting or length is None or most is None or length <= most:
         return None
+    said = f"{Settings.max_model_len}={length}, but the drafter's files allow {most} positions"
+    if plan.engine.kind.drafter_limits_context:
+        return Finding(
+            id="context-beyond-drafter-config",
+            severity="error",
+            message=said,
+            why="the engine ends with `is greater than the derived context_length`",
+            fix=f"set {Settings.max_model_len}={most} or less",
+            source="SGLang 0.5.23 configs/model_config.py",
+        )
     return Finding(
         id="context-beyond-drafter-config",
         severity="warning",
-        message=f"{Settings.max_model_len}={length}, but the drafter's files allow {most} positions",
-        why="tokens beyond that are decoded without draft tokens",
+        message=said,
+        why="the engine lowers the context, or drafts at positions that the drafter was not made for",
         fix=f"set {Settings.max_model_len}={most} or less, or accept the lower speed beyond it",
-        source="vLLM config/speculative.py: the drafter's length is the smaller of both",
+        source="vLLM 0.33.0 config/speculative.py and config/vllm.py",
     )
 
 

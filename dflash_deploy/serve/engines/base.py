@@ -98,6 +98,8 @@ class Engine(ABC):
     """Whether a zero in the counters means that no draft was made, and not that drafts are not counted."""
     windows_in_header: ClassVar[bool] = False
     """Whether the drafter's attention windows are read from its weights, so that every release runs them."""
+    drafter_limits_context: ClassVar[bool] = False
+    """Whether the engine refuses a context beyond the positions in the drafter's files."""
     quantized_drafters: ClassVar[bool] = False
     """Whether drafters are usually quantized for this engine."""
     drafting_sequences: ClassVar[int | None] = None

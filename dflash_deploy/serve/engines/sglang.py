@@ -57,6 +57,7 @@ class Sglang(Engine):
     fragments = ("sglang",)
     metrics = MetricNames("sglang", "generation_tokens_total", "num_running_reqs", "num_queue_reqs", "token_usage")
     utilization_covers_activations = False
+    drafter_limits_context = True
     reserved_flags: ClassVar[Mapping[str, Reserved]] = {
         "--api-key": reserved(Settings.vllm_api_key, reason=IN_ENV),
         "--admin-api-key": reserved(Settings.vllm_api_key, reason=IN_ENV),
@@ -70,6 +71,7 @@ class Sglang(Engine):
         "--speculative-draft-model-path": reserved(Settings.dflash_drafter),
         "--speculative-num-draft-tokens": reserved(Settings.dflash_num_spec_tokens),
         "--speculative-draft-attention-backend": reserved(Settings.dflash_attention_backend),
+        "--speculative-draft-kv-cache-dtype": reserved(Settings.dflash_kv_cache_dtype),
         "--speculative-draft-window-size": reserved(Settings.dflash_draft_window),
         "--context-length": reserved(Settings.max_model_len),
         "--max-running-requests": reserved(Settings.max_num_seqs),
@@ -208,6 +210,10 @@ def _speculation(settings: Settings) -> Iterator[str]:
     if speculation is None:
         return
     yield from ("--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", speculation.weights("SGLang"))
+    if settings.quantization:
+        # else the drafter is read as if it had the target's quantization, and no draft is accepted
+        # (0.5.23, arg_groups/serving_hook.py)
+        yield from ("--speculative-draft-model-quantization", "unquant")
     # SGLang counts the anchor of the block as well; vLLM and DFLASH_NUM_SPEC_TOKENS do not
     yield from ("--speculative-num-draft-tokens", str(settings.positions_per_step))
     yield from valued("--speculative-draft-attention-backend", speculation.attention_backend)

@@ -28,15 +28,13 @@ class _Stub(ModuleType):
 def stub_absent() -> None:
     """Replace the packages that are missing here; call it before SGLang is imported."""
     for name in _ABSENT:
-        stub = _Stub(name)
+        stub: Any = _Stub(name)
         stub.__spec__ = ModuleSpec(name, None)
+        if name == "orjson":
+            stub.dumps = lambda content, *_, **__: json.dumps(content).encode()
+            stub.loads = json.loads
+            stub.OPT_NON_STR_KEYS = stub.OPT_SERIALIZE_NUMPY = 0
         sys.modules.setdefault(name, stub)
-    orjson: Any = sys.modules["orjson"]
-    if isinstance(orjson, _Stub):
-        orjson.dumps = lambda content, *_, **__: json.dumps(content).encode()
-        orjson.loads = json.loads
-        for option in ("OPT_NON_STR_KEYS", "OPT_SERIALIZE_NUMPY"):
-            setattr(orjson, option, 0)
     paths: Any = ModuleType(_KERNEL_SOURCES)
     paths.KERNEL_PATH = Path("/nowhere")
     paths.DEFAULT_INCLUDE = paths.DEFAULT_CFLAGS = paths.DEFAULT_LDFLAGS = []

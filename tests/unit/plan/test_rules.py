@@ -90,6 +90,7 @@ CASES = [
     Case("loader-unproven", "note", "dgx-spark", choice={"engine": "vllm-0.33"}),
     Case("target-needs-loader", "error", "dgx-spark", target={"text_config": {}, **MODELOPT}, choice=ULTIMATE),
     Case("kv-dtype-unknown", "error", "h100", {"KV_CACHE_DTYPE": "q8_0"}),
+    Case("kv-dtype-unknown", "error", "h100", {"DFLASH_KV_CACHE_DTYPE": "nvfp4"}, choice={"engine": "sglang"}),
     Case("backend-not-here", "error", "b200", {"ATTENTION_BACKEND": "FA3"}),
     Case("drafter-backend-is-causal", "error", "b200", {"DFLASH_ATTENTION_BACKEND": "FLASHINFER"}),
     Case("drafter-backend-is-causal", "error", "dgx-spark", {"DFLASH_ATTENTION_BACKEND": "FLASH_ATTN"}, choice=FP8),
@@ -132,6 +133,8 @@ CASES = [
         "text_config": {"rope_theta": 1e6, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}}},
         drafter={"rope_theta": 1000000}),
     Case("context-beyond-drafter-config", "warning", "h100", drafter={"max_position_embeddings": 4096}),
+    Case("context-beyond-drafter-config", "error", "h100", drafter={"max_position_embeddings": 4096},
+         choice={"engine": "sglang"}),
     Case("drafter-unknown-to-engine", "error", "h100", drafter={"architectures": ["Qwen3ForCausalLM"]}),
     Case("drafter-windows-not-run", "error", "dgx-spark", choice=AEON, drafter={
         "layer_types": ["sliding_attention", "full_attention"]

@@ -69,6 +69,14 @@ def test_sglang() -> None:
     ]
 
 
+def test_sglangs_drafter_does_not_inherit_the_targets_quantization() -> None:
+    flag = "--speculative-draft-model-quantization"
+    made = arguments("sglang", SETTINGS | {"QUANTIZATION": "modelopt_fp4"})
+    assert made[made.index(flag) + 1] == "unquant"
+    assert flag not in arguments("sglang", SETTINGS)
+    assert flag not in arguments("sglang", SETTINGS | {"QUANTIZATION": "modelopt_fp4", "DFLASH_DRAFTER": "off"})
+
+
 def test_llama_cpp() -> None:
     assert arguments("llamacpp", GGUF | {"KV_CACHE_DTYPE": "q8_0", "ENABLE_THINKING": "on"}) == [
         *(
