@@ -22,7 +22,6 @@ from unittest.mock import AsyncMock, MagicMock
 
 import httpx
 import uvicorn
-from fastapi import FastAPI
 
 from dflash_deploy.serve.engines import sglang_server
 from dflash_deploy.serve.engines.installed import CPU_SITE
@@ -94,7 +93,8 @@ class _NoEngine:
 
     def __init__(self, routes: Path, port: int) -> None:
         self._server: Any = importlib.import_module("sglang.srt.entrypoints.http_server")
-        self._without_gateway = FastAPI.build_middleware_stack
+        # not before what is absent is replaced: it looks for orjson
+        self._without_gateway = importlib.import_module("fastapi").FastAPI.build_middleware_stack
         self._routes, self._port = routes, port
 
     def replace(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.failures_page import page as failures
 from tests.support import fault_matrix
-from tests.support.reference import catalog, commands, rules, settings, speeds
+from tests.support.reference import catalog, commands, rules, settings, speeds, unproven
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "reference"
 
@@ -20,6 +20,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "engines.md": lambda: catalog.engines(load_catalog()),
     "speeds.md": lambda: speeds.page(load_catalog().speeds),
     "rules.md": rules.page,
+    "unproven.md": lambda: unproven.page(load_catalog()),
     "failures.md": lambda: failures(load_catalog().failures),
     "faults.md": lambda: fault_matrix.page(fault_matrix.shown()),
 }

@@ -1,0 +1,32 @@
+"""The page of what is not proven names every engine, tests that exist, and commands that this program has."""
+
+import pytest
+
+from dflash_deploy.catalog import load_catalog
+from tests.support.readme import ROOT
+from tests.support.reference import FOLDER
+from tests.support.reference.unproven import PROVEN, UNPROVEN
+
+TEXT = (FOLDER / "unproven.md").read_text(encoding="utf-8")
+
+
+def test_it_speaks_of_every_engine_of_the_catalog() -> None:
+    assert set(PROVEN) == set(UNPROVEN) == set(load_catalog().engines)
+
+
+@pytest.mark.parametrize("test", sorted({test for proofs in PROVEN.values() for _, test in proofs}))
+def test_each_proof_is_a_test_that_exists(test: str) -> None:
+    assert (ROOT / test).is_file()
+
+
+def test_each_profile_has_a_command_for_each_of_its_engines() -> None:
+    for profile in load_catalog().profiles.values():
+        for choice in profile.engines:
+            assert f"--profile {profile.name} --engine {choice.release} --model " in TEXT
+
+
+def test_it_claims_no_run_on_a_gpu_that_the_catalog_does_not_have() -> None:
+    catalog = load_catalog()
+    verified = {name for name, engine in catalog.engines.items() if engine.evidence.state == "verified"}
+    assert verified == {name for name, engine in catalog.engines.items() if engine.cpu}, "change the page's first words"
+    assert "This project has no GPU." in TEXT
