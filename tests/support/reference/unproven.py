@@ -93,7 +93,7 @@ profile it has the commands that would prove it. [Evidence](../explanation/evide
         dflash-deploy logs --dir proof --bundle report.tar.gz
         dflash-deploy down --dir proof
 
-2. If a command fails, go on with `logs --bundle`: a failure is as useful as a success.
+2. If a command fails, continue with `logs --bundle`: a failure is as useful as a success.
 3. Open an issue with the output of these commands and `report.tar.gz`. API keys and tokens are redacted; read the
    bundle before you share it. See [report a failure](../how-to/report-a-failure.md).
 """
