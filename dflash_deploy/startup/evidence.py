@@ -45,11 +45,11 @@ _USAGE = re.compile(r"[\w. -]{1,60}: error: ")
 _PARENT = re.compile(r"Process \w[\w-]*:$")
 
 _ERROR = re.compile(
-    r"\b(?:error|fatal|failed|failure|abort(?:ed)?|assert(?:ion)?|panic|killed|refused|cannot|couldn.t|denied|dead|died)\b"
+    r"\b(?:error|fatal|failed|failure|abort(?:ed)?|assert(?:ion)?|panic|killed|refused|cannot|could\w.t|denied|dead|died)\b"
     r"|_assert\(|not found \(required|terminate called|not found$|out of memory"
 )
 _ERRORS = (
-    *("error", "fatal", "fail", "abort", "assert", "panic", "kill", "refused", "cannot", "couldn", "denied"),
+    *("error", "fatal", "fail", "abort", "assert", "panic", "kill", "refused", "cannot", "could", "denied"),
     *("dead", "died", "not found", "terminate", "out of memory"),
 )
 
@@ -264,6 +264,9 @@ class Collector:
             self._loose = own
         elif reading.inside and self._inside(own, reading, message):
             pass
+        elif reading.raised is not None and message.startswith("- ") and self._continues(reading, line):
+            # a list of attempts belongs to the exception above it
+            reading.raised.text.append(message)
         elif RAISED.match(message) or (not line.record and _USAGE.match(message)):
             self._raise(own, reading, message)
         elif _CHAINED.match(message):
