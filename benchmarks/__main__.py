@@ -12,7 +12,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import command, downloads, drafter, imports, load, lock, speed_model, start, tune
+from benchmarks import command, downloads, drafter, imports, load, lock, mtp, speed_model, start, tune
 from benchmarks.rows import table
 
 
@@ -26,6 +26,7 @@ def main() -> None:
         "imports": lambda: table("imports", imports.rows(), ("before", "now")),
         "load": lambda: table("load", load.rows(), ("other", "bench")),
         "lock": lambda: table("lock", lock.rows()),
+        "mtp": mtp.table,
         "start": lambda: table("start", start.rows()),
         "tune": lambda: tune.table(eager=True),
         "tune-compiled": lambda: tune.table(eager=False),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +17,7 @@ from dflash_deploy.errors import BadInput
 from dflash_deploy.operations.patience import PATIENCE
 
 if TYPE_CHECKING:
-    from dflash_deploy.bench.figures import Row
+    from dflash_deploy.bench.figures import Row, Speculation
     from dflash_deploy.bench.published import Beside
     from dflash_deploy.operations import Benchmark, BenchTarget
 
@@ -129,6 +129,9 @@ def _shown(done: Benchmark, *, blocks: bool) -> Iterator[Shown]:
             yield ""
     yield _table(done.rows)
     yield ""
+    if any(row.speculation == "mtp" for row in done.rows):
+        yield side_by_side(done.rows)
+        yield ""
     yield "times are p50 / p99; length is the mean acceptance length"
     yield from _positions(done.rows)
     if not done.published:
@@ -157,6 +160,23 @@ def _table(rows: Sequence[Row]) -> Shown:
             f"{row.acceptance_length:.2f}" if row.acceptance_length else "-",
         )
     return drawn
+
+
+def side_by_side(rows: Sequence[Row]) -> Shown:
+    """Tokens/s and speed-up of each way to make drafts, in one line for each workload and concurrency."""
+    kinds: Mapping[Speculation, str] = {"off": "no drafts", "mtp": "MTP head", "dflash": "DFlash"}
+    drawn = Grid("workload", "concurrency", *kinds.values())
+    found = {(row.workload, row.concurrency, row.speculation): row for row in rows}
+    for workload, concurrency in dict.fromkeys((row.workload, row.concurrency) for row in rows):
+        cells = (found.get((workload, concurrency, kind)) for kind in kinds)
+        drawn.add_row(workload, str(concurrency), *map(_speed, cells))
+    return drawn
+
+
+def _speed(row: Row | None) -> str:
+    if row is None:
+        return "-"
+    return f"{row.tokens_per_s:.1f}" + (f" ({row.speedup:.2f}x)" if row.speedup else "")
 
 
 def _made(row: Row) -> str:

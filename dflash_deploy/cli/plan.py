@@ -75,6 +75,7 @@ def plan(
         *_memory(made),
         *_speed(made),
         *_published(found.published),
+        *([f"measured {found.head}"] if found.head else []),
         *refusal_of(made),
     )
     return Report(found.document(), shown, made.findings)

@@ -11,7 +11,7 @@ import typer
 
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
-from dflash_deploy.cli.numbers import concurrency_of, draft_tokens_of
+from dflash_deploy.cli.numbers import concurrency_of, draft_tokens_of, head_tokens_of
 from dflash_deploy.cli.options import HERE, Directory, Json
 from dflash_deploy.cli.shown import Grid, Report, Shown
 from dflash_deploy.operations.patience import PATIENCE
@@ -37,6 +37,10 @@ def tune(
     ] = "",
     draft_tokens: Annotated[
         str, typer.Option(help="Draft tokens to measure, such as 1,3,7; else 1 and the most.")
+    ] = "",
+    mtp: Annotated[
+        str,
+        typer.Option(help="Draft tokens to measure with the target's MTP head, or `off`; else 2 if it has one."),
     ] = "",
     schedule: Annotated[
         bool, typer.Option(help="Propose fewer draft tokens at higher concurrency, if the engine can.")
@@ -65,6 +69,7 @@ def tune(
         prompts=prompts,
         concurrency=concurrency_of(concurrency) if concurrency else (),
         draft_tokens=draft_tokens_of(draft_tokens),
+        heads=head_tokens_of(mtp),
         schedule=schedule,
         sequences=sequences,
         limits=operations.Limits(max_tokens, temperature, thinking),
@@ -147,6 +152,8 @@ def _said(outcome: Outcome) -> Iterator[str]:
 
     lengths = ", ".join(f"{length:.2f}" for length in outcome.model.lengths[1:])
     yield f"lengths   tokens a step with 1, 2, ... draft tokens: {lengths}"
+    if outcome.head is not None:
+        yield f"MTP       {outcome.head.sentence}"
     if outcome.verdict is None:
         yield "keep      the settings of .env: nothing is predicted to be faster"
     elif outcome.proposal is None:

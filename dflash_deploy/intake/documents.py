@@ -62,16 +62,26 @@ class TunePoint(Document):
 
 
 class TuneConditions(Document):
-    """What was measured by `tune`: the seconds of each start of the engine."""
+    """What was measured by `tune`: the pair, when, and the seconds of each start of the engine."""
 
+    pair: Annotated[str, Field(max_length=200)] = ""
+    at: Annotated[str, Field(max_length=40)] = ""
     seconds_of_starts: Annotated[list[Seconds], Field(max_length=10_000)]
 
 
+class TuneHead(Document):
+    """The MTP head beside the drafter, in words."""
+
+    better: bool
+    sentence: Annotated[str, Field(max_length=400)]
+
+
 class TuneData(Document):
-    """The figures of a run of `tune` that the next one reads."""
+    """The figures of a run of `tune` that the next one and `plan` read."""
 
     measured: TuneConditions
     points: Annotated[list[TunePoint], Field(max_length=10_000)]
+    head: TuneHead | None = None
 
 
 class TuneEvidence(Document):

@@ -13,6 +13,7 @@ from dflash_deploy.deployment.outputs import FULL, not_written
 from dflash_deploy.deployment.render import create
 from dflash_deploy.deployment.render import render as write
 from dflash_deploy.errors import BadInput
+from dflash_deploy.operations.evidence import head_beside_drafter
 from dflash_deploy.plan import Choice, Plan, engine_command
 from dflash_deploy.planning import make_plan, plan_of
 from dflash_deploy.serve.settings import Settings
@@ -23,11 +24,15 @@ DEFAULTS = Choice()
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan, the engine's command line, and what others published for the same hardware and models."""
+    """A plan, the engine's command line, and what others published for the same hardware and models.
+
+    `head` says what `tune` measured here with the target's MTP head; empty if it did not.
+    """
 
     plan: Plan
     command: tuple[str, ...]
     published: tuple[PublishedSpeed, ...]
+    head: str = ""
 
     def document(self) -> dict[str, object]:
         """The `data` of `plan --json`."""
@@ -43,6 +48,7 @@ class Planned:
             "speed": {
                 "expected": [speed.row() for speed in made.speed],
                 "published": [speed.model_dump() for speed in self.published],
+                "mtp_head": self.head or None,
             },
         }
 
@@ -55,7 +61,9 @@ def plan(directory: Path, choice: Choice = DEFAULTS) -> Planned:
     made = _chosen(directory, choice)
     place = (made.profile.name, made.pair.name)
     published = tuple(speed for speed in load_catalog().speeds if (speed.profile, speed.pair) == place)
-    return Planned(made, tuple(engine_command(made)), published)
+    here = Deployment(directory)
+    head = head_beside_drafter(here, made.pair.name) if choice == DEFAULTS and here.exists() else ""
+    return Planned(made, tuple(engine_command(made)), published, head)
 
 
 def _chosen(directory: Path, choice: Choice) -> Plan:

@@ -22,10 +22,11 @@ from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.plan.command import engine_command
 from dflash_deploy.planning import make_plan, plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
-from dflash_deploy.serve.settings import MTP, Settings
+from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import endpoint_of
 from dflash_deploy.startup.progress import show_redacted
 from dflash_deploy.startup.temporary_settings import temporary_settings
+from dflash_deploy.tuning.experiment import mtp_head
 
 Halves = tuple[list[Row], list[Row]]
 """Rows with speculative decoding, and rows without."""
@@ -211,12 +212,7 @@ def _others(deployment: Deployment, plan: Plan, *, baseline: bool, mtp: int | No
     if mtp is not None:
         if plan.uses_mtp_head:
             raise NotPossible("this deployment uses the target's MTP head already", hint="leave out --mtp")
-        head = {
-            Settings.dflash_drafter.name: MTP,
-            Settings.dflash_num_spec_tokens.name: str(mtp),
-            Settings.dflash_spec_schedule.name: "",
-        }
-        other = make_plan(Choice(edited={**deployment.values, **head}), deployment)
+        other = make_plan(Choice(edited={**deployment.values, **mtp_head(mtp)}), deployment)
         # refused before the engine is stopped
         engine_command(other)
         for finding in other.errors:

@@ -14,13 +14,10 @@ from dflash_deploy.bench.sweep import Sweep
 from dflash_deploy.bench.workload import Limits, choose, described
 from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
-from dflash_deploy.errors import FileRefused
-from dflash_deploy.intake import MIB
-from dflash_deploy.intake.documents import TuneEvidence
-from dflash_deploy.intake.state import read_state
 from dflash_deploy.operations import targets
 from dflash_deploy.operations.benchmarking import LIMITS
 from dflash_deploy.operations.document import SCHEMA
+from dflash_deploy.operations.evidence import EVIDENCE, last_evidence
 from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.planning import plan_of
@@ -39,11 +36,6 @@ from dflash_deploy.tuning import (
 )
 from dflash_deploy.tuning.experiment import check_tunable
 
-LARGEST_EVIDENCE = 16 * MIB
-
-EVIDENCE = "tune.json"
-"""In `.dflash/`: the figures that the last run decided on."""
-
 
 def plan_tuning(
     directory: Path,
@@ -54,6 +46,7 @@ def plan_tuning(
     draft_tokens: Sequence[int] = (),
     schedule: bool = True,
     sequences: bool = False,
+    heads: Sequence[int] | None = None,
     limits: Limits = LIMITS,
     requests: int | None = None,
     repeats: int = 3,
@@ -61,7 +54,8 @@ def plan_tuning(
     """What `tune` would measure; nothing is started.
 
     `draft_tokens` are the numbers to measure, 1 and the most if none are given. `schedule` allows to propose fewer
-    draft tokens at higher concurrency, `sequences` another MAX_NUM_SEQS. Raises NotPossible, BadInput, NoDeployment.
+    draft tokens at higher concurrency, `sequences` another MAX_NUM_SEQS. `heads` are the numbers to measure with the
+    target's MTP head; `None`: 2 if it has one. Raises NotPossible, BadInput, NoDeployment.
     """
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
@@ -74,7 +68,7 @@ def plan_tuning(
         requests=requests,
     )
     scheduling = schedule and knows_schedules(plan)
-    return prepare(deployment, plan, sweep, draft_tokens, scheduling=scheduling, sequences=sequences)
+    return prepare(deployment, plan, sweep, draft_tokens, scheduling=scheduling, sequences=sequences, heads=heads)
 
 
 def estimated(experiment: Experiment) -> tuple[float, Pace]:
@@ -157,10 +151,7 @@ def _evidence_of_sequences(found: Sequences | None) -> Iterator[str]:
 
 def _last_pace(deployment: Deployment) -> Pace | None:
     """How fast the last run went; `None` if there was none, or its file was changed."""
-    try:
-        evidence = read_state(deployment.state / EVIDENCE, TuneEvidence, limit=LARGEST_EVIDENCE)
-    except FileRefused:
-        return None
+    evidence = last_evidence(deployment)
     if evidence is None:
         return None
     starts, points = evidence.data.measured.seconds_of_starts, evidence.data.points
@@ -187,6 +178,7 @@ def _document(experiment: Experiment, outcome: Outcome) -> dict[str, object]:
         "lengths": outcome.model.lengths,
         "steps": [{"streams": streams} | asdict(line) for streams, line in outcome.model.lines.items()],
         "options": [option.document() for option in outcome.options],
+        "head": None if outcome.head is None else outcome.head.document(),
         "best": outcome.best.document(),
         "tried": [one.document() for one in outcome.tried],
         "verdict": None if verdict is None else asdict(verdict) | {"wins": verdict.wins},

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
 from typing import Literal
 
 from dflash_deploy.serve.settings import Settings
+from dflash_deploy.tuning.experiment import mtp_head, title_of, title_of_head
 from dflash_deploy.tuning.model import Model
 
 NOISE = 0.02
 """How much two measurements of one setting may differ. Smaller gains are not proposed, smaller losses are ignored."""
 
-Kind = Literal["off", "fixed", "schedule"]
+NO_HEADS: Mapping[int, Sequence[float]] = {}
+
+Kind = Literal["off", "fixed", "mtp", "schedule"]
 Ranges = tuple[tuple[int, int, int], ...]
 
 
@@ -23,6 +26,7 @@ class Option:
     """Settings that might be proposed, and their predicted tokens/s by concurrency, in rising order.
 
     `draft_tokens` are the most that a step makes, 0 without a drafter. `ranges` are those of DFLASH_SPEC_SCHEDULE.
+    Options of the kind `mtp` use the target's MTP head, and were measured.
     """
 
     kind: Kind
@@ -35,8 +39,9 @@ class Option:
         """The option in words."""
         if self.kind == "off":
             return "no drafter"
-        tokens = "1 draft token" if self.draft_tokens == 1 else f"{self.draft_tokens} draft tokens"
-        return f"schedule {self.schedule}" if self.ranges else tokens
+        if self.kind == "mtp":
+            return title_of_head(self.draft_tokens)
+        return f"schedule {self.schedule}" if self.ranges else title_of(self.draft_tokens)
 
     @property
     def schedule(self) -> str:
@@ -50,6 +55,8 @@ class Option:
         """The lines of `.env` that make it so."""
         if self.kind == "off":
             return {Settings.dflash_drafter.name: "off"}
+        if self.kind == "mtp":
+            return mtp_head(self.draft_tokens)
         return {
             Settings.dflash_num_spec_tokens.name: str(self.draft_tokens),
             Settings.dflash_spec_schedule.name: self.schedule,
@@ -65,16 +72,20 @@ class Option:
         return asdict(self) | {"title": self.title, "settings": self.settings, "score": self.score}
 
 
-def options(model: Model, *, max_num_seqs: int, scheduling: bool) -> list[Option]:
-    """Everything that can be proposed: no drafter, each fixed number of draft tokens, and the best schedule.
+def options(
+    model: Model, *, max_num_seqs: int, scheduling: bool, heads: Mapping[int, Sequence[float]] = NO_HEADS
+) -> list[Option]:
+    """Everything that can be proposed: no drafter, each fixed number of draft tokens, MTP head, and the best schedule.
 
-    A schedule ends at `max_num_seqs`. `scheduling` says whether the engine knows schedules.
+    A schedule ends at `max_num_seqs`. `scheduling` says whether the engine knows schedules. `heads` are the measured
+    tokens/s with the MTP head, by its draft tokens.
     """
     found = [Option("off", 0, tuple(map(model.plain, model.streams)))]
     found += [
         Option("fixed", tokens, tuple(model.rate(tokens, streams) for streams in model.streams))
         for tokens in range(1, model.most + 1)
     ]
+    found += [Option("mtp", tokens, tuple(rates)) for tokens, rates in heads.items()]
     best = [_best(model, streams) for streams in model.streams]
     # one number throughout is a fixed one; 0 throughout runs the drafter without using it
     if scheduling and len(set(best)) > 1:
@@ -104,6 +115,49 @@ def passed_over(found: Sequence[Option], chosen: Option) -> Option | None:
     """An option that is faster overall than the chosen one by more than noise, but slower at some concurrency."""
     best = _fastest(found)
     return best if best.score > (1 + NOISE) * chosen.score else None
+
+
+@dataclass(frozen=True)
+class HeadComparison:
+    """The best setting of the MTP head beside the best one of the drafter, both in words.
+
+    `gain` is the geometric mean of the ratios of their tokens/s, `least` the smallest ratio, `most` the largest.
+    """
+
+    head: str
+    drafter: str
+    gain: float
+    least: float
+    most: float
+
+    def document(self) -> dict[str, object]:
+        """The comparison for `--json`."""
+        return asdict(self) | {"better": self.better, "sentence": self.sentence}
+
+    @property
+    def better(self) -> bool:
+        """Whether the head is faster overall by more than noise."""
+        return self.gain > 1 + NOISE
+
+    @property
+    def sentence(self) -> str:
+        """The comparison in words."""
+        found = "the better choice" if self.better else "not the better choice"
+        times = f"{self.gain:.2f} times as fast ({self.least:.2f} to {self.most:.2f} by concurrency)"
+        return f"{self.head}: {times} as the drafter with {self.drafter}: {found}"
+
+
+def compare_head(found: Iterable[Option]) -> HeadComparison | None:
+    """MTP head and drafter, each at its best; `None` if the MTP head was not measured."""
+    kept = tuple(found)
+    heads = [option for option in kept if option.kind == "mtp"]
+    drafters = [option for option in kept if option.kind in {"fixed", "schedule"}]
+    if not heads or not drafters:
+        return None
+    head, drafter = _fastest(heads), _fastest(drafters)
+    ratios = [ours / theirs for ours, theirs in zip(head.rates, drafter.rates, strict=True)]
+    gain = statistics.geometric_mean(ratios)
+    return HeadComparison(head.title, drafter.title, gain, min(ratios), max(ratios))
 
 
 def is_nowhere_slower(rates: Iterable[float], than: Iterable[float]) -> bool:

@@ -1,24 +1,30 @@
-"""What can be tuned: a deployment with a drafter whose engine counts drafts by position, and which numbers to try."""
+"""What can be tuned: a deployment with a drafter whose engine counts drafts by position, and which numbers to try.
+
+A target with an MTP head is also measured with that.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 
 from dflash_deploy.bench.sweep import Sweep
 from dflash_deploy.bench.workload import Workload
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import NotPossible
-from dflash_deploy.plan import Choice, Plan
+from dflash_deploy.plan import Choice, Plan, engine_command
 from dflash_deploy.planning import make_plan
-from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.settings import MTP, Settings
 
 MOST_CONCURRENT = 16
 """Up to here each power of two is measured if no concurrency is asked for."""
 
 AS_IT_IS = "as .env has it"
 OFF = {Settings.dflash_drafter.name: "off"}
+
+HEAD_COUNT = 2
+"""Draft tokens of the MTP head that are measured unless others are asked for."""
 
 _BY_HAND = f"compare by hand: another {Settings.dflash_num_spec_tokens} in .env, `up`, `bench --baseline`"
 
@@ -28,7 +34,8 @@ class Experiment:
     """One deployment and what is measured of it.
 
     `counts` are the numbers of draft tokens to try. `max_num_seqs` is MAX_NUM_SEQS, or MOST_CONCURRENT if that is left
-    to the engine. `scheduling` allows to propose a schedule, `sequences` another MAX_NUM_SEQS.
+    to the engine. `scheduling` allows to propose a schedule, `sequences` another MAX_NUM_SEQS. `head_counts` are the
+    numbers of draft tokens to measure with the target's MTP head.
     """
 
     deployment: Deployment
@@ -38,13 +45,15 @@ class Experiment:
     max_num_seqs: int
     scheduling: bool
     sequences: bool = False
+    head_counts: tuple[int, ...] = ()
 
     @property
     def steps(self) -> list[tuple[str, Mapping[str, str]]]:
         """Title and changes of each setting that is measured before anything is decided."""
         now = self.current_count
         rest = [(title_of(count), fixed(count)) for count in self.counts if count != now]
-        return [(AS_IT_IS if now is None else title_of(now), {}), *rest, ("no drafter", OFF)]
+        heads = [(title_of_head(count), mtp_head(count)) for count in self.head_counts]
+        return [(AS_IT_IS if now is None else title_of(now), {}), *rest, *heads, ("no drafter", OFF)]
 
     @property
     def current_count(self) -> int | None:
@@ -67,8 +76,12 @@ def prepare(
     *,
     scheduling: bool,
     sequences: bool = False,
+    heads: Sequence[int] | None = None,
 ) -> Experiment:
-    """The experiment, with `counts` or with 1 and the most draft tokens. Raises NotPossible."""
+    """The experiment, with `counts` or with 1 and the most draft tokens. Raises NotPossible.
+
+    `heads` are numbers of draft tokens for the target's MTP head; `None`: HEAD_COUNT if the files show that it has one.
+    """
     check_tunable(plan)
     most = plan.pair.drafter.most_draft_tokens
     if any(not 1 <= count <= most for count in counts):
@@ -88,8 +101,12 @@ def prepare(
         raise NotPossible(
             "one number of draft tokens says nothing about others", hint=f"measure two: --draft-tokens 1,{most}"
         )
-    # rules are checked before the engine is stopped
+    if heads is None:
+        heads = (HEAD_COUNT,) if _has_head(experiment.plan_with(mtp_head(HEAD_COUNT))) else ()
+    experiment = replace(experiment, head_counts=tuple(sorted(set(heads))))
+    # engine and rules are checked before the engine is stopped
     for _, changes in experiment.steps:
+        engine_command(experiment.plan_with(changes))
         for finding in experiment.plan_with(changes).errors:
             raise NotPossible(finding.message, hint=finding.fix)
     return experiment
@@ -135,6 +152,21 @@ def title_of(count: int) -> str:
 def fixed(count: int) -> dict[str, str]:
     """The settings of a fixed number of draft tokens."""
     return {Settings.dflash_num_spec_tokens.name: str(count), Settings.dflash_spec_schedule.name: ""}
+
+
+def title_of_head(count: int) -> str:
+    """A number of draft tokens of the MTP head in words."""
+    return f"MTP head, {title_of(count)}"
+
+
+def mtp_head(count: int) -> dict[str, str]:
+    """The settings of this many draft tokens of the target's MTP head."""
+    return {Settings.dflash_drafter.name: MTP, **fixed(count)}
+
+
+def _has_head(plan: Plan) -> bool:
+    """Whether the target's files show an MTP head, and nothing forbids to use it."""
+    return plan.checkpoints.head is True and not plan.errors
 
 
 def _max_num_seqs(plan: Plan) -> int:

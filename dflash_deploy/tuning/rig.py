@@ -69,7 +69,7 @@ class Rig:
         rows = run_sweep(
             self.endpoint,
             sweep or self.experiment.sweep,
-            "dflash" if plan.drafting else "off",
+            "dflash" if plan.drafting else "mtp" if plan.uses_mtp_head else "off",
             show=lambda row: self.reporter.measured(row, title),
         )
         failure = missed(rows, None, ours=True)

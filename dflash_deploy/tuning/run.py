@@ -13,8 +13,17 @@ from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import endpoint_of
 from dflash_deploy.startup.progress import show_redacted
 from dflash_deploy.startup.temporary_settings import temporary_settings
-from dflash_deploy.tuning.choose import Option, Verdict, between, choose, compared, options
-from dflash_deploy.tuning.experiment import OFF, Experiment
+from dflash_deploy.tuning.choose import (
+    HeadComparison,
+    Option,
+    Verdict,
+    between,
+    choose,
+    compare_head,
+    compared,
+    options,
+)
+from dflash_deploy.tuning.experiment import OFF, Experiment, mtp_head
 from dflash_deploy.tuning.model import Model, Point, fitted, point_of
 from dflash_deploy.tuning.rig import MeasurementReporter, Rig, Tried
 from dflash_deploy.tuning.sequences import Sequences, try_sequences
@@ -57,6 +66,11 @@ class Outcome:
         return self.best if self.verdict is not None and self.verdict.wins else None
 
     @property
+    def head(self) -> HeadComparison | None:
+        """The MTP head beside the drafter; `None` if the head was not measured."""
+        return compare_head(self.options)
+
+    @property
     def settings(self) -> Mapping[str, str]:
         """The settings to write into `.env`."""
         drafts = self.proposal.settings if self.proposal else {}
@@ -91,8 +105,13 @@ def run(experiment: Experiment, *, patience: float, reporter: MeasurementReporte
         rig = Rig(experiment, endpoint, become, reporter)
         tried = [rig.measure(title, changes) for title, changes in experiment.steps]
         current, plain = tried[0], tried[-1]
-        model = fitted(_points(experiment, tried))
-        found = options(model, max_num_seqs=experiment.max_num_seqs, scheduling=experiment.scheduling)
+        model = fitted(points_of(experiment, tried))
+        found = options(
+            model,
+            max_num_seqs=experiment.max_num_seqs,
+            scheduling=experiment.scheduling,
+            heads=heads_of(experiment, tried),
+        )
         best = choose(found, current.rates)
         reporter.note(f"predicted best: {best.title}")
         confirmed, verdict = _confirmed(rig, best, tried)
@@ -119,9 +138,12 @@ def _confirmed(rig: Rig, best: Option, tried: list[Tried]) -> tuple[Tried, Verdi
     return confirmed, between(current.rates, confirmed.rates, again.rates)
 
 
-def _points(experiment: Experiment, tried: Sequence[Tried]) -> Iterator[Point]:
-    """What is measured with a fixed number of draft tokens, or without drafts."""
+def points_of(experiment: Experiment, tried: Sequence[Tried]) -> Iterator[Point]:
+    """What is measured with a fixed number of draft tokens of the drafter, or without drafts."""
+    heads = [mtp_head(count) for count in experiment.head_counts]
     for one in tried:
+        if one.settings in heads:
+            continue
         count = 0 if one.settings == OFF else int(one.settings.get(Settings.dflash_num_spec_tokens.name, 0))
         if not one.settings:
             if experiment.current_count is None:
@@ -129,6 +151,11 @@ def _points(experiment: Experiment, tried: Sequence[Tried]) -> Iterator[Point]:
             count = experiment.current_count
         for row in one.rows:
             yield point_of(row, count)
+
+
+def heads_of(experiment: Experiment, tried: Sequence[Tried]) -> dict[int, tuple[float, ...]]:
+    """Tokens/s with the MTP head by concurrency, for each of its numbers of draft tokens."""
+    return {count: one.rates for count in experiment.head_counts for one in tried if one.settings == mtp_head(count)}
 
 
 def _tokens(experiment: Experiment, concurrency: int) -> int:

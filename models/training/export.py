@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import (
     GenerationConfig,
     PreTrainedTokenizerFast,
@@ -15,6 +15,7 @@ from transformers import (
 
 from . import drafter as shape
 from .drafter import Drafter
+from .mtp_head import MtpHead
 from .settings import (
     BLOCK_SIZE,
     MAX_PIXELS,
@@ -50,6 +51,18 @@ def export_target(
     tokenizer.save_pretrained(directory)
     processor.save_pretrained(directory)
     _video_processor().save_pretrained(directory)
+    _make_readable(directory)
+
+
+def export_head(head: MtpHead, directory: Path) -> None:
+    """Adds the head to the target's weights and configuration in `directory`; its other weights stay as they are."""
+    file = directory / "model.safetensors"
+    weights = {name: weight for name, weight in load_file(file).items() if not name.startswith("mtp.")}
+    added = {f"mtp.{name}": weight.to(torch.bfloat16).contiguous() for name, weight in head.state_dict().items()}
+    save_file(weights | added, file, metadata={"format": "pt"})
+    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    config["text_config"]["mtp_num_hidden_layers"] = len(head.layers)
+    (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     _make_readable(directory)
 
 

@@ -43,6 +43,15 @@ def build_optimiser(model: nn.Module, schedule: Schedule) -> Optimiser:
     return Optimiser(matrices + others, parts, schedule)
 
 
+def build_adamw(model: nn.Module, schedule: Schedule) -> Optimiser:
+    """AdamW for everything: slower to learn than Muon, whose bfloat16 products are slow on a CPU without AMX."""
+    parameters = list(model.parameters())
+    part = torch.optim.AdamW(
+        parameters, lr=schedule.learning_rate, weight_decay=schedule.weight_decay, betas=(0.9, 0.98)
+    )
+    return Optimiser(parameters, [part], schedule)
+
+
 def _is_table(name: str) -> bool:
     """Whether the rows of this matrix belong to tokens or positions rather than to features."""
     return any(part in name for part in ("embed_tokens", "lm_head", "pos_embed"))

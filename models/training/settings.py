@@ -8,6 +8,8 @@ BLOCK_SIZE = 8
 """Length of a drafted block: one verified token and seven masks."""
 TARGET_LAYER_IDS = (1, 3, 6)
 """Target layers (from 0) whose outputs the drafter reads."""
+MTP_DEPTHS = 3
+"""Number of successive draft tokens that the MTP head is trained on."""
 MAX_POSITIONS = 4096
 RMS_NORM_EPS = 1e-6
 
@@ -52,3 +54,12 @@ class DrafterTraining:
     blocks_per_batch: int = 320
     weight_decay_length: float = 4.0
     image_examples: int = 240
+
+
+@dataclass(frozen=True, slots=True)
+class HeadTraining:
+    """The MTP head's training: whole replies, draft token k weighted by exp(-(k - 1) / decay)."""
+
+    schedule: Schedule = Schedule(steps=400, learning_rate=4e-3)
+    tokens_per_batch: int = 1100
+    weight_decay_length: float = 4.0

@@ -13,6 +13,7 @@ from dflash_deploy.serve.engines import ENGINES
 from tests.support.answering import KEY, MODEL, answer, answering
 from tests.support.cli import Ran, dflash, edit_env, initialise
 from tests.support.measured import rows
+from tests.support.mtp_target import target_without_head
 from tests.support.ports import free_port
 
 
@@ -154,6 +155,7 @@ def test_a_deployment_without_a_drafter_has_no_baseline(tmp_path: Path) -> None:
 
 def test_a_head_that_is_not_there_is_told_before_anything_is_stopped(tmp_path: Path) -> None:
     initialise("--profile", "cpu", "--port", str(free_port()), at=tmp_path)
+    edit_env(tmp_path, MODEL_HOST_PATH=str(target_without_head(tmp_path / "target")))
     refused(dflash("bench", "--mtp", "2", at=tmp_path), ExitCode.USAGE, "the target has no MTP head")
     edit_env(tmp_path, DFLASH_DRAFTER="mtp")
     refused(dflash("bench", "--mtp", "2", at=tmp_path), ExitCode.USAGE, "uses the target's MTP head already")

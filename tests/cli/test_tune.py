@@ -6,6 +6,7 @@ import pytest
 
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import Ran, dflash, edit_env, initialise
+from tests.support.mtp_target import target_without_head
 from tests.support.ports import free_port
 
 
@@ -33,15 +34,17 @@ def test_a_dry_run_says_what_would_be_measured_and_starts_nothing(deployment: Pa
     assert [(step["title"], step["settings"].get("DFLASH_NUM_SPEC_TOKENS")) for step in data["steps"]] == [
         ("7 draft tokens", None),
         ("3 draft tokens", "3"),
+        ("MTP head, 2 draft tokens", "2"),
         ("no drafter", None),
     ]
+    assert data["steps"][2]["settings"]["DFLASH_DRAFTER"] == "mtp"
     assert data["concurrency"] == [1, 4]
     assert data["workload"]["name"] == "own + prose"
     assert data["schedules"] is True
     assert data["estimate_s"] > 0
-    assert "restarts  3 to 4" in dflash("tune", "--dry-run", *options, at=deployment).succeeded().out
+    assert "restarts  4 to 5" in dflash("tune", "--dry-run", *options, at=deployment).succeeded().out
     wider = dflash("tune", "--dry-run", "--sequences", *options, at=deployment).succeeded().out
-    assert "restarts  3 to 6" in wider
+    assert "restarts  4 to 7" in wider
     assert "another MAX_NUM_SEQS" in wider
     assert files_in(deployment) == before
 
@@ -55,9 +58,23 @@ def test_a_schedule_that_is_there_is_measured_as_it_is(deployment: Path) -> None
     assert data["schedules"] is True
 
 
+def test_the_head_of_a_target_is_measured_if_it_has_one(deployment: Path) -> None:
+    def titles(*options: str) -> list[str]:
+        data = dflash("tune", "--dry-run", "--json", *options, at=deployment).succeeded().document["data"]
+        return [step["title"] for step in data["steps"]]
+
+    assert titles("--mtp", "4,1")[-3:-1] == ["MTP head, 1 draft token", "MTP head, 4 draft tokens"]
+    assert titles("--mtp", "off") == ["7 draft tokens", "1 draft token", "no drafter"]
+    edit_env(deployment, MODEL_HOST_PATH=str(target_without_head(deployment / "target")))
+    assert titles() == ["7 draft tokens", "1 draft token", "no drafter"]
+    refused(dflash("tune", "--mtp", "2", at=deployment), ExitCode.USAGE, "the target has no MTP head")
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
+        (("--mtp", "2,x"), "--mtp 2,x"),
+        (("--mtp", "0"), "numbers from 1 to 16"),
         (("--draft-tokens", "1,x"), "--draft-tokens 1,x"),
         (("--draft-tokens", "8"), "makes 1 to 7 draft tokens"),
         (("--draft-tokens", "0"), "makes 1 to 7 draft tokens"),

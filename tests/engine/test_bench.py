@@ -16,8 +16,6 @@ from dflash_deploy.bench.load import measure
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, edit_env
-from tests.support.mtp_target import target_with_head
-from tests.support.ports import free_port
 from tests.support.server import Server
 from tests.support.vllm_bench import vllm_bench
 
@@ -64,28 +62,28 @@ def test_vllms_own_benchmark_counts_and_calls_things_the_same(drafting: Server, 
     assert places == sorted(places)
 
 
-def test_its_own_head_and_plain_decoding_beside_it_leave_everything_as_it_was(tmp_path: Path) -> None:
-    dflash("init", "--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=tmp_path).succeeded()
-    edit_env(tmp_path, MODEL_HOST_PATH=str(target_with_head(tmp_path / "target")))
-    env = (tmp_path / ".env").read_bytes()
-    try:
-        dflash("up", at=tmp_path).succeeded()
-        options = ("--baseline", "--mtp", "2", "--concurrency", "1", "--requests", "3")
-        drafter, head, plain = dflash("bench", "--json", *options, at=tmp_path).succeeded().document["data"]["rows"]
-        assert (tmp_path / ".env").read_bytes() == env
-        assert dflash("up", "--json", at=tmp_path).succeeded().document["data"]["changed"] is False
-        assert dflash("status", "--json", at=tmp_path).document["data"]["acceptance_length"] > 1
-    finally:
-        dflash("down", at=tmp_path)
+def test_drafter_head_and_no_drafts_side_by_side_leave_everything_as_it_was(drafting: Server) -> None:
+    directory = drafting.directory
+    env = (directory / ".env").read_bytes()
+    options = ("--baseline", "--mtp", "3", "--concurrency", "1", "--requests", "4")
+    ran = dflash("bench", "--json", *options, at=directory).succeeded()
+    drafter, head, plain = ran.document["data"]["rows"]
+    assert (directory / ".env").read_bytes() == env
+    assert dflash("up", "--json", at=directory).succeeded().document["data"]["changed"] is False
+    assert dflash("status", "--json", at=directory).document["data"]["acceptance_length"] > 1
     assert [(row["drafter"], row["mtp"], row["draft_tokens"]) for row in (drafter, head, plain)] == [
         (True, False, 7),
-        (True, True, 2),
+        (True, True, 3),
         (False, False, 0),
     ]
-    assert head["counted"]["draft_tokens"] == 2 * head["counted"]["drafts"] > 0
-    assert 1 <= head["acceptance_length"] < drafter["acceptance_length"]
+    assert head["counted"]["draft_tokens"] == 3 * head["counted"]["drafts"] > 0
+    assert 2 < head["acceptance_length"] < drafter["acceptance_length"]
     assert plain["acceptance_length"] is None
     for drafted in (drafter, head):
+        by_position = drafted["acceptance_by_position"]
+        assert len(by_position) == drafted["draft_tokens"]
+        assert by_position == sorted(by_position, reverse=True)
+        assert drafted["acceptance_length"] == pytest.approx(1 + sum(by_position))
         assert drafted["speedup"] == pytest.approx(drafted["tokens_per_s"] / plain["tokens_per_s"])
         # each answer ends by itself: whoever drafts, the target says the same
         assert drafted["output_tokens"] == plain["output_tokens"]

@@ -95,7 +95,7 @@ def chosen(prompts: list[Prompt]) -> list[Prompt]:
     return picked
 
 
-# Each of the three needs the one before, so that the engine restarts twice, and runs without its drafter at the end.
+# Each of the four needs the one before: the engine restarts three times, and runs without its drafter at the end.
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,14 @@ def scheduled(server: Server, chosen: list[Prompt], drafted: Answers) -> dict[in
 
 
 @pytest.fixture(scope="module")
-def plain(server: Server, chosen: list[Prompt], scheduled: dict[int, Answers]) -> Answers:
+def headed(server: Server, chosen: list[Prompt], scheduled: dict[int, Answers]) -> Answers:
+    """Answers to some of them with drafts of the target's MTP head."""
+    with server.serve_as(DFLASH_DRAFTER="mtp", DFLASH_NUM_SPEC_TOKENS="3") as endpoint:
+        return answered(endpoint, chosen[::2], formed(chosen)[::2])
+
+
+@pytest.fixture(scope="module")
+def plain(server: Server, chosen: list[Prompt], headed: Answers) -> Answers:
     with server.serve(drafting=False) as endpoint:
         return answered(endpoint, chosen, formed(chosen))
 
@@ -141,6 +148,14 @@ def test_a_schedule_of_draft_tokens_changes_no_token(scheduled: dict[int, Answer
     # what the grammar cuts off was never verified, so that alone it is less than 7; more than two streams would have
     assert 3 < alone <= 7
     assert 1 <= shared < 3
+
+
+def test_the_head_changes_no_token(headed: Answers, plain: Answers) -> None:
+    drafts = headed.drafts
+    print(f"{len(headed.free)} prompts compared, {drafts}")
+    assert drafts.accepted_tokens > drafts.drafts > 0
+    assert not differing(headed.free, plain.free)
+    assert not differing(headed.formed, plain.formed)
 
 
 def test_a_drafter_that_is_claimed_and_not_there_is_named(server: Server) -> None:

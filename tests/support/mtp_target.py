@@ -1,8 +1,4 @@
-"""The tiny target with a head for multi-token prediction, laid out as Qwen3.5's checkpoints have theirs.
-
-Nobody trained it: its layer is the target's last one with full attention, and it reads the target's hidden state alone.
-Its drafts are hardly ever right, which is no matter for what is made, counted and answered.
-"""
+"""The tiny target without its MTP head, as quantized repositories leave it out."""
 
 import json
 import shutil
@@ -10,12 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.assets import asset
-
-LAST_FULL_ATTENTION = "model.language_model.layers.7."
-
-
-ONE, ZERO = b"\x80\x3f", b"\x00\x00"
-"""In BF16, the type of all its tensors. Written without torch, whose import takes three seconds."""
 
 PREFIX = 8
 """Bytes before the header of a safetensors file: its length."""
@@ -29,28 +19,13 @@ class Tensor:
     data: bytes
 
 
-def target_with_head(target: Path) -> Path:
-    """Write the checkpoint to `target` and return it."""
+def target_without_head(target: Path) -> Path:
+    """Write the checkpoint to `target` and return it. Without torch, whose import takes three seconds."""
     shutil.copytree(asset("models/tiny/target"), target)
     weights = _read(target / "model.safetensors")
-    norm = weights["model.language_model.norm.weight"]
-    (size,) = norm.shape
-    zeros = Tensor((size,), ZERO * size)
-    # zeros beside the identity: it takes nothing of the embedding, and the hidden state as it is
-    rows = (ZERO * (size + row) + ONE + ZERO * (size - row - 1) for row in range(size))
-    head = {
-        "mtp.fc.weight": Tensor((size, 2 * size), b"".join(rows)),
-        "mtp.norm.weight": norm,
-        # Qwen3.5's norms add one to their weights
-        "mtp.pre_fc_norm_hidden.weight": zeros,
-        "mtp.pre_fc_norm_embedding.weight": zeros,
-    }
-    for name, weight in weights.items():
-        if name.startswith(LAST_FULL_ATTENTION):
-            head[f"mtp.layers.0.{name.removeprefix(LAST_FULL_ATTENTION)}"] = weight
-    _write(target / "model.safetensors", weights | head)
+    _write(target / "model.safetensors", {name: one for name, one in weights.items() if not name.startswith("mtp.")})
     config = json.loads((target / "config.json").read_text())
-    config["text_config"]["mtp_num_hidden_layers"] = 1
+    del config["text_config"]["mtp_num_hidden_layers"]
     (target / "config.json").write_text(json.dumps(config, indent=2))
     return target
 

@@ -31,6 +31,7 @@ ALONE = ("o_proj", "down_proj", "out_proj")
 
 EXCLUDED = [
     "lm_head",
+    "mtp*",
     "model.visual*",
     "*.linear_attn.conv1d",
     "model.language_model.layers.*.linear_attn.in_proj_a",
@@ -68,7 +69,7 @@ def _quantised(weights: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         module, _, kind = name.rpartition(".")
         parent, _, last = module.rpartition(".")
         family = next((names for names in FUSED if last in names), (last,) if last in ALONE else None)
-        if family is None or kind != "weight" or ".layers." not in name:
+        if family is None or kind != "weight" or ".layers." not in name or name.startswith("mtp."):
             yield name, tensor
             continue
         whole = tensor

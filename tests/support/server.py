@@ -42,6 +42,20 @@ class Server:
             edit_env(self.directory, **dict.fromkeys(settings, ""))
             self._drafting = None
 
+    @contextmanager
+    def serve_as(self, **settings: str) -> Iterator[Endpoint]:
+        """The endpoint with settings that `.env` has until the context ends. The next test restarts the engine."""
+        env = self.directory / ".env"
+        kept = env.read_bytes()
+        self._drafting = None
+        edit_env(self.directory, **settings)
+        try:
+            dflash("up", at=self.directory).succeeded()
+            with self.connect() as endpoint:
+                yield endpoint
+        finally:
+            env.write_bytes(kept)
+
     def connect(self) -> Endpoint:
         """A client of the endpoint as it is."""
         deployment = Deployment.existing(self.directory)

@@ -13,6 +13,7 @@ from dflash_deploy.tuning.choose import (
     Option,
     between,
     choose,
+    compare_head,
     compared,
     is_nowhere_slower,
     options,
@@ -114,6 +115,41 @@ def test_no_drafter_where_nothing_is_accepted() -> None:
 def test_an_engine_without_schedules_gets_one_number() -> None:
     found = options(fitted(engine(POOR, counts=(1, 7), streams=(1, 8))), max_num_seqs=8, scheduling=False)
     assert {option.kind for option in found} == {"off", "fixed"}
+
+
+def test_the_head_is_proposed_where_it_is_faster_than_the_drafter() -> None:
+    model = fitted(engine(POOR, counts=(1, 7), streams=(1, 4)))
+    plain = [model.rate(0, at) for at in model.streams]
+    current = [model.rate(7, at) for at in model.streams]
+    rates = [1.5 * max(rate, other) for rate, other in zip(plain, current, strict=True)]
+    found = options(model, max_num_seqs=4, scheduling=True, heads={2: rates, 4: plain})
+    best = choose(found, current)
+    assert (best.kind, best.title, best.rates) == ("mtp", "MTP head, 2 draft tokens", tuple(rates))
+    expected = {"DFLASH_DRAFTER": "mtp", "DFLASH_NUM_SPEC_TOKENS": "2", "DFLASH_SPEC_SCHEDULE": ""}
+    assert best.settings == expected
+    beside = compare_head(found)
+    assert beside is not None
+    assert beside.better
+    assert beside.head == best.title
+
+
+def test_head_and_drafter_are_compared_at_their_best() -> None:
+    drafter, slow = Option("fixed", 7, (200.0, 400.0)), Option("fixed", 1, (100.0, 300.0))
+    head = Option("mtp", 2, (100.0, 440.0))
+    beside = compare_head([Option("off", 0, (90.0, 390.0)), drafter, slow, head, Option("mtp", 1, (90.0, 400.0))])
+    assert beside is not None
+    assert (beside.least, beside.most) == (0.5, 1.1)
+    assert beside.gain == pytest.approx((0.5 * 1.1) ** 0.5)
+    assert not beside.better
+    assert beside.sentence == (
+        "MTP head, 2 draft tokens: 0.74 times as fast (0.50 to 1.10 by concurrency) as the drafter with "
+        "7 draft tokens: not the better choice"
+    )
+    assert compare_head([drafter, slow]) is None
+    # faster by less than two runs of one setting differ
+    near = compare_head([drafter, Option("mtp", 2, (201.0, 402.0))])
+    assert near is not None
+    assert not near.better
 
 
 def test_what_loses_to_no_drafter_somewhere_is_named_and_not_taken() -> None:

@@ -1,5 +1,6 @@
 """What `tune` makes of figures: more or fewer sequences, what is written, and what people read."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy import planning
+from dflash_deploy import operations, planning
 from dflash_deploy.bench.sweep import Sweep
 from dflash_deploy.bench.workload import Limits, packaged
 from dflash_deploy.catalog import load_catalog
@@ -24,6 +25,7 @@ from dflash_deploy.tuning.choose import Option, compared
 from dflash_deploy.tuning.experiment import OFF, fixed
 from dflash_deploy.tuning.model import fitted, point_of
 from dflash_deploy.tuning.rig import Rig
+from dflash_deploy.tuning.run import heads_of, points_of
 from dflash_deploy.tuning.sequences import try_sequences
 from tests.support.cli import edit_env
 from tests.support.machines import LAPTOP
@@ -151,3 +153,57 @@ def test_what_did_not_win_when_measured_is_not_proposed(deployment: Path) -> Non
     assert any(line.startswith("keep ") and "1.01 times" in line for line in lines)
     slower = outcome(best, [row.tokens_per_s * 0.9 for row in found.plain.rows])
     assert any(line.startswith("but ") for line in said(deployment, slower))
+
+
+def with_head(found: Outcome, ratio: float) -> Outcome:
+    """The same outcome where the MTP head was measured too, at this ratio to 7 draft tokens."""
+    head = Option("mtp", 2, tuple(rate * ratio for rate in found.best.rates))
+    return replace(found, options=(*found.options, head))
+
+
+def test_plan_repeats_what_tune_found_of_the_head(deployment: Path) -> None:
+    found = with_head(outcome(Option("fixed", 7, (1.0, 2.0, 4.0)), (1.0,) * 3), 1.5)
+    sentence = (
+        "MTP head, 2 draft tokens: 1.50 times as fast (1.50 to 1.50 by concurrency) as the drafter with "
+        "7 draft tokens: the better choice"
+    )
+    assert f"MTP       {sentence}" in said(deployment, found)
+    assert found.head is not None
+    state = Deployment.existing(deployment).make_state()
+    evidence = {
+        "data": {
+            "measured": {"pair": "tiny", "at": "2026-11-22 16:00 UTC", "seconds_of_starts": []},
+            "points": [],
+            "head": found.head.document(),
+        }
+    }
+    assert operations.plan(deployment).head == ""
+    (state / "tune.json").write_text(json.dumps(evidence))
+    planned = operations.plan(deployment)
+    assert planned.head == f"{sentence} (tune, 2026-11-22 16:00 UTC)"
+    assert planned.document()["speed"] == {"expected": [], "published": [], "mtp_head": planned.head}
+    # another choice is another plan
+    assert operations.plan(deployment, Choice(goal="throughput")).head == ""
+    evidence["data"]["measured"] = {"pair": "other", "seconds_of_starts": []}
+    (state / "tune.json").write_text(json.dumps(evidence))
+    assert operations.plan(deployment).head == ""
+
+
+def test_what_was_measured_with_the_head_does_not_enter_the_drafters_prediction(deployment: Path) -> None:
+    asked = experiment(deployment)
+    assert asked.head_counts == (2,)
+    rates = {"": 300.0, "1": 150.0, "2": 999.0, "off": 100.0}
+
+    class Answering(Rig):
+        def measure(self, title: str, changes: Mapping[str, str], sweep: Sweep | None = None) -> Tried:
+            off = changes == OFF
+            rate = rates["off" if off else changes.get("DFLASH_NUM_SPEC_TOKENS", "")]
+            kept = [row for row in rows() if row.workload == "code" and row.speculation == ("off" if off else "dflash")]
+            return Tried(title, changes, tuple(replace(row, tokens_per_s=rate) for row in kept))
+
+    endpoint: Any = None
+    tried = [Answering(asked, endpoint, lambda plan: None, SILENT).measure(*step) for step in asked.steps]
+    points = list(points_of(asked, tried))
+    assert {point.draft_tokens for point in points} == {0, 1, 7}
+    assert 999.0 not in {point.tokens_per_s for point in points}
+    assert heads_of(asked, tried) == {2: (999.0,) * 3}

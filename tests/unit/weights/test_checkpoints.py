@@ -10,7 +10,7 @@ from dflash_deploy.assets import asset
 from dflash_deploy.plan import Checkpoints
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights import read_checkpoints
-from tests.support.mtp_target import target_with_head
+from tests.support.mtp_target import target_without_head
 
 
 def settings(directory: Path, **others: str) -> Settings:
@@ -33,7 +33,8 @@ def test_config_json_of_target_and_drafter(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("indexed", [False, True])
 def test_whether_a_target_has_a_head_is_read_where_it_counts(tmp_path: Path, indexed: bool) -> None:
-    target = target_with_head(tmp_path / "target")
+    bare = target_without_head(tmp_path / "bare")
+    target = Path(shutil.copytree(asset("models/tiny/target"), tmp_path / "target"))
     asked = settings(tmp_path, DFLASH_DRAFTER="mtp")
     if indexed:
         names = ("model.layers.0.mlp.up_proj.weight", "mtp.fc.weight")
@@ -42,7 +43,7 @@ def test_whether_a_target_has_a_head_is_read_where_it_counts(tmp_path: Path, ind
     assert read_checkpoints(asked, Path).head is True
     assert read_checkpoints(settings(tmp_path), Path).head is None
     (target / "model.safetensors.index.json").unlink(missing_ok=True)
-    shutil.copy(asset("models/tiny/target") / "model.safetensors", target)
+    shutil.copy(bare / "model.safetensors", target)
     assert read_checkpoints(asked, Path).head is False
     (target / "model.safetensors").write_bytes(b"\xff" * 64)
     assert read_checkpoints(asked, Path).head is None
