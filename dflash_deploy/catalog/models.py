@@ -151,6 +151,20 @@ class Question(Entry):
     expect: Annotated[str, Field(description="must occur in the answer, in upper or lower case")]
 
 
+class Counting(Entry):
+    """A request to write every number from `first` to `last`: its answer is known by heart."""
+
+    ask: str
+    first: int
+    last: int
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the right answer, in order."""
+        step = 1 if self.first <= self.last else -1
+        return list(range(self.first, self.last + step, step))
+
+
 class Questions(Entry):
     """The requests that `test` sends. The defaults are for general models."""
 
@@ -161,6 +175,17 @@ class Questions(Entry):
     count: Annotated[str, Field(description="a request to write every number from 1 to 50")] = (
         "Count from 1 to 50. Write every number, separated by commas, and nothing else."
     )
+    by_heart: Annotated[
+        list[Counting],
+        Field(min_length=1, description="requests to count otherwise: drafts that are rejected must not change them"),
+    ] = [
+        Counting(
+            ask="Count from 1 to 40. Write every number, separated by commas, and nothing else.", first=1, last=40
+        ),
+        Counting(
+            ask="Count down from 30 to 1. Write every number, separated by commas, and nothing else.", first=30, last=1
+        ),
+    ]
     vision: Annotated[str, Field(description="a request for the colour of an image")] = (
         "What colour is this image? Answer with one word."
     )

@@ -15,20 +15,18 @@ CheckFunction = Callable[[EndpointUnderTest], CheckOutcome]
 class EndpointCheck:
     """A check by name. `run` raises CheckSkipped and EndpointError.
 
-    `quick`: fast even on a slow engine, so that `up` ends with it. `on_request`: needs more than the endpoint, so that
-    it runs only if it is named or there is a baseline.
+    `quick`: fast even on a slow engine, so that `up` ends with it.
     """
 
     name: str
     run: CheckFunction
     quick: bool = False
-    on_request: bool = False
 
 
-def check(name: str, *, quick: bool = False, on_request: bool = False) -> Callable[[CheckFunction], EndpointCheck]:
+def check(name: str, *, quick: bool = False) -> Callable[[CheckFunction], EndpointCheck]:
     """Return a decorator that makes a function the check `name`; see EndpointCheck."""
 
     def decorated(run: CheckFunction) -> EndpointCheck:
-        return EndpointCheck(name, run, quick, on_request)
+        return EndpointCheck(name, run, quick)
 
     return decorated

@@ -1,4 +1,4 @@
-"""Checks of speculative decoding: counters, acceptance, and whether the output equals that of the target."""
+"""Checks of speculative decoding: counters and acceptance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from dflash_deploy.checks.outcome import CheckOutcome, CheckSkipped
 from dflash_deploy.checks.pictures import COLOURS
 from dflash_deploy.checks.under_test import EndpointUnderTest
 from dflash_deploy.client import Completion, Endpoint, SpecCounters, plain_png
-from dflash_deploy.client.completion import expected_shape
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.settings import Settings
 
@@ -22,9 +21,6 @@ LONG_ANSWER = 256
 
 GRADED = "long answer"
 """The request whose drafts are graded. Short answers end before all draft tokens are used, and counting is too easy."""
-
-NEAR_TIE = 0.1
-"""Largest difference of the two best log-probabilities at which a token may differ: 16-bit sums depend on order."""
 
 
 @check("metrics")
@@ -93,38 +89,3 @@ def _drafts_of(endpoint: Endpoint, request: Callable[[], Completion]) -> SpecCou
     answer = request()
     counted = endpoint.counters() - before
     return counted if counted.drafts or answer.drafted is None else answer.drafted
-
-
-@check("lossless", on_request=True)
-def lossless(tested: EndpointUnderTest) -> CheckOutcome:
-    """With greedy decoding, the answers equal those of an endpoint without the drafter, except for near ties."""
-    asked = "the same questions here and at the baseline"
-    if tested.baseline is None:
-        raise CheckSkipped(asked, "no baseline: name an endpoint without a drafter with --baseline-url")
-    if tested.baseline.counters().drafts:
-        raise CheckSkipped(asked, f"the baseline uses a drafter too: start it with {Settings.dflash_drafter}=off")
-    questions = (tested.questions.text.ask, tested.questions.count, tested.questions.long)
-    differing, tokens = list[str](), 0
-    for question in questions:
-        here, there = (_steps(endpoint, question) for endpoint in (tested.endpoint, tested.baseline))
-        tokens += len(there)
-        at = next((n for n, (a, b) in enumerate(zip(here, there, strict=False)) if a[0] != b[0]), None)
-        if at is None and len(here) != len(there):
-            at = min(len(here), len(there)) - 1
-        if at is not None and min(here[at][1], there[at][1]) > NEAR_TIE:
-            differing.append(f"{question[:40]}: token {at} is {here[at][0]!r} here, {there[at][0]!r} there")
-    got = "; ".join(differing) or f"{len(questions)} answers, {tokens} tokens, the same"
-    return CheckOutcome(
-        not differing, asked, got, "the drafter changes the output: the targets differ, or this is a bug"
-    )
-
-
-def _steps(endpoint: Endpoint, question: str) -> list[tuple[str, float]]:
-    """Return each token, and the difference between its log-probability and the second best."""
-    answer = endpoint.chat(question, max_tokens=LONG_ANSWER, logprobs=True, top_logprobs=2)
-    steps = []
-    with expected_shape("POST /v1/chat/completions with logprobs"):
-        for entry in answer.logprobs["content"]:
-            best = sorted((float(top["logprob"]) for top in entry["top_logprobs"]), reverse=True)
-            steps.append((str(entry["token"]), best[0] - best[1]))
-    return steps

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from dflash_deploy.checks import access, answers, drafts, formats, lengths, pictures, traffic
+from dflash_deploy.checks import access, answers, drafts, formats, lengths, lossless, pictures, traffic
 from dflash_deploy.checks.check import EndpointCheck
 from dflash_deploy.checks.outcome import CheckOutcome, CheckResult, CheckSkipped, CheckStatus
 from dflash_deploy.checks.under_test import EndpointUnderTest
@@ -14,14 +14,11 @@ from dflash_deploy.client import EndpointError
 
 CHECKS: dict[str, EndpointCheck] = {
     found.name: found
-    for module in (access, answers, pictures, formats, lengths, traffic, drafts)
+    for module in (access, lossless, answers, pictures, formats, lengths, traffic, drafts)
     for found in vars(module).values()
     if isinstance(found, EndpointCheck)
 }
 """Every check by name, in the order in which they run: cheap checks that explain later failures come first."""
-
-ON_REQUEST = frozenset(name for name, check in CHECKS.items() if check.on_request)
-"""Checks that need more than the endpoint."""
 
 QUICK = frozenset(name for name, check in CHECKS.items() if check.quick)
 """Checks that are fast even on a slow engine: `up` ends with them."""
@@ -69,13 +66,11 @@ def run_checks(
 ) -> CheckReport:
     """Run the named checks, or all, and show each result. A check without an answer fails.
 
-    Checks of ON_REQUEST run only if they are named or there is a baseline. After a check that timed out, the remaining
-    checks fail as "not run", since each would wait as long.
+    After a check that timed out, the remaining checks fail as "not run", since each would wait as long.
     """
-    left_out = ON_REQUEST if tested.baseline is None else frozenset()
     done: list[CheckResult] = []
     for name, check in CHECKS.items():
-        if name in names or (not names and name not in left_out):
+        if name in names or not names:
             timed_out = bool(done) and done[-1].silent
             done.append(_not_run(name, done[-1]) if timed_out else _result_of(check, tested))
             show(done[-1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from dflash_deploy.catalog import Catalog, Questions
@@ -21,6 +23,9 @@ ROOM_TO_THINK = 4000
 DEFAULT_MAX_NUM_SEQS = 6
 """The engine's max_num_seqs that a burst assumes if it is unknown."""
 
+Baseline = Callable[[], AbstractContextManager[Endpoint]]
+"""Provides an endpoint of the same target without drafts for the time of a block."""
+
 
 @dataclass(frozen=True)
 class EndpointUnderTest:
@@ -28,8 +33,8 @@ class EndpointUnderTest:
 
     `engine` is the expected engine, `locked` whether `dflash_deploy.serve.gateway.auth` guards it, `weights` the path
     that it loads. `drafter_thinks`: the drafter was trained on answers with thinking, which can be switched on. Lengths
-    are in tokens. `acceptance` is the published acceptance of target and draft model. `baseline` is an endpoint without
-    a drafter.
+    are in tokens. `acceptance` is the published acceptance of target and draft model. `baseline` provides an
+    endpoint without a drafter.
     """
 
     endpoint: Endpoint
@@ -48,7 +53,7 @@ class EndpointUnderTest:
     max_body_mib: int | None = None
     trained_context: int | None = None
     acceptance: tuple[Acceptance, ...] = ()
-    baseline: Endpoint | None = None
+    baseline: Baseline | None = None
 
     @property
     def room(self) -> int:
@@ -65,7 +70,7 @@ class EndpointUnderTest:
             raise CheckSkipped(asked, self.questions.limits)
 
 
-def deployed_endpoint(endpoint: Endpoint, plan: Plan, baseline: Endpoint | None = None) -> EndpointUnderTest:
+def deployed_endpoint(endpoint: Endpoint, plan: Plan, baseline: Baseline | None = None) -> EndpointUnderTest:
     """Return the endpoint of a deployment with everything that its plan says."""
     settings, family, engine = plan.settings, plan.pair.family, plan.engine.kind
     return EndpointUnderTest(
@@ -89,7 +94,7 @@ def deployed_endpoint(endpoint: Endpoint, plan: Plan, baseline: Endpoint | None 
     )
 
 
-def unknown_endpoint(endpoint: Endpoint, catalog: Catalog, baseline: Endpoint | None = None) -> EndpointUnderTest:
+def unknown_endpoint(endpoint: Endpoint, catalog: Catalog, baseline: Baseline | None = None) -> EndpointUnderTest:
     """Return an endpoint without a known deployment: its metrics name the engine, its served name may be known."""
     named = [pair for pair in catalog.pairs.values() if pair.target.served_name == endpoint.model]
     questions: Questions = named[0].family if named else Questions()

@@ -13,6 +13,7 @@ from dflash_deploy.cli.completion import checks
 from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput
+from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -32,17 +33,30 @@ def test(
     ] = None,
     key_file: KeyFile = None,
     model: Annotated[str, typer.Option(help="The served name to ask at --url; else the first one.")] = "",
+    baseline: Annotated[
+        bool,
+        typer.Option(
+            "--baseline",
+            help="Also compare answers with those without speculative decoding: the engine restarts for it, and back.",
+        ),
+    ] = False,
     baseline_url: Annotated[
         str | None,
         typer.Option(help="The same target without speculative decoding, same API key: are the answers the same?"),
     ] = None,
     junit: Annotated[Path | None, typer.Option(help="Also write the report as JUnit XML.", dir_okay=False)] = None,
+    patience: Annotated[float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline.")] = PATIENCE,
     as_json: Json = False,
 ) -> Report:
     """Check answers, streaming, vision, the key, limits and drafts. Any endpoint can be checked with --url."""
     names = {name for name in only.replace(",", " ").split() if name}
     if (key_file or model) and url is None:
         raise BadInput("--key-file and --model belong to --url", hint="a deployment has both in its .env")
+    if baseline and url is not None:
+        raise BadInput(
+            "an endpoint without a deployment cannot be restarted",
+            hint="name a second one without speculative decoding: --baseline-url",
+        )
     if junit is not None:
         # before minutes of checks, not after
         operations.check_output(junit)
@@ -51,7 +65,9 @@ def test(
         key = operations.key_in(key_file)
         done = operations.test_url(url, key, model=model, only=names, baseline_url=baseline_url, reporter=reporter)
     else:
-        done = operations.test(directory, only=names, baseline_url=baseline_url, reporter=reporter)
+        done = operations.test(
+            directory, only=names, baseline=baseline, baseline_url=baseline_url, patience=patience, reporter=reporter
+        )
     if junit is not None:
         done.write_junit(junit)
     return Report(done.document(), () if done.failure else _shown(done), failure=done.failure)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dflash_deploy.client.images import digit_png, plain_png, shape_png
     from dflash_deploy.client.metrics import Metrics, read_counters, read_metrics
     from dflash_deploy.client.names import served_names
+    from dflash_deploy.client.rereading import REREADERS, Rereader, TokenRead
     from dflash_deploy.client.streaming import TimedCompletion, streaming_body, time_completion
 else:
     __getattr__ = lazily(
@@ -23,6 +24,7 @@ else:
             ".images": ("digit_png", "plain_png", "shape_png"),
             ".metrics": ("Metrics", "read_counters", "read_metrics"),
             ".names": ("served_names",),
+            ".rereading": ("REREADERS", "Rereader", "TokenRead"),
             ".streaming": ("TimedCompletion", "streaming_body", "time_completion"),
         },
     )
@@ -32,9 +34,12 @@ __all__ = [
     "Endpoint",
     "EndpointError",
     "Metrics",
+    "REREADERS",
+    "Rereader",
     "ServedModel",
     "SpecCounters",
     "TimedCompletion",
+    "TokenRead",
     "ToolCall",
     "digit_png",
     "plain_png",

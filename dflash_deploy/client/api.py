@@ -23,7 +23,7 @@ from dflash_deploy.client.completion import (
 )
 from dflash_deploy.client.documents import ApiDescription, ChatAnswer, ChatChunk, ModelList
 from dflash_deploy.client.events import beginning_of, read_events
-from dflash_deploy.client.images import data_uri
+from dflash_deploy.client.images import image_and_question
 from dflash_deploy.client.key_usage import KeyUsage, read_key_usage
 from dflash_deploy.client.metrics import Metrics, read_metrics
 from dflash_deploy.intake import Invalid
@@ -131,7 +131,7 @@ class Endpoint:
 
     def served(self) -> list[ServedModel]:
         """Return the models of GET /v1/models; only vLLM reports the weights' path and the length."""
-        answer = self._send("GET", "/v1/models")
+        answer = self.send("GET", "/v1/models")
         with expected_shape("GET /v1/models"):
             said = answer.document(ModelList)
         return [ServedModel(one.id, one.root, one.max_model_len) for one in said.data]
@@ -139,7 +139,7 @@ class Endpoint:
     def paths(self) -> list[str]:
         """Return the paths in the server's OpenAPI description; empty if it has none."""
         try:
-            answer = self._send("GET", "/openapi.json")
+            answer = self.send("GET", "/openapi.json")
             answer.json()
         except (EndpointError, Invalid):
             return []
@@ -150,19 +150,19 @@ class Endpoint:
 
     def chat(self, content: str | Sequence[Mapping[str, object]], *, max_tokens: int, **options: object) -> Completion:
         """Ask one question with temperature 0 and thinking off; `options` are more fields of the request."""
-        return self.complete(self._question(content, max_tokens, options))
+        return self.complete(self.question(content, max_tokens, options))
 
     def complete(self, body: Mapping[str, object]) -> Completion:
         """Send the body of a chat completion unchanged."""
         started = time.monotonic()
-        answer = self._send("POST", CHAT, body)
+        answer = self.send("POST", CHAT, body)
         seconds = time.monotonic() - started
         with expected_shape("POST /v1/chat/completions"):
             return completion_of(answer.document(ChatAnswer), seconds)
 
     def stream(self, content: str, *, max_tokens: int, **options: object) -> Completion:
         """Ask one question and stream the answer."""
-        asked = self._question(content, max_tokens, options)
+        asked = self.question(content, max_tokens, options)
         asked |= {"stream": True, "stream_options": {"include_usage": True}}
         started, finish, tokens, ended = time.monotonic(), "", 0, False
         arrivals, chunks = list[float](), list[str]()
@@ -207,11 +207,7 @@ class Endpoint:
 
     def ask_image(self, png: bytes, question: str, *, max_tokens: int, **options: object) -> Completion:
         """Ask about an image, sent as a data URI."""
-        parts: list[Mapping[str, object]] = [
-            {"type": "image_url", "image_url": {"url": data_uri(png)}},
-            {"type": "text", "text": question},
-        ]
-        return self.chat(parts, max_tokens=max_tokens, **options)
+        return self.chat(image_and_question(png, question), max_tokens=max_tokens, **options)
 
     def status_without_key(self, method: str, path: str) -> int:
         """Return the HTTP status of a request without a key."""
@@ -238,13 +234,13 @@ class Endpoint:
 
     def metrics(self) -> Metrics:
         """Return the engine's current counters. Raises EndpointError if /metrics is not a metrics text."""
-        answer = self._send("GET", "/metrics")
+        answer = self.send("GET", "/metrics")
         with expected_shape("GET /metrics"):
             return read_metrics(answer.text)
 
     def key_usage(self) -> list[KeyUsage]:
         """Return what each key used, by its name. Raises EndpointError as `metrics`; empty without our gateway."""
-        answer = self._send("GET", "/metrics")
+        answer = self.send("GET", "/metrics")
         with expected_shape("GET /metrics"):
             return read_key_usage(answer.text)
 
@@ -273,9 +269,10 @@ class Endpoint:
         finally:
             connection.close()
 
-    def _question(
+    def question(
         self, content: str | Sequence[Mapping[str, object]], max_tokens: int, options: Mapping[str, object]
     ) -> dict[str, object]:
+        """Return the body of a chat completion that asks one question, as `chat` sends it."""
         return {
             "model": self.model,
             "messages": [{"role": "user", "content": content}],
@@ -285,7 +282,7 @@ class Endpoint:
             **options,
         }
 
-    def _send(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Answer:
+    def send(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Answer:
         """Return the answer of a request with a 2xx status. Raises EndpointError for every other one."""
         try:
             try:

@@ -114,11 +114,11 @@ def completion_of(said: ChatAnswer, seconds: float) -> Completion:
         id=said.id or "",
         reasoning=message.reasoning or message.reasoning_content or "",
         tool_calls=tuple(ToolCall(call.function.name, call.function.arguments) for call in message.tool_calls or ()),
-        drafted=_drafted(said.timings),
+        drafted=drafted_in(said.timings),
     )
 
 
-def _drafted(timings: Timings | None) -> SpecCounters | None:
+def drafted_in(timings: Timings | None) -> SpecCounters | None:
     """Return the drafts in an answer of llama.cpp (server-common.cpp, b11434); `None` if it has none.
 
     llama.cpp does not report the steps. Each step yields its accepted tokens and one token of the target, and prefill

@@ -12,6 +12,10 @@ from dflash_deploy.intake.answers import ForeignDocument
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 """Tokens."""
 
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+Tokens = Annotated[list[TokenId], Field(max_length=1_000_000)]
+"""A text in tokens, by their numbers in the vocabulary."""
+
 
 class Function(ForeignDocument):
     """The function of a tool call. `arguments` is JSON text."""
@@ -36,11 +40,12 @@ class AnswerMessage(ForeignDocument):
 
 
 class AnswerChoice(ForeignDocument):
-    """One choice of an answer."""
+    """One choice of an answer. Only vLLM lists the tokens, for `return_token_ids`."""
 
     message: AnswerMessage
     finish_reason: str | None
     logprobs: Mapping[str, Any] | None = None
+    token_ids: Tokens | None = None
 
 
 class Usage(ForeignDocument):
@@ -65,6 +70,7 @@ class ChatAnswer(ForeignDocument):
     usage: Usage
     id: str | None = None
     timings: Timings | None = None
+    prompt_token_ids: Tokens | None = None
 
 
 class Delta(ForeignDocument):
@@ -106,3 +112,58 @@ class ApiDescription(ForeignDocument):
     """The body of GET /openapi.json."""
 
     paths: Annotated[Mapping[Annotated[str, Field(max_length=1000)], Any], Field(max_length=1000)]
+
+
+class EchoedLogprobs(ForeignDocument):
+    """The logprobs of a text completion with `echo`, one entry for each token; the first one has none."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[Mapping[str, float] | None]
+
+
+class EchoedChoice(ForeignDocument):
+    """One choice of a text completion with `echo`."""
+
+    logprobs: EchoedLogprobs
+
+
+class EchoedAnswer(ForeignDocument):
+    """The body of POST /v1/completions with `echo` and `logprobs`."""
+
+    choices: Annotated[list[EchoedChoice], Field(min_length=1)]
+
+
+class AppliedTemplate(ForeignDocument):
+    """The body of POST /apply-template (llama.cpp)."""
+
+    prompt: str
+
+
+class Tokenized(ForeignDocument):
+    """The body of POST /tokenize (llama.cpp)."""
+
+    tokens: Tokens
+
+
+class RatedToken(ForeignDocument):
+    """A token that could have come (llama.cpp)."""
+
+    id: TokenId
+    token: str
+    logprob: float
+
+
+class Generated(ForeignDocument):
+    """A generated token, with the most likely ones (llama.cpp). The list is empty for an accepted draft token."""
+
+    top_logprobs: list[RatedToken]
+
+
+class NativeAnswer(ForeignDocument):
+    """The body of POST /completion (llama.cpp)."""
+
+    content: str
+    tokens: Tokens
+    timings: Timings | None = None
+    completion_probabilities: Annotated[list[Generated], Field(default_factory=list)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 ShapeName = Literal["circle", "square", "triangle"]
@@ -76,3 +76,11 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 def data_uri(png: bytes) -> str:
     """Return the PNG as a data URI."""
     return f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
+
+
+def image_and_question(png: bytes, question: str) -> list[Mapping[str, object]]:
+    """Return the content of a message that asks about an image, sent as a data URI."""
+    return [
+        {"type": "image_url", "image_url": {"url": data_uri(png)}},
+        {"type": "text", "text": question},
+    ]

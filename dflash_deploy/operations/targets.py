@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +15,7 @@ from dflash_deploy.client import Endpoint, served_names
 from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.errors import BadInput, NotPossible
 from dflash_deploy.operations.addresses import address_of
+from dflash_deploy.operations.baselines import check_speculating, restarts, without_drafts
 from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.reporter import Reporter
 from dflash_deploy.plan import Choice, Plan
@@ -24,8 +24,6 @@ from dflash_deploy.planning import make_plan, plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import endpoint_of
-from dflash_deploy.startup.progress import show_redacted
-from dflash_deploy.startup.temporary_settings import temporary_settings
 from dflash_deploy.tuning.experiment import mtp_head
 
 Halves = tuple[list[Row], list[Row]]
@@ -123,13 +121,10 @@ class Deployed:
             served_names(endpoint, hint="start it first: dflash-deploy up", redact=self.redact)
             rows = self._rows(endpoint, self.plan, sweep, reporter)
             if self.others:
-                display = partial(show_redacted, reporter.starting, self.redact)
-                with temporary_settings(self.deployment, self.plan, patience=self.patience, display=display) as become:
+                with restarts(self.deployment, self.plan, patience=self.patience, reporter=reporter) as become:
                     for other in self.others:
-                        reporter.note(f"restarting the engine {_with_what(other)}")
                         become(other)
                         rows += self._rows(endpoint, other, sweep, reporter)
-                    reporter.note(f"restarting it {_with_what(self.plan)}")
             rows += _second(self.second, sweep, reporter)
         return [row for row in rows if row.speculation != "off"], [row for row in rows if row.speculation == "off"]
 
@@ -164,11 +159,8 @@ def deployed(
     plan = plan_of(deployment)
     if baseline and baseline_url is not None:
         raise BadInput("--baseline and --baseline-url exclude each other", hint="use one of them")
-    if (baseline or baseline_url is not None) and not plan.speculating:
-        raise NotPossible(
-            "this deployment runs without speculative decoding: there is nothing to compare with",
-            hint=f"name the drafter in {Settings.dflash_drafter} of .env, then `dflash-deploy up`",
-        )
+    if baseline or baseline_url is not None:
+        check_speculating(plan)
     with endpoint_of(deployment, plan) as endpoint:
         description = described(plan, endpoint.model)
     second = None
@@ -219,16 +211,12 @@ def _others(deployment: Deployment, plan: Plan, *, baseline: bool, mtp: int | No
             raise NotPossible(finding.message, hint="leave out --mtp, or use weights of the target that have the head")
         yield other
     if baseline:
-        yield make_plan(Choice(edited={**deployment.values, Settings.dflash_drafter.name: "off"}), deployment)
+        yield without_drafts(deployment)
 
 
 def speculation_of_plan(plan: Plan) -> Speculation:
     """How a deployment makes its drafts."""
     return "dflash" if plan.drafting else "mtp" if plan.uses_mtp_head else "off"
-
-
-def _with_what(plan: Plan) -> str:
-    return "with its drafter" if plan.drafting else "with its MTP head" if plan.uses_mtp_head else "without drafts"
 
 
 def _second(endpoint: Endpoint | None, sweep: Sweep, reporter: Reporter) -> list[Row]:

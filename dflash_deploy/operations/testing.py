@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from dflash_deploy.catalog import load_catalog
@@ -18,16 +19,22 @@ from dflash_deploy.checks import (
     unknown_endpoint,
 )
 from dflash_deploy.checks.junit import junit
-from dflash_deploy.client import Endpoint, EndpointError
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.checks.lossless import NOT_OWN
+from dflash_deploy.checks.under_test import Baseline
+from dflash_deploy.client import Endpoint, EndpointError, served_names
+from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.deployment.outputs import write_output
 from dflash_deploy.errors import BadInput, SmokeTestFailed
 from dflash_deploy.operations.addresses import address_of
+from dflash_deploy.operations.baselines import check_speculating, restarts, without_drafts
+from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.plan import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.startup import endpoint_of
 
+LOSSLESS = "lossless"
 _BY_WORKLOAD = "acceptance_length of "
 
 
@@ -48,9 +55,12 @@ class Tested:
         if not failed:
             return None
         names = ", ".join(check.name for check in failed)
-        return SmokeTestFailed(
-            f"{len(failed)} of {len(self.report.checks)} checks failed: {names}", hint=failed[0].hint
-        )
+        count = f"{len(failed)} of {len(self.report.checks)} checks failed: {names}"
+        # before any other finding: wrong answers make most other checks fail too, with causes that are not theirs
+        changed = next((check for check in failed if check.name == LOSSLESS and NOT_OWN in check.got), None)
+        if changed:
+            return SmokeTestFailed(f"{NOT_OWN}; {count}", hint=changed.hint)
+        return SmokeTestFailed(count, hint=failed[0].hint)
 
     @property
     def acceptance_length(self) -> float | None:
@@ -83,21 +93,46 @@ class Tested:
 
 
 def test(
-    directory: Path, *, only: Collection[str] = (), baseline_url: str | None = None, reporter: Reporter = SILENT
+    directory: Path,
+    *,
+    only: Collection[str] = (),
+    baseline: bool = False,
+    baseline_url: str | None = None,
+    patience: float = PATIENCE,
+    reporter: Reporter = SILENT,
 ) -> Tested:
     """Check the endpoint of a deployment: all checks, or those that `only` names.
 
-    `baseline_url` is an endpoint of the same target without speculative decoding, with the same API key: then the
-    answers are compared too. Raises BadInput for an unknown check, NoDeployment, SettingsRefused.
+    `baseline` also compares the answers with those without speculative decoding: the engine restarts for it and back,
+    and the program must then call from its main thread. `baseline_url` compares with another endpoint of the same
+    target, without speculative decoding and with the same API key. Raises BadInput for an unknown check, NoDeployment,
+    SettingsRefused; NotPossible and EngineNotReady with `baseline`.
     """
-    names = _names(only, baseline_url)
+    names = _names(only, compared=baseline or baseline_url is not None)
+    if baseline and baseline_url is not None:
+        raise BadInput("--baseline and --baseline-url exclude each other", hint="use one of them")
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
     with ExitStack() as stack:
         endpoint = stack.enter_context(endpoint_of(deployment, plan))
-        baseline = _baseline(stack, baseline_url, deployment.key, endpoint.model)
-        subject = deployed_endpoint(endpoint, plan, baseline)
+        beside = _baseline(stack, baseline_url, deployment.key, endpoint.model)
+        if baseline:
+            check_speculating(plan)
+            stack.enter_context(command_lock(deployment, "test"))
+            served_names(endpoint, hint="start it first: dflash-deploy up", redact=deployment.redact)
+            beside = partial(_restarted, deployment, plan, endpoint, patience, reporter)
+        subject = deployed_endpoint(endpoint, plan, beside)
         return _run(subject, names, deployment.redact, reporter, deployment)
+
+
+@contextmanager
+def _restarted(
+    deployment: Deployment, plan: Plan, endpoint: Endpoint, patience: float, reporter: Reporter
+) -> Iterator[Endpoint]:
+    """Restart the engine without its drafter for the time of the block."""
+    with restarts(deployment, plan, patience=patience, reporter=reporter) as become:
+        become(without_drafts(deployment))
+        yield endpoint
 
 
 def test_url(
@@ -113,7 +148,7 @@ def test_url(
 
     Raises BadInput, and SmokeTestFailed if the endpoint does not list its models.
     """
-    names, redact = _names(only, baseline_url), Redactor([key])
+    names, redact = _names(only, compared=baseline_url is not None), Redactor([key])
     with ExitStack() as stack:
         named = model or _first_model(url, key, redact)
         endpoint = stack.enter_context(Endpoint(address_of(url), key, named, proxies=True))
@@ -121,17 +156,18 @@ def test_url(
         return _run(unknown_endpoint(endpoint, load_catalog(), baseline), names, redact, reporter, None)
 
 
-def _names(only: Collection[str], baseline_url: str | None) -> set[str]:
+def _names(only: Collection[str], *, compared: bool) -> set[str]:
     names = set(only)
     if unknown := sorted(names - CHECKS.keys()):
         raise BadInput(f"`{unknown[0]}` is not a check", hint=f"checks: {', '.join(CHECKS)}")
-    return names | {"lossless"} if baseline_url is not None and names else names
+    return names | {LOSSLESS} if compared and names else names
 
 
-def _baseline(stack: ExitStack, url: str | None, key: Secret, model: str) -> Endpoint | None:
+def _baseline(stack: ExitStack, url: str | None, key: Secret, model: str) -> Baseline | None:
     if url is None:
         return None
-    return stack.enter_context(Endpoint(address_of(url), key, model, proxies=True))
+    beside = stack.enter_context(Endpoint(address_of(url), key, model, proxies=True))
+    return lambda: nullcontext(beside)
 
 
 def _first_model(url: str, key: Secret, redact: Redact) -> str:

@@ -20,6 +20,7 @@ from PIL import Image
 
 from dflash_deploy.checks.pictures import COLOURS
 from dflash_deploy.client.images import DIGITS
+from tests.support.rated import rated
 from tests.support.serving import Quiet, listening
 
 KEY = "the-key-of-a-scripted-server-0123456789"
@@ -32,7 +33,11 @@ PROGRAM = "def fibonacci(n): return n if n < 2 else fibonacci(n - 1) + fibonacci
 
 @dataclass
 class Engine:
-    """What the server is like, and what it has counted."""
+    """What the server is like, and what it has counted.
+
+    `forgets`: from its third word on an answer repeats itself, since a rejected draft has changed the target's state,
+    while the same words read as a prompt are rated right. buun-llama-cpp 1c4788192 does so with hybrid targets.
+    """
 
     model: str = MODEL
     root: str = "/models/target"
@@ -41,11 +46,20 @@ class Engine:
     accepted: tuple[float, ...] | None = (0.9, 0.8, 0.7)
     thinks_apart: bool = True
     program: str = PROGRAM
+    forgets: bool = False
     running: int = 0
     generated: int = 0
     drafts: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     numbers: Iterator[int] = field(default_factory=count)
+
+    words: list[str] = field(default_factory=list)
+
+    def numbered(self, words: list[str]) -> list[int]:
+        """The words as tokens: each gets a number when it comes first."""
+        with self.lock:
+            self.words += [word for word in dict.fromkeys(words) if word not in self.words]
+            return [self.words.index(word) for word in words]
 
     def metrics(self) -> str:
         """The text of /metrics, in vLLM's names."""
@@ -67,6 +81,10 @@ class Engine:
                 for place, number in enumerate(right)
             ]
         return "\n".join(lines) + "\n"
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\S+\s*", text)
 
 
 def tokens_of(messages: list[dict[str, Any]]) -> int:
@@ -95,9 +113,12 @@ def reply(engine: Engine, asked: dict[str, Any]) -> str:
         return '{"answer": "yes", "sure": true}'
     if found := re.search(r"the code (K\d+)", before):
         return found[1]
+    if found := re.search(r"Count (?:down )?from (\d+) to (\d+)", question):
+        first, last = int(found[1]), int(found[2])
+        step = 1 if first <= last else -1
+        return ", ".join(map(str, range(first, last + step, step)))
     for word, answer in {
         "capital of France": "The capital is Paris.",
-        "Count from": ", ".join(map(str, range(1, 51))),
         "Fibonacci": engine.program * 5,
         "three spiders": "They have 24 legs.",
     }.items():
@@ -158,7 +179,9 @@ class Handler(Quiet, BaseHTTPRequestHandler):
             self.refuse(413, "too large")
             return
         asked = json.loads(self.rfile.read(length))
-        if self.path != "/v1/chat/completions" or not asked:
+        if self.path == "/v1/completions" and asked:
+            self._echo(asked)
+        elif self.path != "/v1/chat/completions" or not asked:
             self.refuse(404 if self.path != "/v1/chat/completions" else 400, "no")
         elif asked["model"] != self.engine.model:
             self.refuse(404, f"The model `{asked['model']}` does not exist.")
@@ -181,11 +204,13 @@ class Handler(Quiet, BaseHTTPRequestHandler):
             self.engine.running += 1
             name = f"chatcmpl-{next(self.engine.numbers)}"
         try:
-            words = re.findall(r"\S+\s*", reply(self.engine, asked))
+            words = _words(reply(self.engine, asked))
             if asked.get("ignore_eos"):
                 words = (words * asked["max_tokens"])[: asked["max_tokens"]]
             finish = "stop" if len(words) <= asked["max_tokens"] and not asked.get("ignore_eos") else "length"
             words = words[: asked["max_tokens"]]
+            if self.engine.forgets:
+                words = words[:3] + words[2:3] * len(words[3:])
             usage = {"prompt_tokens": tokens_of(asked["messages"]), "completion_tokens": len(words)}
             if asked.get("stream"):
                 self._stream(name, words, finish, usage, wanted="stream_options" in asked)
@@ -194,12 +219,24 @@ class Handler(Quiet, BaseHTTPRequestHandler):
                 choice = {"index": 0, "finish_reason": finish, "message": self._message(asked, "".join(words))}
                 if asked.get("logprobs"):
                     choice["logprobs"] = {"content": [_sure(word) for word in words]}
-                self.answer(200, {"id": name, "model": self.engine.model, "choices": [choice], "usage": usage})
+                said = {"id": name, "model": self.engine.model, "choices": [choice], "usage": usage}
+                if asked.get("return_token_ids"):
+                    # a token of the prompt is the whole question
+                    question = _parts(asked["messages"][-1])[1]
+                    said["prompt_token_ids"] = self.engine.numbered([question])
+                    choice["token_ids"] = self.engine.numbered(words)
+                self.answer(200, said)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
         finally:
             with self.engine.lock:
                 self.engine.running -= 1
+
+    def _echo(self, asked: dict[str, Any]) -> None:
+        """A prompt of one question and the words of an answer: how likely each is, read without drafts."""
+        question, *answer = (self.engine.words[number] for number in asked["prompt"])
+        own = _words(reply(self.engine, {"messages": [{"role": "user", "content": question}]}))
+        self.answer(200, {"choices": [{"text": "", "logprobs": rated(question, answer, own)}]})
 
     def _message(self, asked: dict[str, Any], text: str) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": text}
@@ -250,7 +287,7 @@ class Handler(Quiet, BaseHTTPRequestHandler):
 
 def _sure(word: str) -> dict[str, Any]:
     """A token that nothing else came close to."""
-    return {"token": word, "top_logprobs": [{"logprob": -0.01}, {"logprob": -5.0}]}
+    return {"token": word, "top_logprobs": [{"token": word, "logprob": -0.01}, {"token": "?", "logprob": -5.0}]}
 
 
 @contextmanager

@@ -257,6 +257,16 @@ class HidesMetrics(Proxy):
         return False
 
 
+class ChatsOnly(Proxy):
+    """Passes on chats and no text completions, as gateways with a list of routes do."""
+
+    def itself(self, body: bytes) -> bool:
+        if self.path == "/v1/completions":
+            self.send(404, "application/json", b'{"error": {"message": "unknown route"}}')
+            return True
+        return False
+
+
 class OtherMetrics(Proxy):
     """Has the /metrics of an engine that stands still."""
 

@@ -7,13 +7,9 @@ import pytest
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.checks import CHECKS
-from dflash_deploy.checks.run import ON_REQUEST
 from dflash_deploy.rules import RULES
 from tests.support.pictures.album import ALBUM, FOLDER, Shot, texts
 from tests.support.readme import BOXES, EVIDENCE, README, filled
-
-BY_DEFAULT = [name for name in CHECKS if name not in ON_REQUEST]
-"""The checks of `test` without an option."""
 
 TEXT = README.read_text(encoding="utf-8")
 
@@ -22,7 +18,7 @@ def test_it_is_read_in_a_minute() -> None:
     assert len(TEXT.splitlines()) <= 120
 
 
-@pytest.mark.parametrize(("things", "count"), [("rules", len(RULES)), ("checks", len(BY_DEFAULT))])
+@pytest.mark.parametrize(("things", "count"), [("rules", len(RULES)), ("checks", len(CHECKS))])
 def test_a_stated_number_is_the_number_there_is(things: str, count: int) -> None:
     stated = {int(number) for number in re.findall(rf"(\d+) {things}(?! passed)", TEXT)}
     assert stated == {count}
@@ -30,9 +26,9 @@ def test_a_stated_number_is_the_number_there_is(things: str, count: int) -> None
 
 def test_the_shown_output_of_test_has_checks_that_exist_in_their_order() -> None:
     shown = re.findall(r"^    (?:passed|skipped) +(\w+) ", TEXT, re.MULTILINE)
-    assert shown == [name for name in BY_DEFAULT if name in shown] != []
+    assert shown == [name for name in CHECKS if name in shown] != []
     passed, skipped = map(int, re.findall(r"(\d+) checks passed, (\d+) skipped", TEXT)[0])
-    assert passed + skipped == len(BY_DEFAULT)
+    assert passed + skipped == len(CHECKS)
 
 
 def test_the_evidence_counts_the_catalog() -> None:

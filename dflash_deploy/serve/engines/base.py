@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from dflash_deploy.serve.engines.counters import MetricNames, MetricSample, SpecCounters
 from dflash_deploy.serve.engines.installed import InstalledEngine
@@ -17,6 +17,9 @@ from dflash_deploy.serve.settings import Settings
 NO_DOMAIN = "no-remote-media.invalid"
 """The only allowed domain if none is set: vLLM and SGLang read an empty list as every domain (vLLM 0.19 to 0.33,
 multimodal/media/connector.py; SGLang 0.5.23, srt/utils/common.py), and no domain ends in .invalid (RFC 6761)."""
+
+RereadingMethod = Literal["echo", "tokens"]
+"""How an endpoint reads an answer again without drafts: `dflash_deploy.client.rereading` has both ways."""
 
 IN_ENV = "`ps` shows arguments to every user"
 """Why secrets are not passed as arguments."""
@@ -96,6 +99,8 @@ class Engine(ABC):
     """Whether the counters say how many drafts were accepted up to each position, which `tune` needs."""
     counts_every_draft: ClassVar[bool] = False
     """Whether a zero in the counters means that no draft was made, and not that drafts are not counted."""
+    rereads: ClassVar[RereadingMethod | None] = None
+    """How the engine reads an answer again without drafts, which `test` compares; `None`: not known to work."""
     windows_in_header: ClassVar[bool] = False
     """Whether the drafter's attention windows are read from its weights, so that every release runs them."""
     drafter_limits_context: ClassVar[bool] = False

@@ -59,6 +59,7 @@ class Llamacpp(Engine):
     recurrent_states = 2
     counts_by_position = True
     counts_every_draft = True
+    rereads = "tokens"
     windows_in_header = True
     quantized_drafters = True
     dflash_option: ClassVar[bytes] = b"draft-dflash"

@@ -86,6 +86,7 @@ class Vllm(Engine):
     speculation_budget = True
     counts_by_position = True
     counts_every_draft = True
+    rereads = "echo"
     drafter_chooses_backend = True
     fp8_kv_from_checkpoint = True
     stale_drafter_prefixes = True

@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -50,7 +51,7 @@ def run(of: EndpointUnderTest, *names: str) -> dict[str, CheckResult]:
 def test_a_sound_endpoint_passes_every_check(opened: ExitStack) -> None:
     url = opened.enter_context(serving(Engine()))
     with Endpoint(opened.enter_context(serving(Engine(accepted=None))), Secret(KEY), MODEL) as plain:
-        checks = run(replace(under_test(url), baseline=plain))
+        checks = run(replace(under_test(url), baseline=partial(nullcontext, plain)))
     assert {name: check.got for name, check in checks.items() if check.status != "passed"} == {}
     assert set(checks) == set(CHECKS)
 
@@ -120,6 +121,9 @@ def _twice(url: str, check: str) -> dict[str, CheckResult]:
         (Engine(accepted=(0.25, 0.2, 0.1)), "drafts", "rejected from the first position"),
         (Engine(thinks_apart=False), "reasoning", "REASONING_PARSER does not match"),
         (Engine(body_limit=2**22), "size", "1 byte"),
+        (Engine(forgets=True), "lossless", "not the target's own: `Count from 1 to 40"),
+        (Engine(forgets=True), "lossless", "at token 4 the target prefers `4, ` by 9.0"),
+        (Engine(forgets=True), "lossless", "DFLASH_DRAFTER=off"),
     ],
 )
 def test_an_engine_that_is_not_as_the_deployment_says_is_named(
@@ -133,9 +137,30 @@ def test_an_engine_that_is_not_as_the_deployment_says_is_named(
 def test_output_that_the_drafter_changes_is_named(opened: ExitStack) -> None:
     url = opened.enter_context(serving(Engine(program="def fibonacci(n): return 1 # it never ends " * 10)))
     with Endpoint(opened.enter_context(serving(Engine(accepted=None))), Secret(KEY), MODEL) as plain:
-        result = run(replace(under_test(url), baseline=plain), "lossless")["lossless"]
+        result = run(replace(under_test(url), baseline=partial(nullcontext, plain)), "lossless")["lossless"]
     assert result.status == "failed"
-    assert "'return ' here" in result.got or " here, " in result.got
+    assert "is `1 ` here, `n ` without drafts" in result.got
+
+
+def test_the_answers_known_by_heart_find_it_where_an_engine_does_not_read_again(opened: ExitStack) -> None:
+    """SGLang is not known to; a proxy may pass on chats only."""
+    for forgets, status in ((True, "failed"), (False, "passed")):
+        url = opened.enter_context(serving(Engine(forgets=forgets)))
+        behind = opened.enter_context(before(url, proxies.ChatsOnly))
+        for tested in (replace(under_test(url), engine=ENGINES["sglang"]), under_test(behind)):
+            result = run(tested, "lossless")["lossless"]
+            assert result.status == status, result.got
+            assert "`test --baseline` compares" in f"{result.got} {result.hint}"
+            if forgets:
+                assert "`Count from 1 to 40. Write every number, `: 1, 2, 3, 3, 3," in result.got
+
+
+def test_a_baseline_that_drafts_too_shows_nothing(opened: ExitStack) -> None:
+    url, other = (opened.enter_context(serving(Engine())) for _ in range(2))
+    with Endpoint(other, Secret(KEY), MODEL) as drafting:
+        result = run(replace(under_test(url), baseline=partial(nullcontext, drafting)), "lossless")["lossless"]
+    assert result.status == "skipped"
+    assert "uses a drafter too" in result.got
 
 
 def test_what_cannot_be_judged_is_skipped_with_its_reason(opened: ExitStack) -> None:
@@ -146,7 +171,7 @@ def test_what_cannot_be_judged_is_skipped_with_its_reason(opened: ExitStack) -> 
     )
     checks = run(knows_little)
     skipped = {name: check.got for name, check in checks.items() if check.status == "skipped"}
-    assert set(skipped) == {"vision", "digit", "shape", "tools", "reasoning", "drafts"}
+    assert set(skipped) == {"vision", "digit", "shape", "tools", "reasoning", "drafts", "lossless"}
     assert "corpus" in skipped["digit"]
     assert "does not accept images" in skipped["vision"]
     assert "TOOL_CALL_PARSER" in skipped["tools"]
