@@ -22,7 +22,7 @@ from dflash_deploy.checks.junit import junit
 from dflash_deploy.checks.lossless import NOT_OWN
 from dflash_deploy.checks.under_test import Baseline
 from dflash_deploy.client import Endpoint, EndpointError, served_names
-from dflash_deploy.deployment import Deployment, command_lock
+from dflash_deploy.deployment import Deployment, locked
 from dflash_deploy.deployment.outputs import write_output
 from dflash_deploy.errors import BadInput, SmokeTestFailed
 from dflash_deploy.operations.addresses import address_of
@@ -111,14 +111,13 @@ def test(
     names = _names(only, compared=baseline or baseline_url is not None)
     if baseline and baseline_url is not None:
         raise BadInput("--baseline and --baseline-url exclude each other", hint="use one of them")
-    deployment = Deployment.existing(directory)
-    plan = plan_of(deployment)
     with ExitStack() as stack:
+        deployment = stack.enter_context(locked(directory, "test")) if baseline else Deployment.existing(directory)
+        plan = plan_of(deployment)
         endpoint = stack.enter_context(endpoint_of(deployment, plan))
         beside = _baseline(stack, baseline_url, deployment.key, endpoint.model)
         if baseline:
             check_speculating(plan)
-            stack.enter_context(command_lock(deployment, "test"))
             served_names(endpoint, hint="start it first: dflash-deploy up", redact=deployment.redact)
             beside = partial(_restarted, deployment, plan, endpoint, patience, reporter)
         subject = deployed_endpoint(endpoint, plan, beside)

@@ -216,10 +216,14 @@ class Handler(Quiet, BaseHTTPRequestHandler):
                 self._stream(name, words, finish, usage, wanted="stream_options" in asked)
             else:
                 self._count(len(words))
-                choice = {"index": 0, "finish_reason": finish, "message": self._message(asked, "".join(words))}
+                choice: dict[str, Any] = {
+                    "index": 0,
+                    "finish_reason": finish,
+                    "message": self._message(asked, "".join(words)),
+                }
                 if asked.get("logprobs"):
                     choice["logprobs"] = {"content": [_sure(word) for word in words]}
-                said = {"id": name, "model": self.engine.model, "choices": [choice], "usage": usage}
+                said: dict[str, Any] = {"id": name, "model": self.engine.model, "choices": [choice], "usage": usage}
                 if asked.get("return_token_ids"):
                     # a token of the prompt is the whole question
                     question = _parts(asked["messages"][-1])[1]

@@ -4,18 +4,23 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
 from dflash_deploy.catalog import Questions
 from dflash_deploy.checks import CHECKS, CheckResult, EndpointUnderTest, run_checks
+from dflash_deploy.checks.under_test import Baseline
 from dflash_deploy.client import Endpoint
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.engines import ENGINES
 from tests.support import proxies
 from tests.support.openai_server import KEY, MODEL, Engine, serving
 from tests.support.proxies import Proxy, before
+
+
+def beside(plain: Endpoint) -> Baseline:
+    """An endpoint that runs anyway."""
+    return lambda: nullcontext(plain)
 
 
 def under_test(url: str) -> EndpointUnderTest:
@@ -51,7 +56,7 @@ def run(of: EndpointUnderTest, *names: str) -> dict[str, CheckResult]:
 def test_a_sound_endpoint_passes_every_check(opened: ExitStack) -> None:
     url = opened.enter_context(serving(Engine()))
     with Endpoint(opened.enter_context(serving(Engine(accepted=None))), Secret(KEY), MODEL) as plain:
-        checks = run(replace(under_test(url), baseline=partial(nullcontext, plain)))
+        checks = run(replace(under_test(url), baseline=beside(plain)))
     assert {name: check.got for name, check in checks.items() if check.status != "passed"} == {}
     assert set(checks) == set(CHECKS)
 
@@ -137,7 +142,7 @@ def test_an_engine_that_is_not_as_the_deployment_says_is_named(
 def test_output_that_the_drafter_changes_is_named(opened: ExitStack) -> None:
     url = opened.enter_context(serving(Engine(program="def fibonacci(n): return 1 # it never ends " * 10)))
     with Endpoint(opened.enter_context(serving(Engine(accepted=None))), Secret(KEY), MODEL) as plain:
-        result = run(replace(under_test(url), baseline=partial(nullcontext, plain)), "lossless")["lossless"]
+        result = run(replace(under_test(url), baseline=beside(plain)), "lossless")["lossless"]
     assert result.status == "failed"
     assert "is `1 ` here, `n ` without drafts" in result.got
 
@@ -158,7 +163,7 @@ def test_the_answers_known_by_heart_find_it_where_an_engine_does_not_read_again(
 def test_a_baseline_that_drafts_too_shows_nothing(opened: ExitStack) -> None:
     url, other = (opened.enter_context(serving(Engine())) for _ in range(2))
     with Endpoint(other, Secret(KEY), MODEL) as drafting:
-        result = run(replace(under_test(url), baseline=partial(nullcontext, drafting)), "lossless")["lossless"]
+        result = run(replace(under_test(url), baseline=beside(drafting)), "lossless")["lossless"]
     assert result.status == "skipped"
     assert "uses a drafter too" in result.got
 
