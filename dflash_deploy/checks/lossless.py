@@ -38,7 +38,7 @@ ODD = "Describe a day on the moon for a cat, in ten sentences."
 """A request for which drafts are rejected: counting and code are easy for a drafter."""
 
 LONG_ANSWER = 256
-READ = 96
+READ = 64
 """Tokens of an answer that is read again: after the first wrong one, most are wrong."""
 
 CANDIDATES = 5

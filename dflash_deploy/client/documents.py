@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from dflash_deploy.intake.answers import ForeignDocument
+
+_PATH = re.compile(r"/(?!/)[!-~]{0,500}")
+"""Paths that are asked for; `//host` would be another server."""
 
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 """Tokens."""
@@ -112,6 +116,11 @@ class ApiDescription(ForeignDocument):
     """The body of GET /openapi.json."""
 
     paths: Annotated[Mapping[Annotated[str, Field(max_length=1000)], Any], Field(max_length=1000)]
+
+    @property
+    def own_paths(self) -> list[str]:
+        """Return the paths of this server; any other one could be the address of another server."""
+        return sorted(path for path in self.paths if _PATH.fullmatch(path))
 
 
 class EchoedLogprobs(ForeignDocument):

@@ -2,7 +2,7 @@
 
 No engine has a field that turns speculative decoding off for one request (vllm-project/vllm#55412, closed; llama.cpp's
 `speculative.n_max` is compiled out, #23052; sgl-project/sglang#30263). But the first token of an answer has no drafts:
-it follows from the prompt alone. So prompt and answer are sent as a prompt, in tokens.
+it follows from the prompt. So prompt and answer are sent as a prompt, in tokens.
 
 - `echo` (vLLM): one request returns the log-probabilities of all tokens of its prompt.
 - `tokens` (llama.cpp): one request of one token for each place. The server keeps the state of the request before, so

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.assets import asset
-from dflash_deploy.bench import load_prompts
+from dflash_deploy.bench import Prompt, load_prompts
+from dflash_deploy.checks.lossless import ODD, READ, TIE
 from dflash_deploy.checks.pictures import COLOURS
+from dflash_deploy.client import REREADERS, EndpointError
 from dflash_deploy.client.images import plain_png
 from dflash_deploy.deployment import Deployment
 from tests.support.cli import dflash, edit_env
@@ -23,6 +25,7 @@ from tests.support.llamacpp_server import convert
 from tests.support.onlooker import seen_by_another_user
 
 GGUF = asset("models/tiny/gguf")
+PROMPTS = asset("models/tiny/prompts.jsonl")
 
 ASK = "What colour is this image?"
 
@@ -92,7 +95,7 @@ def test_an_answer_tells_its_drafts_as_the_metrics_count_them(served: Path) -> N
 
 def answers(directory: Path) -> dict[str, str]:
     """The greedy answers to all prompts without an image, four at the same time."""
-    prompts = load_prompts(asset("models/tiny/prompts.jsonl"), "chat", "thinking", "long")
+    prompts = load_prompts(PROMPTS, "chat", "thinking", "long")
     with connect(directory) as endpoint, ThreadPoolExecutor(4) as pool:
         texts = pool.map(lambda prompt: endpoint.complete(prompt.body(endpoint.model)).text, prompts)
         return dict(zip((prompt.id for prompt in prompts), texts, strict=True))
@@ -104,27 +107,64 @@ def test_the_drafter_changes_no_answer(served: Path) -> None:
         plain = answers(served)
     assert len(drafted) > 100
     assert {name: (plain[name], text) for name, text in drafted.items() if text != plain[name]} == {}
-    prompts = [prompt for prompt in load_prompts(asset("models/tiny/prompts.jsonl")) if prompt.id in drafted]
+    prompts = [prompt for prompt in load_prompts(PROMPTS) if prompt.id in drafted]
     right = [prompt.id for prompt in prompts if drafted[prompt.id] == prompt.expected]
     print(f"{len(right)} of {len(prompts)} answers are those of the corpus")
     assert len(right) > 0.95 * len(prompts)
 
 
+def test_the_target_prefers_each_token_of_its_answers(served: Path) -> None:
+    """As `test` checks it for a few questions; drafts were rejected meanwhile."""
+    asks = [prompt.messages[-1].content for prompt in load_prompts(PROMPTS, "chat", "long")[::3]]
+    reader = REREADERS["tokens"]
+    with connect(served) as endpoint:
+        before = endpoint.counters()
+        answers = [reader.ask(endpoint, ask, max_tokens=READ) for ask in [*asks, ODD]]
+        drafted = endpoint.counters() - before
+        read = [place.behind for answer in answers for place in reader.read(endpoint, answer)]
+        assert (endpoint.counters() - before).drafts == drafted.drafts
+    print(f"{len(answers)} answers, {len(read)} tokens, at most {max(read):.3f} behind; {drafted}")
+    assert len(read) == sum(len(answer.answer) for answer in answers) > 500
+    assert max(read) <= TIE
+    assert drafted.draft_tokens - drafted.accepted_tokens > 100
+
+
+def looked_at(directory: Path) -> dict[str, str]:
+    """The answers to plain images of several sizes, and to those of the corpus, four at the same time."""
+    prompts = load_prompts(PROMPTS, "image")
+    with connect(directory) as endpoint, ThreadPoolExecutor(4) as pool:
+        answers = {
+            f"{name} {size}": endpoint.ask_image(plain_png(colour, size, size), ASK, max_tokens=24).text
+            for name, colour in COLOURS.items()
+            for size in (32, 64, 256)
+        }
+
+        def look(prompt: Prompt) -> str:
+            try:
+                return endpoint.complete(prompt.body(endpoint.model)).text
+            except EndpointError as problem:
+                return str(problem.status)
+
+        return answers | dict(zip((prompt.id for prompt in prompts), pool.map(look, prompts), strict=True))
+
+
 def test_images_are_read_with_the_projector_while_drafting(served: Path) -> None:
+    """No request with an image fails while drafting (ggml-org/llama.cpp#27408, #28587), and drafts change no answer."""
     edit_env(served, MMPROJ_FILE="mmproj.gguf")
     dflash("up", at=served).succeeded()
     with connect(served) as endpoint:
         before = endpoint.counters()
-        wrong = [
-            (name, size, answer.text)
-            for name, colour in COLOURS.items()
-            for size in (32, 64, 256)
-            for answer in [endpoint.ask_image(plain_png(colour, size, size), ASK, max_tokens=24)]
-            if name not in answer.text
-        ]
+        drafted = looked_at(served)
         assert (endpoint.counters() - before).drafts > 0
+    with without_drafter(served):
+        plain = looked_at(served)
     edit_env(served, MMPROJ_FILE="")
-    assert not wrong
+    dflash("up", at=served).succeeded()
+    assert drafted == plain
+    # the two images that are larger than the context are refused, and no other
+    assert sorted(answer for answer in drafted.values() if answer.isdecimal()) == ["400", "400"]
+    shown = {name: answer for name, answer in drafted.items() if name.split()[0] in COLOURS}
+    assert {name: answer for name, answer in shown.items() if name.split()[0] not in answer} == {}
 
 
 @contextmanager

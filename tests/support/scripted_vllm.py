@@ -14,6 +14,8 @@ from tests.support.serving import listening
 REPOSITORY = Path(__file__).parents[2]
 VERSION = "0.32.0"
 TOKENS = 4096
+FORGETS = "SCRIPTED_VLLM_FORGETS"
+"""A variable with which drafts change the answers, as openai_server.Engine describes."""
 
 
 def installed_in(directory: Path) -> dict[str, str]:
@@ -35,6 +37,10 @@ def main() -> None:
     openai_server.KEY = os.environ["VLLM_API_KEY"]
     context = int(given.get("--max-model-len", TOKENS))
     engine = openai_server.Engine(model=given["--served-model-name"], root=given["serve"], context=context)
+    if "--speculative-config" not in given:
+        engine.accepted = None
+    # without drafts nothing is rejected
+    engine.forgets = engine.accepted is not None and FORGETS in os.environ
     handler = type("EngineHandler", (openai_server.Handler,), {"engine": engine})
     with listening(handler, int(given["--port"])):
         print("Application startup complete.", flush=True)
