@@ -66,7 +66,8 @@ UNPROVEN: Mapping[str, str] = {
     "aeon-ultimate-0.27": _ON_A_GPU,
     "aeon-vllm-dflash": _ON_A_GPU,
     "aeon-gemma4": _ON_A_GPU,
-    "sglang-0.5.23": f"every start with a model: {_ON_A_GPU}; the phases and counters of a real run",
+    "sglang-0.5.23": f"every start with a model: {_ON_A_GPU}; the phases and counters of a real run; whether it reads "
+    "an answer again without drafts, for the check `lossless`",
     "llamacpp-cpu-b11549": "other processors than x86-64; models that are not tiny",
     "llamacpp-b11434": f"{_ON_A_GPU}; images while drafting",
     "llamacpp-buun": f"{_ON_A_GPU}; whether it is lossless with CUDA",
