@@ -54,12 +54,13 @@ def served(tested: EndpointUnderTest) -> CheckOutcome:
 
 @check("auth", quick=True)
 def auth(tested: EndpointUnderTest) -> CheckOutcome:
-    """Requests without the API key, or with a wrong one, get 401 on every route that the server lists."""
+    """Requests without the API key, or with a wrong one, get 401 on every route of the server."""
     routes = {*GUARDED, *(LEFT_OPEN if tested.locked else ())}
     if tested.locked:
         # HEAD has no effect on an open route; a POST of /pause would have one
         known = {path for _, path in routes} | {LIVENESS}
-        routes |= {("HEAD", path) for path in tested.endpoint.paths() if path not in known}
+        described = {*tested.endpoint.paths(), *(tested.engine.routes if tested.engine is not None else ())}
+        routes |= {("HEAD", path) for path in described - known}
     stranger = Secret(secrets.token_urlsafe(32))
     answers = {f"{method} {path}": tested.endpoint.status_without_key(method, path) for method, path in sorted(routes)}
     answers["GET /v1/models with a wrong key"] = tested.endpoint.status("GET", "/v1/models", key=stranger)

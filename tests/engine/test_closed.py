@@ -14,7 +14,7 @@ import pytest
 from dflash_deploy.serve.engines.vllm import MIDDLEWARE, MIDDLEWARE_WITH_CORS
 from tests.engine.conftest import FURTHER_KEY
 from tests.support.commands import wait_until
-from tests.support.parsers.fetch import REPOSITORY
+from tests.support.reference.open_routes import security_table
 from tests.support.routes import ELSEWHERE, Answered, Asked, answers
 from tests.support.server import Server
 
@@ -62,19 +62,12 @@ def test_every_route_opens_with_the_key(surveys: tuple[Survey, ...]) -> None:
         assert [answer.route for answer in survey if answer.with_key == 401] == []
 
 
-def written_table() -> dict[tuple[str, str], tuple[str, str]]:
-    """The rows of SECURITY.md: how each route answers without the key, in vLLM as released and here."""
-    text = (REPOSITORY / "SECURITY.md").read_text()
-    rows = re.findall(r"^\| (GET|POST) \| `(/\S*)` \| (open|closed) \| (open|closed) \|$", text, re.MULTILINE)
-    return {(method, path): (stock, ours) for method, path, stock, ours in rows}
-
-
 def test_the_table_of_the_documentation_is_what_the_released_engine_does(surveys: tuple[Survey, ...]) -> None:
     locked, stock, *_ = surveys
     listed = {answer.route for answer in stock if answer.routed and answer.method != "HEAD"}
     opened = (open_routes(stock), open_routes(locked))
     measured = {route: tuple("open" if route in routes else "closed" for routes in opened) for route in listed}
-    assert written_table() == measured
+    assert security_table() == measured
     assert sum(stock == "open" for stock, _ in measured.values()) == 17
 
 

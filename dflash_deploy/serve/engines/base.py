@@ -79,6 +79,8 @@ class Engine(ABC):
     metrics: ClassVar[MetricNames]
 
     # --- the endpoint
+    routes: ClassVar[tuple[str, ...]] = ()
+    """Paths of a server that has no API description (/openapi.json) to read them from."""
     refuses_other_models: ClassVar[bool] = False
     """Whether a request for a model that is not served gets a 404 instead of an answer of the served one."""
     reports_weights: ClassVar[bool] = False

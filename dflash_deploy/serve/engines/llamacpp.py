@@ -25,6 +25,7 @@ from dflash_deploy.serve.engines.base import (
 )
 from dflash_deploy.serve.engines.counters import MetricNames
 from dflash_deploy.serve.engines.installed import InstalledEngine, installed_llama_server
+from dflash_deploy.serve.engines.llamacpp_routes import ROUTES
 from dflash_deploy.serve.extras import install_command
 from dflash_deploy.serve.field import LLAMACPP
 from dflash_deploy.serve.refusal import Refused
@@ -53,6 +54,7 @@ class Llamacpp(Engine):
     program = ("llama-server",)
     template = LLAMACPP
     fragments: ClassVar[tuple[str, ...]] = ("llamacpp",)
+    routes: ClassVar[tuple[str, ...]] = tuple(sorted({path for _, path in ROUTES}))
     metrics = MetricNames("llamacpp", "tokens_predicted_total", "requests_processing", "requests_deferred")
     utilization = None
     # the state, and one to roll back to

@@ -8,7 +8,7 @@ from pathlib import Path
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.failures_page import page as failures
 from tests.support import fault_matrix
-from tests.support.reference import catalog, commands, rules, settings, speeds, unproven
+from tests.support.reference import catalog, commands, open_routes, rules, settings, speeds, unproven
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "reference"
 
@@ -22,6 +22,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "rules.md": rules.page,
     "unproven.md": lambda: unproven.page(load_catalog()),
     "failures.md": lambda: failures(load_catalog().failures),
+    "open-routes.md": open_routes.page,
     "faults.md": lambda: fault_matrix.page(fault_matrix.shown()),
 }
 """Each generated page by its name in docs/reference, and the function that returns its text."""

@@ -1,0 +1,70 @@
+"""docs/reference/open-routes.md is what the engines do: asked without a key, as released and behind the gateway."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.serve.engines.installed import WHEEL_SERVER
+from dflash_deploy.serve.engines.llamacpp_routes import ROUTES
+from dflash_deploy.serve.gateway.asgi import Message, Receive, Scope, Send
+from dflash_deploy.serve.gateway.auth import DenyByDefault
+from tests.support import llamacpp_routes, sglang_routes
+from tests.support.parsers.fetch import REPOSITORY
+from tests.support.reference.open_routes import BUUN, HERE, LLAMACPP, SGLANG, Surveyed
+
+FORK = Path(os.environ.get("LLAMACPP_BUUN", REPOSITORY.parent / "shared" / "engines" / "buun" / "llama-server"))
+"""The fork's server; no package index has it."""
+
+
+def surveyed(url: str, expected: Surveyed) -> None:
+    """A released server has as many routes, and answers those of the page without its key."""
+    routes, opened = llamacpp_routes.routed(url), llamacpp_routes.opened(url)
+    assert len(routes) == expected.routes
+    # an open path is open to every method; these are those that have a route
+    assert {route for route in opened if route in routes} == expected.released
+    # its answer to a browser's question before a request, on each path
+    assert {path for method, path in opened if method == "OPTIONS"} == {path for _, path in ROUTES}
+
+
+def test_what_the_released_llama_cpp_leaves_open() -> None:
+    with llamacpp_routes.released([sys.executable, "-m", WHEEL_SERVER]) as url:
+        surveyed(url, LLAMACPP)
+
+
+def test_what_the_fork_leaves_open() -> None:
+    if not FORK.is_file():
+        pytest.skip(f"THE FORK WAS NOT ASKED: its server is not at {FORK}, and no package index has it")
+    with llamacpp_routes.released([str(FORK)]) as url:
+        surveyed(url, BUUN)
+
+
+def test_what_the_released_sglang_leaves_open() -> None:
+    routes = sglang_routes.routes()
+    assert len(routes) == SGLANG.routes
+    assert sglang_routes.left_open(routes) == SGLANG.released
+
+
+def test_the_gateway_opens_one_route_of_every_engine() -> None:
+    routes = {*ROUTES, *sglang_routes.routes()}
+    assert {route for route in routes if admitted(*route)} == HERE
+
+
+def admitted(method: str, path: str) -> bool:
+    """Whether the gateway passes on a request without a key."""
+    seen = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(scope["path"])
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        assert message.get("status") in {None, 401}
+
+    scope = {"type": "http", "method": method, "path": path, "headers": []}
+    asyncio.run(DenyByDefault(app, {"VLLM_API_KEY": llamacpp_routes.KEY})(scope, receive, send))
+    return bool(seen)
