@@ -71,6 +71,9 @@ class Bug(Entry):
     until: Annotated[str, Field(description="version that fixes it; empty while it is open")] = ""
     workaround: str
     source: str
+    changes_answers: Annotated[
+        bool, Field(description="true: with a drafter, a hybrid target's answers are not its own: `plan` and `up` warn")
+    ] = False
 
 
 class Converter(Entry):
@@ -140,7 +143,13 @@ class EngineRelease(Entry):
     renamed: list[Renamed] = []
     bugs: list[Bug] = []
     converter: Annotated[Converter | None, Field(description="the image that converts its GGUFs")] = None
-    native: Annotated[str | None, Field(description="the pip extra that installs it for the native runtime")] = None
+    native: Annotated[
+        str | None,
+        Field(
+            description="the pip extra that installs it for the native runtime, or `program` for a program that the "
+            "user builds"
+        ),
+    ] = None
 
     @property
     def kind(self) -> Engine:

@@ -12,7 +12,6 @@ from dflash_deploy.host import ContainerEngine, why_no_container_engine
 from dflash_deploy.host.ask import ask
 from dflash_deploy.host.containers import DOCKER_TIMEOUT, NVIDIA_DEVICE, has_image
 from dflash_deploy.plan import Plan
-from dflash_deploy.serve.extras import install_command
 
 OLDEST_ENGINE = "20.10"
 OLDEST_COMPOSE = "2.20"
@@ -120,7 +119,7 @@ def probe_command(engine: ContainerEngine, image: str, name: str) -> list[str]:
 
 def _native(subject: DoctorContext, plan: Plan) -> Check:
     installed = subject.facts.native_engines.get(plan.engine.engine)
-    install = install_command(plan.engine.native or plan.engine.kind.name)
+    how = plan.engine.kind.how_to_install(plan.engine.native or plan.engine.kind.name)
     if subject.runtime is not None:
         try:
             subject.runtime.preflight()
@@ -131,10 +130,10 @@ def _native(subject: DoctorContext, plan: Plan) -> Check:
             "engine",
             "no",
             f"{plan.engine.kind.title} is not installed for this Python",
-            f"{install}, or `init --runtime compose`",
+            f"{how}, or `init --runtime compose`",
         )
     elif installed.cpu != plan.engine.cpu:
         build = "the CPU build" if installed.cpu else "a build for GPUs"
-        return Check("engine", "no", f"the plan uses {plan.engine.name}, but {installed.version} is {build}", install)
+        return Check("engine", "no", f"the plan uses {plan.engine.name}, but {installed.version} is {build}", how)
     seen = f"{installed.distribution} {installed.version} is installed" if installed else "the engine is installed"
     return Check("engine", "ok", seen)

@@ -75,11 +75,12 @@ def engines_of(profile: Profile, catalog: Catalog, asked: str | None) -> tuple[E
     releases = tuple(catalog.engines[choice.release] for choice in profile.engines)
     if asked is None:
         return releases
-    if asked in catalog.engines:
-        return (catalog.engines[asked],)
+    # first: the fork's release for GPUs has the engine's name
     family = tuple(release for release in releases if release.engine == asked)
     if family:
         return family
+    if asked in catalog.engines:
+        return (catalog.engines[asked],)
     elsewhere = tuple(release for release in catalog.engines.values() if release.engine == asked)
     return elsewhere or (catalog.engine(asked),)
 

@@ -35,7 +35,9 @@ _KV_BYTES = {
     "q4_1": 0.625,
     "q4_0": 0.5625,
     "iq4_nl": 0.5625,
+    "turbo2_tcq": 0.28125,
     "turbo2": 0.3125,
+    "turbo3_tcq": 0.40625,
     "turbo3": 0.4375,
     "turbo4": 0.5625,
 }
@@ -58,6 +60,8 @@ class Sizing:
     block_tokens: int = 16
     states: int | None = None
     """Recurrent states that a sequence holds; `None`: one for every position of a step, as in vLLM."""
+    caches: int = 1
+    """KV caches of a sequence: the fork of llama.cpp has one more as a backup."""
     reserve_within: bool = True
     """Whether the share includes activations and graphs; SGLang's does not."""
     cache_bytes: int | None = None
@@ -188,7 +192,7 @@ def _kinds(pair: ModelPair, sizing: Sizing) -> list[_Kind]:
     block = sizing.block_tokens * max(1, math.ceil(state / (sizing.block_tokens * per_token))) if per_token else 0
     page = max(block * per_token, state)
     if shape.full_attention is not None and shape.full_attention.layers:
-        layers = shape.full_attention.layers + int(sizing.uses_mtp_head)
+        layers = (shape.full_attention.layers + int(sizing.uses_mtp_head)) * sizing.caches
         kinds.append(_Kind(layers, page, block, math.ceil(sizing.max_model_len / block)))
     if shape.linear_attention is not None:
         held = sizing.states or sizing.draft_tokens + (2 if sizing.prefix_caching else 1)

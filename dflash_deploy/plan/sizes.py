@@ -51,6 +51,7 @@ def sizing_of(
         prefix_caching=bool(settings.enable_prefix_caching),
         block_tokens=CPU_BLOCK if engine.cpu else 16,
         states=kind.recurrent_states,
+        caches=kind.drafting_caches if draft_tokens else 1,
         reserve_within=kind.utilization_covers_activations,
         cache_bytes=int(space * GIB) if space is not None and engine.cpu else None,
     )

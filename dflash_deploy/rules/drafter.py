@@ -122,6 +122,21 @@ def slots_without_drafts(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+def answers_change(plan: Plan, facts: HostFacts) -> Finding | None:
+    """A release that does not restore the whole state of a hybrid target after a rejected draft token."""
+    bug = next((bug for bug in plan.engine.bugs if bug.changes_answers and not bug.until), None)
+    if not plan.drafting or bug is None or plan.pair.shape.linear_attention is None:
+        return None
+    return Finding(
+        id="answers-change",
+        severity="warning",
+        message=f"{plan.engine.title}: {bug.what}",
+        why="drafts must not change greedy answers; these can repeat themselves or end in nonsense",
+        fix=bug.workaround,
+        source=bug.source,
+    )
+
+
 def images_are_not_drafted(plan: Plan, facts: HostFacts) -> Finding | None:
     """The buun fork makes no draft tokens while a vision projector is loaded."""
     if not plan.drafting or "drafts-with-images" in plan.engine.abilities or not plan.settings.mmproj_file:
@@ -158,6 +173,7 @@ def parser_differs(plan: Plan, facts: HostFacts) -> Finding | None:
 
 
 RULES: tuple[Rule, ...] = (
+    answers_change,
     slots_without_drafts,
     drafter_unknown_to_engine,
     drafter_windows_not_run,

@@ -20,9 +20,9 @@ from dflash_deploy.plan import Plan, engine_environment
 from dflash_deploy.runtime.log_file import read_page
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
 from dflash_deploy.runtime.supervised import SUPERVISOR, Supervised, find_supervised, recorded
-from dflash_deploy.serve.extras import install_command
 from dflash_deploy.serve.gateway.keyring import KEYS_FILE
 from dflash_deploy.serve.secrets import SECRETS_FILE
+from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.deployment import Deployment
@@ -57,12 +57,15 @@ class NativeRuntime:
     def preflight(self) -> None:
         """Raise EngineMissing if this Python's environment lacks the engine, or has another build of it."""
         kind = self._plan.engine.kind
-        install = install_command(self._plan.engine.native or kind.name)
-        engine = kind.installed()
+        named = self._plan.settings.llama_server if kind.knows(Settings.llama_server) else ""
+        how = kind.how_to_install(self._plan.engine.native or kind.name)
+        for problem in kind.shortcomings(Path(named)) if named else ():
+            raise EngineMissing(f"{Settings.llama_server}: {problem}", hint=how)
+        engine = kind.installed(self._plan.settings)
         if engine is None:
             raise EngineMissing(
                 f"{kind.title} is not installed in the environment of {sys.executable}",
-                hint=f"run `{install}`, or use Docker with `init --runtime compose`",
+                hint=f"{how}, or use Docker with `init --runtime compose`",
             )
         if engine.cpu != self._plan.engine.cpu:
             build = "the CPU build" if engine.cpu else "a build for GPUs"
@@ -141,7 +144,7 @@ class NativeRuntime:
 
     def _config(self) -> str:
         """Return a fingerprint of everything the engine is started with, to notice changes."""
-        engine = self._plan.engine.kind.installed()
+        engine = self._plan.engine.kind.installed(self._plan.settings)
         parts = (sorted(engine_environment(self._plan).items()), self._deployment.secrets_of_a_start, engine)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 

@@ -88,6 +88,7 @@ class Settings(Values):
     dflash_engine = Field(kinds.text, "")
     dflash_goal = Field(kinds.one_of(*get_args(Goal)), "")
     dflash_runtime = Field(kinds.one_of(*get_args(RuntimeName)), "")
+    llama_server = Field(kinds.text, "", unit="file", templates=(LLAMACPP,))
     # --- endpoint
     dflash_bind = Field(kinds.address, "127.0.0.1", unit="address")
     dflash_port = Field(kinds.port, 8000, unit="port")

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from dflash_deploy.serve.engines.counters import MetricNames, MetricSample, SpecCounters
 from dflash_deploy.serve.engines.installed import InstalledEngine
+from dflash_deploy.serve.extras import install_command
 from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.settings import Settings
@@ -109,6 +110,8 @@ class Engine(ABC):
     """Whether the engine refuses a context beyond the positions in the drafter's files."""
     quantized_drafters: ClassVar[bool] = False
     """Whether drafters are usually quantized for this engine."""
+    drafting_caches: ClassVar[int] = 1
+    """KV caches of a sequence that gets drafts."""
     drafting_sequences: ClassVar[int | None] = None
     """Sequences that get drafts at the same time; `None`: all."""
     drafter_chooses_backend: ClassVar[bool] = False
@@ -133,9 +136,16 @@ class Engine(ABC):
     def shortcomings(self, server: Path) -> list[str]:
         """What the installed engine lacks for DFlash; empty if nothing. `server` is the binary of llama.cpp."""
 
-    def installed(self) -> InstalledEngine | None:
-        """The engine beside this Python or on the PATH, for the native runtime; `None` if it is missing."""
+    def installed(self, settings: Settings | None = None) -> InstalledEngine | None:
+        """The engine for the native runtime, `None` if it is missing.
+
+        It is the program that `settings` names, else the one beside this Python or on the PATH.
+        """
         return None
+
+    def how_to_install(self, extra: str) -> str:
+        """How to get the engine for the native runtime, as a hint; `extra` is the release's extra of this package."""
+        return f"run `{install_command(extra)}`"
 
     def drafts(self, samples: Iterable[MetricSample]) -> SpecCounters:
         """The counters of speculative decoding, as vLLM names them; llama.cpp took over the names."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import shutil
@@ -63,27 +64,50 @@ def installed_vllm() -> InstalledEngine | None:
     return None
 
 
-def installed_llama_server() -> InstalledEngine | None:
-    """Find llama.cpp's server: in the wheel of `xllamacpp`, else `llama-server` on the PATH; `None` if it is missing.
+def llama_server_of_wheel() -> InstalledEngine | None:
+    """Find llama.cpp's server in the wheel of `xllamacpp`, a build for the CPU; `None` if it is not installed.
 
-    The wheel's version ends in the build's number: 2026.10.11549 is b11549. A program on the PATH counts as a build for
-    the CPU: what it was built for shows only when it runs.
+    The wheel's version ends in the build's number: 2026.10.11549 is b11549.
     """
     try:
         build = metadata.version("xllamacpp").rpartition(".")[2]
     except metadata.PackageNotFoundError:
-        found = shutil.which("llama-server")
-        return None if found is None else InstalledEngine("llama-server", _build_of(found), True, (found,))
+        return None
     return InstalledEngine("xllamacpp", f"b{build}", True, (sys.executable, "-m", WHEEL_SERVER))
 
 
+def llama_server_at(program: str, option: bytes) -> InstalledEngine | None:
+    """A `llama-server` by its path or its name on the PATH; `None` if it is missing, or has not that option.
+
+    It counts as a build for the CPU: what it was built for shows only when it runs.
+    """
+    found = shutil.which(program)
+    if found is None or not knows_option(Path(found), option):
+        return None
+    return InstalledEngine("llama-server", _build_of(found), True, (found,))
+
+
+def knows_option(server: Path, option: bytes) -> bool:
+    """Whether a server has an option of its command line: the option is in the program or in a library beside it."""
+    return any(_holds(file, option) for file in (server, *sorted(server.parent.glob("*.so*"))))
+
+
+def _holds(file: Path, word: bytes) -> bool:
+    try:
+        with file.open("rb") as content, mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            return mapped.find(word) >= 0
+    except (OSError, ValueError):
+        # unreadable, or empty
+        return False
+
+
 def _build_of(server: str) -> str:
-    """The build that `llama-server --version` states as `version: 11549 (0123abc)`; empty if it does not."""
+    """The build that `llama-server --version` states as `version: 11549 (0123abc)`; empty if it states none or 0."""
     try:
         done = subprocess.run([server, "--version"], capture_output=True, timeout=VERSION_TIMEOUT, check=False)
     except (OSError, subprocess.SubprocessError):
         return ""
-    stated = re.search(rb"version: (\d+)", done.stdout + done.stderr)
+    stated = re.search(rb"version: ([1-9]\d*)", done.stdout + done.stderr)
     return f"b{stated[1].decode()}" if stated else ""
 
 

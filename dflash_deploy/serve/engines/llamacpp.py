@@ -1,13 +1,12 @@
 """llama.cpp: the arguments of `llama-server`, for upstream from b10068 on and for the buun fork.
 
 They differ in DFlash: upstream calls the method `draft-dflash` and its limit `--spec-draft-n-max`, the fork
-`dflash` and `--draft-max`; the fork keeps a short context for the drafter and small batches.
+`dflash` and `--draft-max`; the fork keeps a short context for the drafter.
 """
 
 from __future__ import annotations
 
 import json
-import mmap
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import util
@@ -24,9 +23,13 @@ from dflash_deploy.serve.engines.base import (
     reserved,
 )
 from dflash_deploy.serve.engines.counters import MetricNames
-from dflash_deploy.serve.engines.installed import InstalledEngine, installed_llama_server
+from dflash_deploy.serve.engines.installed import (
+    InstalledEngine,
+    knows_option,
+    llama_server_at,
+    llama_server_of_wheel,
+)
 from dflash_deploy.serve.engines.llamacpp_routes import ROUTES
-from dflash_deploy.serve.extras import install_command
 from dflash_deploy.serve.field import LLAMACPP
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import read_secrets
@@ -35,6 +38,9 @@ from dflash_deploy.serve.settings import Settings, Speculation
 LLAMA_SERVER = "/app/llama-server"
 """The server's path in llama.cpp's images."""
 
+ON_PATH = "llama-server"
+"""The program that is looked up on the PATH."""
+
 DOOR = "dflash_deploy.serve.door"
 """The module that runs the server behind the gateway. It gives the server its address and its key by environment."""
 
@@ -42,8 +48,17 @@ NOT_FOR_GPUS = frozenset({"base", "blas", "cpu", "rpc"})
 """Libraries of llama.cpp, by the word after `libggml-`, that use no GPU of this machine."""
 
 FORK_DRAFT_CONTEXT = 256
-FORK_MICRO_BATCH = 64
-"""The values of the fork's card beside `-b 256`; its defaults are the same (arg.cpp of 1c4788192)."""
+"""The context of the drafter on the fork's card, and its default (arg.cpp of 1c4788192)."""
+
+FORK_CACHES = 2
+"""Caches of a drafting sequence: the fork has a backup of each (n_ctx_seq in its log).
+
+`--kv-unified` would share one, but then 1c4788192 does not refuse a prompt beyond the context: it never answers.
+"""
+
+FORK_LEAST_MICRO_BATCH = 64
+FORK_BATCHES = 4
+"""The fork's pairs of batch and micro-batch: 256 and 64 on its card, 2048 and 512 in its log for faster prompts."""
 
 
 class Llamacpp(Engine):
@@ -102,7 +117,7 @@ class Llamacpp(Engine):
 
     def launch(self, settings: Settings, environment: Mapping[str, str]) -> Launch:
         """The image's server, else the installed one, behind the door (`dflash_deploy.serve.door`)."""
-        server = self._server()
+        server = self._server(settings)
         arguments = self.arguments(settings, Build(server.version, server.cpu))
         # the door checks them too, but its message comes after the first lines of the log
         api_keys(read_secrets(environment))
@@ -113,29 +128,33 @@ class Llamacpp(Engine):
             environment=dict(environment),
         )
 
-    def _server(self) -> InstalledEngine:
+    def _server(self, settings: Settings) -> InstalledEngine:
         if Path(LLAMA_SERVER).is_file():
             cpu = only_for_processors(Path(LLAMA_SERVER).parent)
             return InstalledEngine(LLAMA_SERVER, "", cpu=cpu, program=(LLAMA_SERVER,))
-        found = self.installed()
+        found = self.installed(settings)
         if found is None:
             raise Refused(
-                f"{self.title} is not installed beside this Python, and no llama-server is on the PATH",
-                hint=f"run `{install_command('llamacpp')}`",
+                f"{self.title} is not installed beside this Python, and no llama-server of it is on the PATH",
+                hint=self.how_to_install("llamacpp"),
             )
         return found
 
-    def installed(self) -> InstalledEngine | None:
-        """The server in the wheel of `xllamacpp`, else the one on the PATH."""
-        return installed_llama_server()
+    def installed(self, settings: Settings | None = None) -> InstalledEngine | None:
+        """The server that LLAMA_SERVER names, else the one in the wheel of `xllamacpp`, else the one on the PATH."""
+        if settings is not None and settings.llama_server:
+            return llama_server_at(settings.llama_server, self.dflash_option)
+        return self._of_wheel() or llama_server_at(ON_PATH, self.dflash_option)
+
+    def _of_wheel(self) -> InstalledEngine | None:
+        return llama_server_of_wheel()
 
     def shortcomings(self, server: Path) -> list[str]:
         """A missing server, one without DFlash (its option is in the server or a library beside it), a missing door."""
         if not server.is_file():
             return [f"{server} is missing"]
-        beside = [server, *sorted(server.parent.glob("*.so*"))]
         missing = f"{server} has no option {self.dflash_option.decode()}"
-        found = [] if any(_holds(file, self.dflash_option) for file in beside) else [missing]
+        found = [] if knows_option(server, self.dflash_option) else [missing]
         return found if util.find_spec("aiohttp") else [*found, "aiohttp is missing, which the gateway needs"]
 
 
@@ -148,6 +167,7 @@ class LlamacppBuun(Llamacpp):
     counts_by_position = False
     counts_every_draft = False
     drafting_sequences = 1
+    drafting_caches = FORK_CACHES
     dflash_option: ClassVar[bytes] = b"dflash-max-slots"
 
     def arguments(self, settings: Settings, build: Build) -> list[str]:
@@ -155,9 +175,13 @@ class LlamacppBuun(Llamacpp):
         self.check_extra_args(settings)
         return _arguments(settings, build, fork=True)
 
-    def installed(self) -> InstalledEngine | None:
-        """None: the fork runs in its image only."""
+    def _of_wheel(self) -> InstalledEngine | None:
+        # no package index has the fork
         return None
+
+    def how_to_install(self, extra: str) -> str:
+        """No package index has the fork."""
+        return f"build its llama-server, and put it on the PATH or name it in {Settings.llama_server}"
 
 
 def only_for_processors(directory: Path) -> bool:
@@ -171,13 +195,6 @@ def only_for_processors(directory: Path) -> bool:
     return "cpu" in backends and backends <= NOT_FOR_GPUS
 
 
-def _holds(file: Path, word: bytes) -> bool:
-    if file.stat().st_size == 0:
-        return False
-    with file.open("rb") as content, mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        return mapped.find(word) >= 0
-
-
 def _arguments(settings: Settings, build: Build, *, fork: bool) -> list[str]:
     if settings.several_machines:
         raise Refused(
@@ -186,7 +203,7 @@ def _arguments(settings: Settings, build: Build, *, fork: bool) -> list[str]:
     return [
         "--model",
         settings.target,
-        *_endpoint(settings, fork=fork),
+        *_endpoint(settings),
         *_limits(settings, build, fork=fork),
         *_numerics(settings),
         *_prompting(settings),
@@ -195,25 +212,25 @@ def _arguments(settings: Settings, build: Build, *, fork: bool) -> list[str]:
     ]
 
 
-def _endpoint(settings: Settings, *, fork: bool) -> Iterator[str]:
+def _endpoint(settings: Settings) -> Iterator[str]:
     if settings.served_model_name:
         yield from ("--alias", ",".join(settings.served_model_name))
-    yield "--metrics"
-    if not fork:
-        # its web page needs no key; the fork's card does not name the option
-        yield "--no-webui"
+    # its web page needs no key
+    yield from ("--metrics", "--no-webui")
 
 
 def _limits(settings: Settings, build: Build, *, fork: bool) -> Iterator[str]:
     sequences = settings.max_num_seqs or 1
     yield from ("--parallel", str(sequences))
     if settings.max_model_len is not None:
-        # llama.cpp divides the context among the sequences
-        yield from ("--ctx-size", str(settings.max_model_len * sequences))
+        # llama.cpp divides the context among the sequences, and the fork also among their backups
+        parts = sequences * (FORK_CACHES if fork and settings.speculation is not None else 1)
+        yield from ("--ctx-size", str(settings.max_model_len * parts))
     if settings.max_num_batched_tokens is not None:
         yield from ("--batch-size", str(settings.max_num_batched_tokens))
-    if fork and settings.speculation is not None:
-        yield from ("--ubatch-size", str(FORK_MICRO_BATCH))
+        if fork and settings.speculation is not None:
+            micro = max(settings.max_num_batched_tokens // FORK_BATCHES, FORK_LEAST_MICRO_BATCH)
+            yield from ("--ubatch-size", str(micro))
     if not build.cpu:
         # all layers on the GPU: the plan refuses a model that does not fit, instead of running it slowly
         yield from ("--n-gpu-layers", "99")
@@ -239,7 +256,9 @@ def _speculation(speculation: Speculation | None, build: Build, *, fork: bool) -
     weights = speculation.weights("llama.cpp")
     if fork:
         yield from ("--model-draft", weights, "--spec-type", "dflash", "--draft-max", str(speculation.draft_tokens))
-        yield from ("--n-gpu-layers-draft", "99", "--ctx-size-draft", str(FORK_DRAFT_CONTEXT))
+        yield from ("--ctx-size-draft", str(FORK_DRAFT_CONTEXT))
+        if not build.cpu:
+            yield from ("--n-gpu-layers-draft", "99")
         return
     yield from ("--spec-draft-model", weights, "--spec-type", "draft-dflash")
     yield from ("--spec-draft-n-max", str(speculation.draft_tokens))

@@ -160,7 +160,7 @@ class Vllm(Engine):
             missing.append(f"the plugin {NVFP4_PLUGIN} is missing: vLLM would refuse NVFP4_AWQ checkpoints")
         return missing
 
-    def installed(self) -> InstalledEngine | None:
+    def installed(self, settings: Settings | None = None) -> InstalledEngine | None:
         """Stock vLLM, or its build for the CPU."""
         return installed_vllm()
 
