@@ -32,8 +32,11 @@ def test_each_rank_is_told_what_to_do_next(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--profile", "rtx-3090"), ["(reported)", "text only, no images; 17.7 GB of weights"]),
-        (("--profile", "rtx-3090", "--model", "qwen3.5-27b-gguf"), ["(untested with this model)", "text and images"]),
+        (("--profile", "rtx-3090"), ["(reported)", "text and images"]),
+        (
+            ("--profile", "rtx-3090", "--model", "qwen3.5-27b-gguf-buun"),
+            ["(untested with this model)", "text only, no images; 17.7 GB of weights"],
+        ),
         (("--profile", "dgx-spark"), ["safety alignment of this target has been removed"]),
     ],
 )

@@ -56,6 +56,11 @@ def test_every_check_passes_or_says_why_it_is_skipped(served: Path) -> None:
 
 
 def test_only_health_is_open(served: Path) -> None:
+    only_health_is_open(served)
+
+
+def only_health_is_open(served: Path) -> None:
+    """Every route of the server is refused without a key, but GET and HEAD /health."""
     with connect(served) as endpoint:
         url = endpoint.url.removesuffix("/v1")
     assert opened(url) == {("GET", "/health"), ("HEAD", "/health")}
@@ -208,4 +213,5 @@ def test_the_ggufs_are_what_the_converter_writes(tmp_path: Path) -> None:
     def digests(directory: Path) -> dict[str, str]:
         return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in directory.glob("*.gguf")}
 
-    assert digests(GGUF) == digests(tmp_path)
+    # the fork's drafter is of another converter (test_fork_server.py)
+    assert {name: digest for name, digest in digests(GGUF).items() if name != "drafter-buun.gguf"} == digests(tmp_path)

@@ -173,7 +173,10 @@ def test_variables_of_the_engine_pass_through_and_secrets_do_not() -> None:
         (Choice(profile="dgx-spark", engine="vllm-0.33"), "vllm-0.33"),
         (Choice(profile="dgx-spark", model="qwen3.5-27b-fp8"), "vllm-0.33"),
         (Choice(profile="dgx-spark", engine="sglang"), "sglang-0.5.23"),
-        (Choice(profile="rtx-3090"), "llamacpp-buun"),
+        (Choice(profile="rtx-3090"), "llamacpp-b11434"),
+        (Choice(profile="rtx-3090", model="qwen3.5-27b-gguf-buun"), "llamacpp-buun"),
+        (Choice(profile="rtx-3090", engine="llamacpp-buun"), "llamacpp-buun"),
+        (Choice(profile="cpu", engine="llamacpp-buun"), "llamacpp-buun-cpu"),
         (Choice(profile="rtx-3090", engine="llamacpp"), "llamacpp-b11434"),
         (Choice(profile="b200", engine="sglang"), "sglang-0.5.23"),
     ],
@@ -281,5 +284,4 @@ def test_a_goal_never_leads_to_a_plan_that_warns(profile: str, goal: Goal) -> No
     master = "10.0.0.1" if profile == "dgx-spark-x2" else None
     made = plan(MACHINES[profile], Choice(profile=profile, goal=goal, master_addr=master))
     fired = {finding.id for finding in made.findings if finding.severity != "note"}
-    # the fork drafts in one slot, and throughput wants more: the rule says what that costs
-    assert fired <= ({"slots-without-drafts"} if profile == "rtx-3090" and goal == "throughput" else set())
+    assert not fired

@@ -58,6 +58,7 @@ GGUF = {
     "tokenizer.ggml.tokens.sha256": "a",
 }
 WITH_HEAD = {"text_config": {"mtp_num_hidden_layers": 1}}
+FORK = {"model": "qwen3.5-27b-gguf-buun"}
 CASES = [
     Case("hardware-differs", "warning", "h100", facts=SPARK),
     Case("gpu-has-another-name", "note", "h100", facts=machine(replace(H100, name="NVIDIA Generic"))),
@@ -67,7 +68,9 @@ CASES = [
     Case("weights-of-another-model", "error", "h100", {
         "DFLASH_PAIR": "qwen3.6-27b-fp8", "MODEL_HOST_PATH": "/data/Qwen3.5-27B-FP8"
     }),
-    Case("slots-without-drafts", "warning", "rtx-3090", {"MAX_NUM_SEQS": "4"}),
+    Case("slots-without-drafts", "warning", "rtx-3090", {"MAX_NUM_SEQS": "4"}, choice=FORK),
+    Case("answers-change", "warning", "rtx-3090", choice=FORK),
+    Case("answers-change", "warning", "cpu", choice={"engine": "llamacpp-buun"}),
     Case("drafter-named-twice", "error", "h100", {"DFLASH_DRAFTER": "other/drafter", "DRAFTER_HOST_PATH": "/m/mine"}),
     Case("kv-dtype-unknown", "error", "h100", {"DFLASH_KV_CACHE_DTYPE": "banana"}),
     Case("gpus-unused", "note", "h100", facts=machine(H100, H100)),
@@ -142,7 +145,7 @@ CASES = [
     Case("drafter-quantised", "warning", "h100", drafter={"quantization_config": {"quant_method": "fp8"}}),
     Case("repository-gated", "note", "rtx-pro-6000", choice={"model": "llama-3.1-8b-instruct-bf16"}),
     Case("thinking-differs", "warning", "h100", {"ENABLE_THINKING": "off"}),
-    Case("images-are-not-drafted", "warning", "rtx-3090", {"MMPROJ_FILE": "mmproj-BF16.gguf"}),
+    Case("images-are-not-drafted", "warning", "rtx-3090", {"MMPROJ_FILE": "mmproj-BF16.gguf"}, choice=FORK),
     Case("parser-differs", "warning", "h100", {"REASONING_PARSER": ""}),
     Case("parser-differs", "warning", "h100", {"TOOL_CALL_PARSER": "hermes"}),
     Case("heads-do-not-divide", "error", "rtx-3090-x4", {"TENSOR_PARALLEL_SIZE": "5"}),
@@ -161,6 +164,7 @@ CASES = [
 ]  # fmt: skip
 
 ALWAYS = {
+    "answers-change",
     "loader-unproven",
     "base-image-unseen",
     "context-beyond-drafter",

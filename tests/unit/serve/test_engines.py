@@ -29,6 +29,10 @@ SETTINGS = {
 GGUF = {**SETTINGS, "MODEL_FILE": "target.gguf", "DRAFTER_FILE": "drafter.gguf", "MMPROJ_FILE": "mmproj.gguf"}
 
 
+OPTIONS = [("draft-dflash", "llamacpp", "llamacpp-buun"), ("dflash-max-slots", "llamacpp-buun", "llamacpp")]
+"""An option, the engine that has it, and the one that does not."""
+
+
 def arguments(engine: str, settings: dict[str, str]) -> list[str]:
     return ENGINES[engine].arguments(Settings(settings), Build("0.33.0"))
 
@@ -100,9 +104,18 @@ def test_the_buun_fork_calls_it_otherwise() -> None:
     made = arguments("llamacpp-buun", GGUF)
     assert made[made.index("--model-draft") :] == [
         *("--model-draft", "/models/drafter/drafter.gguf", "--spec-type", "dflash", "--draft-max", "15"),
-        *("--n-gpu-layers-draft", "99", "--ctx-size-draft", "256"),
+        *("--ctx-size-draft", "256", "--n-gpu-layers-draft", "99"),
     ]
-    assert made[made.index("--ubatch-size") + 1] == "64"
+    # two slots, each with a backup
+    assert made[made.index("--ctx-size") + 1] == str(6144 * 2 * 2)
+    plain = arguments("llamacpp-buun", GGUF | {"DFLASH_DRAFTER": "off"})
+    assert plain[plain.index("--ctx-size") + 1] == str(6144 * 2)
+
+
+@pytest.mark.parametrize(("batch", "micro"), [("256", "64"), ("2048", "512"), ("64", "64")])
+def test_the_fork_gets_the_pairs_of_batches_that_it_advises(batch: str, micro: str) -> None:
+    made = arguments("llamacpp-buun", GGUF | {"MAX_NUM_BATCHED_TOKENS": batch})
+    assert made[made.index("--ubatch-size") + 1] == micro
 
 
 @pytest.mark.parametrize("engine", ["sglang", "llamacpp", "llamacpp-buun"])
@@ -234,17 +247,38 @@ def test_llama_cpp_needs_a_valid_key(image_server: str) -> None:
 
 def test_an_installed_llama_cpp_runs_on_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = InstalledEngine("xllamacpp", "b11549", cpu=True, program=("python", "-m", "server"))
-    monkeypatch.setattr("dflash_deploy.serve.engines.llamacpp.installed_llama_server", lambda: wheel)
+    monkeypatch.setattr("dflash_deploy.serve.engines.llamacpp.llama_server_of_wheel", lambda: wheel)
     environment = {**GGUF, "DFLASH_ENGINE_FAMILY": "llamacpp", "VLLM_API_KEY": "a-secret-of-some-length"}
     launch = prepare(environment)
     assert launch.title == "llama.cpp b11549: llama-server"
     assert launch.command[3:6] == ("python", "-m", "server")
     assert not [word for word in launch.arguments if "gpu" in word or "ngl" in word]
-    monkeypatch.setattr("dflash_deploy.serve.engines.llamacpp.installed_llama_server", lambda: None)
+    monkeypatch.setattr("dflash_deploy.serve.engines.llamacpp.llama_server_of_wheel", lambda: None)
+    monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(Refused, match="not installed beside this Python"):
         prepare(environment)
     with pytest.raises(Refused, match="fork"):
         prepare({**environment, "DFLASH_ENGINE_FAMILY": "llamacpp-buun"})
+
+
+@pytest.mark.parametrize(("option", "engine", "other"), OPTIONS)
+def test_a_server_is_the_engines_whose_option_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, engine: str, other: str
+) -> None:
+    """On the PATH, or named by LLAMA_SERVER, which comes before the wheel."""
+    monkeypatch.setattr("dflash_deploy.serve.engines.llamacpp.llama_server_of_wheel", lambda: None)
+    monkeypatch.setattr("dflash_deploy.serve.engines.installed._build_of", lambda server: "b4711")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    server = tmp_path / "llama-server"
+    server.write_text(f"a program with the option {option}")
+    assert ENGINES[engine].installed() is None
+    server.chmod(0o755)
+    found = InstalledEngine("llama-server", "b4711", cpu=True, program=(str(server),))
+    assert (ENGINES[engine].installed(), ENGINES[other].installed()) == (found, None)
+    monkeypatch.setenv("PATH", "/nowhere")
+    named = Settings({"LLAMA_SERVER": str(server)})
+    assert (ENGINES[engine].installed(named), ENGINES[other].installed(named)) == (found, None)
+    assert ENGINES[engine].installed() is None
 
 
 def test_the_engine_gets_a_key_of_its_own_and_none_of_the_endpoints() -> None:

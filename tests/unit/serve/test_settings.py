@@ -90,7 +90,7 @@ def test_a_template_lists_the_settings_of_its_engine_in_their_order(engine: Engi
 
 USED_ON_THE_HOST = {
     *(Settings.dflash_profile, Settings.dflash_pair, Settings.dflash_engine, Settings.dflash_goal),
-    *(Settings.dflash_runtime, Settings.model_host_path, Settings.drafter_host_path),
+    *(Settings.dflash_runtime, Settings.llama_server, Settings.model_host_path, Settings.drafter_host_path),
     *(Settings.dflash_image, Settings.dflash_base_image, Settings.dflash_shm_size),
 }
 
