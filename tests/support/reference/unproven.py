@@ -51,6 +51,10 @@ PROVEN: Mapping[str, tuple[Proof, ...]] = {
         ("the drafter changes no answer, only /health is open", "tests/parsers/test_llamacpp_server.py"),
     ),
     "llamacpp-b11434": (*_PLANNED, _PARSED),
+    "llamacpp-buun-cpu": (
+        ("with its llama-server, and skipped without it: only /health is open", "tests/parsers/test_fork_server.py"),
+        ("a rejected draft token changes an answer", "tests/parsers/test_fork_server.py"),
+    ),
     "llamacpp-buun": (
         *_PLANNED,
         ("its arguments are those of its card", "tests/parsers/test_combinations.py"),
@@ -70,6 +74,7 @@ UNPROVEN: Mapping[str, str] = {
     "an answer again without drafts, for the check `lossless`",
     "llamacpp-cpu-b11549": "other processors than x86-64; models that are not tiny",
     "llamacpp-b11434": f"{_ON_A_GPU}; images while drafting",
+    "llamacpp-buun-cpu": "newer commits of the fork",
     "llamacpp-buun": f"{_ON_A_GPU}; whether it is lossless with CUDA",
 }
 """For each engine release of the catalog, what only a person with the hardware can prove."""
