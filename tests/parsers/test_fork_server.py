@@ -12,16 +12,11 @@ import pytest
 
 from dflash_deploy.assets import asset
 from dflash_deploy.errors import ExitCode
-from tests.parsers.test_llamacpp_server import (
-    SKIPPED,
-    connect,
-    only_health_is_open,
-    processes,
-    refused,
-    without_drafter,
-)
+from tests.parsers.test_llamacpp_server import SKIPPED
 from tests.support.cli import dflash, edit_env
 from tests.support.fork import convert, fork_or_skip
+from tests.support.llamacpp_native import connect, processes, without_drafter
+from tests.support.llamacpp_routes import opened
 from tests.support.ports import free_port
 
 INIT = ("init", "--profile", "cpu", "--engine", "llamacpp-buun", "--runtime", "native")
@@ -66,7 +61,9 @@ def test_every_check_but_those_of_its_answers_passes(served: Path) -> None:
 
 
 def test_only_health_is_open(served: Path) -> None:
-    only_health_is_open(served)
+    with connect(served) as endpoint:
+        url = endpoint.url.removesuffix("/v1")
+    assert opened(url) == {("GET", "/health"), ("HEAD", "/health")}
 
 
 def test_a_rejected_draft_changes_the_answer_and_without_the_drafter_it_is_right(served: Path) -> None:
@@ -108,6 +105,14 @@ def test_bench_status_and_logs(served: Path) -> None:
     assert all(row["output_tokens"] > 0 for row in rows)
     assert dflash("status", "--json", at=served).succeeded().document["data"]["state"] == "ready"
     assert "llama-server --model" in dflash("logs", at=served).succeeded().out
+
+
+def refused(directory: Path, code: ExitCode, text: str) -> None:
+    """`up` says that and nothing keeps running."""
+    ran = dflash("up", at=directory)
+    assert ran.code is code, ran.err
+    assert text in ran.err
+    assert not processes(directory)
 
 
 def test_a_server_on_the_path_is_found_and_other_files_are_refused(tmp_path: Path) -> None:

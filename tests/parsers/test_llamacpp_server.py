@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from dflash_deploy.client import REREADERS, EndpointError
 from dflash_deploy.client.images import plain_png
 from dflash_deploy.deployment import Deployment
 from tests.support.cli import dflash, edit_env
-from tests.support.llamacpp_native import connect, init, processes
+from tests.support.llamacpp_native import connect, init, processes, without_drafter
 from tests.support.llamacpp_routes import HANGS, opened
 from tests.support.llamacpp_server import convert
 from tests.support.onlooker import seen_by_another_user
@@ -56,11 +55,6 @@ def test_every_check_passes_or_says_why_it_is_skipped(served: Path) -> None:
 
 
 def test_only_health_is_open(served: Path) -> None:
-    only_health_is_open(served)
-
-
-def only_health_is_open(served: Path) -> None:
-    """Every route of the server is refused without a key, but GET and HEAD /health."""
     with connect(served) as endpoint:
         url = endpoint.url.removesuffix("/v1")
     assert opened(url) == {("GET", "/health"), ("HEAD", "/health")}
@@ -170,17 +164,6 @@ def test_images_are_read_with_the_projector_while_drafting(served: Path) -> None
     assert sorted(answer for answer in drafted.values() if answer.isdecimal()) == ["400", "400"]
     shown = {name: answer for name, answer in drafted.items() if name.split()[0] in COLOURS}
     assert {name: answer for name, answer in shown.items() if name.split()[0] not in answer} == {}
-
-
-@contextmanager
-def without_drafter(directory: Path) -> Iterator[None]:
-    """The engine without its drafter as long as the block runs."""
-    drafter = Deployment(directory).values["DFLASH_DRAFTER"]
-    edit_env(directory, DFLASH_DRAFTER="off")
-    dflash("up", at=directory).succeeded()
-    yield
-    edit_env(directory, DFLASH_DRAFTER=drafter)
-    dflash("up", at=directory).succeeded()
 
 
 def test_bench_measures_with_and_without_the_drafter(served: Path) -> None:

@@ -1,12 +1,14 @@
 """llama.cpp's real server as a native deployment, with the tiny pair."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from dflash_deploy.client import Endpoint
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.planning import plan_of
 from dflash_deploy.startup import endpoint_of
-from tests.support.cli import dflash
+from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
 
 
@@ -38,3 +40,14 @@ def server_of(directory: Path) -> int:
         pid for pid, line in processes(directory).items() if "llamacpp_wheel" in line and "serve.door" not in line
     ]
     return engine
+
+
+@contextmanager
+def without_drafter(directory: Path) -> Iterator[None]:
+    """The engine without its drafter as long as the block runs."""
+    drafter = Deployment(directory).values["DFLASH_DRAFTER"]
+    edit_env(directory, DFLASH_DRAFTER="off")
+    dflash("up", at=directory).succeeded()
+    yield
+    edit_env(directory, DFLASH_DRAFTER=drafter)
+    dflash("up", at=directory).succeeded()
