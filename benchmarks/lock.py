@@ -1,4 +1,4 @@
-"""Tokens per second with the API key check on all routes and without it, on one server, in turns."""
+"""What the gateway costs, with its keys and its counting by name: the same server with it and without, in turns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.start import engine_by_hand
 from dflash_deploy.assets import asset
 from dflash_deploy.bench import Prompt, load_prompts
 from dflash_deploy.bench.figures import at_concurrency
-from dflash_deploy.client import Completion, Endpoint
+from dflash_deploy.client import Endpoint
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.plan import engine_command
 from dflash_deploy.planning import plan_of
@@ -31,7 +31,8 @@ REQUESTS = 96
 REPEATS = 5
 WITHOUT = "/without-the-check"
 
-Ask = Callable[[Endpoint, Prompt], Completion]
+Ask = Callable[[Endpoint, Prompt], int]
+"""Sends one request; returns what the answer has, in the unit of the row."""
 
 
 class Detour:
@@ -60,7 +61,11 @@ def rows() -> Iterator[Row]:
         with engine_by_hand(deployment, arguments[1:]) as endpoint:
             urls = {"without": f"{endpoint.url}{WITHOUT}", "with": endpoint.url}
             connect = {name: _connector(url, deployment, endpoint.model) for name, url in urls.items()}
-            for what, ask in (("whole answers", _whole), ("answers in chunks", _in_chunks)):
+            for what, ask, unit in (
+                ("whole answers", _whole, "tokens/s"),
+                ("answers in chunks", _in_chunks, "tokens/s"),
+                ("chunks without usage", _in_chunks_without_usage, "characters/s"),
+            ):
                 rates: dict[str, list[float]] = {"without": [], "with": []}
                 for turn in range(-1, REPEATS):
                     # each is first equally often, because the first one affects the next
@@ -69,32 +74,37 @@ def rows() -> Iterator[Row]:
                         # the first turn warms up
                         rates[name] += [rate] if turn >= 0 else []
                 without, with_lock = median(rates["without"]), median(rates["with"])
-                yield Row(
-                    f"{what}, {at_concurrency(CONCURRENCY)}", without, with_lock, "tokens/s", "0.98 or more", REPEATS
-                )
+                yield Row(f"{what}, {at_concurrency(CONCURRENCY)}", without, with_lock, unit, "0.98 or more", REPEATS)
 
 
 def _connector(url: str, deployment: Deployment, model: str) -> Callable[[], Endpoint]:
     return lambda: Endpoint(url, deployment.key, model)
 
 
-def _whole(endpoint: Endpoint, prompt: Prompt) -> Completion:
-    return endpoint.complete(prompt.body(endpoint.model))
+def _whole(endpoint: Endpoint, prompt: Prompt) -> int:
+    return endpoint.complete(prompt.body(endpoint.model)).completion_tokens
 
 
-def _in_chunks(endpoint: Endpoint, prompt: Prompt) -> Completion:
-    return endpoint.stream(prompt.messages[-1].content, max_tokens=prompt.max_tokens)
+def _in_chunks(endpoint: Endpoint, prompt: Prompt) -> int:
+    return endpoint.stream(prompt.messages[-1].content, max_tokens=prompt.max_tokens).completion_tokens
+
+
+def _in_chunks_without_usage(endpoint: Endpoint, prompt: Prompt) -> int:
+    """A stream that does not ask for its usage: the gateway asks for it, and takes it out again."""
+    with endpoint.events({**prompt.body(endpoint.model), "stream": True}) as events:
+        chunks = (choice.delta.content for event in events if event for choice in event.choices or ())
+        return sum(len(text) for text in chunks if text)
 
 
 def _round(connect: Callable[[], Endpoint], prompts: list[Prompt], ask: Ask) -> float:
-    """Completion tokens per second at `CONCURRENCY`, from the first request to the last answer."""
+    """What the answers have, per second at `CONCURRENCY`, from the first request to the last answer."""
 
     def client(number: int) -> int:
         with connect() as endpoint:
             asked = [prompts[index % len(prompts)] for index in range(number, REQUESTS, CONCURRENCY)]
-            return sum(ask(endpoint, prompt).completion_tokens for prompt in asked)
+            return sum(ask(endpoint, prompt) for prompt in asked)
 
     with ThreadPoolExecutor(CONCURRENCY) as pool:
         started = time.monotonic()
-        tokens = sum(pool.map(client, range(CONCURRENCY)))
-        return tokens / (time.monotonic() - started)
+        received = sum(pool.map(client, range(CONCURRENCY)))
+        return received / (time.monotonic() - started)
