@@ -59,7 +59,23 @@ def rejections(engine: Engine, argument_lists: Sequence[Sequence[str]]) -> list[
     `llama-server`. One process answers for all lists; the first use on a machine downloads the engine.
     """
     module, needs = _ENGINES[engine]
-    paths, variables = needs()
+    return _asked(engine, module, needs(), argument_lists)
+
+
+def resolved_by_sglang(argument_lists: Sequence[Sequence[str]]) -> list[dict[str, object]]:
+    """What SGLang makes of its arguments on a GPU, for each list: the values of ServerArgs after all of its checks.
+
+    A list begins with the compute capability and the number of GPUs that SGLang is told it has. `refused` is the
+    engine's own words if it refuses them.
+    """
+    found = _asked("sglang-0.5.23", "sglang_resolved", _sglang(), argument_lists)
+    return [json.loads(text or "{}") for text in found]
+
+
+def _asked(
+    engine: str, module: str, needs: tuple[list[Path], dict[str, str]], argument_lists: Sequence[Sequence[str]]
+) -> list[str | None]:
+    paths, variables = needs
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(_PREFIXES)}
     with tempfile.TemporaryDirectory() as directory:
         answers = Path(directory) / "answers.json"
