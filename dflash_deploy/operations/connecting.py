@@ -11,6 +11,7 @@ from dflash_deploy.connect import KEY_VARIABLE, ClientTemplate, EndpointFacts, c
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import BadInput
 from dflash_deploy.operations.addresses import address_of
+from dflash_deploy.operations.ranks import refuse_other_ranks
 from dflash_deploy.planning import plan_of
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import endpoint_of
@@ -66,11 +67,7 @@ def connect(directory: Path, client: str = "", *, url: str | None = None) -> Con
         raise BadInput(f"`{client}` is not a known client", hint=f"known clients: {', '.join(known)}")
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
-    if not plan.settings.answers_requests:
-        raise BadInput(
-            f"this machine is rank {plan.settings.node_rank}: only rank 0 answers requests",
-            hint="run it in the deployment of rank 0",
-        )
+    refuse_other_ranks(plan)
     with endpoint_of(deployment, plan) as endpoint:
         reached = endpoint.url if url is None else address_of(url)
         facts = EndpointFacts(reached, endpoint.model, plan.settings.max_model_len, str(deployment.directory))

@@ -28,6 +28,7 @@ from dflash_deploy.errors import BadInput, SmokeTestFailed
 from dflash_deploy.operations.addresses import address_of
 from dflash_deploy.operations.baselines import check_speculating, restarts, without_drafts
 from dflash_deploy.operations.patience import PATIENCE
+from dflash_deploy.operations.ranks import refuse_other_ranks
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.plan import Plan
 from dflash_deploy.planning import plan_of
@@ -105,8 +106,8 @@ def test(
 
     `baseline` also compares the answers with those without speculative decoding: the engine restarts for it and back,
     and the program must then call from its main thread. `baseline_url` compares with another endpoint of the same
-    target, without speculative decoding and with the same API key. Raises BadInput for an unknown check, NoDeployment,
-    SettingsRefused; NotPossible and EngineNotReady with `baseline`.
+    target, without speculative decoding and with the same API key. Raises BadInput for an unknown check and on a rank
+    that answers no requests, NoDeployment, SettingsRefused; NotPossible and EngineNotReady with `baseline`.
     """
     names = _names(only, compared=baseline or baseline_url is not None)
     if baseline and baseline_url is not None:
@@ -114,6 +115,7 @@ def test(
     with ExitStack() as stack:
         deployment = stack.enter_context(locked(directory, "test")) if baseline else Deployment.existing(directory)
         plan = plan_of(deployment)
+        refuse_other_ranks(plan)
         endpoint = stack.enter_context(endpoint_of(deployment, plan))
         beside = _baseline(stack, baseline_url, deployment.key, endpoint.model)
         if baseline:

@@ -89,8 +89,9 @@ class ComposeRuntime:
         """Raise EngineMissing if Docker or its Compose plugin does not respond."""
         engine = find_container_engine()
         if engine is None:
-            title = self._plan.engine.kind.title
-            own = f", or use the installed {title} with `init --runtime native`" if self._plan.engine.native else ""
+            kind = self._plan.engine.kind
+            usable = self._plan.engine.native and kind.installed()
+            own = f", or use the installed {kind.title} with `init --runtime native`" if usable else ""
             message, hint = why_no_container_engine()
             raise EngineMissing(message, hint=f"{hint}{own}")
         if engine.compose is None:

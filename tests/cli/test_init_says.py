@@ -24,9 +24,10 @@ def test_each_rank_is_told_what_to_do_next(tmp_path: Path) -> None:
     second = dflash(*TWO, "--node-rank", "1", "--master-addr", RANK_0, "--dir", "second", at=tmp_path).succeeded().out
     assert f"--node-rank 1 --master-addr {RANK_0}" in first
     assert "start it here first" in second
-    ran = dflash("connect", "curl", "--dir", "second", at=tmp_path)
-    assert ran.code is ExitCode.USAGE
-    assert "only rank 0 answers requests" in ran.err
+    for command in (("connect", "curl"), ("test",)):
+        ran = dflash(*command, "--dir", "second", at=tmp_path)
+        assert ran.code is ExitCode.USAGE
+        assert "only rank 0 answers requests" in ran.err
 
 
 @pytest.mark.parametrize(
