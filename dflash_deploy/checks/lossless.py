@@ -182,7 +182,7 @@ def difference(here: Sequence[str], there: Sequence[PlainToken]) -> str:
     if at is None:
         if len(here) == len(there):
             return ""
-        return f"{len(here)} tokens here, {len(there)} without drafts"
+        return f"the answer ends after token {len(here)}, without drafts after token {len(there)}"
     behind = there[at].behind(here[at])
     if behind <= TIE:
         return ""

@@ -8,7 +8,8 @@ import pytest
 
 from dflash_deploy.assets import asset
 from dflash_deploy.bench import Prompt
-from dflash_deploy.client import Endpoint, SpecCounters
+from dflash_deploy.checks.lossless import ODD, READ, TIE
+from dflash_deploy.client import REREADERS, Endpoint, SpecCounters
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, edit_env
 from tests.support.server import Server
@@ -93,6 +94,22 @@ def chosen(prompts: list[Prompt]) -> list[Prompt]:
     picked = [prompt for kind, count in KINDS.items() for prompt in [p for p in prompts if p.kind == kind][:count]]
     assert len(picked) >= 60
     return picked
+
+
+def test_the_target_prefers_each_token_of_its_answers(drafting: Server, prompts: list[Prompt]) -> None:
+    """As `test` checks it for a few questions: the target reads its answers again, without drafts."""
+    asks = [prompt.messages[-1].content for prompt in prompts if prompt.kind in {"chat", "long"}][::3]
+    reader = REREADERS["echo"]
+    with drafting.connect() as endpoint:
+        before = endpoint.counters()
+        answers = [reader.ask(endpoint, ask, max_tokens=READ) for ask in [*asks, ODD]]
+        drafted = endpoint.counters() - before
+        read = [place.behind for answer in answers for place in reader.read(endpoint, answer)]
+        assert (endpoint.counters() - before).drafts == drafted.drafts
+    print(f"{len(answers)} answers, {len(read)} tokens, at most {max(read):.3f} behind; {drafted}")
+    assert len(read) == sum(len(answer.answer) for answer in answers) > 500
+    assert max(read) <= TIE
+    assert drafted.draft_tokens - drafted.accepted_tokens > 100
 
 
 # Each of the four needs the one before: the engine restarts three times, and runs without its drafter at the end.
