@@ -12,7 +12,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import command, downloads, drafter, imports, load, lock, mtp, speed_model, start, tune
+from benchmarks import command, downloads, drafter, explain, imports, load, lock, mtp, speed_model, start, tune
 from benchmarks.rows import table
 
 
@@ -23,6 +23,7 @@ def main() -> None:
         "command": lambda: table("command", command.rows(), ("docker", "dflash-deploy")),
         "downloads": lambda: table("downloads", downloads.rows()),
         "drafter": lambda: table("drafter", drafter.rows()),
+        "explain": lambda: table("explain", explain.rows(), ("25 MB", "100 MB")),
         "imports": lambda: table("imports", imports.rows(), ("before", "now")),
         "load": lambda: table("load", load.rows(), ("other", "bench")),
         "lock": lambda: table("lock", lock.rows()),

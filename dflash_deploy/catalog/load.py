@@ -27,6 +27,7 @@ from dflash_deploy.intake.files import shown
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.failures import Failure
+    from dflash_deploy.catalog.log_signs import LogSign
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -53,6 +54,13 @@ class Catalog:
     def failures(self) -> tuple[Failure, ...]:
         """Fingerprints of known failures, in their order. They are read when they are used first."""
         return _failures(resources.files(PACKAGED), self.own)
+
+    @cached_property
+    def log_signs(self) -> tuple[LogSign, ...]:
+        """How the logs of each engine are recognised. They are read when they are used first."""
+        from dflash_deploy.catalog.log_signs import LogSign  # noqa: PLC0415 - needed to explain a log
+
+        return _rows(resources.files(PACKAGED), "log_signs.yaml", LogSign)
 
     def profile(self, name: str) -> Profile:
         """The profile of that name. Raises UnknownProfile with a hint that suggests the closest name."""

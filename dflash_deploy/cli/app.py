@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "connect": ("connect", "Print a client's configuration for this endpoint."),
     "status": ("status", "Report whether the engine really answers."),
     "logs": ("logs", "Print the engine's log, or pack a bundle for a report."),
+    "explain": ("explain", "Explain the log of any engine: cause, evidence, fix."),
     "down": ("down", "Stop and remove the engine."),
     "profiles": ("profiles", "Hardware that the catalog knows: list, show."),
     "models": ("models", "Models with their drafters: list, show, convert."),

@@ -19,6 +19,7 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
     "connect": ("connect", "connect opencode --url http://box:8000"),
     "status": ("status", "status --watch 5"),
     "logs": ("logs --follow", "logs --bundle report.tar.gz"),
+    "explain": ("explain engine.log", "explain - --json"),
     "down": ("down", "down --dir /srv/vision"),
     "profiles": ("profiles", "profiles show rtx-3090"),
     "profiles list": ("profiles list", "profiles list --json"),

@@ -43,7 +43,7 @@ def open_file(path: Path, *, links: bool = True) -> BufferedReader:
     Raises FileMissing if it does not exist, FileInvalid if it is of another kind, FileDenied or
     FileRefused if it cannot be opened.
     """
-    return os.fdopen(_opened(path, frozenset({stat.S_IFREG}), links=links), "rb")
+    return os.fdopen(opened(path, frozenset({stat.S_IFREG}), links=links), "rb")
 
 
 def read_bytes(path: Path, *, limit: int = MIB, links: bool = True) -> bytes:
@@ -80,14 +80,14 @@ def read_argument(path: Path, *, limit: int = MIB) -> str:
 
     Raises FileInvalid if a pipe gives nothing for PATIENCE seconds, and the errors of `read_text`.
     """
-    descriptor = _opened(path, frozenset({stat.S_IFREG, stat.S_IFIFO}))
+    descriptor = opened(path, frozenset({stat.S_IFREG, stat.S_IFIFO}))
     try:
         return _decoded(path, _drained(path, descriptor, limit), lossy=False)
     finally:
         os.close(descriptor)
 
 
-def _opened(path: Path, kinds: Collection[int], *, links: bool = True) -> int:
+def opened(path: Path, kinds: Collection[int], *, links: bool = True) -> int:
     """Return a descriptor for reading that never waits. The kind of the file is one of `kinds`."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     with _locating(path):

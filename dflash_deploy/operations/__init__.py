@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.connecting import Connections, connect
     from dflash_deploy.operations.converting import Converted, convert_drafter
     from dflash_deploy.operations.examining import Examined, doctor
+    from dflash_deploy.operations.explaining import ExplainedLog, explain_log
     from dflash_deploy.operations.fetching import Pulled, carry, check_files, check_hub, pull
     from dflash_deploy.operations.images import bill_of_materials, build_image, digest, verify_image
     from dflash_deploy.operations.key_file import key
@@ -65,6 +66,7 @@ else:
             ".connecting": ("Connections", "connect"),
             ".converting": ("Converted", "convert_drafter"),
             ".examining": ("Examined", "doctor"),
+            ".explaining": ("ExplainedLog", "explain_log"),
             ".fetching": ("Pulled", "carry", "check_files", "check_hub", "pull"),
             ".images": ("bill_of_materials", "build_image", "digest", "verify_image"),
             ".key_file": ("key",),
@@ -91,6 +93,8 @@ else:
 
 
 __all__ = [
+    "ExplainedLog",
+    "explain_log",
     "SILENT",
     "Benchmark",
     "BenchTarget",

@@ -1,0 +1,60 @@
+"""`explain`: the cause in the log of any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dflash_deploy import operations
+from dflash_deploy.cli.command import command
+from dflash_deploy.cli.options import Json
+from dflash_deploy.cli.shown import Report
+from dflash_deploy.redact import redact_by_shape
+
+if TYPE_CHECKING:
+    from dflash_deploy.operations import ExplainedLog
+
+CAUSES = {"unknown": "unknown: the decisive lines are below", "none": "the log shows no failure"}
+
+
+@command
+def explain(
+    file: Annotated[Path, typer.Argument(help="The log, or - for standard input.")],
+    exit_code: Annotated[
+        int | None, typer.Option("--exit-code", help="How the process ended, if you know it; a signal is negative.")
+    ] = None,
+    issue: Annotated[bool, typer.Option("--issue", help="Print a text for an issue, secrets redacted.")] = False,
+    as_json: Json = False,
+) -> Report:
+    """Explain the log of any engine: cause, evidence, fix. Needs no deployment."""
+    found = operations.explain_log(file, exit_code=exit_code)
+    return Report(found.document(), (found.issue(),) if issue else tuple(_shown(found)))
+
+
+def _shown(found: ExplainedLog) -> Iterator[str]:
+    yield from (f"{name:9} {redact_by_shape(text)}" for name, text in _lines(found) if text)
+
+
+def _lines(found: ExplainedLog) -> Iterator[tuple[str, str | None]]:
+    known = found.explanation.diagnosis
+    yield "engine", found.engine_title or "not recognised"
+    if known is None:
+        yield "cause", CAUSES[found.verdict]
+    else:
+        yield "cause", known.cause if found.verdict == "named" else f"{known.cause} (likely)"
+        yield "fix", known.do
+        yield "failure", f"{known.id}, see docs/reference/failures.md"
+        yield "source", known.source
+    if found.verdict != "none":
+        yield from (("evidence" if number == 0 else "", line) for number, line in enumerate(found.explanation.lines))
+    yield from (("besides", text) for text in found.explanation.circumstances)
+    yield (
+        "costs",
+        f"{', '.join(cost.id for cost in found.costs)}, see docs/reference/failures.md" if found.costs else None,
+    )
+    yield from (("unknown", text) for text in found.not_known)
+    if found.verdict == "unknown":
+        yield "next", "`dflash-deploy explain FILE --issue` prints a text for an issue"

@@ -1,0 +1,101 @@
+"""Explain the log of any engine, with or without a deployment: the cause, its evidence, and what is not known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dflash_deploy import __version__
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.intake.lines import lines_of
+from dflash_deploy.operations.document import redacted
+from dflash_deploy.redact import redact_by_shape
+from dflash_deploy.serve.engines import ENGINES
+from dflash_deploy.startup.diagnosis import Diagnosis, Explanation, LogReader, ProcessEnd
+from dflash_deploy.startup.evidence import Collector
+from dflash_deploy.startup.log_lines import clean
+from dflash_deploy.startup.recognise import Recognised
+
+
+@dataclass(frozen=True)
+class ExplainedLog:
+    """What a log says, secrets included: what shows it redacts it.
+
+    `engine` and `release` are empty if it does not name them. `failed`: it has errors.
+    """
+
+    engine: str
+    release: str
+    lines: int
+    exit_code: int | None
+    failed: bool
+    explanation: Explanation
+    costs: tuple[Diagnosis, ...]
+
+    @property
+    def engine_title(self) -> str:
+        """The engine and its release, in words."""
+        return f"{ENGINES[self.engine].title} {self.release}".strip() if self.engine else ""
+
+    @property
+    def verdict(self) -> str:
+        """`named`, `likely`, `unknown`, or `none` if the log shows no failure."""
+        return self.explanation.confidence if self.failed or self.explanation.diagnosis else "none"
+
+    @property
+    def not_known(self) -> tuple[str, ...]:
+        """What the log does not say, and would help."""
+        missing = (
+            ("the engine: no line of the log names it", not self.engine),
+            ("the engine's release: rows for other releases may match", bool(self.engine) and not self.release),
+            ("how the process ended: pass --exit-code if you know it", self.exit_code is None),
+        )
+        return tuple(text for text, is_missing in missing if is_missing)
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `explain --json`, without secrets."""
+        found = self.explanation.diagnosis
+        data: dict[str, object] = {
+            "engine": self.engine or None,
+            "release": self.release or None,
+            "verdict": self.verdict,
+            "failure": found and found.row(),
+            "lines": list(self.explanation.lines if self.verdict != "none" else ()),
+            "circumstances": list(self.explanation.circumstances),
+            "costs": [cost.row() for cost in self.costs],
+            "not_known": list(self.not_known),
+            "lines_read": self.lines,
+        }
+        return {name: redacted(value, redact_by_shape) for name, value in data.items()}
+
+    def issue(self) -> str:
+        """A text for an issue, in Markdown and without secrets."""
+        found = self.explanation.diagnosis
+        cause = f"{found.cause} (`{found.id}`, {self.verdict})" if found else "unknown"
+        facts = (
+            f"- engine: {self.engine_title or 'not recognised'}",
+            f"- cause: {cause}",
+            *(f"- {text}" for text in self.explanation.circumstances),
+            f"- read by: dflash-deploy {__version__}, {self.lines} lines",
+        )
+        return redact_by_shape("\n".join((*facts, "", "```text", *self.explanation.lines, "```")))
+
+
+def explain_log(path: Path, *, exit_code: int | None = None) -> ExplainedLog:
+    """Read the log of an engine from a file, a pipe, or standard input (`-`), in bounded memory, and explain it.
+
+    Raises FileMissing, FileInvalid, FileDenied or FileRefused if it cannot be read.
+    """
+    catalog = load_catalog()
+    recognised = Recognised(catalog.log_signs)
+    collected = Collector().read(map(clean, recognised.watch(lines_of(path))))
+    reader = LogReader(catalog.failures, recognised.engine, recognised.release)
+    return ExplainedLog(
+        engine=recognised.engine,
+        release=recognised.release,
+        lines=recognised.lines,
+        exit_code=exit_code,
+        failed=bool(collected.evidence()),
+        explanation=reader.explain(collected, ProcessEnd(exit_code)),
+        costs=reader.costs_of(collected),
+    )

@@ -1,0 +1,117 @@
+"""`explain` reads the log of any engine, from a file or a pipe, whatever its bytes, and keeps secrets."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dflash_deploy import operations
+from dflash_deploy.cli.app import app
+from dflash_deploy.errors import FileMissing
+from dflash_deploy.intake.lines import LONGEST, lines_of
+from tests.support.diagnosis.score import HALVES, cases
+
+CORE = "(EngineCore pid=274) ERROR 08-03 17:46:10 [core.py:1136] "
+BANNER = "(APIServer pid=1) INFO 08-03 17:45:30 [utils.py:299]   █▄█▀ █     █     █     █  version 0.28.0"
+KNOWN = f"{BANNER}\n{CORE}ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (969). Each decode\n"
+UNKNOWN = f"{BANNER}\n{CORE}KeyError: 'the moon, hf_abcdefghijklmnopqrstuvwxyzABCDEFGH'\n"
+
+
+def explained(path: Path, *options: str) -> str:
+    done = CliRunner().invoke(app, ["explain", str(path), *options])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def log(tmp_path: Path, text: str | bytes) -> Path:
+    file = tmp_path / "engine.log"
+    file.write_bytes(text.encode() if isinstance(text, str) else text)
+    return file
+
+
+def test_a_known_failure_is_named_with_its_evidence_and_fix(tmp_path: Path) -> None:
+    said = explained(log(tmp_path, KNOWN))
+    for text in (
+        "vLLM 0.28.0",
+        "room for 969, not 1024",
+        "MAX_NUM_SEQS=969",
+        "sequences-beyond-state-cache",
+        "(1024) exceeds",
+    ):
+        assert text in said
+
+
+def test_an_unknown_failure_shows_its_line_and_a_text_for_an_issue_without_secrets(tmp_path: Path) -> None:
+    file = log(tmp_path, UNKNOWN)
+    data = json.loads(explained(file, "--json", "--exit-code", "137"))["data"]
+    assert (data["verdict"], data["failure"], data["circumstances"]) == ("unknown", None, ["signal 9 ended it"])
+    issue = explained(file, "--issue")
+    assert "KeyError: 'the moon" in issue
+    assert "vLLM 0.28.0" in issue
+    assert "hf_abcdef" not in issue + explained(file) + json.dumps(data)
+
+
+def test_a_healthy_log_shows_no_failure(tmp_path: Path) -> None:
+    data = json.loads(explained(log(tmp_path, f"{BANNER}\nINFO:     Application startup complete.\n"), "--json"))[
+        "data"
+    ]
+    assert (data["verdict"], data["engine"], data["release"], data["lines"]) == ("none", "vllm", "0.28.0", [])
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00" * 5000, os.urandom(200_000), b"\xff\xfe" + KNOWN.encode("utf-16-le")])
+def test_any_bytes_are_read(tmp_path: Path, content: bytes) -> None:
+    assert json.loads(explained(log(tmp_path, content), "--json"))["status"] == "ok"
+
+
+def test_colors_are_read_through(tmp_path: Path) -> None:
+    colored = KNOWN.replace("(EngineCore", "\x1b[0;36m(EngineCore").replace(") ERROR", ")\x1b[0;0m ERROR")
+    assert "sequences-beyond-state-cache" in explained(log(tmp_path, colored))
+
+
+def test_a_pipe_is_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(KNOWN,))
+    writer.start()
+    assert "sequences-beyond-state-cache" in explained(pipe)
+    writer.join()
+
+
+def test_a_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileMissing):
+        operations.explain_log(tmp_path / "none.log")
+
+
+def test_a_long_log_takes_bounded_memory(tmp_path: Path) -> None:
+    line = f"{BANNER.replace('version 0.28.0', 'x')} {'y' * 300} {{}}\n"
+    error = f"{CORE}ValueError: number {{}} {'z' * 300}\n"
+    file = log(tmp_path, "".join(line.format(n) + error.format(n) for n in range(30_000)))
+    tracemalloc.start()
+    operations.explain_log(file)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # the file has 22 MB; messages of warnings and errors are kept up to 20,000
+    assert most < 100_000_000
+
+
+def test_a_line_without_end_is_cut(tmp_path: Path) -> None:
+    (line,) = lines_of(log(tmp_path, b"a" * (5 * LONGEST + 7)))
+    assert len(line) <= 2**20 + LONGEST
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_the_engine_is_recognised_in_the_logs_of_others(tmp_path: Path, half: str) -> None:
+    wrong = {}
+    for case in cases(half):
+        found = operations.explain_log(log(tmp_path, "\n".join(case.lines)))
+        if found.engine and found.engine.removesuffix("-buun") != case.engine.removesuffix("-buun"):
+            wrong[case.name] = found.engine
+        if found.verdict != "unknown" and found.explanation.diagnosis is not None:
+            assert found.explanation.diagnosis.id in case.right, case.name
+    assert wrong == {}
