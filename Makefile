@@ -23,7 +23,7 @@ endif
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-engine test-docker test-fuzz fuzz lint docs pictures bench score-diagnosis kills dist clean
+.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-engine test-docker test-fuzz fuzz schemas lint docs pictures bench score-diagnosis kills dist clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
@@ -73,6 +73,10 @@ test-engine: $(READY)
 
 test-docker: $(READY)
 	$(BIN)/pytest tests/docker
+
+# what the tests that ran here have not seen of the documents in JSON; fails if no document of a command was checked
+schemas: $(READY)
+	$(BIN)/python -m tests.support.schemas
 
 lint: $(READY) docs
 	$(BIN)/ruff check .

@@ -1,12 +1,30 @@
 """What all tests need of the process that they run in."""
 
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+from tests.support.schemas import seen
 
 # the default of 200 ms for each example fails on a machine that is busy with other tests
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
+
+
+TESTS = Path(__file__).parent
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep which properties of documents in JSON were seen, if a whole tier ran: see tests/support/schemas."""
+    tiers = [Path(one) for one in session.config.args]
+    if (
+        session.testscollected
+        and not session.config.option.keyword
+        and {one.parent for one in tiers} == {TESTS.parent / "tests"}
+    ):
+        seen.save("-".join(sorted(one.name for one in tiers)))
 
 
 def pytest_configure() -> None:

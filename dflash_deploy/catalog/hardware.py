@@ -15,7 +15,9 @@ class Match(Entry):
     """The machines that a profile matches."""
 
     gpus: Annotated[int, Field(ge=0, description="GPUs of one machine; 0: a machine without GPUs")]
-    compute_capability: Capability | None = None
+    compute_capability: Annotated[
+        Capability | None, Field(description="as nvidia-smi prints it, such as 8.6; `null` without a GPU")
+    ] = None
     memory_gib: Annotated[
         tuple[float, float] | None,
         Field(description="minimum and maximum memory of one GPU in GiB; a GPU that reports no memory matches too"),
@@ -38,28 +40,28 @@ class Hardware(Entry):
     most_utilisation: Annotated[
         float, Field(gt=0, le=1, description="highest share of the memory that this machine can give to the engine")
     ] = 0.95
-    source: str
+    source: Annotated[str, Field(description="source of these figures")]
 
 
 class FirstStart(Entry):
     """The duration of the first start on this machine: weights and image are present, caches are empty."""
 
     seconds: Annotated[float, Field(gt=0, description="from `up` to the first answer")]
-    source: str
+    source: Annotated[str, Field(description="who measured it")]
 
 
 class EngineChoice(Entry):
     """An engine release that suits the profile, and the settings for this engine only."""
 
     release: Annotated[str, Field(description="name of an engine release")]
-    settings: Settings = {}
+    settings: Annotated[Settings, Field(description="settings for this engine release")] = {}
 
 
 class Profile(Entry):
     """One kind of machine."""
 
-    name: str
-    title: str
+    name: Annotated[str, Field(description="as `--profile` takes it")]
+    title: Annotated[str, Field(description="the machine in words")]
     match: Match
     hardware: Hardware
     pair: Annotated[str, Field(description="name of the model pair that it serves by default")]

@@ -13,10 +13,10 @@ from dflash_deploy.catalog.schema import Entry, Quantisation, Settings
 class Attention(Entry):
     """Layers with full attention; their KV cache grows with every token."""
 
-    layers: Annotated[int, Field(ge=0)]
-    heads: Annotated[int, Field(gt=0)]
-    kv_heads: Annotated[int, Field(gt=0)]
-    head_dim: Annotated[int, Field(gt=0)]
+    layers: Annotated[int, Field(ge=0, description="number of layers")]
+    heads: Annotated[int, Field(gt=0, description="attention heads")]
+    kv_heads: Annotated[int, Field(gt=0, description="KV heads")]
+    head_dim: Annotated[int, Field(gt=0, description="elements of a head")]
     shared_kv: Annotated[bool, Field(description="keys and values are one tensor")] = False
 
 
@@ -29,20 +29,20 @@ class SlidingAttention(Attention):
 class LatentAttention(Entry):
     """Multi-head latent attention (MLA): one compressed vector per token and layer."""
 
-    layers: Annotated[int, Field(ge=0)]
-    heads: Annotated[int, Field(gt=0)]
+    layers: Annotated[int, Field(ge=0, description="number of layers")]
+    heads: Annotated[int, Field(gt=0, description="attention heads")]
     width: Annotated[int, Field(gt=0, description="elements kept per token and layer: latent rank plus rotary part")]
 
 
 class LinearAttention(Entry):
     """Layers with a recurrent state of fixed size (gated delta net): one state per sequence of any length."""
 
-    layers: Annotated[int, Field(ge=0)]
-    key_heads: Annotated[int, Field(gt=0)]
-    value_heads: Annotated[int, Field(gt=0)]
-    key_dim: Annotated[int, Field(gt=0)]
-    value_dim: Annotated[int, Field(gt=0)]
-    conv_kernel: Annotated[int, Field(gt=0)] = 4
+    layers: Annotated[int, Field(ge=0, description="number of layers")]
+    key_heads: Annotated[int, Field(gt=0, description="heads of keys")]
+    value_heads: Annotated[int, Field(gt=0, description="heads of values")]
+    key_dim: Annotated[int, Field(gt=0, description="elements of a key")]
+    value_dim: Annotated[int, Field(gt=0, description="elements of a value")]
+    conv_kernel: Annotated[int, Field(gt=0, description="width of the convolution in tokens")] = 4
 
 
 Layers = TypeVar("Layers", Attention, SlidingAttention, LatentAttention, LinearAttention)
@@ -51,9 +51,9 @@ Layers = TypeVar("Layers", Attention, SlidingAttention, LatentAttention, LinearA
 class Shape(Entry):
     """The numbers of a base model's config.json that determine memory and speed."""
 
-    layers: Annotated[int, Field(gt=0)]
-    hidden_size: Annotated[int, Field(gt=0)]
-    vocabulary: Annotated[int, Field(gt=0)]
+    layers: Annotated[int, Field(gt=0, description="number of layers")]
+    hidden_size: Annotated[int, Field(gt=0, description="elements of a hidden state")]
+    vocabulary: Annotated[int, Field(gt=0, description="number of tokens in the vocabulary")]
     context: Annotated[int, Field(gt=0, description="longest supported sequence in tokens")]
     parameters: Annotated[float, Field(gt=0, description="all parameters, including the vision tower")]
     active_parameters: Annotated[
@@ -61,10 +61,10 @@ class Shape(Entry):
         Field(gt=0, description="parameters that one token uses; `null` for a dense model: all of them"),
     ] = None
     experts: Annotated[tuple[int, int] | None, Field(description="experts per layer, and active per token")] = None
-    full_attention: Attention | None = None
-    sliding_attention: SlidingAttention | None = None
-    latent_attention: LatentAttention | None = None
-    linear_attention: LinearAttention | None = None
+    full_attention: Annotated[Attention | None, Field(description="layers with full attention")] = None
+    sliding_attention: Annotated[SlidingAttention | None, Field(description="layers with a window")] = None
+    latent_attention: Annotated[LatentAttention | None, Field(description="layers with MLA")] = None
+    linear_attention: Annotated[LinearAttention | None, Field(description="layers with a recurrent state")] = None
     vision_parameters: Annotated[float, Field(ge=0, description="parameters of the vision tower; 0 without vision")] = 0
 
     @field_validator("full_attention", "sliding_attention", "latent_attention", "linear_attention")
@@ -89,7 +89,7 @@ class Weights(Entry):
     bundled: Annotated[str | None, Field(description="path among the package's assets")] = None
     file: Annotated[str | None, Field(description="the one file of the repository that is used (GGUF)")] = None
     bytes: Annotated[int, Field(gt=0, description="size of the weights on disk")]
-    licence: str = ""
+    licence: Annotated[str, Field(description="licence of the weights; empty if none is stated")] = ""
     gated: Annotated[bool, Field(description="the Hub requires an account that accepted the terms")] = False
     source: Annotated[str, Field(description="source of size, licence and gating")] = ""
 
@@ -113,16 +113,16 @@ class Drafter(Weights):
     block_size: Annotated[
         int, Field(ge=2, description="tokens of a block, including the anchor; draft tokens are one fewer")
     ]
-    layers: Annotated[int, Field(gt=0)]
+    layers: Annotated[int, Field(gt=0, description="number of layers")]
     hidden_size: Annotated[int | None, Field(description="must equal the target's; `null` if unknown")] = None
-    kv_heads: Annotated[int, Field(gt=0)] = 8
-    head_dim: Annotated[int, Field(gt=0)] = 128
+    kv_heads: Annotated[int, Field(gt=0, description="KV heads")] = 8
+    head_dim: Annotated[int, Field(gt=0, description="elements of a head")] = 128
     target_layer_ids: Annotated[list[int], Field(description="target layers whose output the drafter reads")] = []
     layer_types: Annotated[
         Literal["full", "sliding", "mixed"] | None, Field(description="attention of its layers; `null` if unknown")
     ] = None
     trained_context: Annotated[int | None, Field(description="longest sequence in tokens it was trained on")] = None
-    quantised: bool = False
+    quantised: Annotated[bool, Field(description="its weights are quantized")] = False
 
     @property
     def most_draft_tokens(self) -> int:
@@ -134,20 +134,20 @@ class Target(Weights):
     """One published quantization of the base model."""
 
     name: Annotated[str, Field(description="name of the pair that this target makes with its drafter")]
-    title: str
-    quantisation: Quantisation
+    title: Annotated[str, Field(description="the model in words")]
+    quantisation: Annotated[Quantisation, Field(description="how the weights are stored")]
     served_name: Annotated[str, Field(description="the model's name in requests")]
     projector: Annotated[str | None, Field(description="vision projector of a GGUF, a file of the repository")] = None
     drafter: Annotated[Drafter | None, Field(description="if this quantization needs another drafter")] = None
     notice: Annotated[str, Field(description="what the user must know before serving it")] = ""
     forced_fp8_kv: Annotated[bool, Field(description="the checkpoint asks for an FP8 KV cache")] = False
-    settings: Settings = {}
+    settings: Annotated[Settings, Field(description="settings for this quantization")] = {}
 
 
 class Question(Entry):
     """A question whose answer can be checked, for the smoke test."""
 
-    ask: str
+    ask: Annotated[str, Field(description="the request")]
     expect: Annotated[str, Field(description="must occur in the answer, in upper or lower case")]
 
 
@@ -197,17 +197,17 @@ class Questions(Entry):
 class Acceptance(Entry):
     """A measured mean acceptance length, including the token that the target adds."""
 
-    workload: str
-    draft_tokens: int
-    length: float
-    source: str
+    workload: Annotated[str, Field(description="what was generated")]
+    draft_tokens: Annotated[int, Field(description="per step, without the token that the target adds")]
+    length: Annotated[float, Field(description="tokens per step")]
+    source: Annotated[str, Field(description="who measured it")]
 
 
 class Family(Questions):
     """A base model with its drafter. One file each."""
 
-    name: str
-    title: str
+    name: Annotated[str, Field(description="name of the family")]
+    title: Annotated[str, Field(description="the base model in words")]
     shape: Shape
     drafter: Drafter
     targets: Annotated[list[Target], Field(min_length=1)]
@@ -219,13 +219,13 @@ class Family(Questions):
         bool | Literal["both"] | None,
         Field(description="whether the drafter was trained with thinking, or with and without; `null` if unknown"),
     ] = None
-    reasoning_parser: str | None = None
-    tool_call_parser: str | None = None
+    reasoning_parser: Annotated[str | None, Field(description="vLLM's parser of its thoughts; `null`: none")] = None
+    tool_call_parser: Annotated[str | None, Field(description="vLLM's parser of its tool calls; `null`: none")] = None
     needs: Annotated[
         dict[str, str], Field(description="lowest version of each engine that supports the architecture")
     ] = {}
-    acceptance: list[Acceptance] = []
-    settings: Settings = {}
+    acceptance: Annotated[list[Acceptance], Field(description="measured acceptance lengths")] = []
+    settings: Annotated[Settings, Field(description="settings for every quantization")] = {}
     source: Annotated[str, Field(description="source of the shape and of the drafter's config")]
 
 

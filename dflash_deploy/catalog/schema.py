@@ -39,7 +39,7 @@ class Entry(BaseModel):
 class CatalogSetting(Entry):
     """The value of one setting, with its reason."""
 
-    value: str | int | float | bool
+    value: Annotated[str | int | float | bool, Field(description="value; `.env` has it as text")]
     reason: Annotated[str, Field(min_length=10, description="why this value, in one sentence for the owner of the box")]
     source: Annotated[str, Field(description="source of the fact: a document or a measurement")] = ""
 
@@ -51,5 +51,5 @@ Settings = dict[str, CatalogSetting]
 class Evidenced(Entry):
     """The evidence that an entry works."""
 
-    state: Evidence
+    state: Annotated[Evidence, Field(description="run by this project, reported by the named source, or untested")]
     by: Annotated[str, Field(description="who ran it, on which hardware, when; or the document that says so")]

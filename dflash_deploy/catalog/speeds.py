@@ -12,12 +12,12 @@ from dflash_deploy.catalog.schema import Entry
 class PublishedSpeed(Entry):
     """Tokens per second of all requests together."""
 
-    profile: str
-    pair: str
-    workload: str
+    profile: Annotated[str, Field(description="name of the hardware profile")]
+    pair: Annotated[str, Field(description="name of the model: a target with its drafter")]
+    workload: Annotated[str, Field(description="what was generated")]
     concurrency: Annotated[int, Field(ge=1, description="requests at the same time")]
     draft_tokens: Annotated[int, Field(ge=1, description="per step, without the token that the target adds")]
     plain: Annotated[float | None, Field(description="tokens per second without speculative decoding")] = None
     dflash: Annotated[float, Field(description="tokens per second with the drafter")]
     acceptance_length: Annotated[float | None, Field(description="mean of that run; `null` if not published")] = None
-    source: str
+    source: Annotated[str, Field(description="who published it")]

@@ -40,6 +40,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "models": ("models", "Models with their drafters: list, show, convert."),
     "keys": ("keys", "API keys of the endpoint: show, rotate, add, revoke, list, usage."),
     "image": ("image", "The engine's image: build, verify, digest, sbom."),
+    "schema": ("schema", "Print the JSON Schema of what a command prints with --json."),
 }
 """Each command: the module in this package that has it under its name, and the first sentence of its help."""
 

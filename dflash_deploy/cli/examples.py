@@ -47,6 +47,7 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
     "image verify": ("image verify", "image verify --json"),
     "image digest": ("image digest", "image digest --pin"),
     "image sbom": ("image sbom", "image sbom --out sbom.json"),
+    "schema": ("schema", "schema keys rotate"),
 }
 """The arguments of both examples, by the command's full name; the simplest one first."""
 

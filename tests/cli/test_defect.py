@@ -14,6 +14,7 @@ from dflash_deploy.cli.defect import ISSUES, LONGEST_MESSAGE
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, initialise
+from tests.support.schemas import checked_output
 
 PLANTED = """
 import sys
@@ -37,7 +38,7 @@ RAISING = 'raise KeyError(f"/home/alice/box: key {key} hf_abcdefghijklmnopqrstuv
 
 
 def planted(raising: str, *arguments: str, at: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", PLANTED.format(raising=raising), *arguments],
         cwd=at,
         env={**os.environ, **environment},
@@ -47,6 +48,8 @@ def planted(raising: str, *arguments: str, at: Path, **environment: str) -> "sub
         timeout=60,
         check=False,
     )
+    checked_output(arguments, done.returncode, done.stdout)
+    return done
 
 
 @pytest.fixture(scope="module")

@@ -6,17 +6,17 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from dflash_deploy.cli.app import app
 from dflash_deploy.errors import ExitCode
 from tests.support import documents
-from tests.support.cli import initialise
+from tests.support.cli import initialise, invoke
 from tests.support.documents import ROOT, Shown, Transcript
 
 MAKES_A_DEPLOYMENT = frozenset({"init"})
 READS_A_DEPLOYMENT = frozenset({"plan", "render", "connect", "keys show", "keys add", "keys list"})
-NEEDS_NOTHING = frozenset({"profiles list", "profiles show", "models list", "models show", "--version", "--help"})
+NEEDS_NOTHING = frozenset(
+    {"profiles list", "profiles show", "models list", "models show", "schema", "--version", "--help"}
+)
 RUN = MAKES_A_DEPLOYMENT | READS_A_DEPLOYMENT | NEEDS_NOTHING
 """Commands that need neither an engine nor a network."""
 
@@ -56,11 +56,11 @@ def output_of(shown: Shown, here: Path) -> str:
     if leaf(shown) in READS_A_DEPLOYMENT and "--profile" not in shown.words:
         initialise("--profile", "cpu", "--runtime", "native", at=here)
         if leaf(shown) == "keys show" and not shown.words[2].startswith("-"):
-            CliRunner().invoke(app, ["keys", "add", shown.words[2]])
-    ran = CliRunner().invoke(app, list(shown.words))
-    assert (ran.exit_code == ExitCode.USAGE) is shown.refused, f"{shown}\n{ran.output}"
-    assert shown.refused or ran.exit_code == ExitCode.DONE, f"{shown}\n{ran.output}"
-    return ran.stdout
+            invoke("keys", "add", shown.words[2])
+    ran = invoke(*shown.words)
+    assert (ran.code is ExitCode.USAGE) is shown.refused, f"{shown}\n{ran.out}\n{ran.err}"
+    assert shown.refused or ran.succeeded()
+    return ran.out
 
 
 @pytest.mark.parametrize("shown", SHOWN.values(), ids=map(" ".join, SHOWN))

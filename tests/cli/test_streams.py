@@ -1,6 +1,5 @@
 """Output that is closed, full, in another encoding, or read by a program that ends."""
 
-import json
 import os
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import pytest
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
-from tests.support.cli import dflash, edit_env, initialise
+from tests.support.cli import Ran, dflash, edit_env, initialise
 
 COMMAND = f"{sys.executable} -m dflash_deploy"
 
@@ -65,9 +64,8 @@ def test_an_encoding_without_the_characters_is_no_failure(deployment: Path) -> N
         environment = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
         done = in_shell(f"{COMMAND} plan --json", deployment, **environment)
         assert done.returncode == 0, done.stderr
-        names = [
-            row["value"] for row in json.loads(done.stdout)["data"]["settings"] if row["name"] == "SERVED_MODEL_NAME"
-        ]
+        ran = Ran(("plan", "--json"), ExitCode(done.returncode), done.stdout, done.stderr)
+        names = [row["value"] for row in ran.document["data"]["settings"] if row["name"] == "SERVED_MODEL_NAME"]
         assert names == ["caf\u00e9\u2581"]
         assert in_shell(f"{COMMAND} plan", deployment, **environment).returncode == 0
 

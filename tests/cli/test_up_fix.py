@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from dflash_deploy.cli.app import app
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.last_good import last_good
 from dflash_deploy.errors import EngineNotReady, ExitCode
 from dflash_deploy.runtime import EngineState, LogPage
-from tests.support.cli import edit_env, initialise
+from tests.support.cli import edit_env, initialise, invoke
 from tests.support.ports import free_port
 from tests.support.scripted import ScriptedRuntime, listening, play
 
@@ -48,8 +46,8 @@ class Stage:
         return Counted([self._running])
 
     def run(self, *options: str) -> tuple[ExitCode, dict[str, Any], str]:
-        ran = CliRunner().invoke(app, ["up", "--json", "--dir", str(self.directory), *options])
-        return ExitCode(ran.exit_code), json.loads(ran.stdout), ran.stderr
+        ran = invoke("up", "--json", "--dir", str(self.directory), *options)
+        return ran.code, ran.document, ran.err
 
 
 @pytest.fixture

@@ -1,17 +1,14 @@
 """`up` on a machine that computes for another one, over an engine that runs or ends by a script."""
 
-import json
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from dflash_deploy.cli.app import app
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.runtime import EngineState
-from tests.support.cli import edit_env, initialise
+from tests.support.cli import edit_env, initialise, invoke
 from tests.support.scripted import ScriptedRuntime, play
 
 RUNNING = EngineState("running", identity="process 1")
@@ -26,8 +23,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(verb: str, directory: Path) -> tuple[ExitCode, dict[str, Any], str]:
-    ran = CliRunner().invoke(app, [verb, "--json", "--dir", str(directory)])
-    return ExitCode(ran.exit_code), json.loads(ran.stdout), ran.stderr
+    ran = invoke(verb, "--json", "--dir", str(directory))
+    return ran.code, ran.document, ran.err
 
 
 def test_it_is_started_and_not_waited_for(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,12 +166,14 @@ def up_until_killed(deployment: Path) -> Ran:
         time.sleep(2)
         docker("kill", container(deployment)["Id"])
         killed = time.monotonic()
+        lines = []
         for line in waiting.stdout:
+            lines.append(line)
             if json.loads(line).get("phase") == "stopping":
                 break
         noticed = time.monotonic() - killed
         out, err = waiting.communicate(timeout=300)
-    return Ran(("up",), ExitCode(waiting.returncode), out, err, noticed)
+    return Ran(("up", "--json-stream"), ExitCode(waiting.returncode), "".join(lines) + out, err, noticed)
 
 
 def is_new(state: dict[str, Any], before: str) -> bool:

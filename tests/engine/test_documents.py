@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from typer.testing import CliRunner
 
-from dflash_deploy.cli.app import app
-from dflash_deploy.errors import ExitCode
 from tests.support import documents
-from tests.support.cli import dflash
+from tests.support.cli import dflash, invoke
 from tests.support.documents import ROOT
 from tests.support.server import Server
 
@@ -76,5 +73,4 @@ def test_a_short_command_of_a_document_runs(
     monkeypatch.chdir(drafting.directory)
     prompts = re.findall(r"^ +(\{.*\})$", HOW_TO_TUNE.read_text(encoding="utf-8"), re.MULTILINE)
     (drafting.directory / "mine.jsonl").write_text("\n".join(prompts), encoding="utf-8")
-    ran = CliRunner().invoke(app, list(words))
-    assert ran.exit_code == ExitCode.DONE, ran.output
+    invoke(*words).succeeded()

@@ -33,6 +33,7 @@ from tests.fuzz.kinds import all_kinds
 from tests.fuzz.of_deployment import ENV
 from tests.fuzz.places import place, reply
 from tests.fuzz.worker import show
+from tests.support.schemas import output_problems
 
 READING: tuple[tuple[str, ...], ...] = (
     ("status",),
@@ -206,11 +207,7 @@ def problems(
         yield "message", f"a control character: {(out + err)[max(0, found.start() - 50) :][:100]!r}"
     if max(map(len, err.splitlines()), default=0) > LONGEST_LINE:
         yield "message", f"a line of {max(map(len, err.splitlines()))} characters"
-    if "--json" in case.args:
-        try:
-            json.loads(out)
-        except ValueError:
-            yield "message", f"not one JSON document: {out[:200]}"
+    yield from (("message", said) for said in output_problems(case.args, code, out))
     yield from _lost(case, directory)
 
 

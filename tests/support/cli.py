@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from dflash_deploy.cli.app import app
 from dflash_deploy.errors import ExitCode
+from tests.support.schemas import checked_output
 
 HANGS = 1800
 """Seconds after which a command counts as hung. A start that takes 40 takes some minutes beside other engines."""
@@ -21,13 +22,16 @@ HANGS = 1800
 
 @dataclass(frozen=True)
 class Ran:
-    """One finished command, and the seconds that it took."""
+    """One finished command, and the seconds that it took. A document that it printed is checked against its schema."""
 
     args: tuple[str, ...]
     code: ExitCode
     out: str
     err: str
     seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        checked_output(self.args, self.code, self.out)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -63,10 +67,15 @@ def dflash(
     return Ran(args, ExitCode(done.returncode), done.stdout, done.stderr, time.monotonic() - started)
 
 
+def invoke(*args: str) -> Ran:
+    """Run `dflash-deploy` in this process, where a test can replace a part of it."""
+    ran = CliRunner().invoke(app, list(args))
+    return Ran(args, ExitCode(ran.exit_code), ran.stdout, ran.stderr)
+
+
 def initialise(*options: str, at: Path) -> None:
     """Make `at` a deployment with `init`, in this process: a second faster, for tests of other commands."""
-    ran = CliRunner().invoke(app, ["init", "--dir", str(at), *options])
-    assert ran.exit_code == ExitCode.DONE, ran.output
+    invoke("init", "--dir", str(at), *options).succeeded()
 
 
 def edit_env(directory: Path, **values: str) -> None:

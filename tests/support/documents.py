@@ -216,9 +216,9 @@ def _typed(content: str) -> Iterator[tuple[str, bool]]:
 
 
 def _in_line(file: Path, number: int, line: str) -> Iterator[Shown]:
-    """The program's commands in a line of shell, without its comment, `[OPTIONS]` and `…`."""
+    """The program's commands in a line of shell, without its comment, its redirection, `[OPTIONS]` and `…`."""
     inner = re.findall(rf"\$\({PROGRAM} ([^)]*)\)", line)
-    parts = re.split(r" (?:&&|\|\||\|) |;", re.sub(r"\s#.*", "", line))
+    parts = re.split(r" (?:&&|\|\||\||>) |;", re.sub(r"\s#.*", "", line))
     written = [part.strip().removeprefix(PROGRAM) for part in parts if re.match(rf"\s*{PROGRAM} ", part)]
     for one in (*inner, *written):
         words = [word for word in shlex.split(one) if word != "…" and not re.fullmatch(r"\[[A-Z]+\]", word)]

@@ -16,6 +16,7 @@ from dflash_deploy.redact import Secret
 from dflash_deploy.runtime.supervised import SUPERVISOR
 from tests.support.kills.nursery import End, Order
 from tests.support.procfs import Process, family_of, kill
+from tests.support.schemas import problems
 
 CHANGING = re.compile(
     r"deployment/\.dflash/(lock|engine\.log(\.1)?|run\.json|exit\.json|last-start\.json)|(.*/)?\.pull/lock|hf/.*"
@@ -153,12 +154,19 @@ class Trial:
         again = self.run("--json")
         if again.code not in self.repeated:
             wrong.append(f"the command again: code {again.code}: {self.said}")
+        wrong += [f"the command again: {one}" for one in problems(self._document())]
         wrong += self._left(between, again.code)
         if again.code:
             # the deployment is there already: the next command is another one
             self.run(args=("render",))
         wrong += [f"after the second run: {one}" for one in self._unlike_after()]
         return wrong
+
+    def _document(self) -> dict[str, Any]:
+        """The JSON document among what the last command printed on both streams."""
+        document: dict[str, Any]
+        document, _ = json.JSONDecoder().raw_decode(self.said, self.said.index("{"))
+        return document
 
     def _half(self) -> Iterator[str]:
         """Files that are neither as before nor as after the command."""
@@ -202,7 +210,7 @@ class Trial:
         if len(processes) != (2 if self.args[0] in STARTING else 0):
             yield f"{len(processes)} processes instead of a supervisor and its engine, or none"
         if "rotate" in self.args:
-            data: dict[str, Any] = json.loads(self.said[self.said.index("{") :])["data"]
+            data: dict[str, Any] = self._document()["data"]
             told = (data["old_fingerprint"], data["fingerprint"])
             if told != (Secret(between).fingerprint, Secret(self.key).fingerprint):
                 yield "the keys are not the ones that it tells"

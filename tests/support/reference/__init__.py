@@ -8,7 +8,7 @@ from pathlib import Path
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.failures_page import page as failures
 from tests.support import fault_matrix
-from tests.support.reference import catalog, commands, open_routes, rules, settings, speeds, unproven
+from tests.support.reference import catalog, commands, open_routes, rules, schemas, settings, speeds, unproven
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "reference"
 
@@ -24,5 +24,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "failures.md": lambda: failures(load_catalog().failures),
     "open-routes.md": open_routes.page,
     "faults.md": lambda: fault_matrix.page(fault_matrix.shown()),
+    "json.md": schemas.page,
+    **dict(schemas.files()),
 }
-"""Each generated page by its name in docs/reference, and the function that returns its text."""
+"""Each generated page and file by its name in docs/reference, and the function that returns its text."""

@@ -2,6 +2,7 @@
 
 from tests.support.reference import FOLDER, PAGES, manual
 
+(FOLDER / "schemas").mkdir(exist_ok=True)
 for name, page in PAGES.items():
     (FOLDER / name).write_text(page(), encoding="utf-8")
 manual.FILE.parent.mkdir(exist_ok=True)

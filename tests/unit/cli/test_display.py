@@ -7,6 +7,7 @@ import pytest
 from dflash_deploy.cli.display import Terminal
 from dflash_deploy.operations.reporter import start_shown
 from dflash_deploy.startup import StartProgress
+from tests.support.schemas import problems
 
 SECRET = "key-of-the-test-0123456789"
 
@@ -49,6 +50,7 @@ def test_a_program_gets_each_step_as_a_document(capsys: pytest.CaptureFixture[st
     assert SECRET not in out
     events = [json.loads(line) for line in out.splitlines()]
     assert {event["event"] for event in events} == {"progress"}
+    assert [said for event in events for said in problems(event)] == []
     assert [(event["phase"], event["done"], event["total"]) for event in events] == [
         ("creating", 0, 0),
         ("loading the target", 0, 0),

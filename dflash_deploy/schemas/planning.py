@@ -1,0 +1,146 @@
+"""The `data` of `plan`, `init`, `render` and `doctor`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from dflash_deploy.catalog.speeds import PublishedSpeed
+from dflash_deploy.doctor.check import Status as DoctorStatus
+from dflash_deploy.plan.wishes import RuntimeName
+from dflash_deploy.schemas.common import AcceptanceLength, Count, Documented, Rate, Seconds
+
+RateRange = Annotated[list[Rate], Field(min_length=2, max_length=2)]
+LengthRange = Annotated[list[AcceptanceLength], Field(min_length=2, max_length=2)]
+
+
+class SettingData(Documented):
+    """One setting of the plan."""
+
+    name: str
+    """Name in `.env`, as in docs/reference/settings.md."""
+    value: str
+    """Value as `.env` has it; empty if the engine chooses."""
+    origin: str
+    """Where the value comes from, such as `profile rtx-3090`, `--goal latency` or `.env`."""
+    reason: str
+    """Why it has this value."""
+    source: str
+    """Document or measurement behind the reason; empty if there is none."""
+
+
+class MemoryData(Documented):
+    """The estimated memory of one GPU, or of the machine for an engine on the processor."""
+
+    budget_bytes: Count
+    """Bytes that the engine may use."""
+    target_bytes: Count
+    """Bytes of the target's weights."""
+    drafter_bytes: Count
+    """Bytes of the drafter's weights; 0 without a drafter."""
+    reserve_bytes: Count
+    """Bytes for activations, logits, graphs and the context of the GPU."""
+    cache_bytes: Count
+    """Bytes that are left for the KV cache."""
+    kv_bytes_per_token: Count
+    """Bytes of KV cache that one token takes."""
+    state_bytes_per_sequence: Count
+    """Bytes of recurrent (SSM) state that one sequence takes; 0 without such layers."""
+    cache_tokens: Count
+    """Tokens that fit into the cache, all sequences together."""
+    full_sequences: Annotated[float, Field(ge=0)]
+    """Sequences of the full length (MAX_MODEL_LEN) that fit into the cache."""
+    short_sequences: Annotated[float, Field(ge=0)]
+    """Short sequences that fit into the cache: as many can be decoded at the same time."""
+    fits: bool
+    """Whether one sequence of the full length fits; the engine does not start otherwise."""
+
+
+class ExpectedSpeedData(Documented):
+    """What the speed model expects at one concurrency. A range has two numbers, the lowest and the highest."""
+
+    concurrency: Count
+    """Requests at the same time."""
+    plain_tokens_per_s: RateRange
+    """Tokens per second of all requests together, without speculative decoding."""
+    dflash_tokens_per_s: RateRange | None
+    """Tokens per second of all requests together, with the drafter; null without a drafter."""
+    acceptance_length: LengthRange | None
+    """Acceptance length behind `dflash_tokens_per_s`, in tokens per step; null without a drafter."""
+
+
+class SpeedData(Documented):
+    """The speed to expect on this machine."""
+
+    expected: list[ExpectedSpeedData]
+    """What the speed model expects, by concurrency; empty on a machine without a GPU."""
+    published: list[PublishedSpeed]
+    """What others published for the same hardware and models."""
+
+
+class PlanData(Documented):
+    """What `plan` decides, and why."""
+
+    profile: str
+    """Name of the hardware profile."""
+    engine: str
+    """Name of the engine release."""
+    pair: str
+    """Name of the model: a target with its drafter."""
+    runtime: RuntimeName
+    """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
+    command: list[str]
+    """Argument list of the engine, without the API key."""
+    settings: list[SettingData]
+    """All settings of the deployment, in the order of `.env`."""
+    memory: MemoryData | None
+    """The estimated memory; null if it cannot be estimated."""
+    speed: SpeedData
+    """The speed to expect."""
+
+
+class InitData(Documented):
+    """The deployment that `init` wrote."""
+
+    directory: str
+    """The deployment directory."""
+    profile: str
+    """Name of the hardware profile."""
+    pair: str
+    """Name of the model: a target with its drafter."""
+    engine: str
+    """Name of the engine release."""
+    runtime: RuntimeName
+    """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
+
+
+class RenderData(Documented):
+    """The file that `render` wrote."""
+
+    file: str
+    """Path of compose.yaml."""
+    changed: bool
+    """Whether the file changed."""
+
+
+class DoctorCheckData(Documented):
+    """One check of `doctor`."""
+
+    name: str
+    """Name of the check."""
+    status: DoctorStatus
+    """`no`: `up` would fail. `warning`: `up` may fail, or the check cannot decide. `skipped`: nothing to check."""
+    saw: str
+    """What was found, with the values."""
+    fix: str
+    """What to do if the status is not `ok`; empty if nothing is known."""
+    seconds: Seconds
+    """Duration of the check in seconds."""
+
+
+class DoctorData(Documented):
+    """What `doctor` found."""
+
+    checks: list[DoctorCheckData]
+    """All checks, in the order in which they ran."""

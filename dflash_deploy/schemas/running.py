@@ -1,0 +1,243 @@
+"""The `data` of `up`, `restart`, `rollback`, `down`, `status` and `keys`, and the events of `--json-stream`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NotRequired
+
+from pydantic import Field
+
+from dflash_deploy.plan.wishes import RuntimeName
+from dflash_deploy.schemas.common import AcceptanceLength, CheckData, Count, Documented, Rate, Seconds
+
+Fingerprint = Annotated[str, Field(pattern="^[0-9a-f]{8}$")]
+HttpStatus = Annotated[int, Field(ge=100, le=599)]
+
+
+class FixedData(Documented):
+    """What `--fix` changed in `.env`."""
+
+    failure: str
+    """Id of the failure that it fixed, as in docs/reference/failures.md."""
+    changes: dict[str, str]
+    """The settings that it wrote, with their new values."""
+    before: str
+    """Path of `.env` as it was before."""
+
+
+class UpData(Documented):
+    """An engine that answers."""
+
+    endpoint: str
+    """Base URL for OpenAI clients; it ends with `/v1`."""
+    model: str
+    """Name of the model in requests."""
+    runtime: RuntimeName
+    """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
+    state: Literal["ready"]
+    """The engine has answered a request."""
+    changed: bool
+    """Whether the engine was started; false if it answered already."""
+    seconds: Seconds
+    """Seconds from the beginning of the start to the first answer."""
+    fixed: FixedData | None
+    """What `--fix` changed; null if it changed nothing."""
+    tokens_per_second: Rate | None
+    """Tokens per second of one short answer; null if it was not measured."""
+    acceptance_length: AcceptanceLength | None
+    """Acceptance length of that answer, in tokens per step; null if nothing was drafted or counted."""
+    checks: list[CheckData]
+    """The quick checks of `test`, with which `up` ends."""
+
+
+class WorkerData(Documented):
+    """An engine that computes for rank 0 and answers no requests itself."""
+
+    rank: Annotated[int, Field(ge=1)]
+    """Rank of this machine."""
+    master: str
+    """Address of rank 0 on the link between the machines."""
+    state: Literal["running"]
+    """The engine runs; rank 0 answers requests."""
+    runtime: RuntimeName
+    """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
+    changed: bool
+    """Whether the engine was started; false if it was running already."""
+
+
+class DiagnosisData(Documented):
+    """Why the engine did not become ready."""
+
+    failure: str | None
+    """Id of the known failure, as in docs/reference/failures.md; null if it is unknown."""
+    fix: dict[str, str]
+    """The settings that `up --fix` may write to fix it; empty if no change is safe."""
+    evidence: list[str]
+    """Lines of the engine's log that show the failure, or its most relevant lines."""
+    fixed: NotRequired[FixedData]
+    """What `--fix` changed before this failure; missing if it changed nothing."""
+
+
+class RestartData(Documented):
+    """An engine that answers, after `restart`."""
+
+    endpoint: str
+    """Base URL for OpenAI clients; it ends with `/v1`."""
+    state: Literal["ready"]
+    """The engine has answered a request."""
+    seconds: Seconds
+    """Seconds from the beginning of the start to the first answer."""
+
+
+class RollbackData(Documented):
+    """An engine that answers, after `rollback`."""
+
+    changed: list[str]
+    """Names of the settings that were restored in `.env`."""
+    endpoint: str
+    """Base URL for OpenAI clients; it ends with `/v1`."""
+    state: Literal["ready"]
+    """The engine has answered a request."""
+
+
+class DownData(Documented):
+    """What `down` did."""
+
+    stopped: bool
+    """Whether an engine was stopped; false if none was running."""
+    runtime: RuntimeName
+    """What ran the engine: containers (`compose`) or a process on this machine (`native`)."""
+
+
+class StatusData(Documented):
+    """What is true of the deployment now. A property that does not apply to the state is missing or null."""
+
+    endpoint: str
+    """Base URL for OpenAI clients; it ends with `/v1`."""
+    model: str
+    """Name of the model in requests."""
+    state: Literal[
+        "absent",
+        "exited",
+        "restarting",
+        "paused",
+        "cut off",
+        "running",
+        "starting",
+        "ready",
+        "unresponsive",
+    ]
+    """State of the engine. `ready`: it has just answered. `running`: it computes for rank 0 and answers no requests."""
+    cause: NotRequired[str]
+    """Why it is in this state, if that is known."""
+    do: NotRequired[str]
+    """What to do about it."""
+    rank: NotRequired[Count]
+    """Rank of this machine, if the engine computes for rank 0."""
+    problem: NotRequired[str]
+    """How the request failed, if the state is `unresponsive`."""
+    seconds: NotRequired[Seconds]
+    """Seconds of one answer, if the state is `ready`."""
+    acceptance_length: NotRequired[AcceptanceLength | None]
+    """Acceptance length of all requests since the engine started, in tokens per step; null if nothing was drafted."""
+    runtime: RuntimeName
+    """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
+    engine: str | None
+    """The process or container that runs the engine; null if there is none."""
+    exit_code: int | None
+    """Exit code of the engine if it ended; a negative one is the signal that killed it."""
+    restarts: Count
+    """How often the runtime has restarted the engine."""
+    memory_gib: Annotated[float, Field(ge=0)] | None
+    """Memory of the engine in GiB, without that of the GPUs; null if it is unknown."""
+    gpu_memory_gib: str | None
+    """Used and total memory of each GPU in GiB: `20.1 of 24.0`, with commas between; null without such a GPU."""
+    failure: NotRequired[str]
+    """Id of the known failure that ended the engine, as in docs/reference/failures.md."""
+    instead: NotRequired[str]
+    """The engine runs the last working settings, not those of `.env`: this says since when."""
+    costs: NotRequired[str | None]
+    """Ids of known problems that cost speed, with commas between; null if none. Only in the state `ready`."""
+
+
+class KeysShowData(Documented):
+    """Where the API key is. The key itself is in no document."""
+
+    file: str
+    """Path of the file that has the key."""
+    private: bool
+    """Whether only its owner can read the file."""
+    fingerprint: Fingerprint
+    """The first 8 hexadecimal digits of the key's SHA-256."""
+
+
+class OldKeyData(Documented):
+    """HTTP status of a request with the old key; null if nothing answered."""
+
+    before: HttpStatus | None
+    """Before the restart."""
+    after: HttpStatus | None
+    """After the restart: 401."""
+
+
+class NewKeyData(Documented):
+    """HTTP status of a request with the new key; null if nothing answered."""
+
+    after: HttpStatus | None
+    """After the restart: 200."""
+
+
+class ProofData(Documented):
+    """The proof that the endpoint rejects the old key and accepts the new one."""
+
+    old_key: OldKeyData
+    """The answers to the old key."""
+    new_key: NewKeyData
+    """The answer to the new key."""
+
+
+class KeysRotateData(Documented):
+    """A replaced API key. Neither key is in the document."""
+
+    file: str
+    """Path of the file that has the key."""
+    fingerprint: Fingerprint
+    """The first 8 hexadecimal digits of the new key's SHA-256."""
+    old_fingerprint: Fingerprint | None
+    """The same of the old key; null if that was empty or too short."""
+    restarted: bool
+    """Whether an engine ran and was restarted with the new key."""
+    proof: ProofData | None
+    """The proof; null if no engine ran."""
+    endpoint: NotRequired[str]
+    """Base URL for OpenAI clients; it ends with `/v1`. Missing, as the next ones, if no engine ran."""
+    model: NotRequired[str]
+    """Name of the model in requests."""
+    runtime: NotRequired[RuntimeName]
+    """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
+    state: NotRequired[Literal["ready"]]
+    """The engine has answered a request."""
+    seconds: NotRequired[Seconds]
+    """Seconds from the beginning of the start to the first answer."""
+
+
+class ProgressData(Documented):
+    """One line of `--json-stream` while the engine starts. The last line is the document of the command."""
+
+    event: Literal["progress"]
+    """The kind of the line; that of the last line is `result`."""
+    phase: str
+    """The current phase in words, as in docs/reference/up.md. The text may change."""
+    elapsed: Seconds
+    """Seconds since the beginning of the start."""
+    last_line: str
+    """Last line of the engine's log; empty if there is none."""
+    done: Count
+    """How much of the phase is done, of `total`; 0 if nothing is counted."""
+    total: Count
+    """How much the phase has to do, such as files of weights; 0 if nothing is counted."""
+    in_phase: Seconds
+    """Seconds since the beginning of the phase."""
+    usual: Seconds | None
+    """Seconds of the last successful start, or a published time before the first one; null if neither is known."""
+    usual_in_phase: Seconds | None
+    """Seconds of this phase in the last successful start; null if unknown."""

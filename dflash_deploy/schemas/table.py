@@ -1,0 +1,65 @@
+"""Which `data` each command prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.schemas import images, listing, measuring, planning, running, weights
+
+PROGRESS = "progress"
+"""The name of the schema of a line of `--json-stream` before the last one."""
+
+
+@dataclass(frozen=True)
+class CommandData:
+    """The `data` of one command.
+
+    `done` are the types of its results: one of them with status `ok`, and with `failed` if it failed with a result,
+    such as a check that is not passed. `failed` are further types that only a failure has. `streams`: it has
+    `--json-stream`. `command` is the document's own name of the command if that is not the full name.
+    """
+
+    done: tuple[type[Any], ...]
+    failed: tuple[type[Any], ...] = ()
+    streams: bool = False
+    command: str = ""
+
+
+DOCUMENTS: Mapping[str, CommandData] = {
+    "init": CommandData((planning.InitData,)),
+    "plan": CommandData((planning.PlanData,)),
+    "doctor": CommandData((planning.DoctorData,)),
+    "pull": CommandData(
+        (
+            weights.PullData,
+            weights.PullWrongData,
+            weights.PullMovedData,
+            weights.PullToData,
+            weights.PullFromData,
+        )
+    ),
+    "render": CommandData((planning.RenderData,)),
+    "up": CommandData((running.UpData, running.WorkerData), (running.DiagnosisData,), streams=True),
+    "restart": CommandData((running.RestartData,), streams=True),
+    "rollback": CommandData((running.RollbackData,), streams=True),
+    "test": CommandData((measuring.TestData,)),
+    "bench": CommandData((measuring.BenchData,)),
+    "tune": CommandData((measuring.TunedData, measuring.TunePlanData)),
+    "connect": CommandData((images.ConnectData, images.ConnectClientData)),
+    "status": CommandData((running.StatusData,)),
+    "down": CommandData((running.DownData,)),
+    "profiles list": CommandData((listing.ProfilesListData,)),
+    "profiles show": CommandData((Profile,)),
+    "models list": CommandData((listing.ModelsListData,)),
+    "models show": CommandData((listing.ModelsShowData,)),
+    "models convert gguf": CommandData((weights.ConvertData,), command="gguf"),
+    "keys show": CommandData((running.KeysShowData,)),
+    "keys rotate": CommandData((running.KeysRotateData,), streams=True),
+    "image build": CommandData((images.ImageBuildData,)),
+    "image verify": CommandData((images.ImageVerifyData,)),
+    "image digest": CommandData((images.ImageDigestData,)),
+}
+"""Every command with `--json`, by its full name."""
