@@ -18,12 +18,9 @@ TESTS = Path(__file__).parent
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keep which properties of documents in JSON were seen, if a whole tier ran: see tests/support/schemas."""
-    tiers = [Path(one) for one in session.config.args]
-    if (
-        session.testscollected
-        and not session.config.option.keyword
-        and {one.parent for one in tiers} == {TESTS.parent / "tests"}
-    ):
+    config = session.config
+    tiers = [(config.invocation_params.dir / one).resolve() for one in config.args]
+    if {one.parent for one in tiers} == {TESTS} and not config.option.keyword and not config.option.markexpr:
         seen.save("-".join(sorted(one.name for one in tiers)))
 
 

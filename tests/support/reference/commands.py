@@ -16,9 +16,9 @@ from tests.support.reference.markdown import GENERATED, code, joined, table
 _HEAD = f"""# Commands
 
 `dflash-deploy COMMAND --help` prints the same. A command works on the deployment in the current directory, or in
-`--dir DIR`. A command that reports has `--json`: exactly one [document](json.md) on standard output. All commands share the
-[exit codes](exit-codes.md). `dflash-deploy --install-completion` installs completion for your shell:
-commands, options, profiles, models, checks, clients and deployments.
+`--dir DIR`. A command that reports has `--json`: exactly one [document](json.md) on standard output. All commands share
+the [exit codes](exit-codes.md). `dflash-deploy --install-completion` installs completion for your shell: commands,
+options, profiles, models, checks, clients and deployments.
 
 {GENERATED.format(source="the command line")}
 """

@@ -25,9 +25,9 @@ To use the documents in a program, see [use it in a script](../how-to/use-in-scr
 ## The document
 """
 
-_RULE = """A result can have `status` `failed`: if a check of `test` failed, `data` has all checks, and `error` the reason. A command
-that fails before it has a result has an empty `data`. Unknown options and values of the wrong type are
-refused before the command runs, with [exit code](exit-codes.md) 2 and without a document.
+_RULE = """A command that failed can have a result: if a check of `test` failed, `data` has all checks. A command that
+fails before it has a result has an empty `data`. Unknown options and values of the wrong type are refused before the
+command runs, with [exit code](exit-codes.md) 2 and without a document.
 
 ## What may change
 

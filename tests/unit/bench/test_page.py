@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dflash_deploy.bench.page import page
 from dflash_deploy.bench.plots import HEIGHT, LABELS, WIDTH, Range, Series, axis, lines, number, ranges
 from tests.support.measured import document
+from tests.support.schemas import data_problems
 
 Attributes = dict[str, str]
 
@@ -31,6 +32,10 @@ class Elements(HTMLParser):
 
     def all(self, tag: str, kind: str = "") -> list[Attributes]:
         return [attrs for name, attrs in self.found if name == tag and kind in ("", *attrs.get("class", "").split())]
+
+
+def test_the_made_up_run_is_one_that_bench_can_print() -> None:
+    assert data_problems("bench", document()) == []
 
 
 def test_every_figure_of_the_json_is_plotted() -> None:

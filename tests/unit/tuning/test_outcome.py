@@ -30,6 +30,7 @@ from dflash_deploy.tuning.sequences import try_sequences
 from tests.support.cli import edit_env
 from tests.support.machines import LAPTOP
 from tests.support.measured import rows
+from tests.support.schemas import data_problems
 
 
 @pytest.fixture
@@ -103,6 +104,7 @@ def said(directory: Path, found: Outcome) -> Iterator[str]:
     """What people read of an outcome, without the table."""
     asked = experiment(directory)
     done = Tuned(asked, found, changes_of(asked.deployment, found.settings))
+    assert data_problems("tune", done.document()) == []
     return (line for line in shown_of(done) if isinstance(line, str))
 
 
