@@ -1,4 +1,4 @@
-"""The `data` of `test`, `bench` and `tune`."""
+"""The `data` of `test` and `bench`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pydantic import Field
 
 from dflash_deploy.plan.wishes import RuntimeName
 from dflash_deploy.schemas.common import AcceptanceLength, CheckData, Count, Documented, Rate, Seconds, Share
-from dflash_deploy.tuning.choose import Kind
 
 Milliseconds = Annotated[float, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
@@ -57,35 +56,6 @@ class BenchMeasuredData(Documented):
     """Whether the model may think."""
     max_tokens: Positive
     """Longest answer in tokens, unless a prompt has its own length."""
-
-
-class TuneMeasuredData(Documented):
-    """What `tune` measured, and how."""
-
-    profile: str
-    """Name of the hardware profile."""
-    pair: str
-    """Name of the model: a target with its drafter."""
-    engine: str
-    """Engine and its version."""
-    runtime: RuntimeName
-    """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
-    model: str
-    """Name of the model in requests."""
-    settings: dict[str, str]
-    """The settings of `.env` that determine speed, by name."""
-    at: str
-    """When the measurement ended, such as `2026-11-22 15:04 UTC`."""
-    version: str
-    """Version of dflash-deploy."""
-    repeats: Positive
-    """Repeats of each measurement."""
-    temperature: Annotated[float, Field(ge=0)]
-    """Temperature of sampling; 0 is greedy."""
-    thinking: bool
-    """Whether the model may think."""
-    seconds_of_starts: list[Seconds]
-    """Seconds of each restart of the engine."""
 
 
 class WorkloadData(Documented):
@@ -220,148 +190,3 @@ class BenchData(Documented):
     """One row for each workload, concurrency and way of decoding."""
     published: list[BesideData]
     """Published measurements for the same hardware and models; empty if the catalog has none to compare."""
-
-
-class PointData(Documented):
-    """One setting at one concurrency, as measured."""
-
-    draft_tokens: Count
-    """Draft tokens of one step; 0 without the drafter."""
-    streams: Positive
-    """Concurrency: requests at the same time."""
-    tokens_per_s: Rate
-    """Tokens per second of all requests together."""
-    first_s: Seconds
-    """Mean time to the first token, in seconds."""
-    answer_tokens: Annotated[float, Field(gt=0)]
-    """Mean length of an answer in tokens."""
-    length: AcceptanceLength
-    """Mean tokens per step."""
-    by_position: list[Share]
-    """Share of drafts whose token at each position was accepted; empty without the drafter."""
-    step_s: Seconds
-    """Time of one step in seconds."""
-
-
-class StepTimeData(Documented):
-    """The time of one step at one concurrency: a line through the measured numbers of draft tokens."""
-
-    streams: Positive
-    """Concurrency: requests at the same time."""
-    base: Seconds
-    """Seconds of a step with the drafter and 0 draft tokens."""
-    each: Seconds
-    """Further seconds for each draft token."""
-
-
-class OptionData(Documented):
-    """Settings that can be proposed, with their predicted speed."""
-
-    kind: Kind
-    """`off`: no drafter. `fixed`: one number of draft tokens. `schedule`: a number for each concurrency."""
-    draft_tokens: Count
-    """Most draft tokens of one step; 0 without the drafter."""
-    rates: list[Rate]
-    """Predicted tokens per second by concurrency, in rising order."""
-    ranges: list[Annotated[list[Count], Field(min_length=3, max_length=3)]]
-    """The schedule: lowest concurrency, highest concurrency, draft tokens. Empty if there is none."""
-    title: str
-    """The option in words. The text may change."""
-    settings: dict[str, str]
-    """The lines of `.env` for it, by name."""
-    score: Rate
-    """Geometric mean of `rates`."""
-
-
-class TriedData(Documented):
-    """One setting as measured."""
-
-    title: str
-    """The setting in words. The text may change."""
-    settings: dict[str, str]
-    """The lines of `.env` that were changed for it, by name."""
-    rows: list[RowData]
-    """One row for each concurrency, in rising order."""
-
-
-class VerdictData(Documented):
-    """The measured proposal compared with the present settings."""
-
-    gain: Ratio
-    """Geometric mean, over the concurrencies, of its tokens/s divided by those of the present settings."""
-    least: Ratio
-    """The smallest of these ratios."""
-    noise: Annotated[float, Field(ge=0)]
-    """Share by which two runs of one setting differ."""
-    wins: bool
-    """Whether the gain is larger than noise."""
-
-
-class SequencesData(Documented):
-    """Another MAX_NUM_SEQS, as measured."""
-
-    count: Positive
-    """The other MAX_NUM_SEQS."""
-    streams: Positive
-    """Concurrency: requests at the same time."""
-    tried: Annotated[list[TriedData], Field(min_length=2, max_length=2)]
-    """The present MAX_NUM_SEQS and the other one."""
-    verdict: VerdictData
-    """The other one compared with the present one."""
-
-
-class TunedData(Documented):
-    """The result of `tune`. `.dflash/tune.json` has the same `data`."""
-
-    measured: TuneMeasuredData
-    """What was measured, and how."""
-    workloads: list[WorkloadData]
-    """The workloads, measured as one mixture."""
-    points: list[PointData]
-    """The measurements behind the predictions."""
-    lengths: list[AcceptanceLength]
-    """Predicted tokens per step by number of draft tokens, from 0 on."""
-    steps: list[StepTimeData]
-    """The time of one step by concurrency."""
-    options: list[OptionData]
-    """All settings that can be proposed."""
-    best: OptionData
-    """The best option by prediction."""
-    tried: list[TriedData]
-    """All settings that were measured."""
-    verdict: VerdictData | None
-    """The best option compared with the present settings; null if it is not predicted to be faster."""
-    proposal: OptionData | None
-    """The option to use; null if the present settings are kept."""
-    sequences: SequencesData | None
-    """Another MAX_NUM_SEQS; null without `--sequences` or if none was worth a measurement."""
-    changes: dict[str, str]
-    """The settings of the proposal that differ from `.env`."""
-    written: bool
-    """Whether they were written into `.env`."""
-
-
-class TuneStepData(Documented):
-    """One setting that `tune` would measure."""
-
-    title: str
-    """The setting in words. The text may change."""
-    settings: dict[str, str]
-    """The lines of `.env` that would be changed for it, by name."""
-
-
-class TunePlanData(Documented):
-    """What `tune --dry-run` would measure."""
-
-    workload: WorkloadData
-    """The workload."""
-    concurrency: list[Positive]
-    """Requests at the same time, one measurement for each number."""
-    repeats: Positive
-    """Repeats of each measurement."""
-    steps: list[TuneStepData]
-    """The settings, in the order of their measurement; the engine restarts for each one."""
-    schedules: bool
-    """Whether a schedule may be proposed."""
-    estimate_s: Seconds
-    """Longest expected duration in seconds."""

@@ -1,4 +1,4 @@
-"""The `data` of `up`, `restart`, `rollback`, `down`, `status` and `keys`, and the events of `--json-stream`."""
+"""The `data` of `up`, `restart`, `rollback`, `down`, and `status`, and the events of `--json-stream`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from pydantic import Field
 
 from dflash_deploy.plan.wishes import RuntimeName
 from dflash_deploy.schemas.common import AcceptanceLength, CheckData, Count, Documented, Rate, Seconds
-
-Fingerprint = Annotated[str, Field(pattern="^[0-9a-f]{8}$")]
-HttpStatus = Annotated[int, Field(ge=100, le=599)]
 
 
 class FixedData(Documented):
@@ -157,67 +154,6 @@ class StatusData(Documented):
     """The engine runs the last working settings, not those of `.env`: this says since when."""
     costs: NotRequired[str | None]
     """Ids of known problems that cost speed, with commas between; null if none. Only in the state `ready`."""
-
-
-class KeysShowData(Documented):
-    """Where the API key is. The key itself is in no document."""
-
-    file: str
-    """Path of the file that has the key."""
-    private: bool
-    """Whether only its owner can read the file."""
-    fingerprint: Fingerprint
-    """The first 8 hexadecimal digits of the key's SHA-256."""
-
-
-class OldKeyData(Documented):
-    """HTTP status of a request with the old key; null if nothing answered."""
-
-    before: HttpStatus | None
-    """Before the restart."""
-    after: HttpStatus | None
-    """After the restart: 401."""
-
-
-class NewKeyData(Documented):
-    """HTTP status of a request with the new key; null if nothing answered."""
-
-    after: HttpStatus | None
-    """After the restart: 200."""
-
-
-class ProofData(Documented):
-    """The proof that the endpoint rejects the old key and accepts the new one."""
-
-    old_key: OldKeyData
-    """The answers to the old key."""
-    new_key: NewKeyData
-    """The answer to the new key."""
-
-
-class KeysRotateData(Documented):
-    """A replaced API key. Neither key is in the document."""
-
-    file: str
-    """Path of the file that has the key."""
-    fingerprint: Fingerprint
-    """The first 8 hexadecimal digits of the new key's SHA-256."""
-    old_fingerprint: Fingerprint | None
-    """The same of the old key; null if that was empty or too short."""
-    restarted: bool
-    """Whether an engine ran and was restarted with the new key."""
-    proof: ProofData | None
-    """The proof; null if no engine ran."""
-    endpoint: NotRequired[str]
-    """Base URL for OpenAI clients; it ends with `/v1`. Missing, as the next ones, if no engine ran."""
-    model: NotRequired[str]
-    """Name of the model in requests."""
-    runtime: NotRequired[RuntimeName]
-    """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
-    state: NotRequired[Literal["ready"]]
-    """The engine has answered a request."""
-    seconds: NotRequired[Seconds]
-    """Seconds from the beginning of the start to the first answer."""
 
 
 class ProgressData(Documented):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dflash_deploy.catalog.hardware import Profile
-from dflash_deploy.schemas import images, listing, measuring, planning, running, weights
+from dflash_deploy.schemas import images, keys, listing, measuring, planning, running, tuning, weights
 
 PROGRESS = "progress"
 """The name of the schema of a line of `--json-stream` before the last one."""
@@ -47,7 +47,7 @@ DOCUMENTS: Mapping[str, CommandData] = {
     "rollback": CommandData((running.RollbackData,), streams=True),
     "test": CommandData((measuring.TestData,)),
     "bench": CommandData((measuring.BenchData,)),
-    "tune": CommandData((measuring.TunedData, measuring.TunePlanData)),
+    "tune": CommandData((tuning.TunedData, tuning.TunePlanData)),
     "connect": CommandData((images.ConnectData, images.ConnectClientData)),
     "status": CommandData((running.StatusData,)),
     "down": CommandData((running.DownData,)),
@@ -56,8 +56,12 @@ DOCUMENTS: Mapping[str, CommandData] = {
     "models list": CommandData((listing.ModelsListData,)),
     "models show": CommandData((listing.ModelsShowData,)),
     "models convert gguf": CommandData((weights.ConvertData,), command="gguf"),
-    "keys show": CommandData((running.KeysShowData,)),
-    "keys rotate": CommandData((running.KeysRotateData,), streams=True),
+    "keys show": CommandData((keys.KeysShowData,)),
+    "keys add": CommandData((keys.KeyChangeData,)),
+    "keys revoke": CommandData((keys.KeyChangeData,)),
+    "keys list": CommandData((keys.KeysListData,)),
+    "keys usage": CommandData((keys.KeysUsageData,)),
+    "keys rotate": CommandData((keys.KeysRotateData,), streams=True),
     "image build": CommandData((images.ImageBuildData,)),
     "image verify": CommandData((images.ImageVerifyData,)),
     "image digest": CommandData((images.ImageDigestData,)),
