@@ -43,11 +43,12 @@ VERBS: dict[str, tuple[str, ...]] = {
     "image sbom": (),
     "keys show": (),
     "keys rotate": (),
+    "schema": ("keys", "rotate"),
 }
 """Every verb, with what it needs to do something where no engine runs."""
 
-WITHOUT_DIRECTORY = ("profiles", "models")
-"""Verbs about the catalog, which read no deployment."""
+WITHOUT_DIRECTORY = ("profiles", "models", "schema")
+"""Verbs that read no deployment."""
 
 BROKEN = """
 import sys

@@ -49,7 +49,7 @@ def play(monkeypatch: pytest.MonkeyPatch, runtime_for: Callable[..., "ScriptedRu
 class ScriptedRuntime:
     """Goes through `states` one look at a time and stays at the last; each look comes with the next of `pages`."""
 
-    name = "scripted"
+    name = "native"
 
     def __init__(self, states: Sequence[EngineState], pages: Sequence[tuple[str, ...]] = ()) -> None:
         self._states = list(states)
