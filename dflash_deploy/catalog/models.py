@@ -154,9 +154,9 @@ class Question(Entry):
 class Counting(Entry):
     """A request to write every number from `first` to `last`: its answer is known by heart."""
 
-    ask: str
-    first: int
-    last: int
+    ask: Annotated[str, Field(description="the request")]
+    first: Annotated[int, Field(description="first number of the answer")]
+    last: Annotated[int, Field(description="last number of the answer; smaller than the first to count down")]
 
     @property
     def numbers(self) -> list[int]:

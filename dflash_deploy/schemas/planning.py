@@ -77,6 +77,8 @@ class SpeedData(Documented):
     """What the speed model expects, by concurrency; empty on a machine without a GPU."""
     published: list[PublishedSpeed]
     """What others published for the same hardware and models."""
+    mtp_head: str | None
+    """What the last `tune` found about the target's MTP head, in words; null if it did not measure it."""
 
 
 class PlanData(Documented):

@@ -77,7 +77,7 @@ class OptionData(Documented):
     """Settings that can be proposed, with their predicted speed."""
 
     kind: Kind
-    """`off`: no drafter. `fixed`: one number of draft tokens. `schedule`: a number for each concurrency."""
+    """`off`: no drafter. `fixed`: one number of draft tokens. `mtp`: the MTP head. `schedule`: by concurrency."""
     draft_tokens: Count
     """Most draft tokens of one step; 0 without the drafter."""
     rates: list[Rate]
@@ -90,6 +90,25 @@ class OptionData(Documented):
     """The lines of `.env` for it, by name."""
     score: Rate
     """Geometric mean of `rates`."""
+
+
+class HeadData(Documented):
+    """The best setting of the target's MTP head, compared with the best one of the drafter."""
+
+    head: str
+    """The setting of the MTP head, in words. The text may change."""
+    drafter: str
+    """The setting of the drafter, in words. The text may change."""
+    gain: Ratio
+    """Geometric mean, over the concurrencies, of the tokens/s of the MTP head divided by those of the drafter."""
+    least: Ratio
+    """The smallest of these ratios."""
+    most: Ratio
+    """The largest of these ratios."""
+    better: bool
+    """Whether the MTP head is faster overall by more than noise."""
+    sentence: str
+    """The comparison in words. The text may change."""
 
 
 class TriedData(Documented):
@@ -144,6 +163,8 @@ class TunedData(Documented):
     """The time of one step by concurrency."""
     options: list[OptionData]
     """All settings that can be proposed."""
+    head: HeadData | None
+    """The target's MTP head compared with the drafter; null if it was not measured."""
     best: OptionData
     """The best option by prediction."""
     tried: list[TriedData]
