@@ -55,8 +55,9 @@ def output_of(shown: Shown, here: Path) -> str:
     """Standard output of a command in a fresh directory, which has a deployment if the command reads one."""
     if leaf(shown) in READS_A_DEPLOYMENT and "--profile" not in shown.words:
         initialise("--profile", "cpu", "--runtime", "native", at=here)
-        if leaf(shown) == "keys show" and not shown.words[2].startswith("-"):
-            invoke("keys", "add", shown.words[2])
+        names = [word for word in shown.words[2:3] if not word.startswith("-")]
+        if leaf(shown) == "keys show" and names:
+            invoke("keys", "add", *names)
     ran = invoke(*shown.words)
     assert (ran.code is ExitCode.USAGE) is shown.refused, f"{shown}\n{ran.out}\n{ran.err}"
     assert shown.refused or ran.succeeded()
