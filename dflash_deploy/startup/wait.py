@@ -35,6 +35,9 @@ FAILED_ANSWERS = 3
 """Generations that may end in a server error before the engine is broken; the first request may come too early."""
 
 
+OF_OTHER_SETTINGS = frozenset({401, 403, 404})
+"""Answers to a key or a model's name that the running engine does not know: its log does not tell why."""
+
 _STATISTICS = re.compile(r"Engine \d+: Avg prompt throughput")
 """The line that vLLM writes every ten seconds, even while a request hangs."""
 
@@ -113,15 +116,19 @@ class Waiting:
         except EndpointError as problem:
             refused = problem.status is not None and problem.status < 500
             self._failed_answers += 1
+            seen = f"the engine listens but does not generate: {problem}"
             if refused:
+                self._follow_log()
+                findings = self._reader.read([*self._log, f"error: {problem}"])
+                if problem.status not in OF_OTHER_SETTINGS and findings.diagnosis is not None:
+                    raise explain(EngineStalled, seen, findings) from None
                 raise EngineStalled(
-                    f"the engine listens but does not generate: {problem}",
+                    seen,
                     hint=f"{Settings.served_model_name} and {Settings.vllm_api_key} in .env must match those of the "
                     "running engine",
                 ) from None
             if self._failed_answers >= FAILED_ANSWERS:
                 self._follow_log()
-                seen = f"the engine listens but does not generate: {problem}"
                 raise explain(EngineStalled, seen, self._findings()) from None
             return None
 

@@ -56,6 +56,19 @@ def test_a_refused_generation_names_the_settings() -> None:
     assert "SERVED_MODEL_NAME" in stalled.value.hint
 
 
+def test_a_refused_generation_goes_through_the_log_reader() -> None:
+    lines = (
+        "(APIServer pid=1) ERROR 04-08 13:30:11 [serving.py:214] vllm.chat_utils.ChatTemplateResolutionError: "
+        "As of transformers v4.44, default chat template is no longer allowed, so you must provide one",
+    )
+    with listening(400) as url, pytest.raises(EngineStalled, match="has no chat template") as stalled:
+        wait([RUNNING], [lines], url=url)
+    assert stalled.value.failure == "chat-template-missing"
+    with listening(400) as url, pytest.raises(EngineStalled) as unknown:
+        wait([RUNNING], url=url)
+    assert unknown.value.failure == ""
+
+
 LOADING = "(Worker pid=1) INFO 11-21 11:01:56 [l.py:1] Starting to load model /x"
 
 

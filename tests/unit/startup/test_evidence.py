@@ -236,3 +236,9 @@ def test_no_healthy_log_is_called_ill(case: Case) -> None:
 def test_no_failure_of_others_is_named_wrongly_and_none_is_hidden(half: str) -> None:
     results = {case.name: result(case) for case in cases(half)}
     assert [name for name, (how, _) in results.items() if how in {"wrong", "line not shown"}] == []
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_six_of_ten_failures_of_others_are_named(half: str) -> None:
+    named_right = [case for case in cases(half) if result(case)[0] == "named"]
+    assert len(named_right) >= 0.6 * len(cases(half))
