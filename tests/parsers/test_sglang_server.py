@@ -54,7 +54,8 @@ def test_every_route_opens_with_either_key(served: Running) -> None:
         with httpx.Client(base_url=served.url, headers=headers, timeout=HANGS, trust_env=False) as client:
             # HEAD reaches the router without an effect
             assert [path for path in paths_of(served) if client.head(path).status_code == 401] == []
-            assert client.get("/metrics").text.startswith("# HELP sglang:")
+            # SGLang's own counters, which are in files of its processes
+            assert "# HELP sglang:" in client.get("/metrics").text
 
 
 def status(url: str, method: str, path: str) -> int:

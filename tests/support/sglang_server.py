@@ -63,7 +63,6 @@ def running(directory: Path, **environment: str) -> Iterator[Running]:
                 "PYTHONPATH": paths,
                 "PYTHONSAFEPATH": "1",
                 "HF_HUB_OFFLINE": "1",
-                "PROMETHEUS_MULTIPROC_DIR": str(directory),
                 **environment,
             },
             stdout=written,
@@ -106,6 +105,8 @@ class _NoEngine:
 
     def _launched(self, server_args: Any, **_: object) -> tuple[object, ...]:
         importlib.import_module("sglang.srt.runtime_context").publish(server_args, role="tokenizer")
+        # as the start of the engine's processes does
+        importlib.import_module("sglang.srt.utils").set_prometheus_multiproc_dir()
         tokenizer = MagicMock(gracefully_exit=False, is_generation=True, last_receive_tstamp=float("inf"))
         tokenizer.get_internal_state = AsyncMock(return_value=[])
         tokenizer.server_args = server_args

@@ -21,7 +21,6 @@ from typing import Any
 from dflash_deploy.serve.api_keys import api_keys
 from dflash_deploy.serve.engines.sglang import ONE_DOOR
 from dflash_deploy.serve.gateway.asgi import App
-from dflash_deploy.serve.gateway.auth import DenyByDefault
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.serve.settings import Settings
@@ -52,6 +51,9 @@ def put_gateway_in_front(environment: Mapping[str, str], engine_key: str) -> Non
     build = FastAPI.build_middleware_stack
 
     def build_behind_gateway(app: FastAPI) -> App:
+        # it imports prometheus_client, which must not be imported before SGLang has named the directory of its counters
+        from dflash_deploy.serve.gateway.auth import DenyByDefault
+
         return DenyByDefault(build(app), environment, engine_key=engine_key)
 
     FastAPI.build_middleware_stack = build_behind_gateway  # type: ignore[assignment, method-assign]

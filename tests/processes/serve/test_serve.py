@@ -44,8 +44,8 @@ def test_settings_that_cannot_work_end_with_3_and_one_line() -> None:
 def test_serve_needs_nothing_but_the_standard_library_and_the_door_aiohttp() -> None:
     everywhere = set(sys.stdlib_module_names) | {"dflash_deploy", "torch", "sglang", "vllm"}
     for file in PACKAGE.rglob("*.py"):
-        # SGLang's server is a FastAPI application
-        beside = {"door": {"aiohttp", "yarl"}, "engines": {"fastapi"}}
+        # SGLang's server is a FastAPI application; every image has the client of Prometheus
+        beside = {"door": {"aiohttp", "yarl"}, "engines": {"fastapi"}, "gateway": {"prometheus_client"}}
         allowed = everywhere | beside.get(file.parent.name, set())
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
@@ -80,3 +80,10 @@ def test_the_health_check_says_no_where_nothing_listens() -> None:
         check=False,
     )
     assert done.returncode == 1
+
+
+def test_sglang_names_the_directory_of_its_counters_before_prometheus_is_imported() -> None:
+    # prometheus_client decides at its import whether counters of several processes are added up
+    said = "import sys, dflash_deploy.serve.engines.sglang_server; print('prometheus_client' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
