@@ -76,6 +76,8 @@ def test_the_forks_commands_are_those_of_its_card() -> None:
         *("--ubatch-size", "--n-gpu-layers", "--flash-attn", "--jinja", "--model-draft", "--spec-type", "--draft-max"),
         *("--n-gpu-layers-draft", "--ctx-size-draft", "--mmproj", "--cache-type-k", "--cache-type-v"),
         "--chat-template-kwargs",
+        # in the help of its real server
+        *("--no-webui", "--threads", "--spec-draft-threads"),
     }
     for plan in planned():
         if plan.engine.engine == "llamacpp-buun":
