@@ -12,7 +12,20 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import command, downloads, drafter, explain, imports, load, lock, mtp, speed_model, start, tune
+from benchmarks import (
+    command,
+    downloads,
+    drafter,
+    explain,
+    imports,
+    llamacpp,
+    load,
+    lock,
+    mtp,
+    speed_model,
+    start,
+    tune,
+)
 from benchmarks.rows import table
 
 
@@ -24,6 +37,8 @@ def main() -> None:
         "downloads": lambda: table("downloads", downloads.rows()),
         "drafter": lambda: table("drafter", drafter.rows()),
         "explain": lambda: table("explain", explain.rows(), ("25 MB", "100 MB")),
+        "llamacpp-door": lambda: table("llamacpp-door", llamacpp.door(), ("direct", "gateway")),
+        "llamacpp-drafter": lambda: table("llamacpp-drafter", llamacpp.drafts()),
         "imports": lambda: table("imports", imports.rows(), ("before", "now")),
         "load": lambda: table("load", load.rows(), ("other", "bench")),
         "lock": lambda: table("lock", lock.rows()),

@@ -1,0 +1,143 @@
+"""llama.cpp on the CPU: what its gateway costs beside a direct connection, and what the drafter gains."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import aiohttp
+
+from benchmarks.rows import Row
+from dflash_deploy.assets import asset
+from dflash_deploy.bench import Load, load_prompts, measure
+from dflash_deploy.bench.figures import at_concurrency
+from dflash_deploy.client import Endpoint
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.plan import engine_command
+from dflash_deploy.planning import plan_of
+from dflash_deploy.serve.engines.installed import WHEEL_SERVER
+from dflash_deploy.startup import endpoint_of
+from tests.support.cli import dflash, edit_env
+from tests.support.ports import free_port
+
+STREAMS = 8
+"""Without the drafter: with it, llama.cpp b11549 aborts at this concurrency (its release in the catalog)."""
+
+ROUNDS = 9
+"""Rounds of each side, in turns."""
+
+REPEATS = 5
+CONCURRENCIES = (1, 2, 4)
+
+
+class Unshared(Endpoint):
+    """A client with a new connection for each request, as the gateway has: the server closes them while it is used."""
+
+    def async_session(self, connections: int) -> aiohttp.ClientSession:
+        """Return a session that shares no connection."""
+        return aiohttp.ClientSession(
+            f"{self.url}/",
+            headers={**self._authorization, "Content-Type": "application/json", "Accept-Encoding": "identity"},
+            connector=aiohttp.TCPConnector(limit=connections, force_close=True),
+        )
+
+
+def door() -> Iterator[Row]:
+    """Tokens per second of streams through the gateway and without it: two servers with the same arguments."""
+    prompts = load_prompts(asset("models/tiny/prompts.jsonl"), "long")
+    rates: dict[str, list[float]] = {"direct": [], "through": []}
+    with (
+        _started(MAX_NUM_SEQS=str(STREAMS), DFLASH_DRAFTER="off") as deployment,
+        _direct(deployment) as direct,
+        endpoint_of(deployment, plan_of(deployment)) as through,
+    ):
+        sides = {"direct": direct, "through": through}
+        bodies = [prompt.body(through.model) for prompt in prompts]
+        for turn in range(ROUNDS):
+            # each is first equally often, because the first one affects the next
+            for name in sorted(sides, reverse=turn % 2 == 0):
+                load = measure(sides[name], bodies, concurrency=STREAMS, requests=len(bodies))
+                rates[name].append(load.median)
+    yield Row(
+        f"{STREAMS} streams, no drafter",
+        median(rates["direct"]),
+        median(rates["through"]),
+        "tokens/s",
+        "0.98 or more",
+        ROUNDS,
+    )
+
+
+def drafts() -> Iterator[Row]:
+    """Tokens per second with the drafter and without it, one row for each concurrency."""
+    with _started() as deployment:
+        drafted = _measured(deployment)
+        edit_env(deployment.directory, DFLASH_DRAFTER="off")
+        dflash("up", at=deployment.directory).succeeded()
+        plain = _measured(Deployment(deployment.directory))
+    for one, other in zip(plain, drafted, strict=True):
+        length = (other.counted.acceptance_length if other.counted else None) or 0.0
+        what = f"{at_concurrency(one.concurrency)}, acceptance length {length:.2f}"
+        yield Row(what, one.median, other.median, "tokens/s", "", REPEATS)
+
+
+def _measured(deployment: Deployment) -> list[Load]:
+    prompts = load_prompts(asset("models/tiny/prompts.jsonl"), "long")
+    with endpoint_of(deployment, plan_of(deployment)) as endpoint:
+        bodies = [prompt.body(endpoint.model) for prompt in prompts]
+        return [
+            measure(endpoint, bodies, concurrency=concurrency, requests=len(bodies), repeats=REPEATS)
+            for concurrency in CONCURRENCIES
+        ]
+
+
+@contextmanager
+def _started(**settings: str) -> Iterator[Deployment]:
+    """A native deployment of the tiny pair with these settings, until the block ends."""
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder)
+        options = ("--profile", "cpu", "--engine", "llamacpp", "--runtime", "native", "--port", str(free_port()))
+        dflash("init", *options, at=directory).succeeded()
+        edit_env(directory, **settings)
+        try:
+            dflash("up", at=directory).succeeded()
+            yield Deployment(directory)
+        finally:
+            dflash("down", at=directory)
+
+
+@contextmanager
+def _direct(deployment: Deployment) -> Iterator[Endpoint]:
+    """A second server with the same arguments, which listens on a port itself and has the same key."""
+    plan, port = plan_of(deployment), free_port()
+    command = [
+        sys.executable,
+        "-m",
+        WHEEL_SERVER,
+        *engine_command(plan)[1:],
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    environment = {**os.environ, "LLAMA_API_KEY": deployment.key.reveal()}
+    with (
+        subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process,
+        endpoint_of(deployment, plan) as through,
+        Unshared(f"http://127.0.0.1:{port}", deployment.key, through.model) as direct,
+    ):
+        try:
+            while not direct.alive():
+                if process.poll() is not None:
+                    raise SystemExit("llama.cpp's server ended before it was ready")
+                time.sleep(0.2)
+            yield direct
+        finally:
+            process.terminate()
