@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dflash_deploy.catalog.hardware import Profile
-from dflash_deploy.schemas import images, keys, listing, measuring, planning, running, tuning, weights
+from dflash_deploy.schemas import explaining, images, keys, listing, measuring, planning, running, tuning, weights
 
 PROGRESS = "progress"
 """The name of the schema of a line of `--json-stream` before the last one."""
@@ -50,6 +50,7 @@ DOCUMENTS: Mapping[str, CommandData] = {
     "tune": CommandData((tuning.TunedData, tuning.TunePlanData)),
     "connect": CommandData((images.ConnectData, images.ConnectClientData)),
     "status": CommandData((running.StatusData,)),
+    "explain": CommandData((explaining.ExplainData,)),
     "down": CommandData((running.DownData,)),
     "profiles list": CommandData((listing.ProfilesListData,)),
     "profiles show": CommandData((Profile,)),

@@ -44,10 +44,15 @@ VERBS: dict[str, tuple[str, ...]] = {
     "keys show": (),
     "keys rotate": (),
     "schema": ("keys", "rotate"),
+    "explain": (".dflash/engine.log",),
+    "keys add": ("alice",),
+    "keys revoke": ("alice",),
+    "keys list": (),
+    "keys usage": (),
 }
 """Every verb, with what it needs to do something where no engine runs."""
 
-WITHOUT_DIRECTORY = ("profiles", "models", "schema")
+WITHOUT_DIRECTORY = ("profiles", "models", "schema", "explain")
 """Verbs that read no deployment."""
 
 BROKEN = """
