@@ -9,7 +9,7 @@ from dflash_deploy.checks.outcome import CheckOutcome, CheckSkipped
 from dflash_deploy.checks.under_test import EndpointUnderTest
 from dflash_deploy.client import EndpointError
 from dflash_deploy.redact import Secret
-from dflash_deploy.serve.gateway.auth import LIVENESS
+from dflash_deploy.serve.gateway.scopes import LIVENESS
 from dflash_deploy.serve.settings import Settings
 
 Routes = tuple[tuple[str, str], ...]

@@ -32,7 +32,11 @@ CLIENTS = (
 
 Name = Annotated[str, typer.Argument(help="Whose key: up to 15 small letters, digits, - and _.", show_default=False)]
 
-keys = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="API keys of the endpoint.")
+keys = typer.Typer(
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="API keys of the endpoint: show, rotate, add, revoke, list, usage.",
+)
 
 
 @command

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.errors import SettingsRefused
-from dflash_deploy.operations.named_keys import key_with
+from dflash_deploy.errors import NotPossible, SettingsRefused
 from dflash_deploy.redact import Secret
+from dflash_deploy.serve.api_keys import ApiKey
 from dflash_deploy.serve.settings import Settings
 
 
@@ -43,3 +44,12 @@ def key(directory: Path, name: str | None = None) -> KeyFile:
             hint="make one: dflash-deploy keys rotate",
         )
     return KeyFile(deployment, deployment.is_private(), deployment.key)
+
+
+def key_with(keys: Sequence[ApiKey], name: str) -> ApiKey:
+    """The key with this name. Raises NotPossible with the names that exist."""
+    for key in keys:
+        if key.name == name:
+            return key
+    names = ", ".join(key.name for key in keys) or "none"
+    raise NotPossible(f"no key has the name `{name}`", hint=f"names in {Settings.dflash_api_keys}: {names}")

@@ -14,6 +14,7 @@ from dflash_deploy.client.key_usage import KeyUsage
 from dflash_deploy.deployment import Deployment, locked
 from dflash_deploy.deployment.keys_file import write_keys
 from dflash_deploy.errors import EngineNotReady, KeyNotReplaced, NotPossible
+from dflash_deploy.operations.key_file import key_with
 from dflash_deploy.plan import Choice
 from dflash_deploy.planning import make_plan, plan_to_stop, with_runtime
 from dflash_deploy.redact import Secret, generate_key
@@ -21,7 +22,6 @@ from dflash_deploy.runtime import runtime_for
 from dflash_deploy.serve.api_keys import ApiKey, keys_in
 from dflash_deploy.serve.gateway.scopes import METRICS
 from dflash_deploy.serve.refusal import Refused
-from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import endpoint_of, is_up
 
 if TYPE_CHECKING:
@@ -136,15 +136,6 @@ def usage_of_keys(directory: Path) -> UsageByName:
                 hint="see whether the engine runs: `dflash-deploy status`",
             ) from None
         return UsageByName(f"{endpoint.url}/v1", usage)
-
-
-def key_with(keys: Sequence[ApiKey], name: str) -> ApiKey:
-    """The key with this name. Raises NotPossible with the names that exist."""
-    for key in keys:
-        if key.name == name:
-            return key
-    names = ", ".join(key.name for key in keys) or "none"
-    raise NotPossible(f"no key has the name `{name}`", hint=f"names in {Settings.dflash_api_keys}: {names}")
 
 
 def _written(old: Deployment, keys: Sequence[ApiKey], changed: ApiKey, expected: set[HTTPStatus]) -> KeyChange:

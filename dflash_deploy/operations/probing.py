@@ -15,7 +15,7 @@ from dflash_deploy.plan import Choice
 from dflash_deploy.plan.memory import GIB
 from dflash_deploy.planning import make_plan, with_runtime
 from dflash_deploy.runtime import EngineState, Runtime, runtime_for
-from dflash_deploy.serve.gateway.auth import LIVENESS
+from dflash_deploy.serve.gateway.scopes import LIVENESS
 from dflash_deploy.startup import ProcessEnd, endpoint_of, log_reader_for
 
 if TYPE_CHECKING:

@@ -18,12 +18,9 @@ from dflash_deploy.serve.gateway.asgi import App, Receive, Scope, Send, answer_e
 from dflash_deploy.serve.gateway.body_limit import MIB, BodyLimit
 from dflash_deploy.serve.gateway.keyring import Accepted, Keyring
 from dflash_deploy.serve.gateway.metering import Metered
-from dflash_deploy.serve.gateway.scopes import opens
+from dflash_deploy.serve.gateway.scopes import LIVENESS, opens
 from dflash_deploy.serve.gateway.usage import KeyCounters
 from dflash_deploy.serve.settings import Settings
-
-LIVENESS = "/health"
-"""The one open path, for the container's health check and for load balancers."""
 
 AUTHORIZATION, X_API_KEY = b"authorization", b"x-api-key"
 """The headers that carry a key: the first is sent by OpenAI's clients, the second by Anthropic's."""

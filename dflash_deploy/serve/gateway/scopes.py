@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dflash_deploy.serve.api_keys import Scope
 
+LIVENESS = "/health"
+"""The one open path, for the container's health check and for load balancers."""
+
 METRICS = "/metrics"
 
 INFERENCE = frozenset(

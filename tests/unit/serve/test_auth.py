@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send
-from dflash_deploy.serve.gateway.auth import LIVENESS, DenyButPreflights, DenyByDefault
+from dflash_deploy.serve.gateway.auth import DenyButPreflights, DenyByDefault
+from dflash_deploy.serve.gateway.scopes import LIVENESS
 from dflash_deploy.serve.refusal import Refused
 
 FIRST, SECOND, THIRD = "the-first-key", "the-second-key-here", "the-third-key-here-"
