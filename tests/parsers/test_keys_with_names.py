@@ -101,6 +101,8 @@ def test_use_by_name_is_what_the_answers_say(served: Path) -> None:
         assert (counted.prompt_tokens, counted.generation_tokens) == (said[name]["prompt"], said[name]["generated"])
         # `keys add` has tried the key
         assert counted.requests == {"200": 11}
+    document = dflash("keys", "usage", "--json", at=served).succeeded().document
+    assert {each["name"] for each in document["data"]["keys"]} >= {"owner", *names}
     shown = dflash("keys", "usage", at=served).succeeded().out
     assert "carol" in shown
     assert "owner" in shown
