@@ -11,8 +11,8 @@ from dflash_deploy.intake.lines import lines_of
 from dflash_deploy.operations.document import redacted
 from dflash_deploy.redact import redact_by_shape
 from dflash_deploy.serve.engines import ENGINES
+from dflash_deploy.startup.collector import Collector
 from dflash_deploy.startup.diagnosis import Diagnosis, Explanation, LogReader, ProcessEnd
-from dflash_deploy.startup.evidence import Collector
 from dflash_deploy.startup.log_lines import clean
 from dflash_deploy.startup.recognise import Recognised
 

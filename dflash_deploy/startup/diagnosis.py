@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
-from dflash_deploy.startup.evidence import Collector, LogEvidence, Raised, texts
+from dflash_deploy.startup.collector import Collector
+from dflash_deploy.startup.evidence import LogEvidence, Raised, texts
 from dflash_deploy.startup.log_lines import readable
 from dflash_deploy.startup.log_summary import decisive_lines, searchable
 

@@ -1,8 +1,4 @@
-"""What a log says about the end of an engine, by rank: exceptions, errors, plain lines, and echoes of them.
-
-The log is read once, line by line, and only what may be evidence is kept. A sign that the engine serves, such as a
-finished request, makes everything before it history.
-"""
+"""What a log says about the end of an engine, by rank: exceptions, errors, plain lines, and echoes of them."""
 
 from __future__ import annotations
 
@@ -10,48 +6,11 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
 
-from dflash_deploy.startup.log_lines import ERRORS, QUIET, LogLine, parsed
-
-MOST_REPORTS = 20_000
-"""Distinct messages of one kind that are kept. A start writes hundreds; searching this many takes two seconds."""
-
-MOST_RAISED = 400
-"""Exceptions that are kept: the first and the last of them."""
-
-MOST_TEXT = 60
-"""Lines of an exception's text."""
+from dflash_deploy.startup.log_lines import parsed
 
 LAST_MESSAGES = 6
 """Messages of the log's end that are kept whatever they say."""
-
-CONTINUES = 4
-"""Messages without an error that show that the engine continued after the errors before them."""
-
-TRACEBACK = "Traceback (most recent call last)"
-RAISED = re.compile(
-    r"(?:- )?(?!\s)[A-Za-z_][\w.]{0,120}"
-    r"(?:Error|Exception|Exit|Interrupt|Timeout|Fault|OutOfResources|Failed|Expired)(?::|$)"
-)
-_NAMED = re.compile(r"[A-Za-z_][\w.]{0,120}(?:: |:?$)")
-"""The line after a traceback's frames: an exception of any name."""
-
-_FRAME = re.compile(r"\s+File \"")
-_CHAINED = re.compile(r"(?:During handling of the above exception|The above exception was the direct cause)")
-_USAGE = re.compile(r"[\w. -]{1,60}: error: ")
-"""Argparse refuses an argument."""
-
-_PARENT = re.compile(r"Process \w[\w-]*:$")
-
-_ERROR = re.compile(
-    r"\b(?:error|fatal|failed|failure|abort(?:ed)?|assert(?:ion)?|panic|killed|refused|cannot|could\w.t|denied|dead|died)\b"
-    r"|_assert\(|not found \(required|terminate called|not found$|out of memory"
-)
-_ERRORS = (
-    *("error", "fatal", "fail", "abort", "assert", "panic", "kill", "refused", "cannot", "could", "denied"),
-    *("dead", "died", "not found", "terminate", "out of memory"),
-)
 
 _ECHO = re.compile(
     r"[Ss]ee root cause above|[Ss]ee stack trace|check the stack trace above|^(?:WorkerProc|EngineCore) failed to start"
@@ -71,22 +30,6 @@ _COLLATERAL = re.compile(
     r"|NCCL error|ProcessGroupNCCL|zmq\.error|TimeoutError|timed out"
 )
 """What the others raise when one of several processes is gone."""
-
-_SERVES = ("Application startup complete", "The server is fired up", "server is listening on", "are idle")
-_ANSWERED = ('" 200 OK', '" 200')
-_PROBE = re.compile(r"GET /(?:health|metrics|ping|v1/models)")
-_BEGINS = ("dflash: vLLM", "dflash: SGLang", "dflash: llama", "server_args=ServerArgs", "build: ")
-_BANNER = ("API server version", "█  version ", "█ version ")
-
-_INFO = re.compile(
-    r"(?:\([^)]{1,60}\) )?INFO[: ]|\[[^\]]{10,50}\] (?:INFO:|Decode batch|Prefill batch)|\d{1,6}\.\d\d\.\d{3}\.\d{3} I "
-)
-_REQUEST = re.compile(r"[Rr]eceived request |^(?:Receive|Finish): obj=|\bprompt['\"]?[:=] ?['\"]")
-_REQUEST_ENDS = re.compile(r"['\"], \w+(?:: |=)|\)$")
-"""What follows a quoted prompt in a request: its parameters."""
-
-
-Value = TypeVar("Value")
 
 
 @dataclass
@@ -172,162 +115,6 @@ class LogEvidence:
         return [one for one in told if not one.collateral] or told
 
 
-@dataclass
-class _Reading:
-    """How far a traceback of one process has been read."""
-
-    level: str = ""
-    inside: bool = False
-    frame: tuple[str, ...] = ()
-    raised: Raised | None = None
-
-
-class Collector:
-    """Reads a log line by line and keeps its evidence. `told` are all messages above INFO, warnings included."""
-
-    def __init__(self) -> None:
-        self.told: dict[str, None] = {}
-        self._now = LogEvidence()
-        self._before: LogEvidence | None = None
-        self._open: dict[str, _Reading] = {}
-        self._loose = ""
-        self._quoted, self._quoting = False, ""
-        self._group, self._calm = 1, 0
-
-    def evidence(self) -> LogEvidence:
-        """What is kept: of a new start that shows nothing yet, the evidence of the one before."""
-        now, before = self._now, self._before
-        return before if before is not None and not now and not now.serves else now
-
-    def read(self, lines: Iterable[str]) -> Collector:
-        """Read lines that are free of colors."""
-        for line in lines:
-            self._calm += 1
-            if _INFO.match(line) is None or _tells_more(line):
-                self._add(line)
-            else:
-                # nearly all lines of a long log
-                self._now.last.append(line)
-                self._quoted = False
-                if line.endswith(_ANSWERED) and not _PROBE.search(line):
-                    self._serves()
-        return self
-
-    def _add(self, whole: str) -> None:
-        line = parsed(whole)
-        message, level = line.message, line.level
-        if not message or self._quotes(line):
-            return
-        self._now.last.append(whole)
-        if level not in QUIET and not (line.record and not level and not tells_error(message)):
-            _keep(self.told, message, None)
-        if level not in ERRORS and self._begins_or_serves(message):
-            return
-        if level not in QUIET and (level != "WARNING" or is_echo(message)):
-            self._tell(line)
-
-    def _quotes(self, line: LogLine) -> bool:
-        """Whether a line quotes a request, or continues the quotation in the line above."""
-        if line.record or line.process != self._quoting:
-            quotes = line.record and line.level not in ERRORS and _REQUEST.search(line.message) is not None
-            self._quoted = quotes and not _REQUEST_ENDS.search(line.message)
-            self._quoting = line.process
-            return quotes
-        quoted = self._quoted
-        self._quoted = quoted and not _REQUEST_ENDS.search(line.message)
-        return quoted
-
-    def _begins_or_serves(self, message: str) -> bool:
-        serves = message.endswith(_ANSWERED) and not _PROBE.search(message)
-        if serves or any(sign in message for sign in _SERVES):
-            self._serves()
-            return True
-        if message.startswith(_BEGINS) or any(sign in message for sign in _BANNER):
-            if self._now:
-                self._before = self._now
-            self._now, self._open = LogEvidence(last=self._now.last), {}
-            return True
-        return False
-
-    def _serves(self) -> None:
-        if self._now or self._now.plain or self._open:
-            self._now, self._open = LogEvidence(last=self._now.last), {}
-        self._now.serves = True
-
-    def _tell(self, line: LogLine) -> None:
-        """Keep a message that may be evidence."""
-        message = line.message
-        own = line.process if line.record or line.process else self._loose
-        reading = self._open.setdefault(own, _Reading())
-        if TRACEBACK in message:
-            reading.level, reading.inside, reading.frame = line.level, True, ()
-            self._loose = own
-        elif reading.inside and self._inside(own, reading, message):
-            pass
-        elif reading.raised is not None and message.startswith("- ") and self._continues(reading, line):
-            # a list of attempts belongs to the exception above it
-            reading.raised.text.append(message)
-        elif RAISED.match(message) or (not line.record and _USAGE.match(message)):
-            self._raise(own, reading, message)
-        elif _CHAINED.match(message):
-            if reading.raised is not None:
-                reading.raised.cause, reading.raised = True, None
-        elif reading.raised is not None and self._continues(reading, line):
-            reading.raised.text.append(message)
-        else:
-            if message[0].isspace():
-                # a traceback whose beginning is missing
-                reading.frame = (*reading.frame[-1:], message)
-            else:
-                reading.frame = ()
-            reading.raised = None if line.record else reading.raised
-            if not (line.level in ERRORS and reading.frame):
-                self._other(line)
-
-    def _inside(self, process: str, reading: _Reading, message: str) -> bool:
-        """Read a line of a traceback; False if it belongs to something else."""
-        if _FRAME.match(message):
-            reading.frame = (message,)
-        elif message[0].isspace():
-            if len(reading.frame) == 1:
-                reading.frame = (*reading.frame, message)
-        elif RAISED.match(message) or _NAMED.match(message):
-            self._raise(process, reading, message)
-        else:
-            return False
-        return True
-
-    def _raise(self, process: str, reading: _Reading, message: str) -> None:
-        reading.raised = Raised(process, [message], reading.frame)
-        reading.inside, reading.frame = False, ()
-        kept = self._now.raised
-        kept.append(reading.raised)
-        if len(kept) > MOST_RAISED:
-            del kept[MOST_RAISED // 2]
-
-    def _continues(self, reading: _Reading, line: LogLine) -> bool:
-        """Whether a line belongs to the text of the exception above it."""
-        assert reading.raised is not None  # noqa: S101 - for the type checker: the caller has looked
-        if len(reading.raised.text) >= MOST_TEXT or _PARENT.match(line.message) or _ECHO.search(line.message):
-            return False
-        return not line.record or (line.level in ERRORS and line.level == reading.level)
-
-    def _other(self, line: LogLine) -> None:
-        message = line.message
-        if line.level in ERRORS or line.level == "WARNING" or (tells_error(message) and not message[0].isspace()):
-            if self._calm > CONTINUES:
-                self._group += 1
-            self._calm = 0
-            _keep(self._now.errors, message, self._group)
-        elif not line.record:
-            _keep(self._now.plain, message, None)
-
-
-def collect(lines: Iterable[str]) -> Collector:
-    """Read a whole log."""
-    return Collector().read(lines)
-
-
 def texts(raised: Iterable[Raised]) -> Iterator[str]:
     """Yield the lines of exceptions, and the frame that raised one without a text."""
     for one in raised:
@@ -335,38 +122,6 @@ def texts(raised: Iterable[Raised]) -> Iterator[str]:
         yield from (line.strip() for line in one.frame)
 
 
-def _tells_more(line: str) -> bool:
-    """Whether a line of level INFO may tell more than that the engine runs: a sign, or the text of a request."""
-    # one comparison after the other: a log of 200 MB has more than a million of these lines
-    return (
-        "startup" in line
-        or "version " in line
-        or "eceived request" in line
-        or "Receive: " in line
-        or "prompt:" in line
-        or "fired up" in line
-        or "listening" in line
-        or "build: " in line
-        or "server_args" in line
-        or "are idle" in line
-    )
-
-
-def tells_error(message: str) -> bool:
-    """Whether the words of a message tell an error."""
-    small = message.lower()
-    for word in _ERRORS:
-        if word in small:
-            return _ERROR.search(small) is not None
-    return False
-
-
 def is_echo(message: str) -> bool:
     """Whether a message only reports another failure."""
     return _ECHO.search(message) is not None
-
-
-def _keep(messages: dict[str, Value], message: str, value: Value) -> None:
-    messages[message] = value
-    if len(messages) > MOST_REPORTS:
-        del messages[next(iter(messages))]
