@@ -74,6 +74,10 @@ class Bug(Entry):
     changes_answers: Annotated[
         bool, Field(description="true: with a drafter, a hybrid target's answers are not its own: `plan` and `up` warn")
     ] = False
+    ends_above_sequences: Annotated[
+        int | None,
+        Field(ge=1, description="with a drafter, more sequences than this end the engine: `plan` and `up` warn"),
+    ] = None
 
 
 class Converter(Entry):

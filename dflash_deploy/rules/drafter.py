@@ -137,6 +137,24 @@ def answers_change(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+def drafted_sequences_end_engine(plan: Plan, facts: HostFacts) -> Finding | None:
+    """A release that ends if it makes draft tokens for many sequences at the same time."""
+    sequences = plan.settings.max_num_seqs
+    if not plan.drafting or sequences is None:
+        return None
+    for bug in plan.engine.bugs:
+        if bug.ends_above_sequences is not None and sequences > bug.ends_above_sequences and not bug.until:
+            return Finding(
+                id="drafted-sequences-end-engine",
+                severity="warning",
+                message=f"{Settings.max_num_seqs}={sequences}; {plan.engine.title}: {bug.what}",
+                why="all requests in progress are lost",
+                fix=f"set {bug.workaround}",
+                source=bug.source,
+            )
+    return None
+
+
 def images_are_not_drafted(plan: Plan, facts: HostFacts) -> Finding | None:
     """The buun fork makes no draft tokens while a vision projector is loaded."""
     if not plan.drafting or "drafts-with-images" in plan.engine.abilities or not plan.settings.mmproj_file:
@@ -175,6 +193,7 @@ def parser_differs(plan: Plan, facts: HostFacts) -> Finding | None:
 RULES: tuple[Rule, ...] = (
     answers_change,
     slots_without_drafts,
+    drafted_sequences_end_engine,
     drafter_unknown_to_engine,
     drafter_windows_not_run,
     drafter_quantised,
