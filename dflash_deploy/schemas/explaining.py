@@ -32,7 +32,7 @@ class ExplainData(Documented):
     verdict: Literal["named", "likely", "unknown", "none"]
     """How sure the cause is. `none`: the log shows no failure."""
     failure: KnownFailureData | None
-    """The cause; null if it is unknown or there is no failure."""
+    """The cause; null if it is unknown, or without a failure."""
     lines: list[str]
     """The decisive lines of the log; empty if the log shows no failure."""
     circumstances: list[str]

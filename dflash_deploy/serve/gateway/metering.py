@@ -53,7 +53,7 @@ class Metered:
         finally:
             self._usage.count_request(key.name, answer.status)
             if generates and (used := answer.tokens()):
-                self._usage.count_tokens(key.name, used.prompt, used.generated, time.monotonic())
+                self._usage.count_tokens(key, used.prompt, used.generated, time.monotonic())
 
     async def _with_usage(self, key: Accepted, scope: Scope, receive: Receive, send: Send) -> None:
         """The engine's metrics with those of the keys after them, as plain text."""

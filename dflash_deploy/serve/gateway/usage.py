@@ -59,11 +59,13 @@ class KeyCounters:
         """Count a request that has ended. `status` is that of HTTP, or `cancelled` if the client left."""
         self._requests[name, status] += 1
 
-    def count_tokens(self, name: str, prompt: int, generated: int, now: float) -> None:
+    def count_tokens(self, key: Accepted, prompt: int, generated: int, now: float) -> None:
         """Count the tokens of a request, as its answer states them."""
-        self._prompt[name] += prompt
-        self._generated[name] += generated
-        self._recent.setdefault(name, deque()).append((now, prompt + generated))
+        self._prompt[key.name] += prompt
+        self._generated[key.name] += generated
+        if key.tokens_per_minute is not None:
+            # `wait` removes them again
+            self._recent.setdefault(key.name, deque()).append((now, prompt + generated))
 
     def exposition(self) -> bytes:
         """All counters in the text format of Prometheus."""

@@ -241,7 +241,7 @@ def test_in_no_minute_a_key_begins_above_its_tokens(requests: list[tuple[float, 
         wait = usage.wait(key, now)
         assert (wait is None) is (recent < limit)
         if wait is None:
-            usage.count_tokens("alice", tokens, 0, now)
+            usage.count_tokens(key, tokens, 0, now)
             done.append((now, tokens))
         else:
             assert 1 <= wait <= MINUTE
