@@ -52,6 +52,9 @@ _ERRORS = (
 
 
 _SERVES = ("Application startup complete", "The server is fired up", "server is listening on", "are idle")
+_RETRIES = "retrying without pipeline parallelism"
+"""llama.cpp repeats the allocation that failed above: that failure is history, and it reports the next one."""
+
 _ANSWERED = ('" 200 OK', '" 200')
 _PROBE = re.compile(r"GET /(?:health|metrics|ping|v1/models)")
 _BEGINS = ("dflash: vLLM", "dflash: SGLang", "dflash: llama", "server_args=ServerArgs", "build: ")
@@ -134,9 +137,13 @@ class Collector:
         return quoted
 
     def _begins_or_serves(self, message: str) -> bool:
+        """Whether a message makes what is above it history: the engine serves, retries or begins."""
         serves = message.endswith(_ANSWERED) and not _PROBE.search(message)
         if serves or any(sign in message for sign in _SERVES):
             self._serves()
+            return True
+        if message.endswith(_RETRIES):
+            self._now.errors.clear()
             return True
         if message.startswith(_BEGINS) or any(sign in message for sign in _BANNER):
             if self._now:

@@ -166,6 +166,24 @@ def test_an_allocation_that_is_tried_again_is_no_end() -> None:
     assert named(log[:1], ProcessEnd(1), "llamacpp") == "gpu-out-of-memory"
 
 
+RETRIED = [
+    "1.06.520.077 E cuda_buffer_type_alloc_buffer: allocating 51748 MiB on device 1: cudaMalloc failed: out of memory",
+    "1.06.520.086 E graph_reserve: failed to allocate compute buffers",
+    "1.06.520.107 W sched_reserve: compute buffer allocation failed, retrying without pipeline parallelism",
+]
+"""ggml-org/llama.cpp#26297: the server serves after that."""
+
+
+def test_an_allocation_without_pipeline_parallelism_is_a_second_attempt() -> None:
+    continues = [*RETRIED, "1.07.304.130 I srv    load_model: initializing, n_slots = 1, n_ctx_slot = 50176"]
+    assert named(continues, ProcessEnd(), "llamacpp") == ""
+
+
+def test_a_second_attempt_that_fails_like_the_first_is_the_end() -> None:
+    assert named([*RETRIED, *RETRIED[:2]], ProcessEnd(), "llamacpp") == "gpu-out-of-memory"
+    assert named(RETRIED[:2], ProcessEnd(), "llamacpp") == "gpu-out-of-memory"
+
+
 def test_colors_and_control_characters_are_removed() -> None:
     assert clean("\x1b[0;36m(EngineCore pid=2)\x1b[0m\x00 \x1b]0;title\x07INFO") == "(EngineCore pid=2) INFO"
 
