@@ -260,3 +260,18 @@ def test_no_failure_of_others_is_named_wrongly_and_none_is_hidden(half: str) -> 
 def test_six_of_ten_failures_of_others_are_named(half: str) -> None:
     named_right = [case for case in cases(half) if result(case)[0] == "named"]
     assert len(named_right) >= 0.6 * len(cases(half))
+
+
+# logs collected without knowing the catalog
+
+BLIND = cases("blind")
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in BLIND if not case.decisive])
+def test_no_healthy_log_of_the_blind_set_is_called_ill(case: Case) -> None:
+    assert alarm(case) == ""
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in BLIND if case.decisive])
+def test_no_failure_of_the_blind_set_is_named_wrongly(case: Case) -> None:
+    assert result(case)[0] != "wrong"
