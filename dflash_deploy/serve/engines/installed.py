@@ -49,6 +49,10 @@ class InstalledEngine:
         if self.cpu:
             paths = [str(CPU_SITE), *filter(None, base.get("PYTHONPATH", "").split(os.pathsep))]
             environment["PYTHONPATH"] = os.pathsep.join(paths)
+            if shutil.which(base.get("CXX") or "g++", path=base.get("PATH")) is None:
+                # vLLM compiles small functions also with --enforce-eager (0.32, v1/sample/ops/logprobs.py): the first
+                # request for log-probabilities would end the engine
+                environment.setdefault("TORCH_COMPILE_DISABLE", "1")
         return environment
 
 

