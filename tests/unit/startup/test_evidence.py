@@ -166,7 +166,7 @@ def test_a_core_that_vanished_is_told_although_each_of_its_requests_reports_an_e
         place = said.split()[0]
         log += [f"(APIServer pid=2) ERROR 11-22 17:23:24 {said}",
                 f"(APIServer pid=2) ERROR 11-22 17:23:24 {place} Traceback (most recent call last):",
-                f'(APIServer pid=2) ERROR 11-22 17:23:24 {place}   File "/x/vllm/v1/engine/core_client.py", line 1, in a',
+                f'(APIServer pid=2) ERROR 11-22 17:23:24 {place}   File "/x/v1/engine/core_client.py", line 1, in a',
                 f"(APIServer pid=2) ERROR 11-22 17:23:24 {place} {stopped} the root cause."]  # fmt: skip
     log += ['INFO:     127.0.0.1:53366 - "POST /v1/chat/completions HTTP/1.1" 500 Internal Server Error'] * 8
     assert named(log, ProcessEnd(0)) == "engine-core-vanished"
