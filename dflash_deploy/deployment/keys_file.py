@@ -6,6 +6,7 @@ A directory of its own: a container that mounts a single file keeps seeing the o
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from dflash_deploy.deployment.directory import Deployment
@@ -35,3 +36,10 @@ def write_keys(deployment: Deployment) -> bool:
         for path in (file.parent, file):
             os.chown(path, owner.st_uid, owner.st_gid)
     return changed
+
+
+def remove_keys(deployment: Deployment) -> None:
+    """Remove the file and its directory, if they can be removed."""
+    with suppress(OSError):
+        keys_file(deployment).unlink(missing_ok=True)
+        keys_file(deployment).parent.rmdir()

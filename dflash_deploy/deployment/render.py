@@ -19,7 +19,7 @@ from dflash_deploy.deployment.build_context import stage_build_context
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.dotenv import fill_template
 from dflash_deploy.deployment.files import PRIVATE, PUBLIC, write_atomically, write_if_changed
-from dflash_deploy.deployment.keys_file import write_keys
+from dflash_deploy.deployment.keys_file import remove_keys, write_keys
 from dflash_deploy.intake import parse_packaged_yaml
 from dflash_deploy.intake.state import read_state_text
 from dflash_deploy.plan import Plan
@@ -65,6 +65,7 @@ def create(deployment: Deployment, plan: Plan) -> None:
             # without .env it would belong to nothing
             with suppress(OSError):
                 deployment.compose_file.unlink()
+            remove_keys(deployment)
         raise
 
 

@@ -65,15 +65,16 @@ def fall(*_, **__):
 KEY = sys.stdin.read()
 import dflash_deploy.catalog, dflash_deploy.rules, dflash_deploy.deployment.dotenv, dflash_deploy.runtime
 import dflash_deploy.deployment.last_good
-import dflash_deploy.operations.named_keys
-dflash_deploy.operations.named_keys.locked = fall
-dflash_deploy.operations.named_keys.Keys = fall
 dflash_deploy.deployment.last_good.last_good = fall
 dflash_deploy.deployment.dotenv.check_keys = fall
 dflash_deploy.runtime.runtime_for = fall
 dflash_deploy.catalog.load_catalog = fall
 dflash_deploy.deployment.Deployment.is_private = fall
 dflash_deploy.rules.plan_deployment = fall
+# it imports what falls
+import dflash_deploy.operations.named_keys
+dflash_deploy.operations.named_keys.locked = fall
+dflash_deploy.operations.named_keys.Keys = fall
 app.main()
 """
 """The command with parts that fail for a reason nobody foresaw, whose words hold the key; the key comes on stdin."""
