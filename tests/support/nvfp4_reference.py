@@ -52,7 +52,9 @@ def main(checkpoint: str, tokens: str, answers: str) -> None:
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     model = Qwen3_5ForConditionalGeneration(config).double().eval()
-    model.load_state_dict(written_out(load_file(Path(checkpoint) / "model.safetensors")))
+    tensors = load_file(Path(checkpoint) / "model.safetensors")
+    # Transformers has no module for the MTP head
+    model.load_state_dict(written_out({name: one for name, one in tensors.items() if not name.startswith("mtp.")}))
     prompts = json.loads(Path(tokens).read_text())
     with torch.no_grad():
         logits = [model(input_ids=torch.tensor([prompt])).logits[0].tolist() for prompt in prompts]
