@@ -51,7 +51,13 @@ _ERRORS = (
 )
 
 
-_SERVES = ("Application startup complete", "The server is fired up", "server is listening on", "are idle")
+_SERVES = (
+    "Application startup complete",
+    "The server is fired up",
+    "server is listening on",
+    "init: listening on",
+    "are idle",
+)
 _RETRIES = "retrying without pipeline parallelism"
 """llama.cpp repeats the allocation that failed above: that failure is history, and it reports the next one."""
 

@@ -38,7 +38,12 @@ def test_the_evidence_counts_them() -> None:
 
 
 def test_no_rule_fires() -> None:
-    fired = {named(plan): [finding.id for finding in plan.findings if finding.severity != "note"] for plan in planned()}
+    def warns(plan: Plan) -> list[str]:
+        # the release itself changes answers, whatever is set
+        theirs = {"answers-change"} if any(bug.changes_answers for bug in plan.engine.bugs) else set()
+        return [finding.id for finding in plan.findings if finding.severity != "note" and finding.id not in theirs]
+
+    fired = {named(plan): warns(plan) for plan in planned()}
     assert {name: findings for name, findings in fired.items() if findings} == {}
 
 
