@@ -67,7 +67,15 @@ def plan_to_stop(deployment: Deployment) -> Plan:
         return plan_deployment(UNREAD, Choice(profile="cpu", edited=known), catalog)
 
 
-def with_runtime(deployment: Deployment) -> Mapping[str, str]:
+def plan_as_running(deployment: Deployment) -> Plan:
+    """The plan of a deployment, with the runtime of the engine that runs if `.env` names none.
+
+    Raises what `make_plan` raises.
+    """
+    return make_plan(Choice(edited=_with_runtime(deployment)), deployment)
+
+
+def _with_runtime(deployment: Deployment) -> Mapping[str, str]:
     """The settings of `.env`, with the runtime of the engine that runs if they do not name one."""
     values, name = deployment.values, Settings.dflash_runtime.name
     return values if values.get(name) else {**values, name: runtime_seen(deployment)}

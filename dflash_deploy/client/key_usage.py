@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dflash_deploy.client.exposition import read_samples
+
 
 @dataclass
 class KeyUsage:
@@ -33,16 +35,12 @@ class KeyUsage:
 
 def read_key_usage(exposition: str) -> list[KeyUsage]:
     """Read the text of /metrics. Raises ValueError if it is not such a text."""
-    # a third of the imports of `keys show`, which asks nothing
-    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
-
     ours = "\n".join(line for line in exposition.splitlines() if line.startswith("dflash_key_"))
     found: defaultdict[str, KeyUsage] = defaultdict(lambda: KeyUsage(""))
-    for family in text_string_to_metric_families(f"{ours}\n"):
-        for sample in family.samples:
-            if name := sample.labels.get("name", ""):
-                found[name].name = name
-                _add(found[name], sample.name, sample.labels, int(sample.value))
+    for sample in read_samples(f"{ours}\n"):
+        if name := sample.labels.get("name", ""):
+            found[name].name = name
+            _add(found[name], sample.name, sample.labels, int(sample.value))
     return [found[name] for name in sorted(found)]
 
 

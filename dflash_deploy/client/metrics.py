@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from dflash_deploy.client.exposition import read_samples
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.engines.counters import MetricSample, SpecCounters
-
-LONGEST_LINE = 10_000
-"""Characters of a line of /metrics; the longest one of an engine, with all its labels, has some hundreds."""
 
 _PREFIXES = frozenset(engine.metrics.prefix for engine in ENGINES.values())
 
@@ -57,15 +55,8 @@ def read_metrics(exposition: str) -> Metrics:
 
 def _samples(exposition: str) -> Iterator[MetricSample]:
     """Yield the samples of supported engines. Raises ValueError for one that cannot be counted."""
-    # a third of the imports of `status`, whose engine may not run
-    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
-
-    if max(map(len, exposition.splitlines()), default=0) > LONGEST_LINE:
-        raise ValueError(f"a line has more than {LONGEST_LINE} characters")
-    for family in text_string_to_metric_families(exposition):
-        for sample in family.samples:
-            if sample.name.partition(":")[0] not in _PREFIXES:
-                continue
+    for sample in read_samples(exposition):
+        if sample.name.partition(":")[0] in _PREFIXES:
             yield MetricSample(sample.name, sample.value, _position(sample.labels))
 
 

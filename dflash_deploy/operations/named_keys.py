@@ -15,8 +15,7 @@ from dflash_deploy.deployment import Deployment, locked
 from dflash_deploy.deployment.keys_file import write_keys
 from dflash_deploy.errors import EngineNotReady, KeyNotReplaced, NotPossible
 from dflash_deploy.operations.key_file import key_with
-from dflash_deploy.plan import Choice
-from dflash_deploy.planning import make_plan, plan_to_stop, with_runtime
+from dflash_deploy.planning import plan_as_running, plan_to_stop
 from dflash_deploy.redact import Secret, generate_key
 from dflash_deploy.runtime import runtime_for
 from dflash_deploy.serve.api_keys import ApiKey, keys_in
@@ -126,7 +125,7 @@ def list_keys(directory: Path) -> Keys:
 def usage_of_keys(directory: Path) -> UsageByName:
     """What each key used since the engine's start. Raises EngineNotReady if the endpoint does not answer."""
     deployment = Deployment.existing(directory)
-    plan = make_plan(Choice(edited=with_runtime(deployment)), deployment)
+    plan = plan_as_running(deployment)
     with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
         try:
             usage = endpoint.key_usage()
@@ -154,7 +153,7 @@ def _written(old: Deployment, keys: Sequence[ApiKey], changed: ApiKey, expected:
 
 def _answered(deployment: Deployment, key: ApiKey, expected: set[HTTPStatus]) -> int | None:
     """The status that the endpoint answers the key, as soon as it is the expected one; `None` without an answer."""
-    plan = make_plan(Choice(edited=with_runtime(deployment)), deployment)
+    plan = plan_as_running(deployment)
     path = METRICS if key.scope == "metrics" else "/v1/models"
     until = time.monotonic() + PROOF_WITHIN
     with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:

@@ -11,9 +11,8 @@ from dflash_deploy.client import Endpoint, EndpointError
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.last_good import restored_since
 from dflash_deploy.host.gpu import read_gpus
-from dflash_deploy.plan import Choice
 from dflash_deploy.plan.memory import GIB
-from dflash_deploy.planning import make_plan, with_runtime
+from dflash_deploy.planning import plan_as_running
 from dflash_deploy.runtime import EngineState, Runtime, runtime_for
 from dflash_deploy.serve.gateway.scopes import LIVENESS
 from dflash_deploy.startup import ProcessEnd, endpoint_of, log_reader_for
@@ -110,7 +109,7 @@ class Status:
 def status(directory: Path) -> Status:
     """Examine the engine of a deployment and ask it one question. Raises NoDeployment, SettingsRefused."""
     deployment = Deployment.existing(directory)
-    plan = make_plan(Choice(edited=with_runtime(deployment)), deployment)
+    plan = plan_as_running(deployment)
     runtime = runtime_for(deployment, plan)
     engine = runtime.state()
     with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:

@@ -29,6 +29,9 @@ OWNER = "owner"
 Scope = Literal["all", "infer", "metrics"]
 """What a key opens: every route; the routes that generate and describe models; only `GET /metrics`."""
 
+SCOPES: Mapping[str, Scope] = {scope: scope for scope in get_args(Scope)}
+"""The scopes by their names in DFLASH_API_KEYS."""
+
 IN_FLIGHT, PER_MINUTE = "in_flight", "tokens_per_minute"
 
 MOST_KEYS = 1000
@@ -98,8 +101,8 @@ def _key_of(entry: str, number: int) -> ApiKey:
     limits: dict[str, int] = {}
     for part in further:
         kind, equals, most = part.partition("=")
-        if part in get_args(Scope):
-            scope = part  # type: ignore[assignment]
+        if part in SCOPES:
+            scope = SCOPES[part]
         elif equals and kind in {IN_FLIGHT, PER_MINUTE} and _is_limit(most):
             limits[kind] = int(most)
         else:

@@ -1,22 +1,15 @@
 """docs/reference/open-routes.md is what the engines do: asked without a key, as released and behind the gateway."""
 
 import asyncio
-import os
 import sys
-from pathlib import Path
-
-import pytest
 
 from dflash_deploy.serve.engines.installed import WHEEL_SERVER
 from dflash_deploy.serve.engines.llamacpp_routes import ROUTES
 from dflash_deploy.serve.gateway.asgi import Message, Receive, Scope, Send
 from dflash_deploy.serve.gateway.auth import DenyByDefault
 from tests.support import llamacpp_routes, sglang_routes
-from tests.support.parsers.fetch import REPOSITORY
+from tests.support.fork import fork_or_skip
 from tests.support.reference.open_routes import BUUN, HERE, LLAMACPP, SGLANG, Surveyed
-
-FORK = Path(os.environ.get("LLAMACPP_BUUN", REPOSITORY.parent / "shared" / "engines" / "buun" / "llama-server"))
-"""The fork's server; no package index has it."""
 
 
 def surveyed(url: str, expected: Surveyed) -> None:
@@ -35,9 +28,7 @@ def test_what_the_released_llama_cpp_leaves_open() -> None:
 
 
 def test_what_the_fork_leaves_open() -> None:
-    if not FORK.is_file():
-        pytest.skip(f"THE FORK WAS NOT ASKED: its server is not at {FORK}, and no package index has it")
-    with llamacpp_routes.released([str(FORK)]) as url:
+    with llamacpp_routes.released([str(fork_or_skip("llama-server"))]) as url:
         surveyed(url, BUUN)
 
 

@@ -176,14 +176,18 @@ class Engine(ABC):
 
     def check_extra_args(self, settings: Settings) -> None:
         """Raises Refused if EXTRA_ARGS holds a flag that has a setting."""
-        for word in settings.extra_args:
-            # the engines' parsers take --api_key for --api-key
-            flag = word.split("=", 1)[0].replace("_", "-")
+        for flag in extra_flags(settings):
             if flag in self.reserved_flags:
                 raise Refused(
                     f"{Settings.extra_args} holds {flag}, which has a setting of its own",
                     hint=f"set {self.reserved_flags[flag]}",
                 )
+
+
+def extra_flags(settings: Settings) -> Iterator[str]:
+    """The words of EXTRA_ARGS without a value after `=`. The engines' parsers take --api_key for --api-key."""
+    for word in settings.extra_args:
+        yield word.split("=", 1)[0].replace("_", "-")
 
 
 def media_domains(settings: Settings) -> Iterator[str]:

@@ -16,6 +16,7 @@ from dflash_deploy.serve.engines.base import (
     Engine,
     Launch,
     Reserved,
+    extra_flags,
     media_domains,
     reserved,
     valued,
@@ -95,8 +96,7 @@ class Sglang(Engine):
         Raises Refused if EXTRA_ARGS opens a listener that the gateway is not in front of.
         """
         self.check_extra_args(settings)
-        for word in settings.extra_args:
-            flag = word.split("=", 1)[0].replace("_", "-")
+        for flag in extra_flags(settings):
             if flag.removeprefix("--").replace("-", "_") in ONE_DOOR:
                 raise Refused(
                     f"{Settings.extra_args} holds {flag}, and SGLang would listen without the gateway",

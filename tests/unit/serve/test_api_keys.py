@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.redact import Redactor, Secret
-from dflash_deploy.serve.api_keys import LARGEST_LIMIT, ApiKey, Scope, keys_in
+from dflash_deploy.redact import SHORTEST_KEY, Redactor, Secret
+from dflash_deploy.serve.api_keys import KEY, LARGEST_LIMIT, ApiKey, Scope, keys_in
 from dflash_deploy.serve.gateway.keyring import KEYS_FILE, Keyring, document_of
 from dflash_deploy.serve.gateway.scopes import opens
 from dflash_deploy.serve.refusal import Refused
@@ -173,3 +173,8 @@ def test_a_file_that_vanishes_changes_nothing(tmp_path: Path) -> None:
     ring = keyring(file)
     file.unlink()
     assert [name_of(ring, key) for key in (ALICE, BOB)] == [None, "bob"]
+
+
+def test_the_shortest_key_of_a_list_is_redacted() -> None:
+    assert KEY.fullmatch("k" * SHORTEST_KEY)
+    assert not KEY.fullmatch("k" * (SHORTEST_KEY - 1))
