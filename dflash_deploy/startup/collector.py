@@ -42,7 +42,7 @@ _USAGE = re.compile(r"[\w. -]{1,60}: error: ")
 _PARENT = re.compile(r"Process \w[\w-]*:$")
 
 _ERROR = re.compile(
-    r"\b(?:error|fatal|failed|failure|abort(?:ed)?|assert(?:ion)?|panic|killed|refused|cannot|couldn't|denied|dead|died)\b"
+    r"\b(?:error|fatal|failed|failure|abort(?:ed)?|assert(?:ion)?|panic|killed|refused|cannot|could\w'?t|denied|dead|died)\b"
     r"|_assert\(|not found \(required|terminate called|not found$|out of memory"
 )
 _ERRORS = (
