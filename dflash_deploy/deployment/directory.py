@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -30,12 +30,14 @@ class Deployment:
     """A deployment directory. `values` and `secrets` read `.env` once per command.
 
     `settings` is a file to read settings from instead of `.env`. Secrets always come from `.env`. `text` is the content
-    that `.env` will have.
+    that `.env` will have. `member` is one of several engines, counted from 1; `None` for the only engine, and for the
+    whole of several.
     """
 
     directory: Path
     settings: Path | None = None
     text: str | None = None
+    member: int | None = None
 
     def __post_init__(self) -> None:
         # the engine has another working directory, and Compose resolves relative paths differently
@@ -76,6 +78,15 @@ class Deployment:
     def state(self) -> Path:
         """`.dflash/`: logs, run state, the image's build context."""
         return self.directory / ".dflash"
+
+    @property
+    def engine_state(self) -> Path:
+        """The directory with the log and the run state of the engine: `.dflash/` if there is only one."""
+        return self.state if self.member is None else self.state / "replicas" / str(self.member)
+
+    def replica(self, number: int) -> Deployment:
+        """Return this deployment as one of its engines, counted from 1."""
+        return replace(self, member=number)
 
     @property
     def project_name(self) -> str:

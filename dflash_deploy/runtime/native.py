@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_deploy.catalog.settings import all_setting_names
-from dflash_deploy.deployment.files import PRIVATE
 from dflash_deploy.deployment.keys_file import keys_file, write_keys
-from dflash_deploy.errors import EngineMissing, EngineNotReady
-from dflash_deploy.intake.documents import EngineEnd
-from dflash_deploy.intake.state import Report, log_damage, read_state, remove_state
+from dflash_deploy.errors import EngineMissing
+from dflash_deploy.intake.state import Report, log_damage
 from dflash_deploy.plan import Plan, engine_environment
-from dflash_deploy.runtime.log_file import read_page
+from dflash_deploy.runtime.native_process import Invocation, NativeProcess
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
-from dflash_deploy.runtime.supervised import SUPERVISOR, Supervised, find_supervised, recorded
 from dflash_deploy.serve.gateway.keyring import KEYS_FILE
 from dflash_deploy.serve.secrets import SECRETS_FILE
 from dflash_deploy.serve.settings import Settings
@@ -40,19 +35,9 @@ class NativeRuntime:
         """`report` takes one line for each damaged state file."""
         self._deployment = deployment
         self._plan = plan
-        self._report = report
-
-    @property
-    def _log(self) -> Path:
-        return self._deployment.state / "engine.log"
-
-    @property
-    def _run_file(self) -> Path:
-        return self._deployment.state / "run.json"
-
-    @property
-    def _exit_file(self) -> Path:
-        return self._deployment.state / "exit.json"
+        self._process = NativeProcess(
+            deployment.engine_state, "engine", self._redacted, grace=STOP_GRACE, report=report
+        )
 
     def preflight(self) -> None:
         """Raise EngineMissing if this Python's environment lacks the engine, or has another build of it."""
@@ -76,55 +61,33 @@ class NativeRuntime:
 
     def start(self, narrate: Narrate) -> bool:
         """Start the engine; stop one that runs with other settings first."""
-        config = self._config()
+        settings = self._plan.settings
+        launch = Invocation(
+            self._environment(),
+            self._config(),
+            f"{settings.dflash_bind}:{settings.dflash_port}",
+            self._deployment.directory,
+        )
         # a running engine reads them again
         write_keys(self._deployment)
-        run = self._run()
-        if run is not None and run.process.alive():
-            if run.config == config:
-                return False
-            narrate("settings changed: stopping the running engine")
-            run.process.end(grace=STOP_GRACE)
         self._deployment.make_state()
-        if self._log.exists() and self._log.stat().st_size:
-            self._log.replace(self._log.with_suffix(".log.1"))
-        remove_state(self._exit_file, report=self._report)
-        self._spawn(config)
-        return True
+        return self._process.start(launch, narrate)
 
     def halt(self) -> None:
         """Stop the engine and keep its log."""
-        run = self._run()
-        if run is not None:
-            run.process.end(grace=STOP_GRACE)
+        self._process.halt()
 
     def down(self) -> bool:
         """Stop the engine and forget it."""
-        run = self._run()
-        there = run is not None and run.process.alive()
-        self.halt()
-        remove_state(self._run_file, report=self._report)
-        remove_state(self._exit_file, report=self._report)
-        return there
+        return self._process.down()
 
     def state(self) -> EngineState:
         """Return whether the supervisor runs; if not, the end of the engine that it saved."""
-        run = self._run()
-        if run is None:
-            return EngineState("absent")
-        identity = f"process {run.process.pid}"
-        if run.process.alive():
-            return EngineState("running", identity=identity, address=run.address)
-        end = read_state(self._exit_file, EngineEnd, report=self._report)
-        if end is None:
-            # the supervisor was killed too, the machine was rebooted, or the file was damaged
-            return EngineState("exited", identity=identity)
-        return EngineState("exited", exit_code=end.exit_code, identity=identity, unasked=not end.asked)
+        return self._process.state()
 
     def memory(self) -> int | None:
         """Return the memory of the supervisor and the engine's processes."""
-        run = self._run()
-        return run.process.memory() if run is not None and run.process.alive() else None
+        return self._process.memory()
 
     def next_line(self) -> str:
         """Return the beginning: each start has its own log."""
@@ -132,7 +95,11 @@ class NativeRuntime:
 
     def read_log(self, cursor: str = "") -> LogPage:
         """Return complete lines after `cursor`, an offset in bytes; of a long log its beginning and its end."""
-        return read_page(self._log, cursor, self._deployment.redact)
+        return self._process.read_log(cursor)
+
+    def _redacted(self, text: str) -> str:
+        # the secrets are read from .env with the first text
+        return self._deployment.redact(text)
 
     def _environment(self) -> dict[str, str]:
         """Return this process's environment with the settings of the deployment instead of its own."""
@@ -147,41 +114,3 @@ class NativeRuntime:
         engine = self._plan.engine.kind.installed(self._plan.settings)
         parts = (sorted(engine_environment(self._plan).items()), self._deployment.secrets_of_a_start, engine)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
-
-    def _spawn(self, config: str) -> None:
-        """Start the supervisor and wait until it has written run.json, so that no process is lost."""
-        address = f"{self._plan.settings.dflash_bind}:{self._plan.settings.dflash_port}"
-        log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)
-        with os.fdopen(log) as file:
-            process = subprocess.Popen(
-                [sys.executable, "-m", SUPERVISOR, str(self._deployment.state), config, address],
-                env=self._environment(),
-                cwd=self._deployment.directory,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                # errors of the supervisor itself
-                stderr=file,
-                # the terminal's Ctrl-C does not reach it, and its process group can be killed with it
-                start_new_session=True,
-            )
-        try:
-            while (run := recorded(self._run_file)) is None or run.process.pid != process.pid:
-                if process.poll() is not None:
-                    raise EngineNotReady(
-                        f"the engine's supervisor ended with code {process.returncode}",
-                        hint="read why with `dflash-deploy logs`",
-                    )
-                time.sleep(0.02)
-        finally:
-            # it outlives this command on purpose: prevent subprocess's warning that it still runs
-            process.returncode = process.returncode or 0
-
-    def _run(self) -> Supervised | None:
-        """Return the engine that was started last: as recorded, or as found among the processes.
-
-        A command that was killed may have started one whose supervisor has not written run.json yet.
-        """
-        run = recorded(self._run_file, self._report)
-        if run is not None and run.process.alive():
-            return run
-        return find_supervised(self._deployment.state) or run

@@ -1,4 +1,4 @@
-"""The supervisor that was started last for a deployment: from run.json, or from the arguments of the processes."""
+"""The supervisor that was started last for a state directory: from run.json, or from the arguments of the processes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,18 @@ from dflash_deploy.intake.state import Report, log_damage, read_state
 from dflash_deploy.runtime.process import ProcessId
 
 SUPERVISOR = "dflash_deploy.runtime.supervisor"
-"""The module that is started with the state directory, the fingerprint of the settings and the address."""
+"""The module that is started with the state directory, the fingerprint of the settings, the address, and the command
+that it runs; without a command it runs the engine."""
+
+RUN_FILE, EXIT_FILE = "run.json", "exit.json"
+"""Files in a state directory: the supervisor that was started last, and how its process ended."""
+
+ROUTER, DOOR = "router", "door"
+"""State directories below `.dflash/` of what serves beside the engine. Their logs have their names."""
 
 _PROC = Path("/proc")
 _ARGUMENTS = 6
-"""`python -m MODULE STATE_DIRECTORY CONFIG ADDRESS`."""
+"""`python -m MODULE STATE_DIRECTORY CONFIG ADDRESS`, and possibly a command."""
 
 _LONGEST_COMMAND = 64 * 1024
 """Bytes of a command line that are read."""
@@ -24,11 +31,16 @@ _LONGEST_COMMAND = 64 * 1024
 
 @dataclass(frozen=True)
 class Supervised:
-    """A supervisor: its process, the fingerprint of its settings, and the HOST:PORT of its engine."""
+    """A supervisor: its process, the fingerprint of its settings, and the HOST:PORT of what it runs."""
 
     process: ProcessId
     config: str
     address: str
+
+
+def log_name(state: Path) -> str:
+    """The name of the log in a state directory."""
+    return f"{state.name if state.name in {ROUTER, DOOR} else 'engine'}.log"
 
 
 def recorded(run_file: Path, report: Report = log_damage) -> Supervised | None:
@@ -67,7 +79,7 @@ def _supervisors(trusted: set[int]) -> Iterator[tuple[int, list[str]]]:
             # the process has ended
             continue
         arguments = command.removesuffix("\0").split("\0")
-        if len(arguments) == _ARGUMENTS and arguments[1:3] == ["-m", SUPERVISOR]:
+        if len(arguments) >= _ARGUMENTS and arguments[1:3] == ["-m", SUPERVISOR]:
             yield int(entry.name), arguments
 
 

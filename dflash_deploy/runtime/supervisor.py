@@ -1,7 +1,7 @@
-"""`python -m dflash_deploy.runtime.supervisor STATE_DIRECTORY CONFIG ADDRESS`: runs the engine of a native deployment.
+"""`python -m dflash_deploy.runtime.supervisor STATE_DIRECTORY CONFIG ADDRESS [COMMAND]`: runs one native process.
 
-It writes its own PID to run.json, the engine's redacted output to engine.log, and the engine's exit code to exit.json,
-all with mode 0600. It forwards SIGTERM. CONFIG is a fingerprint of the settings, ADDRESS their HOST:PORT.
+Without COMMAND that is the engine. It writes its own PID to run.json, the redacted output to the log, and the exit code
+to exit.json, all with mode 0600. It forwards SIGTERM. CONFIG is a fingerprint of the settings, ADDRESS their HOST:PORT.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.intake.documents import EngineEnd, RunState
 from dflash_deploy.redact import Redactor, Secret
 from dflash_deploy.runtime.process import ProcessId
+from dflash_deploy.runtime.supervised import EXIT_FILE, RUN_FILE, log_name
 from dflash_deploy.serve.secrets import read_secrets
 
 _PR_SET_PDEATHSIG = 1
@@ -27,9 +28,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def supervise(state: Path, command: list[str]) -> EngineEnd:
-    """Run `command` until it ends, and write its redacted output to engine.log."""
+    """Run `command` until it ends, and write its redacted output to the log."""
     redact = Redactor(map(Secret, read_secrets(os.environ).values()))
-    log = os.open(state / "engine.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)
+    log = os.open(state / log_name(state), os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)
     # unbuffered: a write that fails on a full disk would be repeated with the next line
     with io.FileIO(log, "w") as file:
         engine = subprocess.Popen(
@@ -63,14 +64,14 @@ def _die_with_parent() -> None:
 
 
 def main() -> None:
-    """Supervise `dflash_deploy.serve` and save how it ended."""
-    state, config, address = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    """Supervise the command, or `dflash_deploy.serve` without one, and save how it ended."""
+    state, config, address, *command = Path(sys.argv[1]), *sys.argv[2:]
     me = ProcessId.of(os.getpid())
     assert me is not None  # noqa: S101 - this process runs
     run = RunState(pid=me.pid, started=me.started, config=config, address=address)
-    write_atomically(state / "run.json", run.model_dump_json(), mode=PRIVATE)
-    end = supervise(state, [sys.executable, "-u", "-m", "dflash_deploy.serve"])
-    write_atomically(state / "exit.json", end.model_dump_json(), mode=PRIVATE)
+    write_atomically(state / RUN_FILE, run.model_dump_json(), mode=PRIVATE)
+    end = supervise(state, command or [sys.executable, "-u", "-m", "dflash_deploy.serve"])
+    write_atomically(state / EXIT_FILE, end.model_dump_json(), mode=PRIVATE)
 
 
 if __name__ == "__main__":
