@@ -21,6 +21,11 @@ def keys_file(deployment: Deployment) -> Path:
     return deployment.state / "keys" / NAME
 
 
+def limits_directory(deployment: Deployment) -> Path:
+    """The directory in which native gateways count requests of keys with limits together; they make it."""
+    return deployment.state / "limits"
+
+
 def write_keys(deployment: Deployment) -> bool:
     """Write the keys of DFLASH_API_KEYS for the gateway; return whether they changed.
 

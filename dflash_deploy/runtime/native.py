@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_deploy.catalog.settings import all_setting_names
-from dflash_deploy.deployment.keys_file import keys_file, write_keys
+from dflash_deploy.deployment.keys_file import keys_file, limits_directory, write_keys
 from dflash_deploy.errors import EngineMissing
 from dflash_deploy.intake.state import Report, log_damage
 from dflash_deploy.plan import Plan, engine_environment
 from dflash_deploy.runtime.native_process import Invocation, NativeProcess
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
 from dflash_deploy.serve.gateway.keyring import KEYS_FILE
+from dflash_deploy.serve.gateway.limits import LIMITS_DIRECTORY
 from dflash_deploy.serve.secrets import SECRETS_FILE
 from dflash_deploy.serve.settings import Settings
 
@@ -106,7 +107,11 @@ class NativeRuntime:
         inherited = {name: value for name, value in os.environ.items() if name not in all_setting_names()}
         ours = engine_environment(self._plan)
         # Python must not import modules from the deployment's directory
-        files = {SECRETS_FILE: str(self._deployment.env_file), KEYS_FILE: str(keys_file(self._deployment))}
+        files = {
+            SECRETS_FILE: str(self._deployment.env_file),
+            KEYS_FILE: str(keys_file(self._deployment)),
+            LIMITS_DIRECTORY: str(limits_directory(self._deployment)),
+        }
         return inherited | ours | files | {"PYTHONSAFEPATH": "1"}
 
     def _config(self) -> str:

@@ -124,6 +124,7 @@ class Settings(Values):
     limit_images_per_prompt = Field[int | None](kinds.positive, None, unit="images", templates=_PYTHON)
     # about ten photographs; a data URI is a third larger than its file
     max_body_mib = Field[int](kinds.positive, 64, unit="MiB")
+    hang_seconds = Field[int](kinds.whole, 120, unit="seconds")
     vllm_cpu_kvcache_space = Field[float | None](kinds.amount, None, unit="GiB", templates=(VLLM,))
     omp_wait_policy = Field(kinds.text, "", templates=(VLLM,))
     # --- numerics

@@ -2,6 +2,7 @@
 
 /echo      the request's method, target, headers and the size of its body
 /stream    lines, one after another, until the client has gone; the file in $SEEN then says so
+/slow      the same after a tenth of a second; a line of `spans`, beside the file in $SEEN, has its begin and end
 /half      half of the announced answer, then the connection is closed
 /exit      ends the process with code 7
 """
@@ -46,6 +47,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/stream":
             self._stream()
             return
+        if self.path == "/slow":
+            self._slow()
         asked = {
             "method": self.command,
             "target": self.path,
@@ -59,6 +62,12 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(text)
+
+    def _slow(self) -> None:
+        begin = time.monotonic()
+        time.sleep(0.1)
+        with Path(os.environ["SEEN"]).with_name("spans").open("a") as spans:
+            spans.write(f"{begin} {time.monotonic()}\n")
 
     def _stream(self) -> None:
         self.send_response(200)

@@ -24,6 +24,7 @@ from dflash_deploy.serve.door.forward import Forward
 from dflash_deploy.serve.door.listener import handler_of
 from dflash_deploy.serve.gateway.auth import DenyByDefault
 from dflash_deploy.serve.gateway.keyring import KEYS_FILE
+from dflash_deploy.serve.gateway.limits import LIMITS_DIRECTORY
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import SECRET_NAMES, SECRETS_FILE, read_secrets
 from dflash_deploy.serve.settings import Settings
@@ -40,7 +41,7 @@ _PR_SET_PDEATHSIG = 1
 
 def engine_environment(environment: Mapping[str, str], socket: Path, key: str) -> dict[str, str]:
     """The environment of the engine: without the endpoint's secrets, with an address and a key of its own."""
-    ours = {*SECRET_NAMES, SECRETS_FILE, KEYS_FILE}
+    ours = {*SECRET_NAMES, SECRETS_FILE, KEYS_FILE, LIMITS_DIRECTORY}
     return {name: value for name, value in environment.items() if name not in ours} | {SOCKET: str(socket), KEY: key}
 
 

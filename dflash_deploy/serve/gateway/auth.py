@@ -13,11 +13,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 from dflash_deploy.serve.gateway.asgi import App, Receive, Scope, Send, answer_error, header_values
-from dflash_deploy.serve.gateway.body_limit import MIB, BodyLimit
+from dflash_deploy.serve.gateway.body_limit import MIB, BodyLimit, read_for_proxy
 from dflash_deploy.serve.gateway.keyring import Accepted, Keyring
+from dflash_deploy.serve.gateway.limits import LIMITS_DIRECTORY, KeyLimits
 from dflash_deploy.serve.gateway.metering import Metered
+from dflash_deploy.serve.gateway.progress import ENGINE_HANGS, Progress
 from dflash_deploy.serve.gateway.scopes import LIVENESS, opens
 from dflash_deploy.serve.gateway.usage import KeyCounters
 from dflash_deploy.serve.settings import Settings
@@ -57,7 +60,10 @@ class DenyByDefault:
         self._app = app
         self._keys = Keyring(environment, engine_key)
         self._first = b"Bearer " + (engine_key or self._keys.owner_key).encode()
-        self._metered = Metered(app, KeyCounters(), asks=asks_for_usage)
+        self._silent_for = Settings.hang_seconds.read(environment)
+        self._progress = Progress(app, self._silent_for, self._first)
+        limits = KeyLimits(_shared(environment))
+        self._metered = Metered(self._progress.serve, KeyCounters(), limits, asks=asks_for_usage)
         self._most = Settings.max_body_mib.read(environment) * MIB
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,14 +73,19 @@ class DenyByDefault:
             return
         if scope["type"] not in {"http", "websocket"}:
             raise ValueError(f"unknown type of connection: {scope['type']}")
+        if _is_liveness(scope) and await self._progress.hangs(scope):
+            await _say_hang(scope, send, self._silent_for)
+            return
         sent = _key_of(scope)
         key = self._keys.find(sent) if sent is not None else None
         if key is None:
             if not self._is_open(scope):
+                await read_for_proxy(scope, receive, self._most)
                 await _refuse(scope, send)
                 return
             await BodyLimit(self._app, self._most)(scope, receive, send)
         elif not (_allows(key, scope) or self._is_open(scope)):
+            await read_for_proxy(scope, receive, self._most)
             await _refuse_scope(key, scope, send)
         else:
             # in a copy: the server may log its own scope
@@ -89,9 +100,7 @@ class DenyByDefault:
     def _is_open(self, scope: Scope) -> bool:
         if scope["type"] != "http":
             return False
-        if scope["method"] in {"GET", "HEAD"}:
-            return bool(scope["path"] == LIVENESS)
-        return self.preflights and _is_preflight(scope)
+        return _is_liveness(scope) or (self.preflights and _is_preflight(scope))
 
     def _with_first_key(self, scope: Scope) -> list[tuple[bytes, bytes]]:
         others = [(name, value) for name, value in scope["headers"] if name not in {AUTHORIZATION, X_API_KEY}]
@@ -102,6 +111,12 @@ class DenyButPreflights(DenyByDefault):
     """The same if EXTRA_ARGS names allowed origins: the browser sends a preflight first, without a key."""
 
     preflights = True
+
+
+def _shared(environment: Mapping[str, str]) -> Path | None:
+    """The directory in which the gateways of a deployment count together."""
+    named = environment.get(LIMITS_DIRECTORY)
+    return Path(named) if named else None
 
 
 def _key_of(scope: Scope) -> bytes | None:
@@ -118,6 +133,10 @@ def _bearer_token(value: bytes) -> bytes | None:
     """The token of an Authorization header; `None` for another scheme."""
     scheme, _, token = value.partition(b" ")
     return token if scheme.lower() == b"bearer" else None
+
+
+def _is_liveness(scope: Scope) -> bool:
+    return scope["type"] == "http" and scope["method"] in {"GET", "HEAD"} and bool(scope["path"] == LIVENESS)
 
 
 def _is_preflight(scope: Scope) -> bool:
@@ -145,6 +164,11 @@ async def _closed(scope: Scope, send: Send, reason: str) -> bool:
         return False
     await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
     return True
+
+
+async def _say_hang(scope: Scope, send: Send, seconds: int) -> None:
+    said = f"requests are in flight, and the engine has done nothing for {seconds} s"
+    await answer_error(scope, send, 503, said, ENGINE_HANGS)
 
 
 async def _refuse(scope: Scope, send: Send) -> None:

@@ -6,6 +6,9 @@ from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send,
 
 MIB = 1 << 20
 
+LARGER = 16
+"""A body of up to this many times the limit is read to its end before a proxy's client gets 413."""
+
 
 class BodyLimit:
     """An ASGI application that answers 413 to bodies above `most` bytes, and passes all other requests to `app`."""
@@ -20,6 +23,7 @@ class BodyLimit:
         if announced is None:
             await _Counted(scope, receive, send, self._most).run(self._app)
         elif announced > self._most:
+            await read_for_proxy(scope, receive, self._most * LARGER)
             await _refuse(scope, send, self._most)
         else:
             # the server reads no more than the announced length
@@ -51,6 +55,8 @@ class _Counted:
             return message
         self._over = True
         if not self._answered:
+            if message.get("more_body", False):
+                await read_for_proxy(self._scope, self._receive, self._most * LARGER)
             await _refuse(self._scope, self._send, self._most)
         return {"type": "http.disconnect"}
 
@@ -67,6 +73,24 @@ def _announced(scope: Scope) -> int | None:
         return None
     # a longer number is above any limit, and Python refuses to convert thousands of digits
     return int(lengths[0]) if len(lengths[0]) <= 18 else 10**18
+
+
+async def read_for_proxy(scope: Scope, receive: Receive, most: int) -> None:
+    """Read and discard the body of a request that is refused, at most `most` bytes, if a reverse proxy passes it on.
+
+    Proxies pass an early answer on and then reset the connection of a client that is still sending. A request that
+    waits for `100 Continue` has sent nothing.
+    """
+    if scope["type"] != "http":
+        return
+    proxied = header_values(scope, b"via") or header_values(scope, b"x-forwarded-for")
+    if not proxied or header_values(scope, b"expect") or (_announced(scope) or 0) > most:
+        return
+    read, more = 0, True
+    while more and read <= most:
+        message = await receive()
+        read += len(message.get("body", b""))
+        more = message.get("more_body", False)
 
 
 async def _refuse(scope: Scope, send: Send, most: int) -> None:

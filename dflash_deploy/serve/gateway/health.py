@@ -6,7 +6,8 @@ one token: at once if requests are running, otherwise every five minutes. After 
 kills the engine's process, and Docker restarts it (`restart: unless-stopped`): at most three times an hour, then it is
 left to a person.
 
-Engines without vLLM's counters are only asked whether they listen: there a long queue looks like a hang.
+Engines without vLLM's counters are not killed: the check only says whether they listen, and whether the gateway sees a
+hang (`dflash_deploy.serve.gateway.progress`).
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from hashlib import sha256
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
+from dflash_deploy.serve.gateway.progress import ENGINE_HANGS
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import read_secrets
 from dflash_deploy.serve.settings import Settings
@@ -38,6 +41,9 @@ RESTARTS, WITHIN = 3, 3600.0
 """The engine is killed at most RESTARTS times within WITHIN seconds."""
 ASK_EVERY = 300.0
 """Seconds between two requests of the check to an idle engine."""
+
+HANGS = "requests are in flight, and the engine does nothing"
+"""What a check says of an engine that hangs and is not killed."""
 
 MEMORY = Path("/cache/dflash-health.json")
 """The memory between checks, in a directory that survives the restart; /tmp does not."""
@@ -87,14 +93,15 @@ def after(memory: Memory, now: float, counts: str, progress: Evidence) -> tuple[
 def check(port: int, environment: Mapping[str, str], place: Path = MEMORY, *, now: float | None = None) -> str:
     """What is wrong, in words; empty if nothing is. Kills an engine that hangs."""
     moment = time.time() if now is None else now
-    if _get(port, "/health", {}, LISTENS) is None:
+    listens, hangs = _liveness(port)
+    if not listens:
         # a start takes minutes, and is not a hang
         _write(place, replace(_read(place), counts="", silent=0))
         return "the engine does not listen"
     metrics = _get(port, "/metrics", _key(environment), LISTENS) or ""
     counts = _digest(metrics)
     if not counts:
-        return ""
+        return HANGS if hangs else ""
     before = _read(place)
     progress = Evidence.COUNTED
     if counts == before.counts:
@@ -108,7 +115,7 @@ def check(port: int, environment: Mapping[str, str], place: Path = MEMORY, *, no
     if memory.silent:
         limit = f"; {RESTARTS} restarts within an hour did not help" if len(memory.restarts) >= RESTARTS else ""
         return f"checks without progress: {memory.silent}{limit}"
-    return ""
+    return HANGS if hangs else ""
 
 
 def _digest(text: str) -> str:
@@ -138,15 +145,30 @@ def _key(environment: Mapping[str, str]) -> dict[str, str]:
     return {}
 
 
+def _liveness(port: int) -> tuple[bool, bool]:
+    """Whether the engine listens, and whether the gateway says that it hangs."""
+    status, text = _answer(port, "/health", {}, LISTENS)
+    hangs = status == HTTPStatus.SERVICE_UNAVAILABLE and ENGINE_HANGS in text
+    return status == HTTPStatus.OK or hangs, hangs
+
+
 def _get(port: int, path: str, headers: Mapping[str, str], timeout: float, body: str | None = None) -> str | None:
     """The body of an answer with status 200; `None` for any other status and after the time limit."""
+    status, text = _answer(port, path, headers, timeout, body)
+    return text if status == HTTPStatus.OK else None
+
+
+def _answer(
+    port: int, path: str, headers: Mapping[str, str], timeout: float, body: str | None = None
+) -> tuple[int | None, str]:
+    """The status and the body of an answer; `None` after the time limit."""
     connection = HTTPConnection("127.0.0.1", port, timeout=timeout)
     try:
         connection.request("GET" if body is None else "POST", path, body, dict(headers))
         answer = connection.getresponse()
-        return answer.read().decode("utf-8", "replace") if answer.status == 200 else None
+        return answer.status, answer.read().decode("utf-8", "replace")
     except (OSError, HTTPException):
-        return None
+        return None, ""
     finally:
         connection.close()
 

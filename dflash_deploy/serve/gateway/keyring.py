@@ -15,7 +15,7 @@ from hmac import compare_digest
 from pathlib import Path
 from typing import Any
 
-from dflash_deploy.serve.api_keys import OWNER, SCOPES, ApiKey, Scope, api_keys
+from dflash_deploy.serve.api_keys import NAME, OWNER, SCOPES, ApiKey, Scope, api_keys
 from dflash_deploy.serve.settings import Settings
 
 KEYS_FILE = "DFLASH_KEYS_FILE"
@@ -111,7 +111,7 @@ def _read(file: Path) -> tuple[Accepted, ...]:
 def _entry(entry: Mapping[str, Any]) -> Accepted:
     digest, scope = bytes.fromhex(entry["sha256"]), entry["scope"]
     limits = entry["in_flight"], entry["tokens_per_minute"]
-    if len(digest) != sha256().digest_size or scope not in SCOPES or not isinstance(entry["name"], str):
+    if len(digest) != sha256().digest_size or scope not in SCOPES or not NAME.fullmatch(entry["name"]):
         raise ValueError("not an entry")
     if not all(limit is None or (type(limit) is int and limit > 0) for limit in limits):
         raise ValueError("not a limit")

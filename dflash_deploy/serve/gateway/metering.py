@@ -8,13 +8,18 @@ import time
 from typing import Any
 
 from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send, answer_error
+from dflash_deploy.serve.gateway.body_limit import read_for_proxy
 from dflash_deploy.serve.gateway.keyring import Accepted
+from dflash_deploy.serve.gateway.limits import Admission, KeyLimits
 from dflash_deploy.serve.gateway.scopes import METRICS
 from dflash_deploy.serve.gateway.tokens import ANSWER_LIMIT, Stream, Tokens, tokens_of
 from dflash_deploy.serve.gateway.usage import KeyCounters
 
 STREAMING = frozenset({"/v1/chat/completions", "/v1/completions"})
 """Routes whose streams say what they used only if the request asks for it."""
+
+MOST_READ = 1 << 40
+"""Bytes of a body above any limit: `BodyLimit` counts them before."""
 
 IN_A_THREAD = 1 << 18
 """Bytes of a body from which it is parsed outside the event loop: an image has megabytes."""
@@ -27,19 +32,22 @@ class Metered:
     the tokens of each stream anyway.
     """
 
-    def __init__(self, app: App, usage: KeyCounters, *, asks: bool = True) -> None:
+    def __init__(self, app: App, usage: KeyCounters, limits: KeyLimits, *, asks: bool = True) -> None:
         self._app = app
         self._usage = usage
+        self._limits = limits
         self._asks = asks
 
     async def serve(self, key: Accepted, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request that came with `key`."""
         generates = scope["method"] == "POST"
-        wait = self._usage.wait(key, time.monotonic()) if generates else None
-        if wait is not None:
+        admission = self._limits.admit(key, time.monotonic()) if generates else Admission()
+        if admission.wait is not None:
             self._usage.count_request(key.name, "429")
-            said = f"the limit of the key `{key.name}` is reached: try again in {wait} s"
-            await answer_error(scope, send, 429, said, "rate_limit_exceeded", [(b"retry-after", str(wait).encode())])
+            said = f"the limit of the key `{key.name}` is reached: try again in {admission.wait} s"
+            await read_for_proxy(scope, receive, MOST_READ)
+            again = [(b"retry-after", str(admission.wait).encode())]
+            await answer_error(scope, send, 429, said, "rate_limit_exceeded", again)
             return
         if scope["path"] == METRICS and scope["method"] == "GET":
             await self._with_usage(key, scope, receive, send)
@@ -51,9 +59,11 @@ class Metered:
                     scope, receive, answer.strips = await _asking(scope, receive)
                 await self._app(scope, receive, answer.send)
         finally:
+            self._limits.leave(key, admission.place)
             self._usage.count_request(key.name, answer.status)
             if generates and (used := answer.tokens()):
-                self._usage.count_tokens(key, used.prompt, used.generated, time.monotonic())
+                self._usage.count_tokens(key.name, used.prompt, used.generated)
+                self._limits.spend(key, used.prompt + used.generated, time.monotonic())
 
     async def _with_usage(self, key: Accepted, scope: Scope, receive: Receive, send: Send) -> None:
         """The engine's metrics with those of the keys after them, as plain text."""

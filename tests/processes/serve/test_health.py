@@ -24,13 +24,16 @@ class Engine(Quiet, BaseHTTPRequestHandler):
     """Answers like vLLM behind the lock; what it does is set on the class."""
 
     works = True
+    hangs = False
     tokens = 1
     asked = 0
     running = 0
     shows = "vllm:generation_tokens_total"
 
     def do_GET(self) -> None:
-        if self.path == "/health":
+        if self.path == "/health" and self.hangs:
+            self.send(503, "application/json", b'{"error": {"code": "engine_hangs"}}')
+        elif self.path == "/health":
             self.send(200, "text/plain", b"")
         elif self.headers["Authorization"] == "Bearer the-key-of-the-tests":
             running = f'vllm:num_requests_running{{engine="0",model_name="m"}} {self.running:.1f}\n' * bool(
@@ -112,3 +115,26 @@ def test_an_engine_that_counts_otherwise_is_only_asked_whether_it_listens(tmp_pa
             assert check(port, ENVIRONMENT, place, now=1000.0 * number) == ""
         assert kind.asked == 0
     assert check(port, ENVIRONMENT, place) == "the engine does not listen"
+
+
+def test_a_hang_that_the_gateway_reports_is_counted_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[bool] = []
+    monkeypatch.setattr(health, "_end_engine", lambda: ended.append(True))
+    place = tmp_path / "memory.json"
+    with engine(works=False, running=1, hangs=True) as (port, _):
+        said = [check(port, ENVIRONMENT, place, now=1000.0 + 30 * number) for number in range(HUNG_AFTER + 1)]
+    assert said[0] == health.HANGS
+    assert said[1] == "checks without progress: 1"
+    assert ended == [True]
+
+
+def test_a_hang_of_an_engine_that_counts_otherwise_is_said_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "_end_engine", lambda: pytest.fail("it was ended"))
+    place = tmp_path / "memory.json"
+    with engine(works=False, hangs=True, shows="llamacpp:tokens_predicted_total") as (port, _):
+        for number in range(HUNG_AFTER * 2):
+            assert check(port, ENVIRONMENT, place, now=1000.0 * number) == health.HANGS

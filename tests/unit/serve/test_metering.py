@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from dflash_deploy.client.key_usage import KeyUsage, read_key_usage
 from dflash_deploy.serve.gateway.asgi import Message, Receive, Scope, Send
 from dflash_deploy.serve.gateway.auth import DenyByDefault
-from dflash_deploy.serve.gateway.keyring import Accepted
 from dflash_deploy.serve.gateway.tokens import Stream, Tokens, tokens_of
-from dflash_deploy.serve.gateway.usage import MINUTE, KeyCounters
 
 OWNER, ALICE, SCRAPER = "key-of-the-owner-0123", "key-of-alice-01234567", "key-of-the-scraper-01"
 KEYS = {"VLLM_API_KEY": OWNER, "DFLASH_API_KEYS": f"alice:{ALICE}:in_flight=1,scraper:{SCRAPER}:metrics"}
@@ -227,26 +225,6 @@ def test_a_second_request_at_once_is_told_when_to_come_again() -> None:
     engine.gate = None
     assert ask(door)[0] == 200
     assert used(door).requests == {"200": 2, "429": 1}
-
-
-QUARTERS = st.integers(0, 800).map(lambda count: count / 4)
-
-
-@given(st.lists(st.tuples(QUARTERS, st.integers(0, 50)), max_size=30), st.integers(1, 100))
-def test_in_no_minute_a_key_begins_above_its_tokens(requests: list[tuple[float, int]], limit: int) -> None:
-    usage, key = KeyCounters(), Accepted("alice", b"", "infer", None, limit)
-    done: list[tuple[float, int]] = []
-    for now, tokens in sorted(requests):
-        recent = sum(size for then, size in done if now - then < MINUTE)
-        wait = usage.wait(key, now)
-        assert (wait is None) is (recent < limit)
-        if wait is None:
-            usage.count_tokens(key, tokens, 0, now)
-            done.append((now, tokens))
-        else:
-            assert 1 <= wait <= MINUTE
-            # then, and not before, it is allowed
-            assert sum(size for then, size in done if now + wait - then < MINUTE) < limit
 
 
 @pytest.mark.parametrize(

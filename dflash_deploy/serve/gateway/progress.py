@@ -1,0 +1,170 @@
+"""Whether the engine hangs: requests wait for it, and neither an answer nor one of its counters moves.
+
+An engine whose core hangs still answers /health, so that routers and probes keep sending requests to it. The gateway
+sees every answer. If all are silent, it compares the engine's own counters in /metrics: a long prompt or a long answer
+that is not streamed is silent too, but moves them with each step. vLLM's change with each chunk of a prompt (use of the
+cache), and llama.cpp answers /metrics between two batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from time import monotonic
+
+from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send
+from dflash_deploy.serve.gateway.scopes import METRICS
+
+ENGINE_HANGS = "engine_hangs"
+"""The code of the error that /health answers."""
+
+LOOKS_AFTER = 0.1
+"""The part of the limit after which /health compares the engine's counters: before, it costs nothing."""
+PROVEN = 0.8
+"""The part of the limit in which the counters must not change."""
+SAMPLE = 1.0
+"""Seconds that /health waits for the counters. A later answer is there for the next /health."""
+
+_COUNTS = re.compile(rb"^(?:vllm|sglang|llamacpp):.*$", re.MULTILINE)
+
+
+@dataclass
+class Silence:
+    """How long nothing has moved while requests wait for the engine. Times are seconds of the monotonic clock.
+
+    Waiting times add up: clients that give up and ask again do not make a hang look young.
+    """
+
+    waiting: int = 0
+    before: float = 0.0
+    since: float = 0.0
+    counters: str | None = None
+    looked_at: float | None = None
+
+    def lasts(self, now: float) -> float:
+        """The seconds that requests have waited since something moved."""
+        return self.before + (now - self.since if self.waiting else 0.0)
+
+    def begin(self, now: float) -> None:
+        """One more request waits for the engine."""
+        self.before, self.since = self.lasts(now), now
+        self.waiting += 1
+
+    def end(self, now: float) -> None:
+        """One request less waits for it."""
+        self.before, self.since = self.lasts(now), now
+        self.waiting -= 1
+
+    def moved(self, now: float) -> None:
+        """An answer or a counter has moved."""
+        self.before, self.since, self.counters, self.looked_at = 0.0, now, None, None
+
+    def needs_counters(self, now: float, limit: float) -> bool:
+        """Whether to compare the engine's counters now. `limit` is in seconds; 0 switches the check off."""
+        return limit > 0 and self.waiting > 0 and self.lasts(now) >= LOOKS_AFTER * limit
+
+    def hangs(self, now: float, limit: float, counters: str | None) -> bool:
+        """Whether the engine hangs. `counters`: their digest; empty if it has none, `None` if it does not answer."""
+        if counters == "":
+            # without counters, silence may be one long answer
+            return False
+        if counters is not None:
+            if self.counters not in {None, counters}:
+                self.moved(now)
+            self.counters = counters
+        lasts = self.lasts(now)
+        if self.looked_at is None:
+            self.looked_at = lasts
+        return self.waiting > 0 and lasts >= limit and lasts - self.looked_at >= PROVEN * limit
+
+
+class Progress:
+    """Watches the requests that an application serves."""
+
+    def __init__(self, app: App, limit: float, authorization: bytes) -> None:
+        """`limit`: seconds without progress that are a hang, 0 for never. `authorization`: what opens its /metrics."""
+        self._app = app
+        self._limit = limit
+        self._authorization = authorization
+        self._silence = Silence()
+        self._asked: asyncio.Task[str] | None = None
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request. It waits for the engine from the end of its body on, except while the client reads."""
+        if scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        request = _Request(self._silence, receive, send)
+        try:
+            await self._app(scope, request.receive, request.send)
+        finally:
+            request.wait(False)
+
+    async def hangs(self, scope: Scope) -> bool:
+        """Whether the engine hangs, at a request of /health with this scope."""
+        if not self._silence.needs_counters(monotonic(), self._limit):
+            return False
+        if self._asked is None:
+            self._asked = asyncio.create_task(self._counters(scope))
+        done, _ = await asyncio.wait({self._asked}, timeout=SAMPLE)
+        counters = None
+        if done:
+            counters, self._asked = self._asked.result(), None
+        return self._silence.hangs(monotonic(), self._limit, counters)
+
+    async def _counters(self, scope: Scope) -> str:
+        """A digest of the engine's counters; empty if it has none, or does not show them."""
+        parts: list[bytes] = []
+        status = 0
+        asked = {
+            **scope,
+            "method": "GET",
+            "path": METRICS,
+            "raw_path": METRICS.encode(),
+            "query_string": b"",
+            "headers": [(b"host", b"localhost"), (b"authorization", self._authorization)],
+        }
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            parts.append(message.get("body", b""))
+
+        with suppress(Exception):
+            # whatever it raises: a request of a client would show it
+            await self._app(asked, receive, send)
+        found = _COUNTS.findall(b"".join(parts)) if status == 200 else []
+        return sha256(b"\n".join(found)).hexdigest() if found else ""
+
+
+class _Request:
+    """One request: whether it waits for the engine now."""
+
+    def __init__(self, silence: Silence, receive: Receive, send: Send) -> None:
+        self._silence = silence
+        self._receive, self._send = receive, send
+        self._waits = False
+
+    def wait(self, waits: bool) -> None:
+        if waits != self._waits:
+            (self._silence.begin if waits else self._silence.end)(monotonic())
+            self._waits = waits
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request" and not message.get("more_body", False):
+            self.wait(True)
+        return message
+
+    async def send(self, message: Message) -> None:
+        self._silence.moved(monotonic())
+        # a client that does not read its answer does not make the engine hang
+        self.wait(False)
+        await self._send(message)
+        self.wait(message["type"] == "http.response.start" or message.get("more_body", False))
