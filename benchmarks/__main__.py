@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import (
+    capacity,
     command,
     downloads,
     drafter,
@@ -34,6 +35,7 @@ def main() -> None:
     """Run the groups named on the command line; without a name, all groups."""
     groups: dict[str, Callable[[], Table]] = {
         "speed-model": speed_model.table,
+        "capacity": lambda: table("capacity", capacity.rows(), ("measured", "predicted")),
         "command": lambda: table("command", command.rows(), ("docker", "dflash-deploy")),
         "downloads": lambda: table("downloads", downloads.rows()),
         "drafter": lambda: table("drafter", drafter.rows()),

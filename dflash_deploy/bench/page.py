@@ -18,12 +18,9 @@ STYLES: Mapping[Speculation, int] = {"dflash": 0, "off": 1, "mtp": 2, "unknown":
 
 def page(data: Mapping[str, Any]) -> str:
     """The report of the `data` of `bench --json`, which has all its figures."""
-    style = (resources.files("dflash_deploy.bench") / "page.css").read_text(encoding="utf-8")
     title = f"{data['measured']['model']}: speed as measured"
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     body = "".join(
         (
-            f"<h1>{escape(title)}</h1>",
             f"<p>{escape(_of(data['measured']))}</p>",
             *(f'<p class="lead">{escape(line)}</p>' for line in headlines(data["rows"])),
             *_together(data["rows"]),
@@ -33,13 +30,20 @@ def page(data: Mapping[str, Any]) -> str:
             _how(data["measured"]),
         )
     )
+    return html_page(title, body)
+
+
+def html_page(title: str, body: str) -> str:
+    """A whole HTML file with a title and a body of HTML, in the style of the report."""
+    style = (resources.files("dflash_deploy.bench") / "page.css").read_text(encoding="utf-8")
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         f'<link rel="icon" href="data:,"><title>{escape(title)}</title><style>{style}</style></head>'
-        f"<body><main>{body}</main></body></html>\n"
+        f"<body><main><h1>{escape(title)}</h1>{body}</main></body></html>\n"
     )
 
 
@@ -144,7 +148,7 @@ COLUMNS = (
 
 def _all_figures(rows: Rows) -> Iterator[str]:
     yield "<section><h2>All figures</h2><p>Times in milliseconds; length is the mean acceptance length.</p>"
-    yield _table("All figures", COLUMNS, [_cells(row) for row in rows])
+    yield table("All figures", COLUMNS, [_cells(row) for row in rows])
     yield "</section>"
 
 
@@ -191,7 +195,7 @@ def _published(rows: Rows) -> Iterator[str]:
     cells = [[_cell(row[field]) for field in fields] for row in rows]
     yield "<section><h2>What others published for this machine and these models</h2>"
     yield "<p>tokens/s of all requests together; their prompts, lengths and engines differ from these.</p>"
-    yield _table("Published figures", columns, cells)
+    yield table("Published figures", columns, cells)
     yield "</section>"
 
 
@@ -201,7 +205,8 @@ def _cell(value: object) -> str:
     return number(value) if isinstance(value, float) else str(value)
 
 
-def _table(name: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(name: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of texts, in a region that scrolls if it is too wide."""
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     # a keyboard must reach a region that scrolls

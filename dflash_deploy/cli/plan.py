@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command
+from dflash_deploy.cli.load import load_lines
 from dflash_deploy.cli.numbers import GIB
 from dflash_deploy.cli.options import (
     HERE,
@@ -26,6 +30,7 @@ from dflash_deploy.cli.options import (
 )
 from dflash_deploy.cli.planned import evidence_line, model_lines, refusal_of
 from dflash_deploy.cli.shown import Report, Shown, Styled
+from dflash_deploy.errors import BadInput
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.speeds import PublishedSpeed
@@ -45,9 +50,24 @@ def plan(
     runtime: Runtime = None,
     node_rank: Rank = None,
     master_addr: Master = None,
+    load: Annotated[
+        str | None,
+        typer.Option(help="Show how many replicas a load needs: users=200,think=30s,in=2000,out=500,p95_ttft=2s."),
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(help="For --load: a file of `bench --save`; else the last run here.", dir_okay=False),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="For --load: write the curves, one HTML file.", dir_okay=False)
+    ] = None,
     as_json: Json = False,
 ) -> Report:
-    """Show each setting and why, the engine command, memory and speed. Writes nothing."""
+    """Show each setting and why, the engine command, memory and speed. Writes nothing but the file of --report."""
+    if load is None and (figures or report):
+        raise BadInput("--figures and --report belong to --load", hint="add --load, or leave them out")
+    if report is not None:
+        operations.check_output(report)
     choice = operations.Choice(
         profile=profile,
         model=model,
@@ -62,6 +82,10 @@ def plan(
     )
     found = operations.plan(directory, choice)
     made = found.plan
+    if load is not None:
+        needed = operations.capacity(directory, load, choice, figures=figures, report=report)
+        wrote = (f"wrote {report}",) if report else ()
+        return Report(found.document() | {"load": needed.document()}, (*load_lines(needed), *wrote), made.findings)
     shown: tuple[Shown, ...] = (
         f"profile  {made.profile.name}: {made.profile.title}",
         f"         {evidence_line(made)}",

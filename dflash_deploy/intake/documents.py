@@ -90,6 +90,57 @@ class TuneEvidence(Document):
     data: TuneData
 
 
+Milliseconds = Annotated[float, Field(ge=0, lt=1e12)]
+
+Tokens = Annotated[int, Field(ge=0, lt=2**53)]
+
+
+class BenchTimes(Document):
+    """A distribution of times in the figures of `bench`, of which the mean is read."""
+
+    mean: Milliseconds
+
+
+class BenchRow(Document):
+    """One workload at one concurrency, in the figures of `bench`."""
+
+    workload: Annotated[str, Field(max_length=200)]
+    concurrency: Annotated[int, Field(ge=1, lt=2**31)]
+    drafter: bool | None
+    mtp: bool
+    requests: Tokens
+    duration_s: Annotated[float, Field(gt=0, lt=1e9)]
+    input_tokens: Tokens
+    output_tokens: Tokens
+    ttft_ms: BenchTimes | None
+    tpot_ms: BenchTimes | None
+    acceptance_length: Annotated[float, Field(ge=1, lt=1e4)] | None
+
+
+class BenchConditions(Document):
+    """What was measured by `bench`, and when. Of an endpoint by its URL there is no pair."""
+
+    profile: Annotated[str, Field(max_length=200)] = ""
+    pair: Annotated[str, Field(max_length=200)] = ""
+    engine: Annotated[str, Field(max_length=200)] = ""
+    at: Annotated[str, Field(max_length=40)]
+    settings: Annotated[dict[Name, Name], Field(max_length=1000)]
+
+
+class BenchData(Document):
+    """The figures of a run of `bench` that `plan --load` reads."""
+
+    measured: BenchConditions
+    rows: Annotated[list[BenchRow], Field(max_length=10_000)]
+
+
+class BenchFigures(Document):
+    """What `bench --save` and `bench --json` write, and `.dflash/bench.json`: the figures of the last run."""
+
+    command: Literal["bench"]
+    data: BenchData
+
+
 class FileEntry(Document):
     """One file in `dflash.lock`."""
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.offering import Offer, offer
     from dflash_deploy.operations.planned import Created, Planned, Rendered, init, plan, render
     from dflash_deploy.operations.probing import Status, status
+    from dflash_deploy.operations.replicas import Capacity, capacity
     from dflash_deploy.operations.reporter import SILENT, Reporter, Silent
     from dflash_deploy.operations.running import Running, Worker, restart, roll_back, start
     from dflash_deploy.operations.stopping import Stopped, stop
@@ -63,6 +64,7 @@ else:
             "dflash_deploy.deployment.outputs": ("check_output", "write_output"),
             ".addresses": ("key_in",),
             ".benchmarking": ("Benchmark", "bench"),
+            ".replicas": ("Capacity", "capacity"),
             ".connecting": ("Connections", "connect"),
             ".converting": ("Converted", "convert_drafter"),
             ".examining": ("Examined", "doctor"),
@@ -99,6 +101,7 @@ __all__ = [
     "Benchmark",
     "BenchTarget",
     "Bundle",
+    "Capacity",
     "Choice",
     "Connections",
     "Converted",
@@ -130,6 +133,7 @@ __all__ = [
     "bill_of_materials",
     "build_image",
     "bundle",
+    "capacity",
     "carry",
     "check_files",
     "check_hub",

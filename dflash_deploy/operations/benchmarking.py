@@ -18,6 +18,7 @@ from dflash_deploy.bench.workload import Limits, choose, described
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment.outputs import check_output, write_output
 from dflash_deploy.errors import BenchmarkMissed
+from dflash_deploy.operations.bench_figures import keep_figures
 from dflash_deploy.operations.document import SCHEMA
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.targets import BenchTarget
@@ -89,6 +90,7 @@ def bench(
         workloads=described(sweep.workloads),
     )
     _write(done, target, save, report)
+    _keep(done, target, reporter)
     return done
 
 
@@ -111,9 +113,22 @@ def _published(target: BenchTarget, rows: Sequence[Row]) -> list[Beside]:
 
 
 def _write(done: Benchmark, target: BenchTarget, save: Path | None, report: Path | None) -> None:
-    data = done.document()
     if save:
-        saved = {"schema": SCHEMA, "command": "bench", "data": data}
-        write_output(save, target.redact(json.dumps(saved, indent=2, ensure_ascii=False)) + "\n")
+        write_output(save, _saved(done, target))
     if report:
-        write_output(report, target.redact(page(data)))
+        write_output(report, target.redact(page(done.document())))
+
+
+def _keep(done: Benchmark, target: BenchTarget, reporter: Reporter) -> None:
+    """Leave the figures in the deployment, if no request failed. The run does not fail because they cannot be kept."""
+    if target.deployment is None or any(row.failed for row in done.rows):
+        return
+    try:
+        keep_figures(target.deployment, _saved(done, target))
+    except OSError as problem:
+        reporter.note(f"the figures are not kept for `plan --load`: {problem.strerror}")
+
+
+def _saved(done: Benchmark, target: BenchTarget) -> str:
+    saved = {"schema": SCHEMA, "command": "bench", "data": done.document()}
+    return target.redact(json.dumps(saved, indent=2, ensure_ascii=False)) + "\n"

@@ -50,6 +50,7 @@ class Planned:
                 "published": [speed.model_dump() for speed in self.published],
                 "mtp_head": self.head or None,
             },
+            "load": None,
         }
 
 
@@ -58,7 +59,7 @@ def plan(directory: Path, choice: Choice = DEFAULTS) -> Planned:
 
     Writes nothing. Raises what `make_plan` raises; rules that refuse it are `plan.errors`.
     """
-    made = _chosen(directory, choice)
+    made = chosen(directory, choice)
     place = (made.profile.name, made.pair.name)
     published = tuple(speed for speed in load_catalog().speeds if (speed.profile, speed.pair) == place)
     here = Deployment(directory)
@@ -66,7 +67,7 @@ def plan(directory: Path, choice: Choice = DEFAULTS) -> Planned:
     return Planned(made, tuple(engine_command(made)), published, head)
 
 
-def _chosen(directory: Path, choice: Choice) -> Plan:
+def chosen(directory: Path, choice: Choice) -> Plan:
     """Another profile is another deployment: then what `.env` says is left out."""
     if choice.profile is not None or not Deployment(directory).exists():
         return make_plan(choice)

@@ -56,6 +56,10 @@ class BenchTarget(Protocol):
         """The plan of the deployment."""
 
     @property
+    def deployment(self) -> Deployment | None:
+        """The deployment; `None` if another program runs the endpoint."""
+
+    @property
     def redact(self) -> Redact:
         """Takes the API key out of text."""
 
@@ -82,6 +86,10 @@ class Remote:
 
     @property
     def plan(self) -> None:
+        """It has no deployment."""
+
+    @property
+    def deployment(self) -> None:
         """It has no deployment."""
 
     def measure(self, sweep: Sweep, reporter: Reporter) -> Halves:

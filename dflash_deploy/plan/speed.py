@@ -80,6 +80,13 @@ def step_seconds(profile: Profile, pair: ModelPair, *, concurrency: int, draft_t
     return seconds
 
 
+def prompt_token_seconds(profile: Profile, pair: ModelPair) -> float:
+    """Seconds that one token of a prompt adds to a step: its arithmetic, at the same share of the GPU's as decoding."""
+    active = pair.shape.active_parameters or pair.shape.parameters
+    arithmetic = profile.hardware.tflops * 1e12 * profile.gpus * ARITHMETIC_REACHED
+    return 2 * (active - pair.shape.vision_parameters) / arithmetic
+
+
 def bytes_read(pair: ModelPair, positions: int) -> float:
     """Bytes of weights that one step reads. The embedding is only looked up, the vision tower not run; both are BF16.
 

@@ -40,6 +40,7 @@ READING: tuple[tuple[str, ...], ...] = (
     ("status", "--json"),
     ("plan",),
     ("plan", "--json"),
+    ("plan", "--load", "users=1,in=9,out=9,p95_ttft=1s"),
     ("logs",),
     ("logs", "--bundle", "bundle.tar.gz"),
     ("keys", "show"),
@@ -61,6 +62,7 @@ _STATE = {
 }
 _STATE |= {
     "tune.json": ".dflash/tune.json",
+    "bench.json": ".dflash/bench.json",
     "last-good.env": ".dflash/last-good.env",
     "runs-last-good": ".dflash/runs-last-good",
 }

@@ -16,7 +16,7 @@ from dflash_deploy.deployment.last_good import changes, restored_since
 from dflash_deploy.deployment.secret_lines import secrets_in
 from dflash_deploy.errors import DeployError, SettingsRefused
 from dflash_deploy.intake import Invalid
-from dflash_deploy.intake.documents import EngineEnd, LastStart, TuneEvidence
+from dflash_deploy.intake.documents import BenchFigures, EngineEnd, LastStart, TuneEvidence
 from dflash_deploy.intake.state import read_state
 from dflash_deploy.plan import Choice
 from dflash_deploy.planning import UNREAD, plan_to_stop
@@ -201,6 +201,33 @@ TUNE = {
         "head": {"better": True, "sentence": "MTP head, 2 draft tokens: 1.10 times as fast"},
     }
 }
+BENCH = {
+    "command": "bench",
+    "data": {
+        "measured": {
+            "profile": "cpu",
+            "pair": "tiny",
+            "engine": "vllm 0.32.0",
+            "at": "2026-11-22 12:00 UTC",
+            "settings": {"MAX_NUM_SEQS": "4"},
+        },
+        "rows": [
+            {
+                "workload": "own",
+                "concurrency": 2,
+                "drafter": True,
+                "mtp": False,
+                "requests": 8,
+                "duration_s": 2.5,
+                "input_tokens": 320,
+                "output_tokens": 900,
+                "ttft_ms": {"mean": 11.5},
+                "tpot_ms": {"mean": 2.25},
+                "acceptance_length": 6.5,
+            }
+        ],
+    },
+}
 
 
 @cache
@@ -223,6 +250,7 @@ def kinds() -> tuple[Kind, ...]:
             ),
         ),
         Kind("tune.json", (), json_documents(TUNE), state("tune.json", _document(TuneEvidence))),
+        Kind("bench.json", (), json_documents(BENCH), state("bench.json", _document(BenchFigures))),
         Kind("last-good.env", SAMPLES, lines_of_env() | damaged(SAMPLES), state("last-good.env", _changes)),
         Kind(
             "runs-last-good",

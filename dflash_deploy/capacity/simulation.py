@@ -1,0 +1,256 @@
+"""A queueing simulation of one engine and its users: a closed loop with time to think (simpy).
+
+The engine is a single server that computes in steps. It admits requests in their order up to its slots. A step holds a
+token or block of each sequence and as many tokens of new prompts as fit; a prompt's last step yields the first token.
+Times of thought are exponential. Sizes are equal or gamma-distributed. Each user has its own random numbers, so that
+loads of different size are compared with the same users.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+import statistics
+from collections import deque
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from itertools import count
+
+import simpy
+
+from dflash_deploy.capacity.load_text import UserLoad
+from dflash_deploy.capacity.service import Service
+
+REQUESTS = 1500
+"""Requests that a simulation measures, and at least two of each user."""
+
+Happening = Generator[simpy.Event, None, None]
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """The figures of one engine with a number of users. `sequences` are those in flight on average."""
+
+    users: int
+    requests: int
+    ttft_p50_s: float
+    ttft_p95_s: float
+    answer_p50_s: float
+    answer_p95_s: float
+    answer_mean_s: float
+    tokens_per_s: float
+    requests_per_s: float
+    sequences: float
+
+    def meets(self, load: UserLoad) -> bool:
+        """Whether the goals of a load are met."""
+        first, whole = load.p95_ttft_s, load.p95_answer_s
+        return (first is None or self.ttft_p95_s <= first) and (whole is None or self.answer_p95_s <= whole)
+
+
+@dataclass
+class _Request:
+    """A request in the engine: what is left of its prompt, the steps of its answer, and what its user waits for."""
+
+    prompt: int
+    steps: int
+    first: simpy.Event
+    last: simpy.Event
+
+
+@dataclass
+class _Record:
+    """What is counted once the simulation has settled."""
+
+    skip: int
+    wanted: int
+    finished: simpy.Event
+    ended: int = 0
+    since: float = 0.0
+    until: float = 0.0
+    flight: int = 0
+    flight_changed: float = 0.0
+    flight_seconds: float = 0.0
+    tokens: int = 0
+    ttft: list[float] = field(default_factory=list)
+    answer: list[float] = field(default_factory=list)
+
+    def change(self, now: float, by: int) -> None:
+        """A request has started (+1) or ended (-1)."""
+        self.flight_seconds += self.flight * (now - self.flight_changed)
+        self.flight_changed = now
+        self.flight += by
+
+    def end(self, now: float, ttft: float, answer: float, tokens: int) -> None:
+        """Count an answered request, unless it belongs to the start."""
+        self.change(now, -1)
+        self.ended += 1
+        if self.ended == self.skip:
+            self.since, self.flight_seconds = now, 0.0
+        if self.ended <= self.skip or len(self.ttft) == self.wanted:
+            return
+        self.ttft.append(ttft)
+        self.answer.append(answer)
+        self.tokens += tokens
+        if len(self.ttft) == self.wanted:
+            self.until = now
+            self.finished.succeed()
+
+
+class _Engine:
+    """The server. `run` is its process."""
+
+    def __init__(self, clock: simpy.Environment, service: Service) -> None:
+        self._clock = clock
+        self._service = service
+        self._arrival = clock.event()
+        self._waiting: deque[_Request] = deque()
+        self._prompts: deque[_Request] = deque()
+        self._decoding: list[tuple[int, int, _Request]] = []
+        self._steps = 0
+        self._order = count()
+
+    def submit(self, request: _Request) -> None:
+        """A request arrives."""
+        self._waiting.append(request)
+        if not self._arrival.triggered:
+            self._arrival.succeed()
+
+    def run(self) -> Happening:
+        """Compute steps for ever, and wait while there is nothing to compute."""
+        while True:
+            self._admit()
+            if self._prompts:
+                yield from self._step_with_prompts()
+            elif self._decoding:
+                yield from self._steps_without_prompts()
+            else:
+                yield self._arrival
+
+    def _admit(self) -> None:
+        while self._waiting and len(self._decoding) + len(self._prompts) < self._service.slots:
+            self._prompts.append(self._waiting.popleft())
+        if not self._waiting:
+            self._arrival = self._clock.event()
+
+    def _step_with_prompts(self) -> Happening:
+        """One step with as many tokens of prompts as fit beside the sequences that are decoded."""
+        room, computed, begun = max(self._service.chunk - len(self._decoding), 1), 0, 0
+        complete: list[_Request] = []
+        for request in self._prompts:
+            taken = min(request.prompt, room - computed)
+            request.prompt -= taken
+            computed, begun = computed + taken, begun + 1
+            if request.prompt:
+                break
+            complete.append(request)
+            if computed == room:
+                break
+        seconds = self._service.step_s(len(self._decoding) + begun) + computed * self._service.prompt_token_s
+        yield self._clock.timeout(seconds)
+        self._advance(1)
+        for request in complete:
+            self._prompts.popleft()
+            request.first.succeed()
+            if request.steps:
+                heapq.heappush(self._decoding, (self._steps + request.steps, next(self._order), request))
+            else:
+                request.last.succeed()
+
+    def _steps_without_prompts(self) -> Happening:
+        """Equal steps until an answer is complete, or until the step in which a request arrives that has a slot."""
+        seconds = self._service.step_s(len(self._decoding))
+        until_end = self._decoding[0][0] - self._steps
+        if len(self._decoding) == self._service.slots:
+            yield self._clock.timeout(until_end * seconds)
+            self._advance(until_end)
+            return
+        started = self._clock.now
+        yield self._clock.timeout(until_end * seconds) | self._arrival
+        # a request waits for the end of the step in which it arrives
+        done = min(math.ceil((self._clock.now - started) / seconds - 1e-9), until_end)
+        rest = started + done * seconds - self._clock.now
+        if rest > 0:
+            yield self._clock.timeout(rest)
+        self._advance(done)
+
+    def _advance(self, steps: int) -> None:
+        self._steps += steps
+        while self._decoding and self._decoding[0][0] <= self._steps:
+            heapq.heappop(self._decoding)[2].last.succeed()
+
+
+def simulate(service: Service, load: UserLoad, users: int, *, requests: int = REQUESTS, seed: int = 0) -> Simulated:
+    """The figures of one engine with this many users of a load, after the first requests of each have passed."""
+    clock = simpy.Environment()
+    wanted = max(requests, 2 * users)
+    record = _Record(skip=max(wanted // 4, users), wanted=wanted, finished=clock.event())
+    engine = _Engine(clock, service)
+    clock.process(engine.run())
+    for number in range(users):
+        # of a text: the numbers of users next to each other must not be alike
+        clock.process(_user(clock, engine, service, load, record, random.Random(f"{seed} {number}")))  # noqa: S311
+    clock.run(until=record.finished)
+    return _figures(record, users)
+
+
+def _user(
+    clock: simpy.Environment,
+    engine: _Engine,
+    service: Service,
+    load: UserLoad,
+    record: _Record,
+    numbers: random.Random,
+) -> Happening:
+    """Think, ask, wait for the answer, and again."""
+    while True:
+        if load.think_s:
+            yield clock.timeout(numbers.expovariate(1 / load.think_s))
+        prompt, answer = (_draw(mean, load.spread, numbers) for mean in (load.prompt_tokens, load.answer_tokens))
+        request = _Request(prompt, _steps(answer, service, numbers), clock.event(), clock.event())
+        asked = clock.now
+        record.change(asked, +1)
+        if service.latency_s:
+            yield clock.timeout(service.latency_s)
+        engine.submit(request)
+        yield request.first
+        ttft = clock.now - asked
+        if request.steps:
+            yield request.last
+        record.end(clock.now, ttft, clock.now - asked, answer)
+
+
+def _draw(mean: int, spread: float, numbers: random.Random) -> int:
+    """A size of at least 1: the mean itself, or gamma-distributed with this coefficient of variation."""
+    if not spread:
+        return mean
+    shape = 1 / spread**2
+    return max(round(numbers.gammavariate(shape, mean / shape)), 1)
+
+
+def _steps(answer: int, service: Service, numbers: random.Random) -> int:
+    """Steps after the one with the first token. A fraction of a step is a whole one as often as it says."""
+    steps = (answer - 1) / service.tokens_per_step
+    return math.floor(steps) + (numbers.random() < steps % 1)
+
+
+def _figures(record: _Record, users: int) -> Simulated:
+    seconds = record.until - record.since
+    ttft, answer = sorted(record.ttft), sorted(record.answer)
+    return Simulated(
+        users=users,
+        requests=len(ttft),
+        ttft_p50_s=_share(ttft, 0.5),
+        ttft_p95_s=_share(ttft, 0.95),
+        answer_p50_s=_share(answer, 0.5),
+        answer_p95_s=_share(answer, 0.95),
+        answer_mean_s=statistics.fmean(answer),
+        tokens_per_s=record.tokens / seconds,
+        requests_per_s=len(ttft) / seconds,
+        sequences=record.flight_seconds / seconds,
+    )
+
+
+def _share(ordered: list[float], share: float) -> float:
+    return statistics.quantiles(ordered, n=100, method="inclusive")[round(share * 100) - 1]
