@@ -138,12 +138,12 @@ async def _user(
 
 @contextmanager
 def _started() -> Iterator[Deployment]:
-    """A native deployment of the tiny pair with one thread, until the block ends."""
+    """A native deployment of the tiny pair until the block ends."""
     with TemporaryDirectory() as folder:
         directory = Path(folder)
         options = ("--profile", "cpu", "--engine", "llamacpp", "--runtime", "native", "--port", str(free_port()))
         dflash("init", *options, at=directory).succeeded()
-        edit_env(directory, MAX_NUM_SEQS=str(SEQUENCES), EXTRA_ARGS="--threads 1")
+        edit_env(directory, MAX_NUM_SEQS=str(SEQUENCES))
         try:
             dflash("up", at=directory).succeeded()
             yield Deployment(directory)
