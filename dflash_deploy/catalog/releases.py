@@ -49,6 +49,12 @@ class Backend(Entry):
     drafts: Annotated[bool, Field(description="it supports non-causal attention, which a DFlash drafter needs")]
     fp8_kv: Annotated[bool, Field(description="it supports an FP8 KV cache on these GPUs")] = False
     fp8_kv_most_head_dim: Annotated[int | None, Field(description="largest head dimension with FP8 KV cache")] = None
+    other_kv: Annotated[
+        list[str], Field(description="types of KV cache that it supports beside 16 bits and `fp8`, on these GPUs")
+    ] = []
+    causal_kv: Annotated[
+        list[str], Field(description="types of KV cache that it supports only with causal attention, so of a target")
+    ] = []
     source: str
 
 

@@ -10,6 +10,12 @@ from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
 from dflash_deploy.catalog.releases import Backend
 from dflash_deploy.serve.settings import Settings
 
+KV_OF_16_BITS = frozenset({"", "auto", "float16", "bfloat16", "bf16", "f16"})
+"""Types of KV cache of 16 bits; an empty one leaves the choice to the engine."""
+
+KV_FP8 = frozenset({"fp8", "fp8_e4m3"})
+"""Names of one type: FP8 with four bits of exponent."""
+
 NO_GPU = "0.0"
 """The compute capability of a machine without a GPU."""
 
@@ -71,6 +77,12 @@ def _reads_forced_cache(profile: Profile, pair: ModelPair, engine: EngineRelease
     return reader is None or reads_fp8(reader, pair)
 
 
+def backends_on(profile: Profile, engine: EngineRelease) -> list[Backend]:
+    """The release's entries for the profile's GPU, one for each backend."""
+    names = dict.fromkeys(known.name for known in engine.attention)
+    return [found for name in names if (found := backend_on(profile, engine, name)) is not None]
+
+
 def backend_on(profile: Profile, engine: EngineRelease, name: str) -> Backend | None:
     """The release's entry for an attention backend on the profile's GPU; `None` if it does not run there."""
     here = capability(profile.match.compute_capability or NO_GPU)
@@ -86,6 +98,17 @@ def reads_fp8(reader: Backend, pair: ModelPair) -> bool:
     attention, widest = pair.shape.full_attention, reader.fp8_kv_most_head_dim
     too_wide = widest is not None and attention is not None and attention.head_dim > widest
     return reader.fp8_kv and not too_wide
+
+
+def reads_kv(reader: Backend, pair: ModelPair, dtype: str, *, drafting: bool) -> bool:
+    """Whether a backend reads a KV cache of this type, `drafting` as a drafter does. Each backend reads 16 bits."""
+    if drafting and not reader.drafts:
+        return False
+    if dtype in KV_OF_16_BITS:
+        return True
+    if dtype in KV_FP8:
+        return reads_fp8(reader, pair)
+    return dtype in reader.other_kv or (dtype in reader.causal_kv and not drafting)
 
 
 def _drafter_in_engine(pair: ModelPair, engine: EngineRelease) -> Iterator[str]:

@@ -8,6 +8,9 @@ from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule, reads_checkpoints
 from dflash_deploy.serve.settings import Settings
 
+_RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
+"""Variable of vLLM's environment: 0 chooses its V1 model runner."""
+
 _OTHER_DRAFTER = "use upstream llama.cpp with a drafter in its format"
 
 
@@ -44,8 +47,36 @@ def drafter_windows_not_run(plan: Plan, facts: HostFacts) -> Finding | None:
         severity="error",
         message=f"the drafter has {attention}; {plan.engine.title} does not support it",
         why="older releases refuse it, or run windows as full attention: acceptance collapses beyond 2048 tokens",
-        fix="use vLLM 0.26 or newer, or the first revision of the drafter",
-        source="vllm-project/vllm#40898, #47914",
+        fix="use vLLM 0.29 or newer, or the first revision of the drafter",
+        source="vllm-project/vllm#40898, #47914, #48113; 0.26 to 0.28 run mixed windows only on the V2 model runner",
+    )
+
+
+def runner_cannot_draft(plan: Plan, facts: HostFacts) -> Finding | None:
+    """vLLM's V1 model runner is chosen, which refuses DFlash2 and drafters with mixed windows."""
+    if (
+        not plan.drafting
+        or plan.values.get(_RUNNER, "").strip() != "0"
+        or "mixed-drafters" not in plan.engine.abilities
+    ):
+        return None
+    drafter = plan.pair.drafter
+    architecture = metadata_of(plan.checkpoints.drafter).architecture or drafter.architecture
+    kinds = nested(plan.checkpoints.drafter, "layer_types")
+    mixed = any(kind != kinds[0] for kind in kinds) if isinstance(kinds, list) else drafter.layer_types == "mixed"
+    if architecture == "DFlash2DraftModel":
+        what = "DFlash2"
+    elif mixed:
+        what = "mixed sliding and full attention"
+    else:
+        return None
+    return Finding(
+        id="runner-cannot-draft",
+        severity="error",
+        message=f"{_RUNNER}=0, but the drafter has {what}, which only the V2 model runner runs",
+        why="vLLM ends with `Model Runner V1 does not support`",
+        fix=f"remove {_RUNNER} from .env",
+        source="vLLM 0.33.0 config/vllm.py, _get_v1_model_runner_unsupported_features",
     )
 
 
@@ -196,6 +227,7 @@ RULES: tuple[Rule, ...] = (
     drafted_sequences_end_engine,
     drafter_unknown_to_engine,
     drafter_windows_not_run,
+    runner_cannot_draft,
     drafter_quantised,
     repository_gated,
     thinking_differs,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dflash_deploy.catalog.releases import Backend
 from dflash_deploy.host import HostFacts
-from dflash_deploy.plan.compatible import reads_fp8
+from dflash_deploy.plan.compatible import KV_FP8, KV_OF_16_BITS, backends_on, reads_fp8, reads_kv
 from dflash_deploy.plan.model_metadata import nested
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule, backend, reads_checkpoints
@@ -22,6 +22,9 @@ _QUANTIZATION_FLAGS = {
     "gguf": set[str](),
 }
 """Values of QUANTIZATION that match a checkpoint's quantization. It can always be left empty."""
+
+_LATENT = "_mla"
+"""End of the types that only models with latent attention have; their backends are not in the catalog."""
 
 _CHOOSE_ANOTHER = "choose another quantization of the target: `dflash-deploy models list` shows which this machine runs"
 
@@ -123,7 +126,7 @@ def _drafter_backend(plan: Plan) -> Backend | None:
 def fp8_kv_refused(plan: Plan, facts: HostFacts) -> Finding | None:
     """An FP8 cache that a backend of target or drafter does not read in this release on this GPU."""
     wanted = plan.settings.kv_cache_dtype.lower()
-    if not wanted.startswith("fp8") or not plan.engine.kind.knows(Settings.attention_backend):
+    if wanted not in KV_FP8 or not plan.engine.kind.knows(Settings.attention_backend):
         return None
     readers = [backend(plan, plan.settings.attention_backend)]
     if plan.drafting and plan.settings.dflash_kv_cache_dtype.lower() not in {"auto", "bfloat16", "bf16"}:
@@ -139,6 +142,37 @@ def fp8_kv_refused(plan: Plan, facts: HostFacts) -> Finding | None:
                 fix=f"set {field}=auto, or a backend that reads it for target and drafter",
                 source=reader.source,
             )
+    return None
+
+
+def kv_dtype_refused(plan: Plan, facts: HostFacts) -> Finding | None:
+    """Another type of KV cache that no backend of target or drafter reads here, or not the one that is named."""
+    if not any(reader.other_kv or reader.causal_kv for reader in plan.engine.attention):
+        return None
+    here = backends_on(plan.profile, plan.engine)
+    of_target, of_drafter = plan.settings.kv_cache_dtype.lower(), plan.settings.dflash_kv_cache_dtype.lower()
+    users = [("target", of_target, plan.settings.attention_backend)]
+    if plan.drafting:
+        # without a type of its own the drafter has the target's
+        users.append(("drafter", of_drafter or of_target, plan.settings.dflash_attention_backend))
+    for who, wanted, named in users:
+        if wanted in KV_OF_16_BITS | KV_FP8 or wanted not in plan.engine.kv_dtypes or wanted.endswith(_LATENT):
+            continue
+        readers = [known.name for known in here if reads_kv(known, plan.pair, wanted, drafting=who == "drafter")]
+        if readers and (not named or named.upper() in readers):
+            continue
+        which = f"{named} of the {who} does not read it" if readers else f"no backend of the {who} reads it"
+        return Finding(
+            id="kv-dtype-refused",
+            severity="error",
+            message=f"a KV cache of type {wanted}, but {which} on {plan.profile.title}",
+            why="the engine ends with `not valid for this configuration`, or with the first draft",
+            fix=f"set {Settings.kv_cache_dtype}=auto"
+            if who == "target"
+            else f"set {Settings.dflash_kv_cache_dtype}=auto for the drafter, or {Settings.kv_cache_dtype}=auto",
+            source="supported_kv_cache_dtypes and supports_non_causal in v1/attention/backends of vLLM 0.33.0; "
+            "vllm-project/vllm#43562",
+        )
     return None
 
 
@@ -244,6 +278,7 @@ RULES: tuple[Rule, ...] = (
     backend_not_here,
     drafter_backend_is_causal,
     fp8_kv_refused,
+    kv_dtype_refused,
     fp8_kv_without_backend,
     fp8_kv_forced,
     prefix_caching_kills_cpu,

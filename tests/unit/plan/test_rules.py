@@ -78,11 +78,12 @@ CASES = [
     Case("driver-too-old", "error", "h100", facts=replace(MACHINES["h100"], gpus=(replace(H100, driver="550.54.15"),))),
     Case("no-image-for-processor", "error", "dgx-spark", facts=replace(SPARK, architecture="x86_64"), choice=AEON),
     Case("base-image-unseen", "note", "h100"),
-    Case("draft-tokens-exceed-block", "error", "cpu", {"DFLASH_NUM_SPEC_TOKENS": "8"}),
-    Case("draft-tokens-exceed-block", "error", "h100", drafter={"dflash_config": {"block_size": 8}}),
+    Case("draft-tokens-exceed-block", "warning", "cpu", {"DFLASH_NUM_SPEC_TOKENS": "8"}),
+    Case("draft-tokens-exceed-block", "warning", "h100", drafter={"dflash_config": {"block_size": 8}}),
     Case("budget-too-small", "error", "cpu", {"MAX_NUM_BATCHED_TOKENS": "31"}),
     Case("budget-too-small", "warning", "h100", {"MAX_NUM_BATCHED_TOKENS": "100"}),
-    Case("budget-leaves-little", "warning", "h100", {"MAX_NUM_BATCHED_TOKENS": "8192"}),
+    Case("budget-leaves-little", "warning", "h100", {"MAX_NUM_BATCHED_TOKENS": "8191"}),
+    Case("budget-leaves-little", "warning", "dgx-spark", {"MAX_NUM_BATCHED_TOKENS": "8300"}, choice=ULTIMATE),
     Case("budget-hangs-unified-memory", "error", "dgx-spark", {"MAX_NUM_BATCHED_TOKENS": "65536"}),
     Case("memory-overcommitted", "error", "dgx-spark", {"GPU_MEMORY_UTILIZATION": "0.95"}),
     Case("memory-overcommitted", "warning", "h100", {"GPU_MEMORY_UTILIZATION": "0.98"}),
@@ -100,6 +101,17 @@ CASES = [
     Case("drafter-backend-is-causal", "error", "dgx-spark", {"DFLASH_ATTENTION_BACKEND": "FLASH_ATTN"}, choice=FP8),
     Case("fp8-kv-refused", "error", "rtx-3090-x2", {"KV_CACHE_DTYPE": "fp8_e4m3"}),
     Case("fp8-kv-refused", "error", "b200", {"KV_CACHE_DTYPE": "fp8"}),
+    Case("kv-dtype-refused", "error", "h100", {"KV_CACHE_DTYPE": "fp8_e5m2"}),
+    Case("kv-dtype-refused", "error", "h100", {"KV_CACHE_DTYPE": "nvfp4", "ATTENTION_BACKEND": "FLASHINFER"}),
+    Case("kv-dtype-refused", "error", "dgx-spark", {"KV_CACHE_DTYPE": "nvfp4"}, choice=NVFP4),
+    Case("kv-dtype-refused", "error", "h100", {"KV_CACHE_DTYPE": "int8_per_token_head"}),
+    Case("kv-dtype-refused", "error", "rtx-3090-x2", {"KV_CACHE_DTYPE": "fp8_per_token_head",
+         "ATTENTION_BACKEND": "TRITON_ATTN", "DFLASH_ATTENTION_BACKEND": "TRITON_ATTN"}),
+    Case("kv-dtype-refused", "error", "h100", {"KV_CACHE_DTYPE": "turboquant_k8v4", "ATTENTION_BACKEND": ""}),
+    Case("runner-cannot-draft", "error", "h100", {"VLLM_USE_V2_MODEL_RUNNER": "0"},
+         drafter={"architectures": ["DFlash2DraftModel"]}),
+    Case("runner-cannot-draft", "error", "h100", {"VLLM_USE_V2_MODEL_RUNNER": "0"},
+         drafter={"layer_types": ["sliding_attention", "full_attention"]}),
     Case("fp8-kv-without-backend", "warning", "h100", {"KV_CACHE_DTYPE": "fp8", "DFLASH_ATTENTION_BACKEND": ""}),
     Case("fp8-kv-forced", "error", "dgx-spark", {"ATTENTION_BACKEND": "FLASHINFER"}, choice=NVFP4),
     Case("prefix-caching-kills-cpu", "error", "cpu", {"ENABLE_PREFIX_CACHING": "on"}),
@@ -236,6 +248,31 @@ def test_docker_publishes_on_addresses_and_a_process_listens_on_names(host: str)
     assert "bind-is-no-address" in findings(case)
     native = replace(case, edited={"DFLASH_BIND": host, "DFLASH_RUNTIME": "native"})
     assert "bind-is-no-address" not in findings(native)
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        {"KV_CACHE_DTYPE": "nvfp4", "DFLASH_KV_CACHE_DTYPE": "auto", "ATTENTION_BACKEND": "FLASHINFER"},
+        {"KV_CACHE_DTYPE": "turboquant_k8v4", "DFLASH_KV_CACHE_DTYPE": "auto", "ATTENTION_BACKEND": "TURBOQUANT"},
+        {"KV_CACHE_DTYPE": "int8_per_token_head", "ATTENTION_BACKEND": "", "DFLASH_ATTENTION_BACKEND": ""},
+        {"KV_CACHE_DTYPE": "fp8_ds_mla"},
+        {"KV_CACHE_DTYPE": "nvfp4", "DFLASH_DRAFTER": "off", "ATTENTION_BACKEND": ""},
+    ],
+    ids=lambda edited: "-".join(edited.values()),
+)
+def test_a_type_of_kv_cache_that_vllm_has_is_allowed_where_a_backend_reads_it(edited: Mapping[str, str]) -> None:
+    assert not {"kv-dtype-refused", "kv-dtype-unknown"} & set(findings(Case("", "note", "h100", edited)))
+
+
+@pytest.mark.parametrize("value", ["", "1"])
+def test_the_v2_model_runner_is_no_finding(value: str) -> None:
+    case = Case("", "note", "h100", {"VLLM_USE_V2_MODEL_RUNNER": value})
+    assert "runner-cannot-draft" not in findings(replace(case, drafter={"architectures": ["DFlash2DraftModel"]}))
+
+
+def test_a_budget_of_8192_is_enough_for_releases_that_compare_the_whole_step() -> None:
+    assert "budget-leaves-little" not in findings(Case("", "note", "h100", {"MAX_NUM_BATCHED_TOKENS": "8192"}))
 
 
 @pytest.mark.parametrize("dtype", ["fp8", "fp8_e4m3"])
