@@ -63,7 +63,7 @@ def _service(deployment: Deployment) -> tuple[Service, UserLoad]:
     figures = last_figures(deployment)
     if figures is None:
         raise SystemExit("bench left no figures")
-    service = measured_service(figures.rows, slots=SEQUENCES, chunk=CHUNK)
+    service = measured_service(figures.rows, most_sequences=SEQUENCES, chunk=CHUNK)
     if service is None:
         raise SystemExit("bench measured no answers")
     requests = sum(row.requests for row in figures.rows)
@@ -74,7 +74,7 @@ def _service(deployment: Deployment) -> tuple[Service, UserLoad]:
 
 
 def _users(service: Service, asked: UserLoad, busy: float) -> int:
-    """Users who keep the engine busy for this share of the time, by its throughput with all slots."""
+    """Users who keep the engine busy for this share of the time, by its highest throughput."""
     full = simulate(service, UserLoad(1, 0.0, asked.prompt_tokens, asked.answer_tokens, 0.0, None, None), SEQUENCES)
     return max(round(busy * full.requests_per_s * (THINK_S + full.answer_mean_s)), 1)
 

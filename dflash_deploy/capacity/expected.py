@@ -9,7 +9,9 @@ from dflash_deploy.catalog import ModelPair, Profile
 from dflash_deploy.plan.speed import acceptance_range, prompt_token_seconds, step_seconds
 
 
-def expected_service(profile: Profile, pair: ModelPair, *, draft_tokens: int, slots: int, chunk: int) -> Service | None:
+def expected_service(
+    profile: Profile, pair: ModelPair, *, draft_tokens: int, most_sequences: int, chunk: int
+) -> Service | None:
     """The service with `draft_tokens`, 0 without a drafter; `None` on a machine without a GPU.
 
     The acceptance length is the geometric mean of the expected range. Nothing is known of the time outside of the
@@ -18,7 +20,7 @@ def expected_service(profile: Profile, pair: ModelPair, *, draft_tokens: int, sl
     if profile.match.gpus == 0:
         return None
     low, high = acceptance_range(pair, draft_tokens) if draft_tokens else (1.0, 1.0)
-    places = {1, slots, *takewhile(lambda number: number < slots, (2**power for power in range(20)))}
+    places = {1, most_sequences, *takewhile(lambda number: number < most_sequences, (2**power for power in range(20)))}
     steps = [
         (float(number), step_seconds(profile, pair, concurrency=number, draft_tokens=draft_tokens)) for number in places
     ]
@@ -27,6 +29,6 @@ def expected_service(profile: Profile, pair: ModelPair, *, draft_tokens: int, sl
         tokens_per_step=(low * high) ** 0.5,
         prompt_token_s=prompt_token_seconds(profile, pair),
         latency_s=0.0,
-        slots=slots,
+        most_sequences=most_sequences,
         chunk=chunk,
     )

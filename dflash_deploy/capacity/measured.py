@@ -48,11 +48,11 @@ class _Point:
 
 
 def measured_service(
-    rows: Sequence[BenchRow], *, slots: int, chunk: int, prompt_token_s: float | None = None
+    rows: Sequence[BenchRow], *, most_sequences: int, chunk: int, prompt_token_s: float | None = None
 ) -> Service | None:
     """The service behind rows of one way of drafting; `None` if no row has answers of more than one token.
 
-    No row may have had more clients than the engine had slots, or requests waited. `prompt_token_s` is what the speed
+    No row may have had more clients than the engine serves at a time. `prompt_token_s` is what the speed
     model expects; it is used if all measured prompts are about equally long, and only if the measured times allow it.
     """
     points = [_point(row) for row in rows if row.ttft_ms and row.tpot_ms and row.requests]
@@ -72,7 +72,7 @@ def measured_service(
         tokens_per_step=_length(points),
         prompt_token_s=prompt_s,
         latency_s=latency,
-        slots=slots,
+        most_sequences=most_sequences,
         chunk=chunk,
     )
 

@@ -93,9 +93,11 @@ def _place(number: int) -> int:
 
 
 def drafts_pay_below(drafted: Service, plain: Service) -> int | None:
-    """The least number of sequences at the same time at which drafts are no faster; `None` if they are up to all slots.
+    """The least number of sequences at the same time at which drafts are no faster; `None` if they always are.
 
     While no prompt is computed: a prompt costs the same with drafts and without.
     """
-    slots = min(drafted.slots, plain.slots)
-    return next((count for count in range(1, slots + 1) if drafted.token_s(count) >= plain.token_s(count)), None)
+    most_sequences = min(drafted.most_sequences, plain.most_sequences)
+    return next(
+        (count for count in range(1, most_sequences + 1) if drafted.token_s(count) >= plain.token_s(count)), None
+    )

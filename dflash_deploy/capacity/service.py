@@ -18,14 +18,14 @@ class Service:
     """The service of one engine. `steps` are sequences and seconds of a step, both rising.
 
     `prompt_token_s` are the seconds that each token of a prompt adds to a step, `latency_s` those of a request outside
-    of the engine's steps. `slots` sequences run at the same time; `chunk` tokens fit into a step.
+    of the engine's steps. `most_sequences` sequences run at the same time; `chunk` tokens fit into a step.
     """
 
     steps: tuple[tuple[float, float], ...]
     tokens_per_step: float
     prompt_token_s: float
     latency_s: float
-    slots: int
+    most_sequences: int
     chunk: int
 
     @property

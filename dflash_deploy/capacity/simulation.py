@@ -1,6 +1,6 @@
 """A queueing simulation of one engine and its users: a closed loop with time to think (simpy).
 
-The engine is a single server that computes in steps. It admits requests in their order up to its slots. A step holds a
+The engine is a single server that computes in steps. It admits requests in their order, up to a number. A step holds a
 token or block of each sequence and as many tokens of new prompts as fit; a prompt's last step yields the first token.
 Times of thought are exponential. Sizes are equal or gamma-distributed. Each user has its own random numbers, so that
 loads of different size are compared with the same users.
@@ -129,7 +129,7 @@ class _Engine:
                 yield self._arrival
 
     def _admit(self) -> None:
-        while self._waiting and len(self._decoding) + len(self._prompts) < self._service.slots:
+        while self._waiting and len(self._decoding) + len(self._prompts) < self._service.most_sequences:
             self._prompts.append(self._waiting.popleft())
         if not self._waiting:
             self._arrival = self._clock.event()
@@ -159,10 +159,10 @@ class _Engine:
                 request.last.succeed()
 
     def _steps_without_prompts(self) -> Happening:
-        """Equal steps until an answer is complete, or until the step in which a request arrives that has a slot."""
+        """Equal steps until an answer is complete, or until the step in which an admitted request arrives."""
         seconds = self._service.step_s(len(self._decoding))
         until_end = self._decoding[0][0] - self._steps
-        if len(self._decoding) == self._service.slots:
+        if len(self._decoding) == self._service.most_sequences:
             yield self._clock.timeout(until_end * seconds)
             self._advance(until_end)
             return

@@ -118,7 +118,7 @@ class BenchRow(Document):
 
 
 class BenchConditions(Document):
-    """What was measured by `bench`, and when. Of an endpoint by its URL there is no pair."""
+    """What was measured by `bench`, and when. The figures of an endpoint by its URL have no pair."""
 
     profile: Annotated[str, Field(max_length=200)] = ""
     pair: Annotated[str, Field(max_length=200)] = ""

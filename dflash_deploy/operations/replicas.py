@@ -164,7 +164,7 @@ def _figures(directory: Path, made: Plan, choice: Choice, file: Path | None) -> 
 
 
 def _measured(measured: BenchData, made: Plan, plain: Plan, load: UserLoad) -> dict[str, Service]:
-    """The services behind the figures. Rows with more clients than the engine had slots measured the wait for one."""
+    """The services behind the figures. Rows with more clients than MAX_NUM_SEQS measured the wait."""
     written = measured.measured.settings.get(Settings.max_num_seqs.name, "")
     most = int(written) if written.isdecimal() else None
     rows = [row for row in measured.rows if most is None or row.concurrency <= most]
@@ -173,7 +173,9 @@ def _measured(measured: BenchData, made: Plan, plain: Plan, load: UserLoad) -> d
     unknown = [row for row in rows if row.drafter is None] if made.speculating else []
     kinds = {WITH: (made, drafted or unknown), WITHOUT: (plain, [row for row in rows if row.drafter is False])}
     found = {
-        name: measured_service(kept, slots=_slots(plan, load), chunk=_chunk(plan), prompt_token_s=expected)
+        name: measured_service(
+            kept, most_sequences=_most_sequences(plan, load), chunk=_chunk(plan), prompt_token_s=expected
+        )
         for name, (plan, kept) in kinds.items()
     }
     return {name: service for name, service in found.items() if service is not None}
@@ -187,7 +189,7 @@ def _expected(made: Plan, plain: Plan, load: UserLoad) -> dict[str, Service]:
             plan.profile,
             plan.pair,
             draft_tokens=plan.settings.draft_tokens,
-            slots=_slots(plan, load),
+            most_sequences=_most_sequences(plan, load),
             chunk=_chunk(plan),
         )
         for name, plan in plans.items()
@@ -195,7 +197,7 @@ def _expected(made: Plan, plain: Plan, load: UserLoad) -> dict[str, Service]:
     return {name: service for name, service in found.items() if service is not None}
 
 
-def _slots(plan: Plan, load: UserLoad) -> int:
+def _most_sequences(plan: Plan, load: UserLoad) -> int:
     """Sequences at the same time: the setting, and those of the load that the cache has room for."""
     asked = plan.settings.max_num_seqs or USUAL_SEQUENCES
     if plan.memory is None:
@@ -217,19 +219,19 @@ def _source(measured: BenchData | None) -> str:
 
 def _notes(made: Plan, load: UserLoad, measured: BenchData | None, sides: Mapping[str, Sized]) -> Iterator[str]:
     """What limits the result."""
-    asked, slots = made.settings.max_num_seqs, min(sized.service.slots for sized in sides.values())
-    if asked is not None and slots < asked:
+    asked, most_sequences = made.settings.max_num_seqs, min(sized.service.most_sequences for sized in sides.values())
+    if asked is not None and most_sequences < asked:
         tokens = load.prompt_tokens + load.answer_tokens
-        room = f"the KV cache has room for {slots} requests of {tokens} tokens"
+        room = f"the KV cache has room for {most_sequences} requests of {tokens} tokens"
         yield f"{room}, fewer than {Settings.max_num_seqs}={asked}"
     if measured is None:
         yield "the speed model is off by up to a fifth, and acceptance by more: `bench --baseline` measures both"
         return
     yield from _of_figures(made, load, measured)
     known = min(sized.service.most_known for sized in sides.values())
-    if slots > known and any(sized.users_of_one > known for sized in sides.values()):
+    if most_sequences > known and any(sized.users_of_one > known for sized in sides.values()):
         beyond = f"steps with more than {known:.0f} sequences are extrapolated"
-        yield f"{beyond}: measure up to {slots} of them with `bench --concurrency`"
+        yield f"{beyond}: measure up to {most_sequences} of them with `bench --concurrency`"
     if made.speculating and len(sides) == 1:
         missing = WITHOUT if WITH in sides else WITH
         yield f"{missing} nothing was measured: `bench --baseline` measures both"

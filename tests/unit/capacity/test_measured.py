@@ -42,7 +42,7 @@ def test_the_engine_behind_its_rows_is_found_again() -> None:
         for clients in (1, 4, 16)
         for name, prompt in (("code", 100), ("chat", 900))
     ]
-    found = measured_service(rows, slots=16, chunk=8192)
+    found = measured_service(rows, most_sequences=16, chunk=8192)
     assert found is not None
     assert found.tokens_per_step == pytest.approx(4.0)
     assert found.prompt_token_s == pytest.approx(0.0002, rel=0.02)
@@ -64,7 +64,7 @@ def test_without_thought_the_simulation_gives_the_measured_throughput(
 ) -> None:
     engine = Service(((1.0, base), (12.0, base + 11 * each)), length, prompt_s, 0.004, 12, 8192)
     row = row_of(engine, clients, 300, 201)
-    service = measured_service([row], slots=12, chunk=8192)
+    service = measured_service([row], most_sequences=12, chunk=8192)
     assert service is not None
     again = simulate(service, UserLoad(clients, 0.0, 300, 201, 0.0, 1.0, None), clients, requests=400)
     assert again.tokens_per_s == pytest.approx(row.output_tokens / row.duration_s, rel=0.1)
@@ -72,12 +72,12 @@ def test_without_thought_the_simulation_gives_the_measured_throughput(
 
 def test_prompts_of_one_length_take_the_expected_time_within_what_was_measured() -> None:
     rows = [row_of(ENGINE, clients, 300, 401) for clients in (1, 4)]
-    bound = measured_service(rows, slots=4, chunk=8192)
+    bound = measured_service(rows, most_sequences=4, chunk=8192)
     assert bound is not None
     # all of the time to the first token beyond a step: too much, since the latency is in it
     assert bound.prompt_token_s == pytest.approx(0.0002 + 0.015 / 300, rel=0.05)
     for expected, kept in ((0.0001, 0.0001), (1.0, bound.prompt_token_s)):
-        found = measured_service(rows, slots=4, chunk=8192, prompt_token_s=expected)
+        found = measured_service(rows, most_sequences=4, chunk=8192, prompt_token_s=expected)
         assert found is not None
         assert found.prompt_token_s == pytest.approx(kept)
 
@@ -86,7 +86,7 @@ def test_at_the_end_of_a_round_fewer_requests_are_in_flight_than_clients() -> No
     row = row_of(ENGINE, 8, 100, 401)
     # clients with nothing to send make the round longer, and no request slower
     longer = row.model_copy(update={"duration_s": row.duration_s * 1.6})
-    found = measured_service([longer], slots=16, chunk=8192)
+    found = measured_service([longer], most_sequences=16, chunk=8192)
     assert found is not None
     assert found.most_known == pytest.approx(5.0, rel=0.02)
 
@@ -94,8 +94,8 @@ def test_at_the_end_of_a_round_fewer_requests_are_in_flight_than_clients() -> No
 def test_rows_without_times_tell_nothing() -> None:
     row = row_of(ENGINE, 1, 100, 401)
     empty = row.model_copy(update={"ttft_ms": None})
-    assert measured_service([empty], slots=4, chunk=100) is None
-    assert measured_service([], slots=4, chunk=100) is None
+    assert measured_service([empty], most_sequences=4, chunk=100) is None
+    assert measured_service([], most_sequences=4, chunk=100) is None
 
 
 def test_beyond_what_is_known_steps_become_longer() -> None:
@@ -114,7 +114,9 @@ def test_steps_rise_however_noisy_their_times_are(steps: list[tuple[float, float
 
 def test_the_speed_model_expects_longer_steps_and_more_tokens_with_drafts() -> None:
     profile, pair = CATALOG.profiles["h100"], CATALOG.pairs["qwen3.5-27b-fp8"]
-    plain, drafted = (expected_service(profile, pair, draft_tokens=drafts, slots=32, chunk=8192) for drafts in (0, 7))
+    plain, drafted = (
+        expected_service(profile, pair, draft_tokens=drafts, most_sequences=32, chunk=8192) for drafts in (0, 7)
+    )
     assert plain is not None
     assert drafted is not None
     assert plain.tokens_per_step == 1.0 < drafted.tokens_per_step
@@ -125,4 +127,4 @@ def test_the_speed_model_expects_longer_steps_and_more_tokens_with_drafts() -> N
 
 def test_nothing_is_expected_of_a_processor() -> None:
     profile, pair = CATALOG.profiles["cpu"], CATALOG.pairs["tiny"]
-    assert expected_service(profile, pair, draft_tokens=0, slots=4, chunk=2048) is None
+    assert expected_service(profile, pair, draft_tokens=0, most_sequences=4, chunk=2048) is None

@@ -16,9 +16,9 @@ def load(think_s: float, *, out: int, spread: float, prompt: int = 1) -> UserLoa
     return UserLoad(1, think_s, prompt, out, spread, 1.0, None)
 
 
-def server(slots: int = 1) -> Service:
-    """Each of up to `slots` requests has its own server: a token takes STEP seconds, a prompt nothing."""
-    return Service(((1.0, STEP), (float(slots + 1), STEP)), 1.0, 0.0, 0.0, slots, 10**6)
+def server(most_sequences: int = 1) -> Service:
+    """Each of up to `most_sequences` requests has its own server: a token takes STEP seconds, a prompt nothing."""
+    return Service(((1.0, STEP), (float(most_sequences + 1), STEP)), 1.0, 0.0, 0.0, most_sequences, 10**6)
 
 
 def machine_repair(users: int, servers: int, think_s: float, service_s: float) -> tuple[float, float]:
@@ -54,8 +54,8 @@ def test_many_users_who_think_long_are_an_open_queue(spread: float, factor: floa
 
 
 SERVICES = st.builds(
-    lambda base, each, length, prompt, latency, slots, chunk: Service(
-        ((1.0, base), (8.0, base + 7 * each)), length, prompt, latency, slots, chunk
+    lambda base, each, length, prompt, latency, most_sequences, chunk: Service(
+        ((1.0, base), (8.0, base + 7 * each)), length, prompt, latency, most_sequences, chunk
     ),
     st.floats(0.001, 0.05),
     st.floats(0.0, 0.01),
