@@ -127,7 +127,7 @@ class BenchConditions(Document):
     settings: Annotated[dict[Name, Name], Field(max_length=1000)]
 
 
-class BenchData(Document):
+class BenchRun(Document):
     """The figures of a run of `bench` that `plan --load` reads."""
 
     measured: BenchConditions
@@ -138,7 +138,7 @@ class BenchFigures(Document):
     """What `bench --save` and `bench --json` write, and `.dflash/bench.json`: the figures of the last run."""
 
     command: Literal["bench"]
-    data: BenchData
+    data: BenchRun
 
 
 class FileEntry(Document):

@@ -8,7 +8,7 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.errors import BadInput, FileRefused
 from dflash_deploy.intake import MIB, Invalid, read_argument
-from dflash_deploy.intake.documents import BenchData, BenchFigures, parse_document
+from dflash_deploy.intake.documents import BenchRun, BenchFigures, parse_document
 from dflash_deploy.intake.files import shown
 from dflash_deploy.intake.state import read_state
 
@@ -23,7 +23,7 @@ def keep_figures(deployment: Deployment, text: str) -> None:
     write_atomically(deployment.make_state() / LAST_FIGURES, text, mode=PRIVATE)
 
 
-def last_figures(deployment: Deployment) -> BenchData | None:
+def last_figures(deployment: Deployment) -> BenchRun | None:
     """The figures of the last run; `None` if there was none, or its file was changed."""
     try:
         kept = read_state(deployment.state / LAST_FIGURES, BenchFigures, limit=LARGEST_FIGURES)
@@ -32,7 +32,7 @@ def last_figures(deployment: Deployment) -> BenchData | None:
     return kept and kept.data
 
 
-def figures_in(path: Path) -> BenchData:
+def figures_in(path: Path) -> BenchRun:
     """The figures in a file. Raises BadInput if it is not one of `bench`."""
     hint = "name a file that `bench --save` wrote"
     try:

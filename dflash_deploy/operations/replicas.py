@@ -23,7 +23,7 @@ from dflash_deploy.capacity.page import capacity_page
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.outputs import write_output
 from dflash_deploy.errors import BadInput, NotPossible
-from dflash_deploy.intake.documents import BenchData, BenchRow
+from dflash_deploy.intake.documents import BenchRun, BenchRow
 from dflash_deploy.operations.bench_figures import figures_in, last_figures
 from dflash_deploy.operations.planned import DEFAULTS, chosen
 from dflash_deploy.plan import Choice, Plan
@@ -147,7 +147,7 @@ def _check_length(made: Plan, load: UserLoad) -> None:
         )
 
 
-def _figures(directory: Path, made: Plan, choice: Choice, file: Path | None) -> BenchData | None:
+def _figures(directory: Path, made: Plan, choice: Choice, file: Path | None) -> BenchRun | None:
     """The measured figures of this profile and pair; `None` if there are none."""
     if file is not None:
         found = figures_in(file)
@@ -163,7 +163,7 @@ def _figures(directory: Path, made: Plan, choice: Choice, file: Path | None) -> 
     return last if fits else None
 
 
-def _measured(measured: BenchData, made: Plan, plain: Plan, load: UserLoad) -> dict[str, Service]:
+def _measured(measured: BenchRun, made: Plan, plain: Plan, load: UserLoad) -> dict[str, Service]:
     """The services behind the figures. Rows with more clients than MAX_NUM_SEQS measured the wait."""
     written = measured.measured.settings.get(Settings.max_num_seqs.name, "")
     most = int(written) if written.isdecimal() else None
@@ -209,7 +209,7 @@ def _chunk(plan: Plan) -> int:
     return plan.settings.max_num_batched_tokens or USUAL_BUDGET
 
 
-def _source(measured: BenchData | None) -> str:
+def _source(measured: BenchRun | None) -> str:
     if measured is None:
         return "the speed model: bytes, bandwidth and acceptance, not measured"
     names = ", ".join(dict.fromkeys(row.workload for row in measured.rows))
@@ -217,7 +217,7 @@ def _source(measured: BenchData | None) -> str:
     return f"bench of {measured.measured.at} ({names}; concurrency {', '.join(map(str, clients))})"
 
 
-def _notes(made: Plan, load: UserLoad, measured: BenchData | None, sides: Mapping[str, Sized]) -> Iterator[str]:
+def _notes(made: Plan, load: UserLoad, measured: BenchRun | None, sides: Mapping[str, Sized]) -> Iterator[str]:
     """What limits the result."""
     asked, most_sequences = made.settings.max_num_seqs, min(sized.service.most_sequences for sized in sides.values())
     if asked is not None and most_sequences < asked:
@@ -237,7 +237,7 @@ def _notes(made: Plan, load: UserLoad, measured: BenchData | None, sides: Mappin
         yield f"{missing} nothing was measured: `bench --baseline` measures both"
 
 
-def _of_figures(made: Plan, load: UserLoad, measured: BenchData) -> Iterator[str]:
+def _of_figures(made: Plan, load: UserLoad, measured: BenchRun) -> Iterator[str]:
     other = [
         f"{name}={value}" for name, value in measured.measured.settings.items() if made.values.get(name, "") != value
     ]
