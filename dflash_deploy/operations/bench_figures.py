@@ -29,7 +29,7 @@ def last_figures(deployment: Deployment) -> BenchRun | None:
         kept = read_state(deployment.state / LAST_FIGURES, BenchFigures, limit=LARGEST_FIGURES)
     except FileRefused:
         return None
-    return kept and kept.data
+    return None if kept is None else kept.data
 
 
 def figures_in(path: Path) -> BenchRun:

@@ -107,7 +107,7 @@ def test_without_thought_throughput_is_that_of_the_closed_loop(
 
 def test_whole_steps_give_the_closed_loop_exactly() -> None:
     service = Service(((1.0, 0.02), (8.0, 0.05)), 4.0, 0.0001, 0.01, 8, 10**6)
-    found = simulate(service, UserLoad(8, 0.0, 500, 401, 0.0, 1.0, None), 8)
+    found = simulate(service, UserLoad(8, 0.0, 500, 401, 0.0, 1.0, None), 8, requests=1600)
     assert found.tokens_per_s == pytest.approx(8 * 401 / (0.01 + 8 * 500 * 0.0001 + 101 * 0.05), rel=0.001)
     assert found.ttft_p95_s == pytest.approx(0.01 + 8 * 500 * 0.0001 + 0.05, rel=0.001)
 
@@ -116,7 +116,8 @@ def test_a_request_waits_for_the_end_of_the_step_in_which_it_arrives() -> None:
     """Two users of one engine: the second one's first token comes with the step after the one that runs."""
     service = Service(((1.0, 1.0),), 1.0, 0.0, 0.0, 8, 100)
     alone = simulate(service, load(50.0, out=20, spread=0.0), 1, requests=200)
-    assert (alone.ttft_p95_s, alone.answer_p95_s) == (pytest.approx(1.0), pytest.approx(20.0))
+    assert alone.ttft_p95_s == pytest.approx(1.0)
+    assert alone.answer_p95_s == pytest.approx(20.0)
     steps = Service(((1.0, 1.0), (9.0, 1.0)), 1.0, 0.0, 0.0, 8, 100)
     many = simulate(steps, load(5.0, out=20, spread=0.0), 8, requests=2000)
     assert 1.4 <= many.ttft_p50_s <= 1.6
