@@ -8,7 +8,7 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.errors import BadInput, FileRefused
 from dflash_deploy.intake import MIB, Invalid, read_argument
-from dflash_deploy.intake.documents import BenchRun, BenchFigures, parse_document
+from dflash_deploy.intake.documents import BenchFigures, BenchRun, parse_document
 from dflash_deploy.intake.files import shown
 from dflash_deploy.intake.state import read_state
 

@@ -23,7 +23,7 @@ from dflash_deploy.capacity.page import capacity_page
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.outputs import write_output
 from dflash_deploy.errors import BadInput, NotPossible
-from dflash_deploy.intake.documents import BenchRun, BenchRow
+from dflash_deploy.intake.documents import BenchRow, BenchRun
 from dflash_deploy.operations.bench_figures import figures_in, last_figures
 from dflash_deploy.operations.planned import DEFAULTS, chosen
 from dflash_deploy.plan import Choice, Plan
