@@ -19,7 +19,7 @@ convert = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Convert
 
 
 @command
-def gguf(
+def models_convert_gguf(
     drafter: Annotated[Path, typer.Argument(help="Directory of the drafter: config.json and safetensors.")],
     target: Annotated[Path, typer.Option(help="Directory of its target: config.json and tokenizer files are enough.")],
     out: Annotated[Path | None, typer.Option(help="The file to write; else beside the drafter.")] = None,
@@ -44,4 +44,4 @@ def gguf(
     return Report(done.document(), shown)
 
 
-convert.command("gguf")(gguf)
+convert.command("gguf")(models_convert_gguf)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dflash_deploy.client.completion import Completion, EndpointError, ServedModel, ToolCall
     from dflash_deploy.client.images import digit_png, plain_png, shape_png
     from dflash_deploy.client.metrics import Metrics, read_counters, read_metrics
-    from dflash_deploy.client.names import served_names
+    from dflash_deploy.client.names import START_IT, check_answering, served_names
     from dflash_deploy.client.rereading import REREADERS, Rereader, TokenRead
     from dflash_deploy.client.streaming import TimedCompletion, streaming_body, time_completion
 else:
@@ -23,7 +23,7 @@ else:
             ".completion": ("Completion", "EndpointError", "ServedModel", "ToolCall"),
             ".images": ("digit_png", "plain_png", "shape_png"),
             ".metrics": ("Metrics", "read_counters", "read_metrics"),
-            ".names": ("served_names",),
+            ".names": ("START_IT", "check_answering", "served_names"),
             ".rereading": ("REREADERS", "Rereader", "TokenRead"),
             ".streaming": ("TimedCompletion", "streaming_body", "time_completion"),
         },
@@ -36,11 +36,13 @@ __all__ = [
     "Metrics",
     "REREADERS",
     "Rereader",
+    "START_IT",
     "ServedModel",
     "SpecCounters",
     "TimedCompletion",
     "TokenRead",
     "ToolCall",
+    "check_answering",
     "digit_png",
     "plain_png",
     "read_counters",

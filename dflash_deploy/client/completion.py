@@ -16,18 +16,23 @@ from dflash_deploy.serve.engines.counters import SpecCounters
 SHOWN = 300
 """Characters of an answer that an error shows."""
 
+# Docker's proxy accepts and closes while nothing listens in the container
+_UNCONNECTED = (httpx.NetworkError, httpx.ConnectTimeout, httpx.RemoteProtocolError)
+
 
 class EndpointError(Exception):
     """Raised when a request has no answer of the expected shape; `status` is the HTTP status, if there is one.
 
-    `silent`: the request timed out without an answer, and the next request is likely to wait as long.
+    `silent`: the request timed out without an answer, and the next request is likely to wait as long. `unconnected` is
+    why the server closed the connection or did not accept one; empty if it answered.
     """
 
-    def __init__(self, message: str, *, status: int | None = None, silent: bool = False) -> None:
+    def __init__(self, message: str, *, status: int | None = None, silent: bool = False, unconnected: str = "") -> None:
         # what a server says may have line ends; an error is one line
         super().__init__(" ".join(message.splitlines()))
         self.status = status
         self.silent = silent
+        self.unconnected = unconnected
 
 
 def refusal_of(method: str, path: str, status: int, text: str) -> EndpointError:
@@ -39,7 +44,8 @@ def refusal_of(method: str, path: str, status: int, text: str) -> EndpointError:
 def unanswered(what: str, problem: httpx.HTTPError) -> EndpointError:
     """Return the error of a request without an answer."""
     said = str(problem)[:SHOWN] or type(problem).__name__
-    return EndpointError(f"{what}: {said}", silent=isinstance(problem, httpx.ReadTimeout))
+    unconnected = said if isinstance(problem, _UNCONNECTED) else ""
+    return EndpointError(f"{what}: {said}", silent=isinstance(problem, httpx.ReadTimeout), unconnected=unconnected)
 
 
 @dataclass(frozen=True)

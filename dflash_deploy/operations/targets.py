@@ -11,7 +11,7 @@ from typing import Protocol
 from dflash_deploy.bench.figures import Row, Speculation, as_counted
 from dflash_deploy.bench.sweep import Sweep, run_sweep
 from dflash_deploy.catalog import ModelPair
-from dflash_deploy.client import Endpoint, served_names
+from dflash_deploy.client import START_IT, Endpoint, served_names
 from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.errors import BadInput, NotPossible
 from dflash_deploy.operations.addresses import address_of
@@ -122,11 +122,11 @@ class Deployed:
 
     def measure(self, sweep: Sweep, reporter: Reporter) -> Halves:
         """The engine as it runs, then restarted with the other plans, and back to its own settings."""
-        self._warn_of_waiting(sweep, reporter)
         with ExitStack() as stack:
             stack.enter_context(command_lock(self.deployment, "bench"))
             endpoint = stack.enter_context(endpoint_of(self.deployment, self.plan))
-            served_names(endpoint, hint="start it first: dflash-deploy up", redact=self.redact)
+            served_names(endpoint, hint=START_IT, redact=self.redact)
+            self._warn_of_waiting(sweep, reporter)
             rows = self._rows(endpoint, self.plan, sweep, reporter)
             if self.others:
                 with restarts(self.deployment, self.plan, patience=self.patience, reporter=reporter) as become:

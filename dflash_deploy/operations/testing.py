@@ -21,7 +21,7 @@ from dflash_deploy.checks import (
 from dflash_deploy.checks.junit import junit
 from dflash_deploy.checks.lossless import NOT_OWN
 from dflash_deploy.checks.under_test import Baseline
-from dflash_deploy.client import Endpoint, EndpointError, served_names
+from dflash_deploy.client import START_IT, Endpoint, EndpointError, check_answering
 from dflash_deploy.deployment import Deployment, locked
 from dflash_deploy.deployment.outputs import write_output
 from dflash_deploy.errors import BadInput, SmokeTestFailed
@@ -107,7 +107,8 @@ def test(
     `baseline` also compares the answers with those without speculative decoding: the engine restarts for it and back,
     and the program must then call from its main thread. `baseline_url` compares with another endpoint of the same
     target, without speculative decoding and with the same API key. Raises BadInput for an unknown check and on a rank
-    that answers no requests, NoDeployment, SettingsRefused; NotPossible and EngineNotReady with `baseline`.
+    that answers no requests, NoDeployment, SettingsRefused, EngineNotReady if nothing answers; NotPossible with
+    `baseline`.
     """
     names = _names(only, compared=baseline or baseline_url is not None)
     if baseline and baseline_url is not None:
@@ -117,10 +118,10 @@ def test(
         plan = plan_of(deployment)
         refuse_other_ranks(plan)
         endpoint = stack.enter_context(endpoint_of(deployment, plan))
+        check_answering(endpoint, hint=START_IT, redact=deployment.redact)
         beside = _baseline(stack, baseline_url, deployment.key, endpoint.model)
         if baseline:
             check_speculating(plan)
-            served_names(endpoint, hint="start it first: dflash-deploy up", redact=deployment.redact)
             beside = partial(_restarted, deployment, plan, endpoint, patience, reporter)
         subject = deployed_endpoint(endpoint, plan, beside)
         return _run(subject, names, deployment.redact, reporter, deployment)
@@ -147,11 +148,13 @@ def test_url(
 ) -> Tested:
     """Check any endpoint by its URL. `model` is the served name to ask, the first one if it is empty.
 
-    Raises BadInput, and SmokeTestFailed if the endpoint does not list its models.
+    Raises BadInput, EngineNotReady if nothing answers, SmokeTestFailed if the endpoint does not list its models.
     """
     names, redact = _names(only, compared=baseline_url is not None), Redactor([key])
     with ExitStack() as stack:
-        named = model or _first_model(url, key, redact)
+        nameless = stack.enter_context(Endpoint(address_of(url), key, "", proxies=True))
+        check_answering(nameless, hint="check the URL, and whether its server runs", redact=redact)
+        named = model or _first_model(nameless, redact)
         endpoint = stack.enter_context(Endpoint(address_of(url), key, named, proxies=True))
         baseline = _baseline(stack, baseline_url, key, named)
         return _run(unknown_endpoint(endpoint, load_catalog(), baseline), names, redact, reporter, None)
@@ -171,15 +174,14 @@ def _baseline(stack: ExitStack, url: str | None, key: Secret, model: str) -> Bas
     return lambda: nullcontext(beside)
 
 
-def _first_model(url: str, key: Secret, redact: Redact) -> str:
-    with Endpoint(address_of(url), key, "", proxies=True) as nameless:
-        try:
-            return next(iter(nameless.models()), "")
-        except EndpointError as problem:
-            raise SmokeTestFailed(
-                f"{url} does not list the models it serves: {redact(str(problem))}",
-                hint="check the URL, without /v1, and that --key-file holds its API key",
-            ) from None
+def _first_model(nameless: Endpoint, redact: Redact) -> str:
+    try:
+        return next(iter(nameless.models()), "")
+    except EndpointError as problem:
+        raise SmokeTestFailed(
+            f"{nameless.url} does not list the models it serves: {redact(str(problem))}",
+            hint="check the URL, without /v1, and that --key-file holds its API key",
+        ) from None
 
 
 def _run(

@@ -85,6 +85,31 @@ def engines_of(profile: Profile, catalog: Catalog, asked: str | None) -> tuple[E
     return elsewhere or (catalog.engine(asked),)
 
 
+def engines_here(
+    facts: HostFacts, engines: Sequence[EngineRelease], runtime: RuntimeName | None
+) -> tuple[EngineRelease, ...]:
+    """The releases that this machine can run as it is, with `runtime` if that was asked for.
+
+    With Docker and Compose that is every release, without them an installed engine.
+    """
+    return tuple(engine for engine in engines if _runs_here(facts, engine, runtime))
+
+
+def _runs_here(facts: HostFacts, engine: EngineRelease, runtime: RuntimeName | None) -> bool:
+    return any(runtime in {None, possible} for possible in possible_runtimes(facts, engine))
+
+
+def passed_over(
+    profile: Profile, facts: HostFacts, catalog: Catalog, engine: EngineRelease, runtime: RuntimeName, memory: int
+) -> EngineRelease | None:
+    """The engine that the profile would have on any other machine, if this one can run only the chosen one."""
+    engines = engines_of(profile, catalog, None)
+    usual = choose_engine(profile, choose_pair(profile, catalog, engines, memory), engines)
+    if usual == engine or not _runs_here(facts, engine, runtime) or _runs_here(facts, usual, runtime):
+        return None
+    return usual
+
+
 def choose_engine(profile: Profile, pair: ModelPair, engines: Sequence[EngineRelease]) -> EngineRelease:
     """The first engine that serves the pair on this profile.
 
@@ -140,9 +165,14 @@ def choose_runtime(facts: HostFacts, engine: EngineRelease) -> RuntimeName:
     return next(possible_runtimes(facts, engine), "compose")
 
 
+def has_compose(facts: HostFacts) -> bool:
+    """Whether Docker with Compose responds."""
+    return facts.container_engine is not None and bool(facts.container_engine.compose)
+
+
 def possible_runtimes(facts: HostFacts, engine: EngineRelease) -> Iterator[RuntimeName]:
     """Compose if Docker with Compose responds; native if an engine of the planned kind is installed."""
-    if facts.container_engine is not None and facts.container_engine.compose:
+    if has_compose(facts):
         yield "compose"
     installed = facts.native_engines.get(engine.engine)
     if installed is not None and engine.native is not None and installed.cpu == engine.cpu:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +16,10 @@ from dflash_deploy.plan.choose import (
     choose_pair,
     choose_profile,
     choose_runtime,
+    engines_here,
     engines_of,
     fitting_gpus,
+    passed_over,
 )
 from dflash_deploy.plan.command import is_directory, read_settings, refusals_of_env
 from dflash_deploy.plan.memory import GIB, MemoryFit, fit
@@ -55,10 +58,11 @@ def decide(facts: HostFacts, choice: Choice, catalog: Catalog, checkpoints: Chec
     """
     profile = _profile(facts, choice, catalog)
     _refuse_ranks_of_one(profile, choice)
-    memory = _memory_of_one_gpu(profile, facts)
-    pair, engine = _pair_and_engine(profile, choice, catalog, checkpoints, memory)
+    pair, engine = _pair_and_engine(profile, choice, catalog, checkpoints, facts)
     runtime = _runtime(facts, choice, engine)
-    proposed = propose(Basis(profile, pair, engine, runtime, facts, choice, memory))
+    memory = _memory_of_one_gpu(profile, facts)
+    preferred = passed_over(profile, facts, catalog, engine, runtime, memory)
+    proposed = propose(Basis(profile, pair, engine, runtime, facts, choice, memory, preferred))
     decisions = tuple(_settled(proposed, _with_drafter_path(choice.edited, pair, choice.models_dir), engine))
     settings = read_settings({decision.name: decision.value for decision in decisions}, engine.kind)
     installed = facts.native_engines.get(engine.engine) if runtime == "native" else None
@@ -100,13 +104,26 @@ def _refuse_ranks_of_one(profile: Profile, choice: Choice) -> None:
 
 
 def _pair_and_engine(
-    profile: Profile, choice: Choice, catalog: Catalog, checkpoints: Checkpoints, memory: int
+    profile: Profile, choice: Choice, catalog: Catalog, checkpoints: Checkpoints, facts: HostFacts
 ) -> tuple[ModelPair, EngineRelease]:
-    """The pair and engine that were asked for, else the profile's own pair and the first engine that serves it."""
+    """The pair and engine that were asked for, else the profile's own pair and the first engine that serves it.
+
+    Engines that this machine can run as it is come first, if one of them serves the profile's model in some quantization.
+    """
     engines = engines_of(profile, catalog, _asked(choice.engine, choice, Settings.dflash_engine))
     model = _asked(choice.model, choice, Settings.dflash_pair)
-    pair = catalog.pair(model) if model is not None else choose_pair(profile, catalog, engines, memory)
-    return pair, choose_engine(profile, _as_on_disk(pair, checkpoints), engines)
+
+    def served_by(candidates: Sequence[EngineRelease]) -> tuple[ModelPair, EngineRelease]:
+        memory = _memory_of_one_gpu(profile, facts)
+        pair = catalog.pair(model) if model is not None else choose_pair(profile, catalog, candidates, memory)
+        return pair, choose_engine(profile, _as_on_disk(pair, checkpoints), candidates)
+
+    here = engines_here(facts, engines, _runtime_asked(choice))
+    with suppress(NotPossible):
+        pair, engine = served_by(here)
+        if model is not None or pair.family == catalog.pairs[profile.pair].family:
+            return pair, engine
+    return served_by(engines)
 
 
 def _as_on_disk(pair: ModelPair, checkpoints: Checkpoints) -> ModelPair:
@@ -120,7 +137,7 @@ def _as_on_disk(pair: ModelPair, checkpoints: Checkpoints) -> ModelPair:
 
 
 def _runtime(facts: HostFacts, choice: Choice, engine: EngineRelease) -> RuntimeName:
-    runtime = _runtime_asked(facts, choice, engine)
+    runtime = _runtime_asked(choice) or choose_runtime(facts, engine)
     if runtime == "native" and engine.native is None:
         raise NotPossible(
             f"{engine.title} runs in a container; the native runtime has stock vLLM, and llama.cpp on processors",
@@ -129,12 +146,12 @@ def _runtime(facts: HostFacts, choice: Choice, engine: EngineRelease) -> Runtime
     return runtime
 
 
-def _runtime_asked(facts: HostFacts, choice: Choice, engine: EngineRelease) -> RuntimeName:
+def _runtime_asked(choice: Choice) -> RuntimeName | None:
     if choice.runtime:
         return choice.runtime
     with refusals_of_env():
         written = Settings.dflash_runtime.read(choice.edited)
-    return next((name for name in RUNTIMES if name == written), None) or choose_runtime(facts, engine)
+    return next((name for name in RUNTIMES if name == written), None)
 
 
 def _memory_of_one_gpu(profile: Profile, facts: HostFacts) -> int:

@@ -13,7 +13,7 @@ from dflash_deploy.catalog.schema import CatalogSetting
 from dflash_deploy.catalog.settings import setting_names
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.base_image import base_image_for
-from dflash_deploy.plan.choose import fitting_gpus
+from dflash_deploy.plan.choose import fitting_gpus, has_compose
 from dflash_deploy.plan.command import in_home, refusals_of_env
 from dflash_deploy.plan.result import Decision, decided
 from dflash_deploy.plan.sizes import Sizer, machine_settings, sizing_of
@@ -36,7 +36,8 @@ OF_THE_DRAFTER = frozenset(
 class Basis:
     """What settings are proposed for: the choices so far, this machine, and what the user asked for.
 
-    `memory` is that of one GPU in bytes.
+    `memory` is that of one GPU in bytes. `preferred` is the engine that the profile prefers, if this machine can run
+    only the chosen one.
     """
 
     profile: Profile
@@ -46,6 +47,7 @@ class Basis:
     facts: HostFacts
     choice: Choice
     memory: int
+    preferred: EngineRelease | None = None
 
 
 def propose(basis: Basis) -> dict[str, Decision]:
@@ -65,17 +67,30 @@ def propose(basis: Basis) -> dict[str, Decision]:
 
 
 def _identity(basis: Basis) -> Iterator[Decision]:
-    profile, pair, engine, choice = basis.profile, basis.pair, basis.engine, basis.choice
+    profile, pair, choice = basis.profile, basis.pair, basis.choice
     yield decided(Settings.dflash_profile, profile.name, "--profile" if choice.profile else "hardware", profile.title)
     own = f"profile {profile.name}"
     serves = own if pair.name == profile.pair else "catalog"
     yield decided(Settings.dflash_pair, pair.name, "--model" if choice.model else serves, pair.title)
-    yield decided(Settings.dflash_engine, engine.name, "--engine" if choice.engine else own, engine.title)
+    yield _engine(basis)
     asked = "--runtime" if choice.runtime else "machine"
-    yield decided(Settings.dflash_runtime, basis.runtime, asked, "how this machine runs the engine")
+    left = basis.runtime == "native" and not choice.runtime and not has_compose(basis.facts)
+    how = "the engine is installed, and Docker with Compose is missing" if left else "how this machine runs the engine"
+    yield decided(Settings.dflash_runtime, basis.runtime, asked, how)
     goal = _goal(choice)
     if goal:
         yield decided(Settings.dflash_goal, goal, "--goal", "the goal that the sizes are chosen for")
+
+
+def _engine(basis: Basis) -> Decision:
+    engine, preferred = basis.engine, basis.preferred
+    if basis.choice.engine:
+        return decided(Settings.dflash_engine, engine.name, "--engine", engine.title)
+    if preferred is not None:
+        no_docker = "" if has_compose(basis.facts) else ", and Docker with Compose is missing"
+        why = f"{engine.title} is installed here; {preferred.title} is not{no_docker}"
+        return decided(Settings.dflash_engine, engine.name, "machine", why)
+    return decided(Settings.dflash_engine, engine.name, f"profile {basis.profile.name}", engine.title)
 
 
 def _endpoint(choice: Choice) -> Iterator[Decision]:

@@ -71,7 +71,7 @@ def _document(name: str, known: CommandData) -> Schema:
     failed = [refs[type_] for type_ in known.failed]
     properties = {
         "schema": {"const": SCHEMA, "description": "Version of the document: see docs/reference/json.md."},
-        "command": {"const": known.command or name, "description": "The command."},
+        "command": {"const": name, "description": "The command."},
         "status": {"enum": ["ok", "failed"], "description": "Whether the command did what it was asked to do."},
         "data": {
             "anyOf": [*done, *failed, {"$ref": "#/$defs/NoData"}],

@@ -19,13 +19,12 @@ class CommandData:
 
     `done` are the types of its results: one of them with status `ok`, and with `failed` if it failed with a result,
     such as a check that is not passed. `failed` are further types that only a failure has. `streams`: it has
-    `--json-stream`. `command` is the document's own name of the command if that is not the full name.
+    `--json-stream`.
     """
 
     done: tuple[type[Any], ...]
     failed: tuple[type[Any], ...] = ()
     streams: bool = False
-    command: str = ""
 
 
 DOCUMENTS: Mapping[str, CommandData] = {
@@ -56,7 +55,7 @@ DOCUMENTS: Mapping[str, CommandData] = {
     "profiles show": CommandData((Profile,)),
     "models list": CommandData((listing.ModelsListData,)),
     "models show": CommandData((listing.ModelsShowData,)),
-    "models convert gguf": CommandData((weights.ConvertData,), command="gguf"),
+    "models convert gguf": CommandData((weights.ConvertData,)),
     "keys show": CommandData((keys.KeysShowData,)),
     "keys add": CommandData((keys.KeyChangeData,)),
     "keys revoke": CommandData((keys.KeyChangeData,)),

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from dflash_deploy.client import served_names
+from dflash_deploy.client import START_IT, served_names
 from dflash_deploy.deployment import command_lock
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import endpoint_of
@@ -99,7 +99,7 @@ def run(experiment: Experiment, *, patience: float, reporter: MeasurementReporte
     with ExitStack() as stack:
         stack.enter_context(command_lock(deployment, "tune"))
         endpoint = stack.enter_context(endpoint_of(deployment, plan))
-        served_names(endpoint, hint="start it first: dflash-deploy up", redact=deployment.redact)
+        served_names(endpoint, hint=START_IT, redact=deployment.redact)
         display = partial(show_redacted, reporter.starting, deployment.redact)
         become = stack.enter_context(temporary_settings(deployment, plan, patience=patience, display=display))
         rig = Rig(experiment, endpoint, become, reporter)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache
 from typing import Any
@@ -14,9 +14,6 @@ from dflash_deploy.errors import ExitCode
 from dflash_deploy.schemas import DOCUMENTS, PROGRESS, schema_of
 from dflash_deploy.schemas.generate import Schema, subschemas
 from tests.support.schemas.seen import record
-
-OWN_NAMES: Mapping[str, str] = {known.command: name for name, known in DOCUMENTS.items() if known.command}
-"""Full names of the commands whose documents have another one."""
 
 
 @cache
@@ -43,7 +40,7 @@ def problems(document: object) -> list[str]:
 def data_problems(name: str, data: object) -> list[str]:
     """What is wrong with the `data` of a command that succeeded: the result of an operation's `document()`."""
     # as JSON has it: no tuples
-    return problems(json.loads(json.dumps(_envelope(DOCUMENTS[name].command or name, data))))
+    return problems(json.loads(json.dumps(_envelope(name, data))))
 
 
 def output_problems(args: tuple[str, ...], code: int, out: str) -> Iterator[str]:
@@ -81,7 +78,6 @@ def _name(document: object) -> str | None:
     if document.get("event") == PROGRESS:
         return PROGRESS
     name = str(document.get("command"))
-    name = OWN_NAMES.get(name, name)
     return name if name in DOCUMENTS else None
 
 
