@@ -118,10 +118,11 @@ def test(
         plan = plan_of(deployment)
         refuse_other_ranks(plan)
         endpoint = stack.enter_context(endpoint_of(deployment, plan))
+        if baseline:
+            check_speculating(plan)
         check_answering(endpoint, hint=START_IT, redact=deployment.redact)
         beside = _baseline(stack, baseline_url, deployment.key, endpoint.model)
         if baseline:
-            check_speculating(plan)
             beside = partial(_restarted, deployment, plan, endpoint, patience, reporter)
         subject = deployed_endpoint(endpoint, plan, beside)
         return _run(subject, names, deployment.redact, reporter, deployment)
