@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
 from dflash_deploy.startup.evidence import LogEvidence, Raised, is_echo
@@ -35,9 +36,11 @@ _NAMED = re.compile(r"[A-Za-z_][\w.]{0,120}(?:: |:?$)")
 """The line after a traceback's frames: an exception of any name."""
 
 _FRAME = re.compile(r"\s+File \"")
-_CHAINED = re.compile(r"(?:During handling of the above exception|The above exception was the direct cause)")
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _USAGE = re.compile(r"[\w. -]{1,60}: error: ")
 """Argparse refuses an argument."""
+
+_THROWN = "what():"
 
 _PARENT = re.compile(r"Process \w[\w-]*:$")
 
@@ -51,20 +54,13 @@ _ERRORS = (
 )
 
 
-_SERVES = (
-    "Application startup complete",
-    "The server is fired up",
-    "server is listening on",
-    "init: listening on",
-    "are idle",
-)
 _RETRIES = "retrying without pipeline parallelism"
 """llama.cpp repeats the allocation that failed above: that failure is history, and it reports the next one."""
 
 _ANSWERED = ('" 200 OK', '" 200')
 _PROBE = re.compile(r"GET /(?:health|metrics|ping|v1/models)")
 _BEGINS = ("dflash: vLLM", "dflash: SGLang", "dflash: llama", "server_args=ServerArgs", "build: ")
-_BANNER = ("API server version", "█  version ", "█ version ")
+_BANNER = re.compile(r"█ {1,2}version ")
 
 _INFO = re.compile(
     r"(?:\([^)]{1,60}\) )?INFO[: ]|\[[^\]]{10,50}\] (?:INFO:|Decode batch|Prefill batch)|\d{1,6}\.\d\d\.\d{3}\.\d{3} I "
@@ -144,14 +140,13 @@ class Collector:
 
     def _begins_or_serves(self, message: str) -> bool:
         """Whether a message makes what is above it history: the engine serves, retries or begins."""
-        serves = message.endswith(_ANSWERED) and not _PROBE.search(message)
-        if serves or any(sign in message for sign in _SERVES):
+        if _serving(message):
             self._serves()
             return True
         if message.endswith(_RETRIES):
             self._now.errors.clear()
             return True
-        if message.startswith(_BEGINS) or any(sign in message for sign in _BANNER):
+        if _begins(message):
             if self._now:
                 self._before = self._now
             self._now, self._open = LogEvidence(last=self._now.last), {}
@@ -167,7 +162,7 @@ class Collector:
         """Keep a message that may be evidence."""
         message = line.message
         own = line.process if line.record or line.process else self._loose
-        reading = self._open.setdefault(own, _Reading())
+        reading = self._reading_of(own)
         if TRACEBACK in message:
             reading.level, reading.inside, reading.frame = line.level, True, ()
             self._loose = own
@@ -176,9 +171,9 @@ class Collector:
         elif reading.raised is not None and message.startswith("- ") and self._continues(reading, line):
             # a list of attempts belongs to the exception above it
             reading.raised.text.append(message)
-        elif RAISED.match(message) or (not line.record and _USAGE.match(message)):
+        elif RAISED.match(message) or (not line.record and ": error: " in message and _USAGE.match(message)):
             self._raise(own, reading, message)
-        elif _CHAINED.match(message):
+        elif message.startswith(_CHAINED):
             if reading.raised is not None:
                 reading.raised.cause, reading.raised = True, None
         elif reading.raised is not None and self._continues(reading, line):
@@ -192,6 +187,12 @@ class Collector:
             reading.raised = None if line.record else reading.raised
             if not (line.level in ERRORS and reading.frame):
                 self._other(line)
+
+    def _reading_of(self, process: str) -> _Reading:
+        reading = self._open.get(process)
+        if reading is None:
+            reading = self._open[process] = _Reading()
+        return reading
 
     def _inside(self, process: str, reading: _Reading, message: str) -> bool:
         """Read a line of a traceback; False if it belongs to something else."""
@@ -223,7 +224,10 @@ class Collector:
 
     def _other(self, line: LogLine) -> None:
         message = line.message
-        if line.level in ERRORS or line.level == "WARNING" or (tells_error(message) and not message[0].isspace()):
+        if message[0].isspace() and (thrown := message.strip()).startswith(_THROWN):
+            # the text of an exception of native code, below `terminate called after throwing an instance of`
+            _keep(self._now.errors, thrown, self._group)
+        elif line.level in ERRORS or line.level == "WARNING" or (tells_error(message) and not message[0].isspace()):
             if self._calm > CONTINUES:
                 self._group += 1
             self._calm = 0
@@ -249,6 +253,27 @@ def _tells_more(line: str) -> bool:
     )
 
 
+def _begins(message: str) -> bool:
+    """Whether an engine starts with this message."""
+    if message.startswith(_BEGINS) or "API server version" in message:
+        return True
+    return "█" in message and _BANNER.search(message) is not None
+
+
+def _serving(message: str) -> bool:
+    """Whether a message shows that the engine serves."""
+    # one comparison after the other, as above
+    if (
+        "Application startup complete" in message
+        or "The server is fired up" in message
+        or "server is listening on" in message
+        or "init: listening on" in message
+        or "are idle" in message
+    ):
+        return True
+    return message.endswith(_ANSWERED) and not _PROBE.search(message)
+
+
 def tells_error(message: str) -> bool:
     """Whether the words of a message tell an error."""
     small = message.lower()
@@ -261,4 +286,6 @@ def tells_error(message: str) -> bool:
 def _keep(messages: dict[str, Value], message: str, value: Value) -> None:
     messages[message] = value
     if len(messages) > MOST_REPORTS:
-        del messages[next(iter(messages))]
+        # many at once: to find the first key, a dict steps over each one that was deleted before it
+        for oldest in list(islice(messages, MOST_REPORTS // 10)):
+            del messages[oldest]
