@@ -108,7 +108,8 @@ def _pair_and_engine(
 ) -> tuple[ModelPair, EngineRelease]:
     """The pair and engine that were asked for, else the profile's own pair and the first engine that serves it.
 
-    Engines that this machine can run as it is come first, if one of them serves the profile's model in some quantization.
+    Engines that this machine can run as it is come first, if one of them serves the profile's model, in any
+    quantization.
     """
     engines = engines_of(profile, catalog, _asked(choice.engine, choice, Settings.dflash_engine))
     model = _asked(choice.model, choice, Settings.dflash_pair)
