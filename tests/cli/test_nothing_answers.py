@@ -3,8 +3,8 @@
 import http.server
 import socketserver
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def _nothing() -> Iterator[int]:
     yield free_port()
 
 
-STATES = {
+STATES: dict[str, tuple[Callable[[], AbstractContextManager[int]], str]] = {
     "a free port": (_nothing, "nothing answers on http://127.0.0.1:{}: "),
     "a port that closes": (partial(_listening, _Closes), "nothing answers on http://127.0.0.1:{}: "),
     "weights that load": (partial(_listening, _Loads), "http://127.0.0.1:{} is not ready: GET /health answered 503"),
