@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from dflash_deploy.host import HostFacts, read_facts
 from dflash_deploy.plan import Checkpoints, Choice, Plan
 from dflash_deploy.plan.command import in_home
 from dflash_deploy.plan.wishes import RUNTIMES
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.rules import judge, plan_deployment
 from dflash_deploy.runtime import runtime_seen
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights import read_checkpoints
@@ -47,6 +48,14 @@ def make_plan(
     place = deployment.path if deployment else lambda path: in_home(Path(path))
     found = read_checkpoints(plan.settings, place, ahead)
     return plan if found == Checkpoints() else plan_deployment(facts, choice, catalog, found)
+
+
+def with_configs(plan: Plan, target: Mapping[str, object] | None, drafter: Mapping[str, object] | None) -> Plan:
+    """The plan, checked against these config.json in place of those on disk. Settings stay as they are."""
+    known = plan.checkpoints
+    read = replace(known, target=target or known.target, drafter=drafter or known.drafter)
+    made = replace(plan, checkpoints=read)
+    return replace(made, findings=tuple(judge(made, read_facts())))
 
 
 def plan_to_stop(deployment: Deployment) -> Plan:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 EXAMPLES: Mapping[str, tuple[str, str]] = {
     "init": ("init", "init --profile rtx-3090 --models-dir /data/models"),
-    "plan": ("plan", "plan --profile dgx-spark --goal throughput"),
+    "plan": ("plan --ask-engine", "plan --profile dgx-spark --goal throughput"),
     "doctor": ("doctor", "doctor --probe --json"),
     "pull": ("pull", "pull --offline --verify"),
     "render": ("render", "render --dir /srv/vision"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy import operations
-from dflash_deploy.cli.command import command
+from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.load import load_lines
 from dflash_deploy.cli.numbers import GIB
 from dflash_deploy.cli.options import (
@@ -34,6 +34,7 @@ from dflash_deploy.errors import BadInput
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.speeds import PublishedSpeed
+    from dflash_deploy.operations import Asked
     from dflash_deploy.plan import Plan
 
 
@@ -61,11 +62,22 @@ def plan(
     report: Annotated[
         Path | None, typer.Option(help="For --load: write the curves, one HTML file.", dir_okay=False)
     ] = None,
+    ask_engine: Annotated[
+        bool,
+        typer.Option("--ask-engine", help="Also let the engine make its configuration, without weights."),
+    ] = False,
     as_json: Json = False,
 ) -> Report:
-    """Show each setting and why, the engine command, memory and speed. Writes nothing but the file of --report."""
+    """Show each setting and why, the engine command, memory and speed. Writes nothing but the file of --report.
+
+    `--ask-engine`: the installed engine, or a container of the image, decides from config.json and its own code. It
+    takes seconds and loads no weights; config.json and tokenizer are fetched if they are missing. Ends with 3 if it
+    refuses.
+    """
     if load is None and (figures or report):
         raise BadInput("--figures and --report belong to --load", hint="add --load, or leave them out")
+    if load is not None and ask_engine:
+        raise BadInput("--load and --ask-engine exclude each other", hint="run `plan` twice")
     if report is not None:
         operations.check_output(report)
     choice = operations.Choice(
@@ -81,11 +93,14 @@ def plan(
         master_addr=master_addr,
     )
     found = operations.plan(directory, choice)
-    made = found.plan
     if load is not None:
         needed = operations.capacity(directory, load, choice, figures=figures, report=report)
         wrote = (f"wrote {report}",) if report else ()
-        return Report(found.document() | {"load": needed.document()}, (*load_lines(needed), *wrote), made.findings)
+        return Report(
+            found.document() | {"load": needed.document()}, (*load_lines(needed), *wrote), found.plan.findings
+        )
+    asked = operations.ask_engine(directory, choice, reporter=terminal()) if ask_engine else None
+    made = asked.plan if asked else found.plan
     shown: tuple[Shown, ...] = (
         f"profile  {made.profile.name}: {made.profile.title}",
         f"         {evidence_line(made)}",
@@ -100,9 +115,20 @@ def plan(
         *_speed(made),
         *_published(found.published),
         *([f"measured {found.head}"] if found.head else []),
+        *(_asked(asked) if asked else ()),
         *refusal_of(made),
     )
-    return Report(found.document(), shown, made.findings)
+    document = found.document() | ({"asked": asked.document()} if asked else {})
+    return Report(document, shown, made.findings, asked.failure if asked else None)
+
+
+def _asked(asked: Asked) -> Iterator[Shown]:
+    """What the engine says, and what it chose."""
+    made = asked.plan
+    yield ""
+    yield f"asked    {made.engine_title} {asked.verdict}{': ' if asked.said else ' this'}{asked.said}"
+    for name, value in asked.decided.items():
+        yield f"         {name.replace('_', ' ')}: {value}"
 
 
 def _settings(made: Plan) -> Iterator[Shown]:

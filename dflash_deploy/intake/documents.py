@@ -141,6 +141,18 @@ class BenchFigures(Document):
     data: BenchRun
 
 
+class EngineAnswer(Document):
+    """What an engine says of its configuration: `dflash_deploy.serve.answer` writes it.
+
+    `decided` is what it chose, by name. `refused` is its own sentence, `unaskable` why it cannot be asked; both are
+    empty if it accepts.
+    """
+
+    decided: Annotated[dict[Name, Name], Field(max_length=100)] = {}
+    refused: Name = ""
+    unaskable: Name = ""
+
+
 class FileEntry(Document):
     """One file in `dflash.lock`."""
 

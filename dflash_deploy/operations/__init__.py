@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dflash_deploy.bench.workload import Limits
     from dflash_deploy.deployment.outputs import check_output, write_output
     from dflash_deploy.operations.addresses import key_in
+    from dflash_deploy.operations.asking import Asked, ask_engine
     from dflash_deploy.operations.benchmarking import Benchmark, bench
     from dflash_deploy.operations.connecting import Connections, connect
     from dflash_deploy.operations.converting import Converted, convert_drafter
@@ -63,6 +64,7 @@ else:
             "dflash_deploy.bench.workload": ("Limits",),
             "dflash_deploy.deployment.outputs": ("check_output", "write_output"),
             ".addresses": ("key_in",),
+            ".asking": ("Asked", "ask_engine"),
             ".benchmarking": ("Benchmark", "bench"),
             ".replicas": ("Capacity", "capacity"),
             ".connecting": ("Connections", "connect"),
@@ -98,6 +100,7 @@ __all__ = [
     "ExplainedLog",
     "explain_log",
     "SILENT",
+    "Asked",
     "Benchmark",
     "BenchTarget",
     "Bundle",
@@ -129,6 +132,7 @@ __all__ = [
     "Watched",
     "Worker",
     "add_key",
+    "ask_engine",
     "bench",
     "bill_of_materials",
     "build_image",

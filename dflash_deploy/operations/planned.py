@@ -51,6 +51,7 @@ class Planned:
                 "mtp_head": self.head or None,
             },
             "load": None,
+            "asked": None,
         }
 
 
@@ -68,7 +69,10 @@ def plan(directory: Path, choice: Choice = DEFAULTS) -> Planned:
 
 
 def chosen(directory: Path, choice: Choice) -> Plan:
-    """Another profile is another deployment: then what `.env` says is left out."""
+    """The plan of a directory with the choices applied. Raises what `make_plan` raises.
+
+    Another profile is another deployment: then what `.env` says is left out.
+    """
     if choice.profile is not None or not Deployment(directory).exists():
         return make_plan(choice)
     deployment = Deployment.existing(directory)

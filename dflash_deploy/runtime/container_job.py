@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event, Timer
 from typing import TYPE_CHECKING
 
 from docker.errors import DockerException, ImageNotFound
-from docker.types import Mount
+from docker.types import DeviceRequest, Mount
 
 from dflash_deploy.errors import EngineMissing
 from dflash_deploy.runtime.docker_api import docker_client
 
 if TYPE_CHECKING:
+    from docker.models.containers import Container
+
     from dflash_deploy.runtime.protocol import Narrate
 
 
@@ -24,21 +27,26 @@ if TYPE_CHECKING:
 class ContainerJob:
     """What to run: an image, the arguments of its entry point, and another `entry_point` if it is given.
 
-    `mounts` maps a path of the container to a path of this machine and whether it is writable.
+    `mounts` maps a path of the container to a path of this machine and whether it is writable. `gpus`: the container
+    sees all GPUs. `seconds` is the most time that it gets; `None`: any.
     """
 
     image: str
     command: tuple[str, ...]
     mounts: Mapping[str, tuple[Path, bool]] = field(default_factory=dict)
     entry_point: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    gpus: bool = False
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
 class JobResult:
-    """The exit status and the last lines of output."""
+    """The exit status and the last lines of output. `in_time`: it ended before it was killed for its time."""
 
     status: int
     lines: tuple[str, ...]
+    in_time: bool = True
 
     @property
     def last(self) -> str:
@@ -77,7 +85,13 @@ def run_job(job: ContainerJob, narrate: Narrate, *, fetch: bool = True) -> JobRe
         entrypoint=job.entry_point,
         mounts=mounts,
         user=f"{os.getuid()}:{os.getgid()}",
-        environment={"HOME": "/tmp", "USER": "dflash", "HF_HUB_OFFLINE": "1"},  # noqa: S108 - the container's own
+        environment={
+            **job.environment,
+            "HOME": "/tmp",  # noqa: S108 - the container's own
+            "USER": "dflash",
+            "HF_HUB_OFFLINE": "1",
+        },
+        device_requests=[DeviceRequest(count=-1, capabilities=[["gpu"]])] if job.gpus else None,
         network_mode="none",
         read_only=True,
         tmpfs={"/tmp": ""},  # noqa: S108 - the container's own
@@ -88,11 +102,13 @@ def run_job(job: ContainerJob, narrate: Narrate, *, fetch: bool = True) -> JobRe
     tail: deque[str] = deque(maxlen=20)
     try:
         container.start()
-        for raw in container.logs(stream=True, follow=True):
-            if line := raw.decode("utf-8", "replace").strip():
-                tail.append(line)
-                narrate(line)
-        return JobResult(container.wait()["StatusCode"], tuple(tail))
+        with _killed_after(container, job.seconds) as late:
+            for raw in container.logs(stream=True, follow=True):
+                if line := raw.decode("utf-8", "replace").strip():
+                    tail.append(line)
+                    narrate(line)
+            status = container.wait()["StatusCode"]
+        return JobResult(status, tuple(tail), in_time=not late.is_set())
     except DockerException as problem:
         raise EngineMissing(
             f"failed to run {job.image}: {first_line(problem)}", hint="check Docker with `dflash-deploy doctor`"
@@ -100,6 +116,28 @@ def run_job(job: ContainerJob, narrate: Narrate, *, fetch: bool = True) -> JobRe
     finally:
         with contextlib.suppress(DockerException):
             container.remove(force=True)
+
+
+@contextlib.contextmanager
+def _killed_after(container: Container, seconds: float | None) -> Iterator[Event]:
+    """Kill the container if the block takes longer; the event says whether that happened."""
+    late = Event()
+
+    def kill() -> None:
+        late.set()
+        # it may have ended meanwhile
+        with contextlib.suppress(DockerException):
+            container.kill()
+
+    timer = Timer(seconds, kill) if seconds is not None else None
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    try:
+        yield late
+    finally:
+        if timer is not None:
+            timer.cancel()
 
 
 def first_line(problem: Exception) -> str:

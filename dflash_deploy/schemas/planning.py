@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -153,6 +153,21 @@ class LoadData(Documented):
     """Limits of this result, in words."""
 
 
+class AskedData(Documented):
+    """What the engine says about the plan, asked without weights (`--ask-engine`)."""
+
+    engine: str
+    """The engine that was asked, with its version."""
+    verdict: Literal["accepts", "refuses", "cannot be asked", "did not answer"]
+    """Whether it made its configuration."""
+    said: str
+    """The engine's own sentence if it refuses, or what is known of its end; empty if it accepts."""
+    decided: dict[str, str]
+    """What the engine chose, by name, such as `attention_backend`; empty unless it accepts."""
+    seconds: Seconds
+    """Duration of the question in seconds."""
+
+
 class PlanData(Documented):
     """What `plan` decides, and why."""
 
@@ -174,6 +189,8 @@ class PlanData(Documented):
     """The speed to expect."""
     load: LoadData | None
     """How many replicas the load of `--load` needs; null without that option."""
+    asked: AskedData | None
+    """What the engine says about the plan; null without `--ask-engine`."""
 
 
 class InitData(Documented):

@@ -58,6 +58,11 @@ def read_checkpoints(
     return Checkpoints(target, drafter, bool(names & TOKENIZERS), _has_template(directory, names), head)
 
 
+def metadata_in(directory: Path) -> Mapping[str, object] | None:
+    """Return the config.json of a directory, with ModelOpt's quantization; `None` if it is missing or damaged."""
+    return _read(directory, "")
+
+
 def _names(directory: Path) -> frozenset[str]:
     try:
         return frozenset(entry.name for entry in directory.iterdir())

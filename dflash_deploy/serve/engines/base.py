@@ -132,6 +132,13 @@ class Engine(ABC):
     def launch(self, settings: Settings, environment: Mapping[str, str]) -> Launch:
         """The process that becomes the engine. Raises Refused if it cannot be started with these settings."""
 
+    def question(self, settings: Settings, environment: Mapping[str, str]) -> Launch | None:
+        """The process that makes the engine's configuration without weights, and writes a `serve.answer`.
+
+        It gets no secrets. `None` if the engine has no way to be asked. Raises Refused as `launch` does.
+        """
+        return None
+
     @abstractmethod
     def shortcomings(self, server: Path) -> list[str]:
         """What the installed engine lacks for DFlash; empty if nothing. `server` is the binary of llama.cpp."""

@@ -44,6 +44,9 @@ ON_PATH = "llama-server"
 DOOR = "dflash_deploy.serve.door"
 """The module that runs the server behind the gateway. It gives the server its address and its key by environment."""
 
+QUESTION = "dflash_deploy.serve.engines.llamacpp_question"
+"""The module that asks the server's parser."""
+
 NOT_FOR_GPUS = frozenset({"base", "blas", "cpu", "rpc"})
 """Libraries of llama.cpp, by the word after `libggml-`, that use no GPU of this machine."""
 
@@ -124,6 +127,18 @@ class Llamacpp(Engine):
         return Launch(
             title=f"{' '.join(filter(None, (self.title, server.version)))}: llama-server",
             command=(sys.executable, "-m", DOOR, *server.command(arguments)),
+            arguments=tuple(arguments),
+            environment=dict(environment),
+        )
+
+    def question(self, settings: Settings, environment: Mapping[str, str]) -> Launch | None:
+        """The server's own parser (`llamacpp_question`): llama.cpp decides the rest from the weights."""
+        server = self._server(settings)
+        arguments = self.arguments(settings, Build(server.version, server.cpu))
+        program = server.command([])
+        return Launch(
+            title=f"{self.title}: arguments",
+            command=(sys.executable, "-m", QUESTION, str(len(program)), *program, *arguments),
             arguments=tuple(arguments),
             environment=dict(environment),
         )

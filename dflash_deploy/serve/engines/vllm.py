@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -62,6 +63,9 @@ MODULES = ("v1/spec_decode/dflash.py", "model_executor/models/qwen3_dflash.py")
 
 ARCHITECTURE = "DFlashDraftModel"
 """The architecture in drafters' config.json; the model registry must know it."""
+
+QUESTION = "dflash_deploy.serve.engines.vllm_question"
+"""The module that makes vLLM's configuration without weights."""
 
 PLUGINS = "vllm.general_plugins"
 """The group of entry points that each of vLLM's processes loads."""
@@ -131,9 +135,7 @@ class Vllm(Engine):
 
     def launch(self, settings: Settings, environment: Mapping[str, str]) -> Launch:
         """vLLM's own command line, run by this interpreter."""
-        engine = installed_vllm()
-        if engine is None:
-            raise Refused("vLLM is not installed beside this Python", hint=f"run `{install_command('vllm')}`")
+        engine = _installed()
         arguments = self.arguments(settings, Build(engine.version, engine.cpu))
         secrets = read_secrets(environment)
         # the gateway checks them too, but only when the model is loaded, minutes later
@@ -143,6 +145,18 @@ class Vllm(Engine):
             command=tuple(engine.command(arguments)),
             arguments=tuple(arguments),
             environment=engine.environment(environment) | secrets,
+        )
+
+    def question(self, settings: Settings, environment: Mapping[str, str]) -> Launch | None:
+        """vLLM's own configuration (`vllm_question`), with the arguments of `launch`."""
+        engine = _installed()
+        arguments = self.arguments(settings, Build(engine.version, engine.cpu))
+        return Launch(
+            title=f"vLLM {engine.version}: configuration",
+            command=(sys.executable, "-m", QUESTION, *arguments),
+            arguments=tuple(arguments),
+            # the model's directory is the only place to look for its files
+            environment=engine.environment(environment) | {"HF_HUB_OFFLINE": "1"},
         )
 
     def shortcomings(self, server: Path) -> list[str]:
@@ -167,6 +181,13 @@ class Vllm(Engine):
     def schedules_drafts(self, version: str) -> bool:
         """From 0.24 on."""
         return minor_version(version) >= FIRST_WITH_SCHEDULE
+
+
+def _installed() -> InstalledEngine:
+    engine = installed_vllm()
+    if engine is None:
+        raise Refused("vLLM is not installed beside this Python", hint=f"run `{install_command('vllm')}`")
+    return engine
 
 
 def minor_version(version: str) -> Version:

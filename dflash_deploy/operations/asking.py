@@ -1,0 +1,146 @@
+"""`plan --ask-engine`: the installed engine makes its configuration from config.json, before weights are downloaded."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.errors import PreflightRefused
+from dflash_deploy.operations.planned import DEFAULTS, chosen
+from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.plan import Choice, Plan
+from dflash_deploy.plan.command import drafter_directory
+from dflash_deploy.planning import with_configs
+from dflash_deploy.redact import Redact, Redactor, Secret, redact_by_shape
+from dflash_deploy.runtime.asking import LIMIT, Heard, ask
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.startup.diagnosis import LogReader
+from dflash_deploy.weights.checkpoints import metadata_in
+from dflash_deploy.weights.configs import lay_out
+from dflash_deploy.weights.hub import Source
+from dflash_deploy.weights.lockfile import LOCK_FILE, Role, read_lock
+from dflash_deploy.weights.pull import requested_models
+
+DETAIL_LINES = 20
+"""Last lines of an engine that gave no answer."""
+
+ACCEPTED, REFUSED, UNASKABLE, SILENCE = "accepts", "refuses", "cannot be asked", "did not answer"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the engine says about a plan. `plan` is checked against the config.json that the engine read.
+
+    `verdict` is ACCEPTED, REFUSED, UNASKABLE or SILENCE; `said` are the engine's words, or what is known of its end.
+    `decided` is what the engine chose, by name.
+    """
+
+    plan: Plan
+    verdict: str
+    said: str
+    decided: Mapping[str, str]
+    seconds: float
+    detail: str = ""
+
+    def document(self) -> dict[str, object]:
+        """The `asked` of `plan --json`."""
+        return {
+            "engine": self.plan.engine_title,
+            "verdict": self.verdict,
+            "said": self.said,
+            "decided": dict(self.decided),
+            "seconds": round(self.seconds, 1),
+        }
+
+    @cached_property
+    def failure(self) -> PreflightRefused | None:
+        """Why the engine would not start, as an error; `None` if it accepts the plan or cannot be asked."""
+        title, rule = self.plan.engine_title, next(iter(self.plan.errors), None)
+        if self.verdict == REFUSED:
+            hint = rule.fix if rule is not None else self._known_fix()
+            return PreflightRefused(f"{title} refuses this: {self.said}", hint=hint)
+        if rule is not None:
+            return PreflightRefused(rule.message, hint=rule.fix)
+        if self.verdict == SILENCE:
+            hint = f"run `dflash-deploy plan` without asking; `dflash-deploy up` shows how {title} starts"
+            return PreflightRefused(f"{title} {self.said}", hint=hint, detail=self.detail)
+        return None
+
+    def _known_fix(self) -> str:
+        plan = self.plan
+        reader = LogReader(load_catalog().failures, plan.engine.engine, plan.engine_version)
+        known = reader.read([f"ValueError: {self.said}"]).diagnosis
+        return known.do if known else "change the setting that the engine names, in .env or with an option of `plan`"
+
+
+def ask_engine(
+    directory: Path, choice: Choice = DEFAULTS, *, seconds: float = LIMIT, reporter: Reporter = SILENT
+) -> Asked:
+    """Ask the engine of a plan to make its configuration: no weights are loaded or downloaded, and nothing is kept.
+
+    The plan is that of `operations.plan`. Missing config.json and tokenizer are fetched. Raises EngineMissing if the
+    engine or its image is not on this machine, WeightsMissing if a config.json is missing or damaged, DownloadFailed,
+    and what `plan` raises.
+    """
+    made = chosen(directory, choice)
+    deployment = Deployment(directory)
+    with tempfile.TemporaryDirectory(prefix="dflash-ask-") as work:
+        target, drafter = Path(work) / "target", Path(work) / "drafter"
+        made = _with_configs(deployment, made, target, drafter)
+        reporter.note(f"asking {made.engine_title} for its configuration; no weights are loaded")
+        started = time.monotonic()
+        heard = ask(made, target, drafter, seconds=seconds)
+    redact = Redactor(deployment.known_secrets if deployment.exists() else ())
+    return _asked(made, heard, time.monotonic() - started, seconds, lambda text: redact_by_shape(redact(text)))
+
+
+def _with_configs(deployment: Deployment, plan: Plan, target: Path, drafter: Path) -> Plan:
+    """The plan with the metadata of both models, which are in these directories afterwards."""
+    settings = plan.settings
+    if settings.model_file:
+        # a GGUF has no config.json, and its engine reads arguments only
+        target.mkdir()
+        drafter.mkdir()
+        return plan
+    exists = deployment.exists()
+    token = deployment.secrets[Settings.hf_token.name] if exists else Secret("")
+    source = Source.of(token, deployment.values.get("HF_ENDPOINT") if exists else None)
+    lock = read_lock(deployment.directory / LOCK_FILE) if exists else None
+    wanted = {one.role: one for one in requested_models(deployment, plan)}
+    roles: dict[Role, tuple[str, Path]] = {"target": (settings.model_host_path, target)}
+    if plan.drafting:
+        roles["drafter"] = (drafter_directory(settings), drafter)
+    else:
+        drafter.mkdir()
+    for role, (written, place) in roles.items():
+        lay_out(deployment.path(written), place, role, wanted.get(role), source, lock)
+    return with_configs(plan, metadata_in(target), metadata_in(drafter))
+
+
+def _asked(plan: Plan, heard: Heard, took: float, limit: float, redact: Redact) -> Asked:
+    answer = heard.answer
+    if answer is None:
+        lines = [line for line in map(str.strip, redact(heard.output).splitlines()) if line]
+        return Asked(plan, SILENCE, _end(heard, limit), {}, took, "\n".join(lines[-DETAIL_LINES:]))
+    if answer.unaskable:
+        return Asked(plan, UNASKABLE, redact(answer.unaskable), {}, took)
+    if answer.refused:
+        return Asked(plan, REFUSED, redact(answer.refused), {}, took)
+    return Asked(plan, ACCEPTED, "", {name: redact(value) for name, value in answer.decided.items()}, took)
+
+
+def _end(heard: Heard, limit: float) -> str:
+    """How a process without an answer ended."""
+    if heard.status is None:
+        return f"did not make its configuration within {limit:.0f} s"
+    if heard.status < 0:
+        return f"was ended by signal {-heard.status} while it made its configuration"
+    if heard.status:
+        return f"ended with code {heard.status} while it made its configuration"
+    return "ended without an answer that can be read"

@@ -1,0 +1,217 @@
+"""`plan --ask-engine` fetches no weights and keeps nothing: a hub that counts bytes, and a scripted engine."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy import operations
+from dflash_deploy.errors import EngineMissing, ExitCode, HubUnreachable, PreflightRefused, WeightsMissing
+from dflash_deploy.operations import asking
+from dflash_deploy.plan import Plan
+from dflash_deploy.runtime.asking import Heard
+from dflash_deploy.serve.answer import MARK
+from tests.support.box import CONFIG, DRAFTER, DRAFTS, TARGET, Box
+from tests.support.cli import edit_env, invoke
+from tests.support.hub import Generated, Hub
+
+TOKENIZER = json.dumps({"model": "x" * 50_000})
+KEY = "a-key-of-this-test-0123456789"
+
+
+class Engine:
+    """In place of a process: what it was asked with, and the answer that it writes."""
+
+    def __init__(self) -> None:
+        self.heard = answered({"decided": {"attention_backend": "CPU_ATTN"}})
+        self.files: dict[str, dict[str, str]] = {}
+        self.places: tuple[Path, ...] = ()
+
+    def __call__(self, plan: Plan, target: Path, drafter: Path, *, seconds: float) -> Heard:
+        self.places = (target, drafter)
+        self.files = {
+            place.name: {file.name: file.read_text() for file in place.iterdir() if file.is_file()}
+            for place in self.places
+        }
+        return self.heard
+
+
+def answered(answer: object) -> Heard:
+    return Heard(0, f"INFO starts\n{MARK}{json.dumps(answer)}\n")
+
+
+FILES: dict[str, dict[str, str | Generated]] = {
+    "o/target": {"config.json": CONFIG, "tokenizer.json": TOKENIZER, "model.safetensors": TARGET},
+    "o/drafter": {"config.json": DRAFTS, "model.safetensors": DRAFTER},
+}
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[Hub]:
+    with Hub() as running:
+        for repository, files in FILES.items():
+            running.add(repository, files)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def made(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> tuple[Box, str]:
+    """The deployment of all tests, and its `.env` as `init` wrote it."""
+    box = Box(hub, tmp_path_factory.mktemp("box"))
+    return box, (box.directory / ".env").read_text()
+
+
+@pytest.fixture
+def box(hub: Hub, made: tuple[Box, str], monkeypatch: pytest.MonkeyPatch) -> Box:
+    box, settings = made
+    (box.directory / ".env").write_text(settings)
+    (box.directory / "dflash.lock").unlink(missing_ok=True)
+    for directory in (box.models, Path(box.environment["HF_HOME"])):
+        shutil.rmtree(directory, ignore_errors=True)
+    for repository, files in FILES.items():
+        hub.publish(repository, files)
+    for name, value in box.environment.items():
+        monkeypatch.setenv(name, value)
+    hub.forget()
+    return box
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
+    scripted = Engine()
+    monkeypatch.setattr(asking, "ask", scripted)
+    return scripted
+
+
+def written(box: Box) -> set[Path]:
+    return set(box.directory.parent.rglob("*"))
+
+
+def test_no_weights_are_fetched_and_nothing_is_kept(hub: Hub, box: Box, engine: Engine) -> None:
+    before = written(box)
+    asked = operations.ask_engine(box.directory)
+    assert (asked.verdict, asked.decided, asked.failure) == ("accepts", {"attention_backend": "CPU_ATTN"}, None)
+    wanted = {"target": {"config.json": CONFIG, "tokenizer.json": TOKENIZER}, "drafter": {"config.json": DRAFTS}}
+    kept = {
+        role: {name: text for name, text in files.items() if name[0] != "."} for role, files in engine.files.items()
+    }
+    assert kept == wanted
+    assert hub.sent("model.safetensors") == 0
+    assert hub.sent("config.json") == len(CONFIG) + len(DRAFTS)
+    assert hub.sent("tokenizer.json") == len(TOKENIZER)
+    assert written(box) == before
+    assert not any(place.exists() for place in engine.places)
+
+
+def test_weights_on_disk_need_no_hub(hub: Hub, box: Box, engine: Engine) -> None:
+    box.pull().succeeded()
+    hub.forget()
+    operations.ask_engine(box.directory)
+    assert hub.requests() == []
+    assert engine.files["target"]["tokenizer.json"] == TOKENIZER
+    assert not [name for files in engine.files.values() for name in files if name.endswith(".safetensors")]
+
+
+def test_the_engines_own_sentence_is_shown_with_the_fix_of_the_rule(box: Box, engine: Engine) -> None:
+    edit_env(box.directory, KV_CACHE_DTYPE="fp7")
+    engine.heard = answered({"refused": "--kv-cache-dtype: invalid choice: 'fp7'"})
+    failure = operations.ask_engine(box.directory).failure
+    assert isinstance(failure, PreflightRefused)
+    assert failure.message == "vLLM 0.32.0 (CPU) refuses this: --kv-cache-dtype: invalid choice: 'fp7'"
+    assert failure.hint == "choose one of auto, bfloat16"
+
+
+def test_the_command_shows_it_with_code_3(box: Box, engine: Engine) -> None:
+    engine.heard = answered({"refused": "No valid attention backend found for cuda"})
+    ran = invoke("plan", "--ask-engine", "--dir", str(box.directory))
+    assert ran.code is ExitCode.PREFLIGHT
+    assert "asked    vLLM 0.32.0 (CPU) refuses: No valid attention backend found for cuda" in ran.out
+    assert "error: vLLM 0.32.0 (CPU) refuses this: No valid attention backend" in ran.err
+    document = invoke("plan", "--ask-engine", "--json", "--dir", str(box.directory)).document
+    assert document["data"]["asked"]["verdict"] == "refuses"
+    assert document["error"]["code"] == ExitCode.PREFLIGHT
+
+
+def test_without_a_rule_the_fix_is_that_of_the_known_failure(box: Box, engine: Engine) -> None:
+    said = "User-specified max_model_len (9) is greater than the derived max_model_len (max_position_embeddings=4)"
+    engine.heard = answered({"refused": said})
+    failure = operations.ask_engine(box.directory).failure
+    assert failure is not None
+    assert "MAX_MODEL_LEN" in failure.hint
+
+
+def test_a_rule_that_refuses_what_the_engine_accepts_still_refuses(hub: Hub, box: Box, engine: Engine) -> None:
+    hub.publish("o/drafter", {"config.json": json.dumps(json.loads(DRAFTS) | {"hidden_size": 128})})
+    asked = operations.ask_engine(box.directory)
+    assert asked.verdict == "accepts"
+    assert asked.failure is not None
+    assert "128" in asked.failure.message
+    assert hub.sent("model.safetensors") == 0
+
+
+SILENT = [
+    (Heard(None, ""), "did not make its configuration within 60 s"),
+    (Heard(-11, "Fatal Python error"), "was ended by signal 11"),
+    (Heard(1, "No module named dflash_deploy.serve.ask"), "ended with code 1"),
+    (Heard(0, f"{MARK}not JSON"), "ended without an answer that can be read"),
+]
+
+
+def test_an_engine_without_an_answer_is_one_clear_line(box: Box, engine: Engine) -> None:
+    for heard, said in SILENT:
+        engine.heard = heard
+        failure = operations.ask_engine(box.directory).failure
+        assert isinstance(failure, PreflightRefused)
+        assert said in failure.message
+        assert "\n" not in failure.message
+
+
+def test_an_engine_that_has_no_way_to_be_asked_is_no_failure(box: Box, engine: Engine) -> None:
+    engine.heard = answered({"unaskable": "it has no way"})
+    asked = operations.ask_engine(box.directory)
+    assert (asked.verdict, asked.failure) == ("cannot be asked", None)
+
+
+def test_secrets_that_the_engine_prints_are_redacted(box: Box, engine: Engine) -> None:
+    edit_env(box.directory, VLLM_API_KEY=KEY)
+    token = "hf_" + "a" * 30
+    for heard in (answered({"refused": f"{KEY} {token}"}), Heard(1, f"{KEY} {token}")):
+        engine.heard = heard
+        asked = operations.ask_engine(box.directory)
+        assert asked.failure is not None
+        shown = f"{asked.failure.message} {asked.failure.detail} {asked.document()}"
+        assert (KEY in shown, token in shown, "[redacted]" in shown) == (False, False, True)
+
+
+DAMAGED = ["", "{", "not JSON", "[]", "[" * 100_000, '{"a":' * 100_000, '{"a": NaN}', "{}{}"]
+
+
+def test_a_damaged_config_json_is_named_before_the_engine_is_asked(box: Box, engine: Engine) -> None:
+    (box.models / "target").mkdir(parents=True)
+    for content in DAMAGED:
+        (box.models / "target" / "config.json").write_text(content)
+        with pytest.raises(WeightsMissing, match=r"config\.json"):
+            operations.ask_engine(box.directory)
+    assert engine.places == ()
+
+
+def test_offline_it_says_what_is_missing(hub: Hub, box: Box, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(WeightsMissing, match="HF_HUB_OFFLINE is set"):
+        operations.ask_engine(box.directory)
+    assert hub.requests() == []
+
+
+def test_a_hub_that_does_not_answer_is_named(box: Box, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dflash_deploy.weights.hub.FIRST_PAUSE", 0.01)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(HubUnreachable):
+        operations.ask_engine(box.directory)
+
+
+def test_an_engine_that_is_not_installed_is_named(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dflash_deploy.serve.engines.vllm.installed_vllm", lambda: None)
+    with pytest.raises(EngineMissing, match="vLLM is not installed"):
+        operations.ask_engine(box.directory)
