@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "profiles": ("profiles", "Hardware that the catalog knows: list, show."),
     "models": ("models", "Models with their drafters: list, show, convert."),
     "keys": ("keys", "API keys of the endpoint: show, rotate, add, revoke, list, usage."),
+    "monitor": ("monitor", "Metrics, rules, alerts and dashboards: export."),
     "image": ("image", "The engine's image: build, verify, digest, sbom."),
     "schema": ("schema", "Print the JSON Schema of what a command prints with --json."),
 }

@@ -42,6 +42,8 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
     "keys list": ("keys list", "keys list --json"),
     "keys usage": ("keys usage", "keys usage --json"),
     "keys rotate": ("keys rotate", "keys rotate --json-stream"),
+    "monitor": ("monitor export ./monitoring", "monitor export /etc/prometheus/dflash --every 5"),
+    "monitor export": ("monitor export ./monitoring", "monitor export /etc/prometheus/dflash --node 127.0.0.1:9100"),
     "image": ("image build", "image digest --pin"),
     "image build": ("image build", "image build --dir /srv/vision"),
     "image verify": ("image verify", "image verify --json"),

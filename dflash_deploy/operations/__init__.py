@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.converting import Converted, convert_drafter
     from dflash_deploy.operations.examining import Examined, doctor
     from dflash_deploy.operations.explaining import ExplainedLog, explain_log
+    from dflash_deploy.operations.exporting import MonitoringExport, export_monitoring
     from dflash_deploy.operations.fetching import Pulled, carry, check_files, check_hub, pull
     from dflash_deploy.operations.images import bill_of_materials, build_image, digest, verify_image
     from dflash_deploy.operations.key_file import key
@@ -71,6 +72,7 @@ else:
             ".converting": ("Converted", "convert_drafter"),
             ".examining": ("Examined", "doctor"),
             ".explaining": ("ExplainedLog", "explain_log"),
+            ".exporting": ("MonitoringExport", "export_monitoring"),
             ".fetching": ("Pulled", "carry", "check_files", "check_hub", "pull"),
             ".images": ("bill_of_materials", "build_image", "digest", "verify_image"),
             ".key_file": ("key",),
@@ -99,6 +101,8 @@ else:
 __all__ = [
     "ExplainedLog",
     "explain_log",
+    "MonitoringExport",
+    "export_monitoring",
     "SILENT",
     "Asked",
     "Benchmark",

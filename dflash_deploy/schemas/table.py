@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from dflash_deploy.catalog.hardware import Profile
-from dflash_deploy.schemas import explaining, images, keys, listing, measuring, planning, running, tuning, weights
+from dflash_deploy.schemas import (
+    explaining,
+    images,
+    keys,
+    listing,
+    measuring,
+    monitoring,
+    planning,
+    running,
+    tuning,
+    weights,
+)
 
 PROGRESS = "progress"
 """The name of the schema of a line of `--json-stream` before the last one."""
@@ -62,6 +73,7 @@ DOCUMENTS: Mapping[str, CommandData] = {
     "keys list": CommandData((keys.KeysListData,)),
     "keys usage": CommandData((keys.KeysUsageData,)),
     "keys rotate": CommandData((keys.KeysRotateData,), streams=True),
+    "monitor export": CommandData((monitoring.MonitorExportData,)),
     "image build": CommandData((images.ImageBuildData,)),
     "image verify": CommandData((images.ImageVerifyData,)),
     "image digest": CommandData((images.ImageDigestData,)),

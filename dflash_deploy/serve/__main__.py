@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from dflash_deploy.serve.launch import prepare
 from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.started import with_start_time
 
 REFUSED = 3
 """The exit code for settings that cannot work: that of a failed preflight in dflash_deploy.errors."""
@@ -30,7 +31,7 @@ def main(argv: list[str]) -> int:
     print(f"dflash: {launch.title} {shlex.join(launch.arguments)}", flush=True)
     if argv == ["--print"]:
         return 0
-    return _become(launch.command, launch.environment)
+    return _become(launch.command, with_start_time(launch.environment))
 
 
 def _become(command: tuple[str, ...], environment: Mapping[str, str]) -> NoReturn:

@@ -49,6 +49,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "keys revoke": ("alice",),
     "keys list": (),
     "keys usage": (),
+    "monitor export": ("exported",),
 }
 """Every verb, with what it needs to do something where no engine runs."""
 

@@ -25,7 +25,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_carries_what_lies_beside_the_package(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    for folder in ("compose", "connect", "env-templates", "images", "models/tiny"):
+    for folder in ("compose", "connect", "env-templates", "images", "models/tiny", "monitoring"):
         for file in (path for path in (ROOT / folder).rglob("*") if path.is_file()):
             assert f"dflash_deploy/_assets/{file.relative_to(ROOT)}" in names
     assert not any(name.startswith(("tests/", "models/")) for name in names)

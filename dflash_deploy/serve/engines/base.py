@@ -156,15 +156,16 @@ class Engine(ABC):
 
     def drafts(self, samples: Iterable[MetricSample]) -> SpecCounters:
         """The counters of speculative decoding, as vLLM names them; llama.cpp took over the names."""
-        known = list(samples)
+        known, names = list(samples), self.metrics
+        by_position = f"{names.prefix}:{names.accepted_by_position}"
         positions: dict[int, float] = {}
         for sample in known:
-            if sample.position is not None and sample.name.endswith("_total") and _DRAFTS in sample.name:
+            if sample.position is not None and sample.name == by_position:
                 positions[sample.position] = positions.get(sample.position, 0) + sample.value
         return SpecCounters(
-            drafts=self.metrics.total(known, f"{_DRAFTS}drafts_total"),
-            draft_tokens=self.metrics.total(known, f"{_DRAFTS}draft_tokens_total"),
-            accepted_tokens=self.metrics.total(known, f"{_DRAFTS}accepted_tokens_total"),
+            drafts=names.total(known, names.drafts),
+            draft_tokens=names.total(known, names.draft_tokens),
+            accepted_tokens=names.total(known, names.accepted_tokens),
             accepted_by_position=tuple(int(positions[position]) for position in sorted(positions)),
         )
 
@@ -202,9 +203,6 @@ def media_domains(settings: Settings) -> Iterator[str]:
     if settings.allowed_media_domains != ("all",):
         yield "--allowed-media-domains"
         yield from settings.allowed_media_domains or (NO_DOMAIN,)
-
-
-_DRAFTS = "spec_decode_num_"
 
 
 def valued(flag: str, value: object | None) -> Iterator[str]:

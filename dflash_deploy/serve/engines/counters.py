@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+_DRAFTS = "spec_decode_num_"
+"""The prefix of vLLM's counters of drafts, which llama.cpp took over."""
+
 
 @dataclass(frozen=True)
 class MetricSample:
@@ -49,13 +52,31 @@ class SpecCounters:
 
 @dataclass(frozen=True)
 class MetricNames:
-    """Names in /metrics without the engine's prefix; an empty one is not exported."""
+    """Names in /metrics without the engine's prefix; an empty one is not exported.
+
+    `steps` is a counter that grows while the engine computes, before an answer has ended. `drafts` counts steps with
+    drafts; without `accepted_tokens` each generated token beyond one per step was accepted. `step_tokens` is a gauge
+    with the positions of a step, the target's own included, if `draft_tokens` are not counted. `ttft`, `tpot` and
+    `queue_time` are histograms in seconds; `tpot_counters` are seconds and tokens, whose ratio is the TPOT.
+    """
 
     prefix: str
     generated_tokens: str
     running: str
     waiting: str
     kv_cache_usage: str = ""
+    prompt_tokens: str = "prompt_tokens_total"
+    steps: str = ""
+    drafts: str = f"{_DRAFTS}drafts_total"
+    draft_tokens: str = f"{_DRAFTS}draft_tokens_total"
+    step_tokens: str = ""
+    accepted_tokens: str = f"{_DRAFTS}accepted_tokens_total"
+    accepted_by_position: str = f"{_DRAFTS}accepted_tokens_per_pos_total"
+    ttft: str = ""
+    tpot: str = ""
+    tpot_counters: tuple[str, str] | None = None
+    queue_time: str = ""
+    preemptions: str = ""
 
     def total(self, samples: Iterable[MetricSample], name: str) -> int:
         """The sum of a metric over all engines of the server."""

@@ -73,7 +73,14 @@ class Llamacpp(Engine):
     template = LLAMACPP
     fragments: ClassVar[tuple[str, ...]] = ("llamacpp",)
     routes: ClassVar[tuple[str, ...]] = tuple(sorted({path for _, path in ROUTES}))
-    metrics = MetricNames("llamacpp", "tokens_predicted_total", "requests_processing", "requests_deferred")
+    metrics = MetricNames(
+        "llamacpp",
+        "tokens_predicted_total",
+        "requests_processing",
+        "requests_deferred",
+        steps="n_decode_total",
+        tpot_counters=("tokens_predicted_seconds_total", "tokens_predicted_total"),
+    )
     utilization = None
     # the state, and one to roll back to
     recurrent_states = 2

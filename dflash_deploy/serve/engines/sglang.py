@@ -56,7 +56,23 @@ class Sglang(Engine):
     program = ("python3", "-m", "sglang.launch_server")
     template = SGLANG
     fragments = ("sglang",)
-    metrics = MetricNames("sglang", "generation_tokens_total", "num_running_reqs", "num_queue_reqs", "token_usage")
+    metrics = MetricNames(
+        "sglang",
+        "generation_tokens_total",
+        "num_running_reqs",
+        "num_queue_reqs",
+        "token_usage",
+        steps="realtime_tokens_total",
+        drafts="spec_verify_calls_total",
+        draft_tokens="",
+        step_tokens="spec_num_draft_tokens",
+        accepted_tokens="",
+        accepted_by_position="",
+        ttft="time_to_first_token_seconds",
+        tpot="request_time_per_output_token_seconds",
+        queue_time="queue_time_seconds",
+        preemptions="num_retracted_requests_total",
+    )
     utilization_covers_activations = False
     drafter_limits_context = True
     reserved_flags: ClassVar[Mapping[str, Reserved]] = {
@@ -137,10 +153,10 @@ class Sglang(Engine):
         first token of an answer, which no verification yields. The block includes its anchor.
         """
         known = list(samples)
-        steps = self.metrics.total(known, "spec_verify_calls_total")
+        steps = self.metrics.total(known, self.metrics.drafts)
         if not steps:
             return SpecCounters()
-        block = int(max((s.value for s in known if s.name == "sglang:spec_num_draft_tokens"), default=1))
+        block = int(max(self.metrics.each(known, self.metrics.step_tokens), default=1))
         generated = self.metrics.total(known, self.metrics.generated_tokens)
         return SpecCounters(steps, steps * max(block - 1, 0), max(generated - steps, 0))
 

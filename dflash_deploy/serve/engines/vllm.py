@@ -83,7 +83,16 @@ class Vllm(Engine):
     template = VLLM
     fragments = ("vllm",)
     metrics = MetricNames(
-        "vllm", "generation_tokens_total", "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"
+        "vllm",
+        "generation_tokens_total",
+        "num_requests_running",
+        "num_requests_waiting",
+        "kv_cache_usage_perc",
+        steps="iteration_tokens_total_count",
+        ttft="time_to_first_token_seconds",
+        tpot="request_time_per_output_token_seconds",
+        queue_time="request_queue_time_seconds",
+        preemptions="num_preemptions_total",
     )
     refuses_other_models = True
     reports_weights = True

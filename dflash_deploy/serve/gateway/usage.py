@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from dflash_deploy.serve.started import start_time
 
 
 class KeyCounters:
@@ -61,3 +64,5 @@ class KeyCounters:
         for name, count in sorted(self._in_flight.items()):
             flying.add_metric([name], count)
         yield flying
+        if (started := start_time(os.environ)) is not None:
+            yield GaugeMetricFamily("dflash_start_time_seconds", "When the engine was started.", value=started)

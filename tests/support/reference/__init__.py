@@ -8,7 +8,17 @@ from pathlib import Path
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.failures_page import page as failures
 from tests.support import fault_matrix
-from tests.support.reference import catalog, commands, open_routes, rules, schemas, settings, speeds, unproven
+from tests.support.reference import (
+    catalog,
+    commands,
+    monitoring,
+    open_routes,
+    rules,
+    schemas,
+    settings,
+    speeds,
+    unproven,
+)
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "reference"
 
@@ -24,6 +34,8 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "failures.md": lambda: failures(load_catalog().failures),
     "open-routes.md": open_routes.page,
     "faults.md": lambda: fault_matrix.page(fault_matrix.shown()),
+    "alerts.md": monitoring.alerts,
+    "metrics.md": monitoring.metrics,
     "json.md": schemas.page,
     **dict(schemas.files()),
 }

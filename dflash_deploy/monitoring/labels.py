@@ -1,0 +1,15 @@
+"""The labels that a scrape job sets, and which all recorded series keep."""
+
+from __future__ import annotations
+
+DEPLOYMENT = "deployment"
+"""The name of a deployment: that of its directory."""
+TARGET = (DEPLOYMENT, "replica", "instance")
+"""The labels of one engine."""
+BY_TARGET = ", ".join(TARGET)
+BY_ENGINE = f"{BY_TARGET}, engine"
+"""The labels of each recorded series of an engine: the target, and `engine`, the prefix of its metric names."""
+WINDOW = "2m"
+"""The window of rates: eight samples at the interval of 15 s."""
+SLOW_WINDOW = "5m"
+"""The window of quantiles: a histogram of few requests says little."""

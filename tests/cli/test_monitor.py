@@ -1,0 +1,86 @@
+"""`monitor export`: files that promtool accepts, with a key that is in one of them only."""
+
+import stat
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.errors import ExitCode
+from dflash_deploy.operations import key
+from tests.support.cli import dflash, edit_env, initialise
+from tests.support.commands import run_command
+from tests.support.debian import program
+from tests.support.ports import free_port
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Path:
+    place = tmp_path / "vision"
+    initialise("--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=place)
+    return place
+
+
+def test_promtool_accepts_what_is_exported(deployment: Path, tmp_path: Path) -> None:
+    ran = dflash("monitor", "export", "../out", "--node", "127.0.0.1:9100", "--json", at=deployment).succeeded()
+    data = ran.document["data"]
+    assert data["key_added"]
+    out = tmp_path / "out"
+    assert {path.name for path in out.iterdir()} >= {Path(name).parts[0] for name in data["files"]}
+    done = run_command(str(program("promtool")), "check", "config", str(out / "prometheus.yml"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "FAILED" not in done.stdout
+    document = yaml.safe_load((out / "prometheus.yml").read_text())
+    (config,) = document["scrape_configs"][0]["static_configs"]
+    assert config["targets"] == [data["target"]]
+    assert config["labels"]["deployment"] == Deployment(deployment).project_name
+
+
+def test_the_key_is_in_its_file_only(deployment: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ran = dflash("monitor", "export", str(out), at=deployment).succeeded()
+    value = key(deployment, "prometheus").key.reveal()
+    assert (out / "metrics.key").read_text().strip() == value
+    assert stat.S_IMODE((out / "metrics.key").stat().st_mode) == 0o600
+    holders = [path.name for path in out.rglob("*") if path.is_file() and value in path.read_text()]
+    assert holders == ["metrics.key"]
+    assert value not in ran.out + ran.err
+    (added,) = Deployment(deployment).further_keys
+    assert added.scope == "metrics"
+
+
+def test_a_second_export_keeps_the_key_and_follows_the_settings(deployment: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    dflash("monitor", "export", str(out), at=deployment).succeeded()
+    before = (out / "metrics.key").read_text()
+    edit_env(deployment, MAX_NUM_SEQS="7")
+    ran = dflash("monitor", "export", str(out), "--every", "5", "--json", at=deployment).succeeded()
+    assert not ran.document["data"]["key_added"]
+    assert (out / "metrics.key").read_text() == before
+    assert "vector(7)" in (out / "limits.yaml").read_text()
+    assert "scrape_interval: 5s" in (out / "prometheus.yml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("out", "--node", "http://box:9100"), "`http://box:9100` is not a valid address"),
+        (("out", "--gpu", "box"), "`box` is not a valid address"),
+        ((".dflash/out",), "is a directory of a deployment"),
+        ((".env/out",), "cannot be written"),
+    ],
+)
+def test_what_cannot_be_written_is_a_usage_error(deployment: Path, options: tuple[str, ...], said: str) -> None:
+    ran = dflash("monitor", "export", *options, at=deployment)
+    assert ran.code is ExitCode.USAGE
+    assert said in ran.err
+    assert not Deployment(deployment).further_keys
+
+
+def test_a_key_with_that_name_that_opens_more_is_not_given_out(deployment: Path, tmp_path: Path) -> None:
+    dflash("keys", "add", "prometheus", "--scope", "all", at=deployment).succeeded()
+    ran = dflash("monitor", "export", str(tmp_path / "out"), at=deployment)
+    assert ran.code is ExitCode.USAGE
+    assert "opens more than /metrics" in ran.err
+    assert not (tmp_path / "out" / "metrics.key").exists()

@@ -1,0 +1,88 @@
+"""A real Prometheus reads the real llama.cpp as `monitor export` configures it: each recorded metric has a value."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.client import EndpointError
+from dflash_deploy.monitoring.alerts import ALERTS
+from dflash_deploy.monitoring.recording import DERIVED, GATEWAY, groups
+from dflash_deploy.serve.engines import ENGINES
+from tests.support.cli import dflash
+from tests.support.llamacpp_native import connect, init
+from tests.support.prometheus import HANGS, Prometheus, prometheus
+
+ENGINE = ENGINES["llamacpp"].metrics.prefix
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A deployment that `up` has started."""
+    directory = tmp_path_factory.mktemp("monitored")
+    init(directory)
+    dflash("up", at=directory).succeeded()
+    yield directory
+    dflash("down", at=directory).succeeded()
+
+
+@pytest.fixture(scope="module")
+def watching(served: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """Prometheus with the exported files, one reading a second."""
+    place = tmp_path_factory.mktemp("prometheus")
+    dflash("monitor", "export", str(place / "config"), "--every", "1", at=served).succeeded()
+    with prometheus(place / "config" / "prometheus.yml", place / "data") as started:
+        yield started
+
+
+@contextmanager
+def load(directory: Path) -> Iterator[None]:
+    """Requests one after the other, as long as the block runs."""
+    done = threading.Event()
+
+    def ask() -> None:
+        with connect(directory) as endpoint:
+            while not done.is_set():
+                try:
+                    endpoint.chat("Count from 1 to 20.", max_tokens=48)
+                except EndpointError:
+                    # some tests end the engine
+                    done.wait(0.5)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        yield
+    finally:
+        done.set()
+        asking.join(HANGS)
+
+
+def test_each_recorded_metric_has_a_value_under_load(served: Path, watching: Prometheus) -> None:
+    (group,) = (group for group in groups() if group.name == f"dflash-{ENGINE}")
+    records = [rule.record for rule in (*group.rules, *DERIVED, *GATEWAY)]
+    with load(served):
+        assert not watching.missing(records)
+    (length,) = watching.samples("dflash:acceptance_length")
+    with connect(served) as endpoint:
+        counted = endpoint.counters().acceptance_length
+    assert counted is not None
+    # that of two minutes beside that since the start, which has the requests of `up` too
+    assert float(length["value"][1]) == pytest.approx(counted, rel=0.3)
+    assert length["metric"]["engine"] == ENGINE
+
+
+def test_no_alert_fires_on_a_healthy_engine(watching: Prometheus) -> None:
+    assert not watching.firing()
+
+
+def test_each_condition_of_an_alert_is_evaluated(watching: Prometheus) -> None:
+    # a condition that does not hold yields no sample; an error of types or labels raises
+    assert [watching.samples(alert.expr) for alert in ALERTS] == [[] for _ in ALERTS]
+
+
+def test_prometheus_is_a_key_among_the_keys(served: Path, watching: Prometheus) -> None:
+    used = {one["metric"]["name"] for one in watching.samples("dflash:key:requests_per_second")}
+    assert used >= {"owner", "prometheus"}

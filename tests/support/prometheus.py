@@ -1,0 +1,78 @@
+"""A real Prometheus with an exported configuration, private on 127.0.0.1, for as long as a block runs."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.support.debian import program
+from tests.support.ports import free_port
+
+HANGS = 300.0
+"""Seconds after which something counts as hung."""
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """One that runs."""
+
+    url: str
+
+    def samples(self, expr: str) -> list[dict[str, Any]]:
+        """The samples that an expression has now."""
+        answer = httpx.get(f"{self.url}/api/v1/query", params={"query": expr}, timeout=HANGS)
+        document = answer.json()
+        assert document["status"] == "success", f"{expr}: {document}"
+        found: list[dict[str, Any]] = document["data"]["result"]
+        return found
+
+    def missing(self, expressions: list[str]) -> list[str]:
+        """The expressions that have no sample within the limit; waits until all have one."""
+        until = time.monotonic() + HANGS
+        left = expressions
+        while left and time.monotonic() < until:
+            left = [expr for expr in left if not self.samples(expr)]
+            time.sleep(1)
+        return left
+
+    def firing(self) -> set[str]:
+        """The names of the alerts that fire."""
+        return {one["metric"]["alertname"] for one in self.samples('ALERTS{alertstate="firing"}')}
+
+
+@contextmanager
+def prometheus(config: Path, data: Path) -> Iterator[Prometheus]:
+    """Start Prometheus and wait until it is ready; afterwards it has ended."""
+    port = free_port()
+    command = [
+        str(program("prometheus")),
+        f"--config.file={config}",
+        f"--storage.tsdb.path={data}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    with (data.parent / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        _wait_ready(f"http://127.0.0.1:{port}", process, Path(log.name))
+        yield Prometheus(f"http://127.0.0.1:{port}")
+    finally:
+        process.terminate()
+        process.wait(HANGS)
+
+
+def _wait_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + HANGS
+    while time.monotonic() < until:
+        assert process.poll() is None, log.read_text()[-3000:]
+        try:
+            if httpx.get(f"{url}/-/ready", timeout=HANGS).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.1)
+    raise AssertionError(f"Prometheus is not ready: {log.read_text()[-3000:]}")

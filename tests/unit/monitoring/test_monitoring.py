@@ -1,0 +1,90 @@
+"""The files of monitoring/ are those that the data generates, and their expressions use recorded series only."""
+
+import re
+from dataclasses import fields
+
+import pytest
+import yaml
+
+from dflash_deploy.assets import asset
+from dflash_deploy.monitoring.alerts import ALERTS
+from dflash_deploy.monitoring.files import committed
+from dflash_deploy.monitoring.limits import MEANING, MonitoringLimits, limit, limits
+from dflash_deploy.monitoring.prometheus import KEY_FILE, ScrapeTargets, limits_file, prometheus_file
+from dflash_deploy.monitoring.recording import groups
+from dflash_deploy.serve.engines import ENGINES
+from dflash_deploy.serve.started import start_time, with_start_time
+
+RECORDED = {rule.record for group in groups() for rule in group.rules} | {limit(name) for name in MEANING}
+
+
+def test_the_files_are_those_that_the_data_generates() -> None:
+    folder = asset("monitoring")
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert found == set(committed()), "run `python -m dflash_deploy.monitoring`"
+    stale = [name for name, text in committed().items() if asset("monitoring", name).read_text("utf-8") != text]
+    assert not stale, "run `python -m dflash_deploy.monitoring`"
+
+
+def test_alerts_use_recorded_series_only() -> None:
+    for alert in ALERTS:
+        used = set(re.findall(r"\b\w+:[\w:]+", alert.expr))
+        assert used
+        assert used <= RECORDED, alert.name
+        assert "{" not in alert.expr
+
+
+def test_every_limit_is_used_and_described() -> None:
+    names = {field.name for field in fields(MonitoringLimits)}
+    assert names == set(MEANING)
+    text = " ".join(alert.expr for alert in ALERTS)
+    assert not {name for name in names if not re.search(rf"{limit(name)}\b", text)}
+
+
+def test_a_limit_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        limit("patience")
+
+
+def test_every_engine_has_the_figures_that_its_metrics_give() -> None:
+    for names in {engine.metrics.prefix: engine.metrics for engine in ENGINES.values()}.values():
+        (group,) = (group for group in groups() if group.name == f"dflash-{names.prefix}")
+        records = {rule.record.removeprefix("dflash:") for rule in group.rules}
+        assert records >= {"tokens_per_second", "queue", "running", "drafts_per_second", "tpot_seconds:mean"}
+        assert ("kv_usage" in records) == bool(names.kv_cache_usage)
+        assert ("ttft_seconds:p95" in records) == bool(names.ttft)
+        assert all(f"{names.prefix}:" in rule.expr for rule in group.rules)
+        assert not any(f"{names.prefix}:)" in rule.expr or f"{names.prefix}:[" in rule.expr for rule in group.rules)
+
+
+def test_limits_follow_the_deployment() -> None:
+    card, unified = (limits(sequences=8, speculating=True, unified=each) for each in (False, True))
+    assert (card.queue, card.drafts, card.ttft_seconds, card.memory_available_bytes) == (8, 1, 2, 1 << 30)
+    assert (unified.ttft_seconds, unified.memory_available_bytes) == (5, 4 << 30)
+    rules = yaml.safe_load(limits_file("vision", unified))["groups"][0]["rules"]
+    written = {rule["record"]: rule["expr"] for rule in rules}
+    assert written["dflash:limit:queue"] == "vector(8)"
+    assert float(written["dflash:limit:memory_available_bytes"][7:-1]) == 4 << 30
+    assert {rule["labels"]["deployment"] for rule in rules} == {"vision"}
+
+
+def test_the_configuration_names_the_key_file_and_no_key() -> None:
+    targets = ScrapeTargets("vision", ("127.0.0.1:8000", "127.0.0.1:8001"), nodes=("127.0.0.1:9100",))
+    document = yaml.safe_load(prometheus_file(targets, version="1", interval=5, alertmanager="127.0.0.1:9093"))
+    assert document["global"]["scrape_interval"] == "5s"
+    engines, nodes = document["scrape_configs"]
+    assert engines["authorization"] == {"type": "Bearer", "credentials_file": KEY_FILE}
+    assert [config["labels"]["replica"] for config in engines["static_configs"]] == ["0", "1"]
+    assert nodes["static_configs"] == [{"targets": ["127.0.0.1:9100"], "labels": {"deployment": "vision"}}]
+    assert document["alerting"]["alertmanagers"]
+
+
+@pytest.mark.parametrize("written", ["", "-1", "soon", "9" * 13, "1.5"])
+def test_a_start_time_that_is_none_is_left_out(written: str) -> None:
+    assert start_time({"DFLASH_STARTED": written}) is None
+
+
+def test_the_start_time_is_that_of_the_launch() -> None:
+    environment = with_start_time({"A": "1"})
+    assert environment["A"] == "1"
+    assert (start_time(environment) or 0) > 1.7e9
