@@ -22,6 +22,16 @@ from dflash_deploy.weights.checkpoints import NO_HUB_METADATA, HubMetadata
 if TYPE_CHECKING:
     from dflash_deploy.deployment import Deployment
 
+IDENTITY = (
+    Settings.dflash_profile,
+    Settings.dflash_pair,
+    Settings.dflash_engine,
+    Settings.dflash_bind,
+    Settings.dflash_port,
+    Settings.replicas,
+)
+"""Settings that say which processes belong to a deployment."""
+
 UNREAD = HostFacts("", 0, None, None, (), None, {})
 """A machine that was not read."""
 
@@ -64,7 +74,7 @@ def plan_to_stop(deployment: Deployment) -> Plan:
     The machine is not read either: it may be what is broken.
     """
     runtime = Settings.dflash_runtime.name
-    names = (field.name for field in (Settings.dflash_profile, Settings.dflash_pair, Settings.dflash_engine))
+    names = (field.name for field in IDENTITY)
     written = _readable(deployment)
     known = {runtime: written[runtime] if written.get(runtime) in RUNTIMES else runtime_seen(deployment)}
     catalog = load_catalog()

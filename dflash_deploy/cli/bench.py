@@ -11,7 +11,7 @@ import typer
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.numbers import concurrency_of
-from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile
+from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile, Replica
 from dflash_deploy.cli.shown import Grid, Report, Shown
 from dflash_deploy.errors import BadInput
 from dflash_deploy.operations.patience import PATIENCE
@@ -65,6 +65,7 @@ def bench(
     url: Annotated[str | None, typer.Option(help="An endpoint without a deployment, such as http://box:8000.")] = None,
     key_file: KeyFile = None,
     model: Annotated[str | None, typer.Option(help="Name of the model at --url; else the first one.")] = None,
+    replica: Replica = None,
     min_speedup: Annotated[
         float | None, typer.Option(min=0, help="Fail with exit code 7 if a speed-up is below this.")
     ] = None,
@@ -90,7 +91,7 @@ def bench(
         if key_file or model:
             raise BadInput("--key-file and --model belong to --url", hint="add --url, or leave them out")
         target = operations.deployed(
-            directory, baseline=baseline, baseline_url=baseline_url, mtp=mtp, patience=patience
+            directory, replica=replica, baseline=baseline, baseline_url=baseline_url, mtp=mtp, patience=patience
         )
     else:
         if baseline or mtp:

@@ -21,12 +21,14 @@ from dflash_deploy.cli.options import (
     NoDrafter,
     Profile,
     Rank,
+    Replicas,
     Runtime,
     Streams,
 )
 from dflash_deploy.cli.planned import evidence_of, model_lines, refusal_of
 from dflash_deploy.cli.questions import ask, is_asked_on_terminal
 from dflash_deploy.cli.shown import Report
+from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.plan import Plan
@@ -47,6 +49,7 @@ def init(
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port to listen on [8000].")] = None,
     node_rank: Rank = None,
     master_addr: Master = None,
+    replicas: Replicas = None,
     models_dir: Annotated[Path, typer.Option(help="Where weights are stored.")] = Path("~/models"),
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing, also on a terminal.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Write .env again; its key and token stay.")] = False,
@@ -69,6 +72,7 @@ def init(
         port=port,
         node_rank=node_rank,
         master_addr=master_addr,
+        replicas=operations.replicas_asked(replicas),
         models_dir=models_dir,
     )
     if choice == operations.Choice() and not (yes or force or as_json) and is_asked_on_terminal():
@@ -79,12 +83,19 @@ def init(
         f"profile  {plan.profile.name}: {plan.profile.title} ({evidence_of(plan)})",
         *model_lines(plan),
         f"engine   {plan.engine.title}, {plan.runtime}",
+        *_replicas(plan),
         f"wrote    {deployment.env_file} (settings and the key, readable only by you)",
         f"         {deployment.compose_file}",
         "next     dflash-deploy plan   why each setting has its value",
         f"         dflash-deploy up     {_start(plan)}",
     )
     return Report(created.document(), (*shown, *refusal_of(plan), *_other_machines(plan)), plan.findings)
+
+
+def _replicas(plan: Plan) -> list[str]:
+    """How many engines, and why so many."""
+    named = (decision for decision in plan.decisions if decision.name == Settings.replicas.name)
+    return [f"replicas {decision.value}: {decision.reason}" for decision in named if decision.value]
 
 
 def _start(plan: Plan) -> str:

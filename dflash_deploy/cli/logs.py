@@ -10,7 +10,7 @@ import typer
 
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command
-from dflash_deploy.cli.options import HERE, Directory
+from dflash_deploy.cli.options import HERE, Directory, Replica
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.cli.streams import lost_output
 from dflash_deploy.cli.visible import visible
@@ -27,6 +27,7 @@ def logs(
         bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C or the engine's end.")
     ] = False,
     tail: Annotated[int | None, typer.Option("--tail", "-n", min=0, help="Only the last N lines.")] = None,
+    replica: Replica = None,
     bundle: Annotated[
         bool,
         typer.Option("--bundle", help="Pack log, plan, doctor, settings, versions as tar.gz (0600), without secrets."),
@@ -46,14 +47,14 @@ def logs(
     if follow:
         # Ctrl-C is how following ends
         with suppress(KeyboardInterrupt):
-            _print(directory, tail, follow=True)
+            _print(directory, replica, tail, follow=True)
     else:
-        _print(directory, tail, follow=False)
+        _print(directory, replica, tail, follow=False)
     return Report()
 
 
-def _print(directory: Path, tail: int | None, *, follow: bool) -> None:
-    for line in operations.log(directory, tail=tail, follow=follow):
+def _print(directory: Path, replica: int | None, tail: int | None, *, follow: bool) -> None:
+    for line in operations.log(directory, replica=replica, tail=tail, follow=follow):
         typer.echo(visible(line))
         if lost_output() is not None:
             return

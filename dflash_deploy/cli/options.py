@@ -11,6 +11,7 @@ from dflash_deploy.cli.completion import deployments, engines, models, profiles
 
 HERE = Path()
 
+
 Directory = Annotated[
     Path, typer.Option("--dir", help="The deployment directory.", file_okay=False, autocompletion=deployments)
 ]
@@ -46,5 +47,10 @@ Length = Annotated[
 Streams = Annotated[int | None, typer.Option(min=1, max=100_000, help="Requests to answer at the same time.")]
 NoDrafter = Annotated[bool, typer.Option("--no-drafter", help="Without speculative decoding, to compare with.")]
 Runtime = Annotated[Literal["compose", "native"] | None, typer.Option(help="Containers, or a process on this machine.")]
+Replicas = Annotated[
+    str | None,
+    typer.Option("--replicas", help="Engines on this machine, behind one router: a number, or auto.", metavar="N|auto"),
+]
 Rank = Annotated[int | None, typer.Option(min=0, help="Rank of this machine among several; rank 0 answers requests.")]
 Master = Annotated[str | None, typer.Option(help="Address of rank 0 on the link between the machines.")]
+Replica = Annotated[int | None, typer.Option("--replica", min=1, help="Only this one of several engines, from 1.")]

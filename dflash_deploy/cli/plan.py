@@ -25,6 +25,7 @@ from dflash_deploy.cli.options import (
     NoDrafter,
     Profile,
     Rank,
+    Replicas,
     Runtime,
     Streams,
 )
@@ -51,6 +52,7 @@ def plan(
     runtime: Runtime = None,
     node_rank: Rank = None,
     master_addr: Master = None,
+    replicas: Replicas = None,
     load: Annotated[
         str | None,
         typer.Option(help="Show how many replicas a load needs: users=200,think=30s,in=2000,out=500,p95_ttft=2s."),
@@ -91,6 +93,7 @@ def plan(
         drafter=not no_drafter,
         node_rank=node_rank,
         master_addr=master_addr,
+        replicas=operations.replicas_asked(replicas),
     )
     found = operations.plan(directory, choice)
     if load is not None:

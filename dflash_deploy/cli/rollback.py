@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
-from dflash_deploy.cli.options import HERE, Directory, Json, JsonStream, Patience
+from dflash_deploy.cli.options import HERE, Directory, Json, JsonStream, Patience, Replica
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.operations.patience import PATIENCE
 
@@ -25,10 +25,18 @@ def rollback(
 
 @command
 def restart(
-    directory: Directory = HERE, patience: Patience = PATIENCE, as_json: Json = False, json_stream: JsonStream = False
+    directory: Directory = HERE,
+    replica: Replica = None,
+    patience: Patience = PATIENCE,
+    as_json: Json = False,
+    json_stream: JsonStream = False,
 ) -> Report:
-    """Stop the engine and start it with the settings of .env. It restarts even if they have not changed."""
-    done = operations.restart(directory, patience=patience, reporter=terminal(json_stream=json_stream))
+    """Stop the engine and start it with the settings of .env. It restarts even if they have not changed.
+
+    Several engines restart one at a time, and the others keep answering.
+    """
+    reporter = terminal(json_stream=json_stream)
+    done = operations.restart(directory, replica=replica, patience=patience, reporter=reporter)
     data = {"endpoint": done.endpoint, "state": "ready", "seconds": round(done.ready.seconds, 1)}
     shown = (f"ready     after {done.ready.seconds:.0f} s, {done.endpoint}", f"checked   {', '.join(done.passed)}")
     return Report(data, shown, failure=done.failure)

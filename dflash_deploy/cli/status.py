@@ -10,7 +10,7 @@ import typer
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command
 from dflash_deploy.cli.numbers import GIB
-from dflash_deploy.cli.options import HERE, Directory, Json
+from dflash_deploy.cli.options import HERE, Directory, Json, Replica
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput
 
@@ -29,11 +29,12 @@ def status(
         typer.Option("--watch", min=1, max=LONGEST_PAUSE, help="Repeat after this many seconds until Ctrl-C."),
     ] = None,
     looks: Annotated[int | None, typer.Option(min=1, help="End --watch after this many repeats.")] = None,
+    replica: Replica = None,
     as_json: Json = False,
 ) -> Report:
     """Report whether the engine really answers. It is asked for one generation."""
     if every is None:
-        found = operations.status(directory)
+        found = operations.status(directory, replica=replica)
         return Report(found.document(), tuple(_shown(found)))
     if as_json:
         raise BadInput("--watch and --json exclude each other", hint="run `status --json` in a loop")
@@ -46,7 +47,24 @@ def status(
 
 def _shown(found: Status) -> Iterator[str]:
     """A line for each thing that is known, the state and its cause first."""
-    yield from (f"{name:9} {text}" for name, text in (*_state(found), *_figures(found)) if text)
+    yield from (f"{name:9} {text}" for name, text in (*_state(found), *_figures(found), *_members(found)) if text)
+
+
+def _members(found: Status) -> Iterator[tuple[str, str]]:
+    """A line for the router and for each of several engines."""
+    if found.router is not None:
+        yield "router", ", ".join(filter(None, (found.router.phase, found.router.identity)))
+    for member in found.members:
+        answered, length = member.answered, member.answered.acceptance_length
+        parts = (
+            answered.state + (f" in {answered.seconds:.2f} s" if answered.seconds is not None else ""),
+            "gets requests" if member.routed else "gets no requests",
+            "" if member.in_flight is None else f"{member.in_flight} in progress",
+            "" if length is None else f"acceptance length {length:.2f}",
+            member.engine.identity,
+            answered.problem,
+        )
+        yield f"engine {member.number}", ", ".join(filter(None, parts))
 
 
 def _state(found: Status) -> Iterator[tuple[str, str | None]]:

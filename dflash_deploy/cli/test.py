@@ -10,7 +10,7 @@ import typer
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.completion import checks
-from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile
+from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile, Replica
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput
 from dflash_deploy.operations.patience import PATIENCE
@@ -28,6 +28,7 @@ Only = Annotated[
 def test(
     directory: Directory = HERE,
     only: Only = "",
+    replica: Replica = None,
     url: Annotated[
         str | None, typer.Option(help="Another endpoint, as http://host:port; no deployment is needed.")
     ] = None,
@@ -66,7 +67,13 @@ def test(
         done = operations.test_url(url, key, model=model, only=names, baseline_url=baseline_url, reporter=reporter)
     else:
         done = operations.test(
-            directory, only=names, baseline=baseline, baseline_url=baseline_url, patience=patience, reporter=reporter
+            directory,
+            replica=replica,
+            only=names,
+            baseline=baseline,
+            baseline_url=baseline_url,
+            patience=patience,
+            reporter=reporter,
         )
     if junit is not None:
         done.write_junit(junit)

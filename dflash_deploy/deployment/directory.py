@@ -135,13 +135,14 @@ class Deployment:
         self.directory.mkdir(parents=True, exist_ok=True)
         write_atomically(self.env_file, dotenv.fill_template(values, engine), mode=PRIVATE)
 
-    def with_new_key(self) -> Deployment:
+    def with_new_key(self, chosen: Secret | None = None) -> Deployment:
         """Write a new key to `.env` atomically, keep everything else, and return the deployment read again.
 
+        The key is `chosen`, or a random one.
         The old key is replaced wherever the file has it, as in DFLASH_API_KEYS, where it would stay valid. Raises
         SettingsRefused if the file belongs to another user: replacing it would change its owner.
         """
-        name, old, new = Settings.vllm_api_key.name, self.key.reveal(), generate_key().reveal()
+        name, old, new = Settings.vllm_api_key.name, self.key.reveal(), (chosen or generate_key()).reveal()
         changed = dotenv.replace_value(self._read(), name, new)
         return self._with(_whole_word(old).sub(new, changed) if KEY.fullmatch(old) else changed)
 

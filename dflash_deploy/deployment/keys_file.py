@@ -6,12 +6,17 @@ A directory of its own: a container that mounts a single file keeps seeing the o
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_if_changed
+from dflash_deploy.deployment.router_files import retired_key, router_keys
+from dflash_deploy.redact import Secret
+from dflash_deploy.serve.api_keys import OWNER, ApiKey
 from dflash_deploy.serve.gateway.keyring import document_of
+from dflash_deploy.serve.router.files import PROBE_NAME
 
 NAME = "keys.json"
 
@@ -26,12 +31,13 @@ def limits_directory(deployment: Deployment) -> Path:
     return deployment.state / "limits"
 
 
-def write_keys(deployment: Deployment) -> bool:
+def write_keys(deployment: Deployment, *, coming: Secret | None = None) -> bool:
     """Write the keys of DFLASH_API_KEYS for the gateway; return whether they changed.
 
-    The file belongs to the owner of `.env`, as whom the container runs. Raises SettingsRefused for an invalid entry.
+    The file belongs to the owner of `.env`, as whom the container runs. `coming` is the owner's next key, which
+    several engines accept already. Raises SettingsRefused for an invalid entry.
     """
-    text = document_of(deployment.further_keys)
+    text = document_of((*deployment.further_keys, *_of_several_engines(deployment, coming)), retired_key(deployment))
     deployment.make_state()
     file = keys_file(deployment)
     file.parent.mkdir(mode=0o700, exist_ok=True)
@@ -41,6 +47,21 @@ def write_keys(deployment: Deployment) -> bool:
         for path in (file.parent, file):
             os.chown(path, owner.st_uid, owner.st_gid)
     return changed
+
+
+def _of_several_engines(deployment: Deployment, coming: Secret | None) -> Iterator[ApiKey]:
+    """The keys that several engines accept beside those of clients.
+
+    The router's opens GET /metrics. The owner's is known to each engine since its start, and is here for the time
+    in which it is replaced: engines that have not restarted yet accept the new one too.
+    """
+    router = router_keys(deployment)
+    if router is not None:
+        yield ApiKey(PROBE_NAME, router.probe, "metrics")
+        if deployment.key_is_sound:
+            yield ApiKey(OWNER, deployment.key.reveal())
+        if coming is not None:
+            yield ApiKey(OWNER, coming.reveal())
 
 
 def remove_keys(deployment: Deployment) -> None:

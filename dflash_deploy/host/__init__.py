@@ -9,7 +9,7 @@ from dflash_deploy.lazy import lazily
 if TYPE_CHECKING:
     from dflash_deploy.host.containers import ContainerEngine, find_container_engine, why_no_container_engine
     from dflash_deploy.host.disk import DiskRoom, bytes_under, disk_room
-    from dflash_deploy.host.facts import HostFacts, read_facts
+    from dflash_deploy.host.facts import HostFacts, cores_here, read_facts
     from dflash_deploy.host.gpu import Gpu
     from dflash_deploy.host.gpu_processes import GpuProcess
     from dflash_deploy.host.kernel_log import kernel_lines
@@ -20,7 +20,7 @@ else:
         {
             ".containers": ("ContainerEngine", "find_container_engine", "why_no_container_engine"),
             ".disk": ("DiskRoom", "bytes_under", "disk_room"),
-            ".facts": ("HostFacts", "read_facts"),
+            ".facts": ("HostFacts", "cores_here", "read_facts"),
             ".gpu": ("Gpu",),
             ".gpu_processes": ("GpuProcess",),
             ".kernel_log": ("kernel_lines",),
@@ -35,6 +35,7 @@ __all__ = [
     "GpuProcess",
     "HostFacts",
     "bytes_under",
+    "cores_here",
     "disk_room",
     "find_container_engine",
     "is_address_here",

@@ -20,7 +20,7 @@ class HostFacts:
     """The facts about a machine that `plan` uses. Memory is in bytes, `None` if the system does not report it.
 
     `native_engines` are the installed engines by name. `gpu_problem` says why a machine that seems to have GPUs reports
-    none, or too few; otherwise it is empty.
+    none, or too few; otherwise it is empty. `cpus` are the cores that this process may use.
     """
 
     architecture: str
@@ -31,6 +31,7 @@ class HostFacts:
     container_engine: ContainerEngine | None
     native_engines: Mapping[str, InstalledEngine]
     gpu_problem: str = ""
+    numa_nodes: int = 1
 
 
 def read_facts() -> HostFacts:
@@ -45,7 +46,18 @@ def read_facts() -> HostFacts:
         container_engine=find_container_engine(),
         native_engines=_installed(),
         gpu_problem=reading.problem,
+        numa_nodes=_numa_nodes(),
     )
+
+
+def cores_here() -> tuple[int, ...]:
+    """The numbers of the processor cores that this process may use."""
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def _numa_nodes(nodes: Path = Path("/sys/devices/system/node")) -> int:
+    """The NUMA nodes of this machine; 1 if the system does not say."""
+    return max(1, sum(1 for _ in nodes.glob("node[0-9]*")))
 
 
 def _installed() -> dict[str, InstalledEngine]:

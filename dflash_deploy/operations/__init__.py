@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         usage_of_keys,
     )
     from dflash_deploy.operations.offering import Offer, offer
-    from dflash_deploy.operations.planned import Created, Planned, Rendered, init, plan, render
+    from dflash_deploy.operations.planned import Created, Planned, Rendered, init, plan, render, replicas_asked
     from dflash_deploy.operations.probing import Status, status
     from dflash_deploy.operations.replicas import Capacity, capacity
     from dflash_deploy.operations.reporter import SILENT, Reporter, Silent
@@ -83,7 +83,7 @@ else:
             ".looking": ("FoundDeployment", "Look", "look"),
             ".named_keys": ("KeyChange", "Keys", "UsageByName", "add_key", "list_keys", "revoke_key", "usage_of_keys"),
             ".offering": ("Offer", "offer"),
-            ".planned": ("Created", "Planned", "Rendered", "init", "plan", "render"),
+            ".planned": ("Created", "Planned", "Rendered", "init", "plan", "render", "replicas_asked"),
             ".probing": ("Status", "status"),
             ".reporter": ("SILENT", "Reporter", "Silent"),
             ".running": ("Running", "Worker", "restart", "roll_back", "start"),
@@ -169,6 +169,7 @@ __all__ = [
     "pull",
     "remote",
     "render",
+    "replicas_asked",
     "restart",
     "revoke_key",
     "roll_back",

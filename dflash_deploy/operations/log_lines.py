@@ -10,18 +10,20 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.planning import plan_to_stop
 from dflash_deploy.redact import redact_by_shape
 from dflash_deploy.runtime import runtime_for
+from dflash_deploy.startup.members import seen_as
 
 POLL = 0.5
 """Seconds between two reads of a log that is followed."""
 
 
-def log(directory: Path, *, tail: int | None = None, follow: bool = False) -> Iterator[str]:
+def log(directory: Path, *, replica: int | None = None, tail: int | None = None, follow: bool = False) -> Iterator[str]:
     """Lines of the engine's log, redacted: all or the last `tail`, and with `follow` new ones until the engine ends.
 
-    Raises NoDeployment, and EngineMissing if the log cannot be read.
+    Of several engines and their router, each line begins with the name of its process; `replica` shows one engine.
+    Raises NoDeployment, EngineMissing if the log cannot be read, and BadInput if there is no engine of that number.
     """
-    deployment = Deployment.existing(directory, check=False)
-    runtime = runtime_for(deployment, plan_to_stop(deployment))
+    whole = Deployment.existing(directory, check=False)
+    runtime = runtime_for(*seen_as(whole, plan_to_stop(whole), replica))
     page = runtime.read_log()
     lines = page.lines if tail is None else page.lines[len(page.lines) - tail :] if tail else ()
     yield from map(redact_by_shape, lines)

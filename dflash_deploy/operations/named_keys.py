@@ -9,8 +9,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_deploy.client import EndpointError
-from dflash_deploy.client.key_usage import KeyUsage
+from dflash_deploy.client import Endpoint, EndpointError
+from dflash_deploy.client.key_usage import KeyUsage, added_up
 from dflash_deploy.deployment import Deployment, locked
 from dflash_deploy.deployment.keys_file import write_keys
 from dflash_deploy.errors import EngineNotReady, KeyNotReplaced, NotPossible
@@ -21,7 +21,9 @@ from dflash_deploy.runtime import runtime_for
 from dflash_deploy.serve.api_keys import ApiKey, keys_in
 from dflash_deploy.serve.gateway.scopes import METRICS
 from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.router.files import PROBE_NAME
 from dflash_deploy.startup import endpoint_of, is_up
+from dflash_deploy.startup.members import engine_endpoints
 
 if TYPE_CHECKING:
     from dflash_deploy.serve.api_keys import Scope
@@ -126,15 +128,22 @@ def usage_of_keys(directory: Path) -> UsageByName:
     """What each key used since the engine's start. Raises EngineNotReady if the endpoint does not answer."""
     deployment = Deployment.existing(directory)
     plan = plan_as_running(deployment)
-    with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
-        try:
-            usage = endpoint.key_usage()
-        except EndpointError as problem:
-            raise EngineNotReady(
-                f"the endpoint does not say what its keys used: {problem}",
-                hint="see whether the engine runs: `dflash-deploy status`",
-            ) from None
-        return UsageByName(f"{endpoint.url}/v1", usage)
+    found: list[KeyUsage] = []
+    silent: list[EndpointError] = []
+    engines = list(engine_endpoints(deployment, plan, timeout=PROBE_TIMEOUT))
+    for endpoint in engines:
+        with endpoint:
+            try:
+                found += endpoint.key_usage()
+            except EndpointError as problem:
+                silent.append(problem)
+    if len(silent) == len(engines):
+        raise EngineNotReady(
+            f"the endpoint does not say what its keys used: {silent[0]}",
+            hint="see whether the engine runs: `dflash-deploy status`",
+        )
+    with endpoint_of(deployment, plan) as whole:
+        return UsageByName(f"{whole.url}/v1", [used for used in added_up(found) if used.name != PROBE_NAME])
 
 
 def _written(old: Deployment, keys: Sequence[ApiKey], changed: ApiKey, expected: set[HTTPStatus]) -> KeyChange:
@@ -152,16 +161,25 @@ def _written(old: Deployment, keys: Sequence[ApiKey], changed: ApiKey, expected:
 
 
 def _answered(deployment: Deployment, key: ApiKey, expected: set[HTTPStatus]) -> int | None:
-    """The status that the endpoint answers the key, as soon as it is the expected one; `None` without an answer."""
+    """The status that each engine answers the key, as soon as it is the expected one; `None` without an answer."""
     plan = plan_as_running(deployment)
+    statuses = []
+    for endpoint in engine_endpoints(deployment, plan, timeout=PROBE_TIMEOUT):
+        with endpoint:
+            statuses.append(_status_of_key(endpoint, key, expected))
+    # an engine that does not run reads the keys when it starts
+    answered = [status for status in statuses if status is not None]
+    return next((status for status in answered if status not in expected), answered[0] if answered else None)
+
+
+def _status_of_key(endpoint: Endpoint, key: ApiKey, expected: set[HTTPStatus]) -> int | None:
     path = METRICS if key.scope == "metrics" else "/v1/models"
     until = time.monotonic() + PROOF_WITHIN
-    with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
-        while True:
-            try:
-                status = endpoint.status("GET", path, key=Secret(key.key))
-            except EndpointError:
-                return None
-            if status in expected or time.monotonic() > until:
-                return status
-            time.sleep(0.1)
+    while True:
+        try:
+            status = endpoint.status("GET", path, key=Secret(key.key))
+        except EndpointError:
+            return None
+        if status in expected or time.monotonic() > until:
+            return status
+        time.sleep(0.1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.speeds import PublishedSpeed
@@ -15,8 +16,9 @@ from dflash_deploy.deployment.render import render as write
 from dflash_deploy.errors import BadInput
 from dflash_deploy.operations.evidence import head_beside_drafter
 from dflash_deploy.plan import Choice, Plan, engine_command
+from dflash_deploy.plan.wishes import AUTO
 from dflash_deploy.planning import make_plan, plan_of
-from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.settings import MOST_REPLICAS, Settings
 
 DEFAULTS = Choice()
 """Leaves every decision to the plan."""
@@ -137,6 +139,15 @@ def init(directory: Path, choice: Choice = DEFAULTS, *, force: bool = False) -> 
         said = f"{deployment.directory} cannot be written: {problem.strerror}"
         raise BadInput(said, hint="choose another directory with --dir") from None
     return Created(deployment, made)
+
+
+def replicas_asked(text: str | None) -> int | Literal["auto"] | None:
+    """The number of engines that an option asks for; `None` leaves it to `.env`. Raises BadInput."""
+    if text is None or text == AUTO:
+        return text
+    if text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= MOST_REPLICAS:
+        return int(text)
+    raise BadInput(f"`{text}` is not a valid number of engines (1-{MOST_REPLICAS}, or {AUTO})", hint="--replicas auto")
 
 
 def check_new(deployment: Deployment) -> None:

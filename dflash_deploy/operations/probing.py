@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -10,18 +13,24 @@ from typing import TYPE_CHECKING
 from dflash_deploy.client import Endpoint, EndpointError
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.last_good import restored_since
+from dflash_deploy.deployment.router_files import seen_workers
 from dflash_deploy.host.gpu import read_gpus
 from dflash_deploy.plan.memory import GIB
 from dflash_deploy.planning import plan_as_running
 from dflash_deploy.runtime import EngineState, Runtime, runtime_for
+from dflash_deploy.runtime.select import several_runtime
 from dflash_deploy.serve.gateway.scopes import LIVENESS
 from dflash_deploy.startup import ProcessEnd, endpoint_of, log_reader_for
+from dflash_deploy.startup.members import Member, members_of, seen_as
 
 if TYPE_CHECKING:
     from dflash_deploy.plan import Plan
 
 PROBE_TIMEOUT = 30.0
 """Seconds for one generation; an engine that hangs answers /health and nothing else."""
+
+ROUTER_SILENT = 30.0
+"""Seconds after which what the router said of its engines no longer counts."""
 
 STOPPED = frozenset({0, 143, -15})
 """Exit codes of an engine that was asked to stop: its own, and those of SIGTERM."""
@@ -58,6 +67,35 @@ class Ending:
 
 
 @dataclass(frozen=True)
+class MemberStatus:
+    """One of several engines. `routed`: the router sends requests to it and sees it healthy.
+
+    `in_flight` are the requests that it is answering; `None` if it does not say.
+    """
+
+    number: int
+    endpoint: str
+    engine: EngineState
+    answered: Answered
+    routed: bool
+    in_flight: int | None
+
+    def document(self) -> dict[str, object]:
+        """One entry of `replicas` in `status --json`."""
+        return {
+            "replica": self.number,
+            "endpoint": self.endpoint,
+            "state": self.answered.state,
+            "seconds": self.answered.seconds,
+            "acceptance_length": self.answered.acceptance_length,
+            "problem": self.answered.problem,
+            "engine": self.engine.identity or None,
+            "routed": self.routed,
+            "in_flight": self.in_flight,
+        }
+
+
+@dataclass(frozen=True)
 class Status:
     """What is true of a deployment now. Memory is in bytes.
 
@@ -75,6 +113,8 @@ class Status:
     ending: Ending | None
     restored: str
     costs: tuple[str, ...] | None
+    members: tuple[MemberStatus, ...] = ()
+    router: EngineState | None = None
 
     @property
     def gpu_memory(self) -> str | None:
@@ -101,19 +141,27 @@ class Status:
             data |= asdict(self.ending)
         if self.restored:
             data["instead"] = f"the settings that worked last, not those of .env, since {self.restored}"
+        if self.router is not None:
+            data["replicas"] = [member.document() for member in self.members]
+            data["router"] = {"state": self.router.phase, "process": self.router.identity or None}
         if self.costs is not None:
             data["costs"] = ", ".join(self.costs) or None
         return data
 
 
-def status(directory: Path) -> Status:
-    """Examine the engine of a deployment and ask it one question. Raises NoDeployment, SettingsRefused."""
-    deployment = Deployment.existing(directory)
-    plan = plan_as_running(deployment)
+def status(directory: Path, *, replica: int | None = None) -> Status:
+    """Examine the engine of a deployment and ask it one question; of several engines each one, or only `replica`.
+
+    Raises NoDeployment, SettingsRefused; BadInput if there is no engine of that number.
+    """
+    whole = Deployment.existing(directory)
+    deployment, plan = seen_as(whole, plan_as_running(whole), replica)
     runtime = runtime_for(deployment, plan)
     engine = runtime.state()
     with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
-        answered = _out_of_reach(plan, engine) or _asked(endpoint, plan.pair.text.ask)
+        answered = _out_of_reach(plan, engine) or _asked(
+            endpoint, plan.pair.text.ask, counts=not plan.settings.several_engines
+        )
     return Status(
         endpoint=f"{endpoint.url}/v1",
         model=endpoint.model,
@@ -125,7 +173,32 @@ def status(directory: Path) -> Status:
         ending=_ending(plan, runtime, engine, loading=answered.state == "starting"),
         restored=restored_since(deployment) if engine.alive else "",
         costs=_costs(plan, runtime) if answered.state == "ready" else None,
+        members=_members(deployment, plan),
+        router=several_runtime(deployment, plan).router.state() if plan.settings.several_engines else None,
     )
+
+
+def _members(deployment: Deployment, plan: Plan) -> tuple[MemberStatus, ...]:
+    """Each of several engines, asked at the same time: one that hangs takes the whole time limit."""
+    members = members_of(deployment, plan)
+    if not members:
+        return ()
+    said = seen_workers(deployment)
+    recent = said[1] if said is not None and time.time() - said[0] < ROUTER_SILENT else ()
+    healthy = {worker.url for worker in recent if worker.healthy}
+    with ThreadPoolExecutor(len(members)) as pool:
+        return tuple(pool.map(lambda member: _member(member, routed=member.worker.url in healthy), members))
+
+
+def _member(member: Member, *, routed: bool) -> MemberStatus:
+    engine = member.runtime.state()
+    with endpoint_of(member.deployment, member.plan, timeout=PROBE_TIMEOUT) as endpoint:
+        answered = _out_of_reach(member.plan, engine) or _asked(endpoint, member.plan.pair.text.ask)
+        in_flight = None
+        if answered.state == "ready":
+            with suppress(EndpointError):
+                in_flight = sum(used.in_flight for used in endpoint.key_usage())
+        return MemberStatus(member.number, f"{endpoint.url}/v1", engine, answered, routed, in_flight)
 
 
 def gib(size: int) -> float:
@@ -146,8 +219,8 @@ def _out_of_reach(plan: Plan, engine: EngineState) -> Answered | None:
     return None
 
 
-def _asked(endpoint: Endpoint, question: str) -> Answered:
-    """The result of one generation."""
+def _asked(endpoint: Endpoint, question: str, *, counts: bool = True) -> Answered:
+    """The result of one generation. `counts`: it has counters of its own, which a router has not."""
     try:
         if endpoint.status("GET", LIVENESS) != HTTPStatus.OK:
             return Answered("starting")
@@ -156,7 +229,7 @@ def _asked(endpoint: Endpoint, question: str) -> Answered:
         return Answered("unresponsive", problem=str(problem), do=_RESTART) if problem.silent else Answered("starting")
     try:
         answer = endpoint.chat(question, max_tokens=8)
-        length = endpoint.counters().acceptance_length
+        length = endpoint.counters().acceptance_length if counts else None
     except EndpointError as problem:
         return Answered("unresponsive", problem=str(problem))
     return Answered("ready", seconds=round(answer.seconds, 2), acceptance_length=length and round(length, 2))

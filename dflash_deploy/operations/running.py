@@ -17,6 +17,7 @@ from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.planning import make_plan, plan_of
 from dflash_deploy.runtime import runtime_for
 from dflash_deploy.startup import apply_fix, fix_changes
+from dflash_deploy.startup.members import chosen_member
 from dflash_deploy.startup.preflight import preflight
 from dflash_deploy.weights.pull import requested_models
 
@@ -104,11 +105,22 @@ def start(
             raise failed from None
 
 
-def restart(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> Running:
-    """Stop the engine and start it with the settings of `.env`, whether they changed or not. Raises as `start`."""
+def restart(
+    directory: Path, *, replica: int | None = None, patience: float = PATIENCE, reporter: Reporter = SILENT
+) -> Running:
+    """Stop the engine and start it with the settings of `.env`, whether they changed or not. Raises as `start`.
+
+    Several engines restart one at a time, so that the others answer; `replica` restarts only that one. Raises
+    BadInput if there is no engine of that number.
+    """
     with locked(directory, "restart") as deployment:
-        reporter.note("requests in progress get up to 45 s to finish")
         plan = plan_of(deployment)
+        if replica is not None:
+            chosen_member(deployment, plan, replica)
+        if plan.settings.several_engines:
+            preflight(deployment, plan, runtime_for(deployment, plan))
+            return _running(Start(patience, reporter).several(deployment, plan, force=True, only=replica))
+        reporter.note("requests in progress get up to 45 s to finish")
         runtime = runtime_for(deployment, plan)
         # problems are found while the engine still runs
         preflight(deployment, plan, runtime)

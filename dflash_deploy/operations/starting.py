@@ -9,9 +9,11 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.last_good import remember_good
 from dflash_deploy.errors import EngineNotReady, SmokeTestFailed
 from dflash_deploy.operations.reporter import Reporter, start_shown
+from dflash_deploy.operations.several import SeveralStart
 from dflash_deploy.plan import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.runtime import runtime_for
+from dflash_deploy.runtime.select import stop_several
 from dflash_deploy.startup import Ready, endpoint_of, restore_last_good, start_worker
 from dflash_deploy.startup.bring_up import bring_up
 from dflash_deploy.startup.progress import remember_seconds
@@ -55,6 +57,9 @@ class Start:
 
         Raises PreflightRefused, SettingsRefused and EngineNotReady.
         """
+        if plan.settings.several_engines:
+            return self.several(deployment, plan)
+        stop_several(deployment, plan)
         with start_shown(self.reporter, deployment.redact) as show:
             ready = bring_up(deployment, plan, runtime_for(deployment, plan), patience=self.patience, show=show)
         if ready.changed:
@@ -65,6 +70,12 @@ class Start:
         if started.failure is None:
             remember_good(deployment)
         return started
+
+    def several(self, deployment: Deployment, plan: Plan, *, force: bool = False, only: int | None = None) -> Started:
+        """Start or restart several engines, one at a time. Raises as `SeveralStart.run`."""
+        start = SeveralStart(deployment, plan, self.patience, self.reporter)
+        ready = start.run(force=force, only=only)
+        return Started(deployment, plan, ready, start.checks)
 
     def or_go_back(self, deployment: Deployment, plan: Plan) -> Started:
         """The same. Raises RolledBack in place of EngineNotReady if the last good settings run again."""
@@ -79,6 +90,11 @@ class Start:
             return start_worker(deployment, plan, runtime_for(deployment, plan), show=show)
 
     def gone_back(self, deployment: Deployment, problem: EngineNotReady) -> EngineNotReady:
-        """The failure to report, after the last good settings were started again if there are any."""
+        """The failure to report, after the last good settings were started again if there are any.
+
+        Several engines have gone back already.
+        """
+        if plan_of(deployment).settings.several_engines:
+            return problem
         with start_shown(self.reporter, deployment.redact) as show:
             return restore_last_good(deployment, problem, plan_of, runtime_for, patience=self.patience, show=show)

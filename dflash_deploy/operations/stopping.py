@@ -7,8 +7,12 @@ from pathlib import Path
 
 from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.operations.reporter import SILENT, Reporter
-from dflash_deploy.planning import plan_to_stop
+from dflash_deploy.plan import Plan
+from dflash_deploy.planning import plan_of, plan_to_stop
 from dflash_deploy.runtime import runtime_for
+from dflash_deploy.runtime.select import several_runtime
+from dflash_deploy.startup.members import chosen_member
+from dflash_deploy.startup.rolling import Routes, take_out
 
 
 @dataclass(frozen=True)
@@ -19,10 +23,28 @@ class Stopped:
     runtime: str
 
 
-def stop(directory: Path, *, reporter: Reporter = SILENT) -> Stopped:
-    """Stop and remove the engine; weights, settings and caches stay. Raises NoDeployment, EngineNotReady."""
+def stop(directory: Path, *, replica: int | None = None, reporter: Reporter = SILENT) -> Stopped:
+    """Stop and remove the engine; weights, settings and caches stay. Raises NoDeployment, EngineNotReady.
+
+    `replica` stops only that one of several engines, after its requests; the others keep answering. Raises BadInput if
+    there is no engine of that number.
+    """
     deployment = Deployment.existing(directory, check=False)
-    runtime = runtime_for(deployment, plan_to_stop(deployment))
+    plan = plan_to_stop(deployment)
+    if replica is not None:
+        return _stop_one(deployment, plan_of(deployment), replica, reporter)
+    runtime = runtime_for(deployment, plan)
     with command_lock(deployment, "down"):
         reporter.note("stopping the engine")
         return Stopped(runtime.down(), runtime.name)
+
+
+def _stop_one(deployment: Deployment, plan: Plan, number: int, reporter: Reporter) -> Stopped:
+    member = chosen_member(deployment, plan, number)
+    router = several_runtime(deployment, plan).router
+    with command_lock(deployment, "down"):
+        if router.state().phase == "running":
+            routes = Routes(deployment, router.state)
+            take_out(member, routes, drain_seconds=plan.settings.drain_seconds, note=reporter.note)
+        reporter.note(f"stopping {member.name}")
+        return Stopped(member.runtime.down(), member.runtime.name)

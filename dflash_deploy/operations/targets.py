@@ -24,6 +24,7 @@ from dflash_deploy.planning import make_plan, plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import endpoint_of
+from dflash_deploy.startup.members import refuse_several, seen_as, whole_endpoint
 from dflash_deploy.tuning.experiment import mtp_head
 
 Halves = tuple[list[Row], list[Row]]
@@ -39,6 +40,7 @@ DESCRIBING = (
     Settings.attention_backend,
     Settings.quantization,
     Settings.gpu_memory_utilization,
+    Settings.replicas,
     Settings.extra_args,
 )
 """Settings that a figure means little without."""
@@ -124,7 +126,7 @@ class Deployed:
         """The engine as it runs, then restarted with the other plans, and back to its own settings."""
         with ExitStack() as stack:
             stack.enter_context(command_lock(self.deployment, "bench"))
-            endpoint = stack.enter_context(endpoint_of(self.deployment, self.plan))
+            endpoint = stack.enter_context(whole_endpoint(self.deployment, self.plan))
             served_names(endpoint, hint=START_IT, redact=self.redact)
             self._warn_of_waiting(sweep, reporter)
             rows = self._rows(endpoint, self.plan, sweep, reporter)
@@ -143,6 +145,8 @@ class Deployed:
 
     def _warn_of_waiting(self, sweep: Sweep, reporter: Reporter) -> None:
         most = self.plan.settings.max_num_seqs
+        if most is not None:
+            most *= self.plan.settings.replicas
         if most is not None and max(sweep.concurrency) > most:
             reporter.note(
                 f"the engine answers {most} requests at the same time ({Settings.max_num_seqs}); further ones wait"
@@ -152,6 +156,7 @@ class Deployed:
 def deployed(
     directory: Path,
     *,
+    replica: int | None = None,
     baseline: bool = False,
     baseline_url: str | None = None,
     mtp: int | None = None,
@@ -161,10 +166,14 @@ def deployed(
 
     `baseline` also measures it without speculative decoding, `mtp` with the target's MTP head and this many draft
     tokens: the engine restarts for each, and the program must then call from its main thread. `baseline_url` measures
-    another endpoint instead. Raises NotPossible if the deployment has no drafter to leave out, or the target no head.
+    another endpoint instead. `replica` measures only that one of several engines, which are not restarted. Raises
+    NotPossible if the deployment has no drafter to leave out, the target no head, or several engines were to restart.
     """
-    deployment = Deployment.existing(directory)
-    plan = plan_of(deployment)
+    whole = Deployment.existing(directory)
+    planned = plan_of(whole)
+    if baseline or mtp is not None:
+        refuse_several(planned, "a comparison")
+    deployment, plan = seen_as(whole, planned, replica)
     if baseline and baseline_url is not None:
         raise BadInput("--baseline and --baseline-url exclude each other", hint="use one of them")
     if baseline or baseline_url is not None:

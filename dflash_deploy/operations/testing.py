@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from dflash_deploy.checks import (
     run_checks,
     unknown_endpoint,
 )
+from dflash_deploy.checks.alike import compared
 from dflash_deploy.checks.junit import junit
 from dflash_deploy.checks.lossless import NOT_OWN
 from dflash_deploy.checks.under_test import Baseline
@@ -34,6 +35,7 @@ from dflash_deploy.plan import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.startup import endpoint_of
+from dflash_deploy.startup.members import members_of, refuse_several, seen_as
 
 LOSSLESS = "lossless"
 _BY_WORKLOAD = "acceptance_length of "
@@ -48,6 +50,8 @@ class Tested:
     deployment: Deployment | None
     report: CheckReport
     redact: Redact
+    by_engine: Mapping[str, float] = field(default_factory=dict)
+    """Acceptance length of each of several engines, by its name."""
 
     @property
     def failure(self) -> SmokeTestFailed | None:
@@ -85,6 +89,7 @@ class Tested:
             "checks": self.report.rows(self.redact),
             "acceptance_length": self.acceptance_length,
             "acceptance_by_workload": by_workload,
+            **({"acceptance_by_engine": dict(self.by_engine)} if self.by_engine else {}),
             "tokens_per_second": self.tokens_per_second,
         }
 
@@ -96,6 +101,7 @@ class Tested:
 def test(
     directory: Path,
     *,
+    replica: int | None = None,
     only: Collection[str] = (),
     baseline: bool = False,
     baseline_url: str | None = None,
@@ -106,9 +112,10 @@ def test(
 
     `baseline` also compares the answers with those without speculative decoding: the engine restarts for it and back,
     and the program must then call from its main thread. `baseline_url` compares with another endpoint of the same
-    target, without speculative decoding and with the same API key. Raises BadInput for an unknown check and on a rank
-    that answers no requests, NoDeployment, SettingsRefused, EngineNotReady if nothing answers; NotPossible with
-    `baseline`.
+    target, without speculative decoding and with the same API key. Several engines are checked one after the other, and
+    one that differs from the others is named; `replica` checks only one. Raises BadInput for an unknown check and on a
+    rank that answers no requests, NoDeployment, SettingsRefused, EngineNotReady if nothing answers;
+    NotPossible with `baseline`.
     """
     names = _names(only, compared=baseline or baseline_url is not None)
     if baseline and baseline_url is not None:
@@ -117,6 +124,11 @@ def test(
         deployment = stack.enter_context(locked(directory, "test")) if baseline else Deployment.existing(directory)
         plan = plan_of(deployment)
         refuse_other_ranks(plan)
+        if baseline:
+            refuse_several(plan, "a comparison")
+        deployment, plan = seen_as(deployment, plan, replica)
+        if plan.settings.several_engines:
+            return _each(deployment, plan, names, reporter)
         endpoint = stack.enter_context(endpoint_of(deployment, plan))
         if baseline:
             check_speculating(plan)
@@ -126,6 +138,27 @@ def test(
             beside = partial(_restarted, deployment, plan, endpoint, patience, reporter)
         subject = deployed_endpoint(endpoint, plan, beside)
         return _run(subject, names, deployment.redact, reporter, deployment)
+
+
+def _each(deployment: Deployment, plan: Plan, names: set[str], reporter: Reporter) -> Tested:
+    """The checks of each engine, and whether one engine accepts fewer drafts than the others."""
+    checks: list[CheckResult] = []
+    lengths: dict[str, float] = {}
+    for member in members_of(deployment, plan):
+        with endpoint_of(member.deployment, member.plan) as endpoint:
+            subject = deployed_endpoint(endpoint, member.plan)
+            done = _run(subject, names, deployment.redact, reporter, None, who=f"{member.name}: ")
+        checks += (replace(check, name=f"{member.name}: {check.name}") for check in done.report.checks)
+        if done.acceptance_length is not None:
+            lengths[member.name] = done.acceptance_length
+    if len(lengths) > 1:
+        found = compared(lengths)
+        reporter.checked(found)
+        checks.append(found)
+    with endpoint_of(deployment, plan) as whole:
+        return Tested(
+            f"{whole.url}/v1", whole.model, deployment, CheckReport(tuple(checks)), deployment.redact, lengths
+        )
 
 
 @contextmanager
@@ -186,10 +219,19 @@ def _first_model(nameless: Endpoint, redact: Redact) -> str:
 
 
 def _run(
-    subject: EndpointUnderTest, names: set[str], redact: Redact, reporter: Reporter, deployment: Deployment | None
+    subject: EndpointUnderTest,
+    names: set[str],
+    redact: Redact,
+    reporter: Reporter,
+    deployment: Deployment | None,
+    *,
+    who: str = "",
 ) -> Tested:
+    """Run the checks; `who` is before the name of each that is shown."""
+
     def show(check: CheckResult) -> None:
-        reporter.checked(replace(check, got=redact(check.got), hint=redact(check.hint)))
+        named = replace(check, name=f"{who}{check.name}")
+        reporter.checked(replace(named, got=redact(check.got), hint=redact(check.hint)))
 
     report = run_checks(subject, names, show=show)
     return Tested(f"{subject.endpoint.url}/v1", subject.endpoint.model, deployment, report, redact)

@@ -22,6 +22,7 @@ from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.planning import plan_of
 from dflash_deploy.startup import endpoint_of
+from dflash_deploy.startup.members import refuse_several
 from dflash_deploy.tuning import (
     Experiment,
     Outcome,
@@ -59,6 +60,7 @@ def plan_tuning(
     """
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
+    refuse_several(plan, "tune")
     check_tunable(plan)
     sweep = Sweep(
         workloads=(pooled(choose(workloads, prompts, plan.pair)),),

@@ -14,6 +14,7 @@ from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact
 from dflash_deploy.runtime import Runtime, runtime_for
 from dflash_deploy.startup import endpoint_of
+from dflash_deploy.startup.members import whole_endpoint
 from dflash_deploy.startup.watch import Reading, Watch, Window
 
 METRICS_TIMEOUT = 5.0
@@ -52,5 +53,9 @@ def watch(directory: Path) -> Iterator[Watched]:
     """Watch the engine of a deployment for as long as the block runs. Raises NoDeployment, SettingsRefused."""
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
-    with endpoint_of(deployment, plan, timeout=METRICS_TIMEOUT) as endpoint:
+    with (
+        whole_endpoint(deployment, plan)
+        if plan.settings.several_engines
+        else endpoint_of(deployment, plan, timeout=METRICS_TIMEOUT)
+    ) as endpoint:
         yield Watched(endpoint, deployment.redact, runtime_for(deployment, plan), Watch())

@@ -40,7 +40,7 @@ def engine_environment(plan: Plan) -> dict[str, str]:
     In a container, paths are those of the mounts, and the engine listens on all of the container's addresses.
     """
     values, settings = plan.values, plan.settings
-    names = {*all_setting_names(), *filter(passed_on, values)} - set(SECRET_NAMES)
+    names = {*all_setting_names(), *filter(passed_on, values), Settings.dflash_cores.name} - set(SECRET_NAMES)
     environment = {name: values[name] for name in sorted(names) if values.get(name)}
     if plan.runtime == "native":
         places: dict[Field[Any], str] = {

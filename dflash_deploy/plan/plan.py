@@ -208,6 +208,13 @@ def _speeds(plan: Plan) -> Iterator[Speed]:
         # the speed model covers only DFlash
         return
     for concurrency in sorted({1, plan.settings.max_num_seqs or USUAL_SEQUENCES}):
-        speed = predict(plan.profile, plan.pair, concurrency=concurrency, draft_tokens=plan.settings.draft_tokens)
+        speed = predict(
+            plan.profile,
+            plan.pair,
+            concurrency=concurrency,
+            draft_tokens=plan.settings.draft_tokens,
+            # the figures are those of one engine
+            gpus=plan.settings.tensor_parallel_size if plan.settings.several_engines else None,
+        )
         if speed is not None:
             yield speed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dflash_deploy.assets import asset, build_digest
@@ -15,6 +15,7 @@ from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.base_image import base_image_for
 from dflash_deploy.plan.choose import fitting_gpus, has_compose
 from dflash_deploy.plan.command import in_home, refusals_of_env
+from dflash_deploy.plan.replicas import Share, decisions_of, share_of
 from dflash_deploy.plan.result import Decision, decided
 from dflash_deploy.plan.sizes import Sizer, machine_settings, sizing_of
 from dflash_deploy.plan.wishes import GOALS, Choice, Goal, RuntimeName
@@ -61,6 +62,7 @@ def propose(basis: Basis) -> dict[str, Decision]:
             *_image(basis),
             *_of_the_model(basis),
             *_of_the_machine(basis),
+            *_shared_out(basis),
             *_sized(basis),
         )
     }
@@ -192,6 +194,16 @@ def _of_the_machine(basis: Basis) -> Iterator[Decision]:
             yield decided(Settings.master_addr, master, "--master-addr", "the address of rank 0")
 
 
+def _share(basis: Basis) -> Share | None:
+    return share_of(basis.profile, basis.pair, basis.engine, basis.facts, basis.choice, basis.memory)
+
+
+def _shared_out(basis: Basis) -> Iterator[Decision]:
+    share = _share(basis)
+    if share is not None:
+        yield from decisions_of(share, basis.profile, basis.engine, basis.facts)
+
+
 def _applies(name: str, basis: Basis) -> bool:
     """Whether a setting of the profile has an effect with this engine, target and drafter."""
     if name == Settings.limit_images_per_prompt.name and not basis.pair.sees:
@@ -226,6 +238,9 @@ def _sized(basis: Basis) -> Iterator[Decision]:
         yield _whole_block(pair)
     draft_tokens = min(wanted or most, most) if choice.drafter else 0
     sizing = sizing_of(chosen, profile, pair, engine, memory=basis.memory, draft_tokens=draft_tokens)
+    share = _share(basis)
+    if share is not None and share.gpus:
+        sizing = replace(sizing, gpus=share.gpus)
     yield from Sizer(profile, pair, engine, sizing, measured=wanted is not None).decide(choice, _goal(choice))
 
 

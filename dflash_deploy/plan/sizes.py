@@ -85,11 +85,14 @@ def machine_settings(profile: Profile, engine: EngineRelease) -> Settings:
         return Settings({name: str(choice.value) for name, choice in chosen if name in known})
 
 
-def fits_at_all(profile: Profile, pair: ModelPair, engine: EngineRelease, *, memory: int) -> bool:
-    """Whether one short sequence fits: a smaller deployment is of no use."""
+def fits_at_all(
+    profile: Profile, pair: ModelPair, engine: EngineRelease, *, memory: int, gpus: int | None = None
+) -> bool:
+    """Whether one short sequence fits: a smaller deployment is of no use. `gpus`: those of the profile if left out."""
     chosen, most = machine_settings(profile, engine), pair.drafter.most_draft_tokens
     draft_tokens = min(chosen.dflash_num_spec_tokens or most, most)
     sizing = sizing_of(chosen, profile, pair, engine, memory=memory, draft_tokens=draft_tokens)
+    sizing = replace(sizing, gpus=gpus or sizing.gpus)
     return fit(pair, replace(sizing, max_num_seqs=1, max_model_len=LEAST_CONTEXT)).fits
 
 

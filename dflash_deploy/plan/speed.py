@@ -52,24 +52,33 @@ class Speed:
         }
 
 
-def predict(profile: Profile, pair: ModelPair, *, concurrency: int, draft_tokens: int) -> Speed | None:
-    """The range at a concurrency; `draft_tokens` is 0 without a drafter. `None` on a machine without a GPU."""
+def predict(
+    profile: Profile, pair: ModelPair, *, concurrency: int, draft_tokens: int, gpus: int | None = None
+) -> Speed | None:
+    """The range at a concurrency; `draft_tokens` is 0 without a drafter. `None` on a machine without a GPU.
+
+    `gpus` are those of the engine; all of the profile if left out.
+    """
     if profile.match.gpus == 0:
         return None
-    plain = concurrency / step_seconds(profile, pair, concurrency=concurrency, draft_tokens=0)
+    plain = concurrency / step_seconds(profile, pair, concurrency=concurrency, draft_tokens=0, gpus=gpus)
     dflash = lengths = None
     if draft_tokens:
         lengths = acceptance_range(pair, draft_tokens)
-        steps = concurrency / step_seconds(profile, pair, concurrency=concurrency, draft_tokens=draft_tokens)
+        seconds = step_seconds(profile, pair, concurrency=concurrency, draft_tokens=draft_tokens, gpus=gpus)
+        steps = concurrency / seconds
         dflash = (steps * lengths[0] * (1 - SPREAD), steps * lengths[1] * (1 + SPREAD))
     return Speed(concurrency, (plain * (1 - SPREAD), plain * (1 + SPREAD)), dflash, lengths)
 
 
-def step_seconds(profile: Profile, pair: ModelPair, *, concurrency: int, draft_tokens: int) -> float:
-    """Seconds of one step that verifies `draft_tokens` of each sequence, drafting included."""
+def step_seconds(
+    profile: Profile, pair: ModelPair, *, concurrency: int, draft_tokens: int, gpus: int | None = None
+) -> float:
+    """Seconds of one step that verifies `draft_tokens` of each sequence, drafting included. `gpus`: as in `predict`."""
     verified = concurrency * positions(draft_tokens)
-    bandwidth = profile.hardware.bandwidth * 1e9 * profile.gpus * BANDWIDTH_REACHED
-    arithmetic = profile.hardware.tflops * 1e12 * profile.gpus * ARITHMETIC_REACHED
+    used = gpus or profile.gpus
+    bandwidth = profile.hardware.bandwidth * 1e9 * used * BANDWIDTH_REACHED
+    arithmetic = profile.hardware.tflops * 1e12 * used * ARITHMETIC_REACHED
     shape = pair.shape
     active = shape.active_parameters or shape.parameters
     seconds = bytes_read(pair, verified) / bandwidth + STEP_OVERHEAD + concurrency * SEQUENCE_OVERHEAD

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import get_args
+from typing import Final, Literal, get_args
 
 from dflash_deploy.serve.settings import Goal, RuntimeName
 
-__all__ = ["GOALS", "RUNTIMES", "Checkpoints", "Choice", "Goal", "RuntimeName"]
+__all__ = ["AUTO", "GOALS", "RUNTIMES", "Checkpoints", "Choice", "Goal", "RuntimeName"]
 
 RUNTIMES: tuple[RuntimeName, ...] = get_args(RuntimeName)
 GOALS: tuple[Goal, ...] = get_args(Goal)
+
+AUTO: Final = "auto"
+"""As many engines as the machine has room for."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Choice:
     port: int | None = None
     node_rank: int | None = None
     master_addr: str | None = None
+    replicas: int | Literal["auto"] | None = None
     models_dir: Path = Path("~/models")
     edited: Mapping[str, str] = field(default_factory=dict)
 

@@ -31,7 +31,17 @@ def heads_do_not_divide(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def more_gpus_than_there_are(plan: Plan, facts: HostFacts) -> Finding | None:
     """A target that is split over more GPUs than the machines have."""
-    wanted, available = plan.settings.tensor_parallel_size or 1, max(plan.profile.gpus, len(facts.gpus), 1)
+    each, available = plan.settings.tensor_parallel_size or 1, max(plan.profile.gpus, len(facts.gpus), 1)
+    if plan.settings.several_engines and plan.profile.gpus and each * plan.settings.replicas > available:
+        return Finding(
+            id="more-gpus-than-there-are",
+            severity="error",
+            message=f"{plan.settings.replicas} engines ({Settings.replicas}) on {each} GPUs each need more than the "
+            f"{available} GPUs of this machine",
+            why="two engines on one GPU do not fit",
+            fix=f"set {Settings.replicas}={max(1, available // each)}, or a smaller {Settings.tensor_parallel_size}",
+        )
+    wanted = each
     if wanted <= available:
         return None
     return Finding(
@@ -89,10 +99,40 @@ def graphs_across_machines(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+def engines_on_several_machines(plan: Plan, facts: HostFacts) -> Finding | None:
+    """Several engines on each of several machines that serve one model together."""
+    if not (plan.settings.several_engines and plan.settings.several_machines):
+        return None
+    return Finding(
+        id="engines-on-several-machines",
+        severity="error",
+        message=f"{Settings.replicas}={plan.settings.replicas} with {Settings.nodes}={plan.settings.nodes}: several "
+        "machines that serve one model together run one engine",
+        why="each machine has a part of the model",
+        fix=f"set {Settings.replicas}=1, or {Settings.nodes}=1 on each machine",
+    )
+
+
+def several_engines_in_containers(plan: Plan, facts: HostFacts) -> Finding | None:
+    """Several engines with the Compose runtime."""
+    if not plan.settings.several_engines or plan.runtime == "native":
+        return None
+    return Finding(
+        id="several-engines-in-containers",
+        severity="error",
+        message=f"{Settings.replicas}={plan.settings.replicas} with {Settings.dflash_runtime}={plan.runtime}: several "
+        "engines run as processes only",
+        why="compose.yaml has one engine",
+        fix=f"set {Settings.dflash_runtime}=native, or {Settings.replicas}=1",
+    )
+
+
 RULES: tuple[Rule, ...] = (
     heads_do_not_divide,
     more_gpus_than_there_are,
     pipeline_with_drafter,
     master_address_missing,
     graphs_across_machines,
+    engines_on_several_machines,
+    several_engines_in_containers,
 )

@@ -118,6 +118,15 @@ class ComposeRuntime:
         render(self._deployment, self._plan)
         self._compose("build", narrate=narrate)
 
+    def is_current(self) -> bool:
+        """Return whether the engine runs; Compose itself notices changed settings."""
+        return self.state().alive
+
+    @property
+    def private_url(self) -> str:
+        """The URL at which a router in the same network reaches the engine."""
+        return f"http://{SERVICE}:8000"
+
     def halt(self) -> None:
         """Stop the container, which also ends its restarts, and keep it for its log."""
         self._compose("stop", "--timeout", str(STOP_GRACE))

@@ -62,17 +62,24 @@ class NativeRuntime:
 
     def start(self, narrate: Narrate) -> bool:
         """Start the engine; stop one that runs with other settings first."""
-        settings = self._plan.settings
-        launch = Invocation(
-            self._environment(),
-            self._config(),
-            f"{settings.dflash_bind}:{settings.dflash_port}",
-            self._deployment.directory,
-        )
+        launch = Invocation(self._environment(), self._config(), self._address, self._deployment.directory)
         # a running engine reads them again
         write_keys(self._deployment)
         self._deployment.make_state()
         return self._process.start(launch, narrate)
+
+    def is_current(self) -> bool:
+        """Return whether the engine runs with these settings."""
+        return self._process.runs(self._config())
+
+    @property
+    def private_url(self) -> str:
+        """The URL at which the router reaches the engine."""
+        return f"http://{self._address}"
+
+    @property
+    def _address(self) -> str:
+        return f"{self._plan.settings.dflash_bind}:{self._plan.settings.dflash_port}"
 
     def halt(self) -> None:
         """Stop the engine and keep its log."""

@@ -81,6 +81,11 @@ class NativeProcess:
         self._spawn(launch)
         return True
 
+    def runs(self, config: str) -> bool:
+        """Return whether it runs with this fingerprint."""
+        run = self._run()
+        return run is not None and run.process.alive() and run.config == config
+
     def halt(self) -> None:
         """Stop it and keep its log."""
         run = self._run()

@@ -60,6 +60,13 @@ class Runtime(Protocol):
     def start(self, narrate: Narrate) -> bool:
         """Start the engine, or restart it with changed settings; return whether anything had to be done."""
 
+    def is_current(self) -> bool:
+        """Return whether the engine runs with the settings of the plan."""
+
+    @property
+    def private_url(self) -> str:
+        """The URL at which a router beside the engine reaches it."""
+
     def halt(self) -> None:
         """Stop an engine that failed to become ready, and keep its log."""
 
@@ -77,3 +84,21 @@ class Runtime(Protocol):
 
     def read_log(self, cursor: str = "") -> LogPage:
         """Return the lines since `cursor`; all lines of the current engine if it is empty."""
+
+
+class RouterProcess(Protocol):
+    """The router in front of several engines."""
+
+    def state(self) -> EngineState:
+        """Return the current state of its process."""
+
+    def read_log(self, cursor: str = "") -> LogPage:
+        """Return its lines since `cursor`."""
+
+
+class SeveralRuntime(Runtime, Protocol):
+    """The whole of a deployment with several engines. `start` starts what is around the engines, and no engine."""
+
+    @property
+    def router(self) -> RouterProcess:
+        """The router."""

@@ -10,7 +10,7 @@ from dflash_deploy.runtime.supervised import find_supervised
 if TYPE_CHECKING:
     from dflash_deploy.deployment import Deployment
     from dflash_deploy.plan import Plan
-    from dflash_deploy.runtime.protocol import Runtime
+    from dflash_deploy.runtime.protocol import Runtime, SeveralRuntime
     from dflash_deploy.serve.settings import RuntimeName
 
 
@@ -18,11 +18,30 @@ def runtime_for(deployment: Deployment, plan: Plan) -> Runtime:
     """Return the runtime in the deployment's plan."""
     if plan.runtime == "native":
         from dflash_deploy.runtime.native import NativeRuntime  # noqa: PLC0415 - one of the two is needed
+        from dflash_deploy.runtime.native_several import NativeSeveral, has_several  # noqa: PLC0415
 
+        if deployment.member is None and (plan.settings.several_engines or has_several(deployment)):
+            return NativeSeveral(deployment, plan)
         return NativeRuntime(deployment, plan)
     from dflash_deploy.runtime.compose import ComposeRuntime  # noqa: PLC0415 - the Docker client takes 0.2 s
 
     return ComposeRuntime(deployment, plan)
+
+
+def several_runtime(deployment: Deployment, plan: Plan) -> SeveralRuntime:
+    """Return the runtime of a whole deployment with several engines."""
+    from dflash_deploy.runtime.native_several import NativeSeveral  # noqa: PLC0415 - needed for several engines only
+
+    return NativeSeveral(deployment, plan)
+
+
+def stop_several(deployment: Deployment, plan: Plan) -> bool:
+    """Stop what earlier settings with several engines left, if the plan has one; return whether anything ran."""
+    from dflash_deploy.runtime.native_several import has_several  # noqa: PLC0415 - needed for several engines only
+
+    if plan.settings.several_engines or deployment.member is not None or not has_several(deployment):
+        return False
+    return several_runtime(deployment, plan).down()
 
 
 def runtime_seen(deployment: Deployment) -> RuntimeName:
@@ -30,12 +49,13 @@ def runtime_seen(deployment: Deployment) -> RuntimeName:
 
     After a power cut `.env` may be empty, and the engine still has to be found.
     """
-    if find_supervised(deployment.state) is not None:
+    states = (deployment.state, *deployment.state.glob("replicas/*"))
+    if any(find_supervised(state) is not None for state in states):
         return "native"
     docker = _container_exists(deployment)
     if docker:
         return "compose"
-    ran_natively = any((deployment.state / name).exists() for name in ("run.json", "exit.json", "engine.log"))
+    ran_natively = any((state / name).exists() for state in states for name in ("run.json", "exit.json", "engine.log"))
     return "native" if ran_natively or docker is None else "compose"
 
 

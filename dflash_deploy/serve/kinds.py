@@ -50,12 +50,29 @@ def positive(name: str, value: str) -> int:
     return number
 
 
+def at_most(largest: int) -> Callable[[str, str], int]:
+    """A positive integer up to `largest`."""
+
+    def read(name: str, value: str) -> int:
+        number = positive(name, value)
+        if number > largest:
+            raise Refused(f"{name}={value} is too large (1-{largest})", hint=f"choose a smaller {name}")
+        return number
+
+    return read
+
+
 def port(name: str, value: str) -> int:
     """A TCP port."""
     number = positive(name, value)
     if number > 65535:
         raise Refused(f"{name}={value} is not a valid port (1-65535)", hint=f"choose another {name}, such as 8000")
     return number
+
+
+def cores(name: str, value: str) -> tuple[int, ...]:
+    """Numbers of processor cores, separated by commas."""
+    return tuple(whole(name, number) for number in value.split(","))
 
 
 def address(name: str, value: str) -> str:

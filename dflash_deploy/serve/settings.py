@@ -27,6 +27,11 @@ OFF = frozenset({"", "off", "none", "false", "no", "0"})
 MTP = "mtp"
 """Value of DFLASH_DRAFTER for the target's own MTP head, which comes with its weights."""
 
+LAST_PORT = 65535
+
+MOST_REPLICAS = 64
+"""Engines of one machine: more are a mistake."""
+
 DRAFT_TOKENS = 15
 """Draft tokens per step if DFLASH_NUM_SPEC_TOKENS is empty: what a drafter's usual block of 16 allows."""
 
@@ -96,6 +101,10 @@ class Settings(Values):
     dflash_api_keys = Field(kinds.text, "", secret=True)
     allowed_media_domains = Field[tuple[str, ...]](kinds.hosts, (), templates=_PYTHON)
     served_model_name = Field[tuple[str, ...]](kinds.words, ())
+    # --- several engines
+    replicas = Field[int](kinds.at_most(MOST_REPLICAS), 1, unit="engines")
+    drain_seconds = Field[int](kinds.whole, 120, unit="seconds")
+    dflash_cores = Field[tuple[int, ...]](kinds.cores, (), internal=True)
     # --- weights
     model_host_path = Field(kinds.text, "", unit="directory")
     model_file = Field(kinds.inner_path, "", templates=(LLAMACPP,))
@@ -148,10 +157,19 @@ class Settings(Values):
         """Raises Refused, naming the setting, for a value of the wrong kind, and for values that contradict."""
         super().__init__(values)
         self._check_schedule(values)
+        self._check_ports()
         if self.several_machines and self.node_rank >= self.nodes:
             raise Refused(
                 f"{Settings.node_rank}={self.node_rank} is not a rank of {self.nodes} machines (0-{self.nodes - 1})",
                 hint=f"set another {Settings.node_rank}, or raise {Settings.nodes}",
+            )
+
+    def _check_ports(self) -> None:
+        """The ports behind that of the endpoint are those of the router, its metrics and the engines."""
+        if self.several_engines and self.dflash_port + 2 + self.replicas > LAST_PORT:
+            raise Refused(
+                f"{Settings.dflash_port}={self.dflash_port} leaves no ports for {self.replicas} engines and a router",
+                hint=f"set {Settings.dflash_port} to {LAST_PORT - 2 - self.replicas} or less",
             )
 
     def _check_schedule(self, values: Mapping[str, str]) -> None:
@@ -192,6 +210,11 @@ class Settings(Values):
     def several_machines(self) -> bool:
         """Whether this is one of several machines that serve one model; its container shares the host's network."""
         return self.nodes > 1
+
+    @property
+    def several_engines(self) -> bool:
+        """Whether a router shares the requests out to several engines on this machine."""
+        return self.replicas > 1
 
     @property
     def answers_requests(self) -> bool:

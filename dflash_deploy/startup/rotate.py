@@ -62,11 +62,11 @@ def rotate_running(
     """
     running = runtime_of(old)
     preflight(old, plan, running, new_key=True)
-    old_before, before = _generation_status(old, plan), running.state().identity
+    old_before, before = generation_status(old, plan), running.state().identity
     try:
         new = old.with_new_key()
         ready = bring_up(new, plan, runtime_of(new), patience=patience, show=show)
-        old_after, new_after = _generation_status(old, plan), _generation_status(new, plan)
+        old_after, new_after = generation_status(old, plan), generation_status(new, plan)
     except KeyboardInterrupt:
         raise Interrupted(_interrupted_state(old, running, before)) from None
     except DeployError as problem:
@@ -81,7 +81,7 @@ def rotate_running(
     return Rotation(new, ready, old_before, old_after, new_after)
 
 
-def _generation_status(deployment: Deployment, plan: Plan) -> int | None:
+def generation_status(deployment: Deployment, plan: Plan) -> int | None:
     """Return the HTTP status of a generation with the deployment's key; `None` if no answer came.
 
     It must be a generation: llama.cpp lists its models without a key (tools/server/server-http.cpp, public endpoints).

@@ -42,8 +42,9 @@ def accepted(key: ApiKey) -> Accepted:
     return Accepted(key.name, sha256(key.key.encode()).digest(), key.scope, key.in_flight, key.tokens_per_minute)
 
 
-def document_of(keys: Iterable[ApiKey]) -> str:
-    """The content of the file for these keys, in JSON."""
+def document_of(keys: Iterable[ApiKey], retiring: bytes | None = None) -> str:
+    """The content of the file for these keys, in JSON. `retiring`: the digest of one more key of the owner."""
+    known = [*map(accepted, keys), *([Accepted(OWNER, retiring, "all")] if retiring else [])]
     entries = [
         {
             "name": key.name,
@@ -52,7 +53,7 @@ def document_of(keys: Iterable[ApiKey]) -> str:
             "in_flight": key.in_flight,
             "tokens_per_minute": key.tokens_per_minute,
         }
-        for key in map(accepted, keys)
+        for key in known
     ]
     return json.dumps({"schema": SCHEMA, "keys": entries}, indent=1) + "\n"
 

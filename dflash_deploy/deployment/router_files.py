@@ -1,0 +1,109 @@
+"""`.dflash/router/`: the engines that the router sends to, what it says of them, and its own two keys."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.files import PRIVATE, write_atomically, write_if_changed
+from dflash_deploy.redact import generate_key
+from dflash_deploy.serve.router.files import (
+    KEYS,
+    MANIFEST,
+    SEEN,
+    RouterKeys,
+    SeenWorker,
+    Worker,
+    keys_document_of,
+    manifest_of,
+    read_keys,
+    read_manifest,
+    read_seen,
+)
+
+RETIRING = "retiring"
+"""The file with the digest of the API key that is being replaced; engines accept it until the last has restarted."""
+
+
+def router_directory(deployment: Deployment) -> Path:
+    """The directory that the launcher and the router share."""
+    return deployment.state / "router"
+
+
+def router_keys(deployment: Deployment) -> RouterKeys | None:
+    """The router's keys; `None` if they are missing or damaged."""
+    try:
+        return read_keys(router_directory(deployment) / KEYS)
+    except (OSError, ValueError):
+        return None
+
+
+def make_router_keys(deployment: Deployment) -> RouterKeys:
+    """The router's keys, made if there are none. They are random, and no client has them."""
+    known = router_keys(deployment)
+    if known is not None:
+        return known
+    made = RouterKeys(generate_key().reveal(), generate_key().reveal())
+    _write(deployment, KEYS, keys_document_of(made))
+    return made
+
+
+def write_workers(deployment: Deployment, workers: Iterable[Worker]) -> bool:
+    """Write the engines that the router shall send to, by rename; return whether they changed."""
+    return _write(deployment, MANIFEST, manifest_of(workers))
+
+
+def written_workers(deployment: Deployment) -> tuple[Worker, ...]:
+    """The engines that the router shall send to; none if the list is missing or damaged."""
+    try:
+        return read_manifest(router_directory(deployment) / MANIFEST)
+    except (OSError, ValueError):
+        return ()
+
+
+def seen_workers(deployment: Deployment) -> tuple[float, tuple[SeenWorker, ...]] | None:
+    """What the router said last of its engines, and when in seconds since the epoch; `None` if it said nothing yet."""
+    try:
+        return read_seen(router_directory(deployment) / SEEN)
+    except (OSError, ValueError):
+        return None
+
+
+def retire_key(deployment: Deployment) -> None:
+    """Let the engines accept the present API key beside the next one, until `forget_retired_key`."""
+    write_atomically(_made(deployment) / RETIRING, sha256(deployment.key.reveal().encode()).hexdigest(), mode=PRIVATE)
+
+
+def retired_key(deployment: Deployment) -> bytes | None:
+    """The SHA-256 of the API key that is being replaced; `None` if none is."""
+    with suppress(OSError, ValueError):
+        digest = bytes.fromhex((router_directory(deployment) / RETIRING).read_text("ascii"))
+        return digest if len(digest) == sha256().digest_size else None
+    return None
+
+
+def forget_retired_key(deployment: Deployment) -> None:
+    """Accept the replaced API key no longer; the engines notice once the file of keys is written again."""
+    (router_directory(deployment) / RETIRING).unlink(missing_ok=True)
+
+
+def _made(deployment: Deployment) -> Path:
+    deployment.make_state()
+    directory = router_directory(deployment)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    return directory
+
+
+def _write(deployment: Deployment, name: str, text: str) -> bool:
+    """Write a file for the router; it belongs to the owner of `.env`, as whom a container runs."""
+    directory = _made(deployment)
+    changed = write_if_changed(directory / name, text, mode=PRIVATE)
+    if os.geteuid() == 0 and deployment.env_file.exists():
+        owner = deployment.env_file.stat()
+        for path in (directory, directory / name):
+            os.chown(path, owner.st_uid, owner.st_gid)
+    return changed

@@ -1,0 +1,175 @@
+"""Several engines started, restarted and changed one at a time, while the others keep answering."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dflash_deploy.checks import QUICK, CheckReport, deployed_endpoint, run_checks
+from dflash_deploy.client import Completion, EndpointError
+from dflash_deploy.deployment.keys_file import write_keys
+from dflash_deploy.deployment.last_good import changes, last_good, mark_restored, remember_good
+from dflash_deploy.deployment.router_files import forget_retired_key
+from dflash_deploy.errors import DeployError, EngineNotReady, RolledBack
+from dflash_deploy.operations.reporter import Reporter, start_shown
+from dflash_deploy.plan.command import model_path
+from dflash_deploy.planning import plan_of
+from dflash_deploy.runtime.select import several_runtime
+from dflash_deploy.startup import Ready, endpoint_of
+from dflash_deploy.startup.bring_up import bring_up
+from dflash_deploy.startup.members import Member, chosen_member, members_of
+from dflash_deploy.startup.preflight import preflight
+from dflash_deploy.startup.progress import remember_seconds
+from dflash_deploy.startup.rolling import Routes, roll, take_out
+
+if TYPE_CHECKING:
+    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.plan import Plan
+
+THROUGH_ROUTER = 60.0
+"""Seconds for a first answer through the router, which has just learned of its engines."""
+
+
+@dataclass
+class SeveralStart:
+    """One start or change of several engines. `touched` are those that this command has restarted."""
+
+    deployment: Deployment
+    plan: Plan
+    patience: float
+    reporter: Reporter
+    touched: list[Member] = field(default_factory=list)
+    checks: CheckReport = field(default_factory=lambda: CheckReport(()))
+
+    def run(self, *, force: bool = False, only: int | None = None) -> Ready:
+        """Start engines that do not run, restart those whose settings changed, or all with `force`, one at a time.
+
+        `only` is the number of the one engine to start or restart. Raises EngineNotReady, or RolledBack if the last
+        good settings run again on the engines that were restarted.
+        """
+        began = time.monotonic()
+        members = [member for member in members_of(self.deployment, self.plan) if only in {None, member.number}]
+        started = several_runtime(self.deployment, self.plan).start(self.reporter.note)
+        stopped = [member for member in members if member.runtime.state().phase != "running"]
+        running = [member for member in members if member not in stopped]
+        stale = [member for member in running if force or not member.runtime.is_current()]
+        routes = self._routes()
+        try:
+            self._start_stopped(stopped, routes)
+            for member in running:
+                if member not in stale and not routes.has(member):
+                    self._prove(member)
+                    routes.add(member)
+            roll(stale, routes, self._prove, drain_seconds=self._drain, note=self.reporter.note)
+        except EngineNotReady as problem:
+            raise self._gone_back(problem) from None
+        if only is None:
+            routes.only(member.worker for member in members)
+        answer = self._first_answer()
+        if only is None:
+            self._settled()
+        url, seconds = endpoint_of(self.deployment, self.plan).url, time.monotonic() - began
+        changed = started or bool(self.touched)
+        return Ready(url, answer_model(self.plan), self.plan.runtime, changed, seconds, answer)
+
+    @property
+    def _drain(self) -> float:
+        return self.plan.settings.drain_seconds
+
+    def _routes(self) -> Routes:
+        return Routes(self.deployment, several_runtime(self.deployment, self.plan).router.state)
+
+    def _start_stopped(self, members: Sequence[Member], routes: Routes) -> None:
+        """Prove the settings with the first engine, then start the others together."""
+        for position, member in enumerate(members):
+            if position == 1:
+                for other in members[1:]:
+                    preflight(other.deployment, other.plan, other.runtime)
+                    other.runtime.start(self.reporter.note)
+            self._prove(member)
+            routes.add(member)
+            self.reporter.note(f"{member.name} answers")
+
+    def _prove(self, member: Member) -> None:
+        """Start an engine, wait for its first answer, and run the quick checks on it. Raises EngineNotReady."""
+        self.touched.append(member)
+        try:
+            with start_shown(self.reporter, member.deployment.redact) as show:
+                ready = bring_up(member.deployment, member.plan, member.runtime, patience=self.patience, show=show)
+        except EngineNotReady as problem:
+            problem.message = f"{member.name}: {problem.message}"
+            raise
+        if ready.changed:
+            remember_seconds(self.deployment, ready.phases)
+        with endpoint_of(member.deployment, member.plan) as endpoint:
+            self.checks = run_checks(deployed_endpoint(endpoint, member.plan), QUICK)
+        if self.checks.failed:
+            first = self.checks.failed[0]
+            raise EngineNotReady(
+                f"{member.name}: answers, but `{first.name}` failed: {' '.join(first.got.split())}",
+                hint=first.hint or first.asked,
+            )
+
+    def _first_answer(self) -> Completion:
+        """One answer through everything that a client's request goes through."""
+        deadline = time.monotonic() + THROUGH_ROUTER
+        with endpoint_of(self.deployment, self.plan) as endpoint:
+            while True:
+                try:
+                    return endpoint.chat(self.plan.pair.text.ask, max_tokens=16)
+                except EndpointError as problem:
+                    if time.monotonic() > deadline:
+                        raise EngineNotReady(
+                            f"the engines answer, but not through the router: {problem}",
+                            hint="read why with `dflash-deploy logs`",
+                        ) from None
+                time.sleep(0.5)
+
+    def _settled(self) -> None:
+        """All engines run these settings: remember them, and accept a replaced key no longer."""
+        remember_good(self.deployment)
+        forget_retired_key(self.deployment)
+        write_keys(self.deployment)
+
+    def _gone_back(self, problem: EngineNotReady) -> EngineNotReady:
+        """The failure to report, after the last good settings run again on every engine that was touched."""
+        good = last_good(self.deployment)
+        if good is None or not changes(self.deployment):
+            return problem
+        self.reporter.note(f"failed: {self.deployment.redact(problem.message)}")
+        self.reporter.note("going back to the last working settings")
+        back = SeveralStart(good, plan_of(good), self.patience, self.reporter)
+        try:
+            back.restore([member.number for member in self.touched])
+        except DeployError as second:
+            problem.hint = f"{problem.hint}; the last working settings do not start either: {second.message}"
+            return problem
+        mark_restored(self.deployment, problem.message)
+        what = ", ".join(map(str, changes(self.deployment)))
+        return RolledBack(
+            f"{problem.message}; the engines run with the last working settings again",
+            hint=f"{problem.hint}; changed since: {what}. `dflash-deploy rollback` restores them in .env",
+            detail=problem.detail,
+            failure=problem.failure,
+            fix=problem.fix,
+        )
+
+    def restore(self, numbers: Sequence[int]) -> None:
+        """Run these engines with the settings of this object again, the one that failed first."""
+        several_runtime(self.deployment, self.plan).start(self.reporter.note)
+        routes, count = self._routes(), self.plan.settings.replicas
+        for number in reversed(numbers):
+            if number > count:
+                continue
+            member = chosen_member(self.deployment, self.plan, number)
+            take_out(member, routes, drain_seconds=self._drain, note=self.reporter.note)
+            member.runtime.halt()
+            self._prove(member)
+            routes.add(member)
+
+
+def answer_model(plan: Plan) -> str:
+    """The name of the model in requests."""
+    return next(iter(plan.settings.served_model_name), model_path(plan))

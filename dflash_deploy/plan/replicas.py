@@ -1,0 +1,183 @@
+"""Several engines on one machine: how many, what each of them gets, and why not one engine over all GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
+from dflash_deploy.host import HostFacts
+from dflash_deploy.plan.choose import gpu_fits
+from dflash_deploy.plan.command import read_settings
+from dflash_deploy.plan.result import Decision, Plan, decided
+from dflash_deploy.plan.sizes import USUAL_SEQUENCES, fits_at_all, machine_settings
+from dflash_deploy.plan.speed import Speed, predict
+from dflash_deploy.plan.wishes import AUTO, Choice
+from dflash_deploy.serve.settings import Settings
+
+LOOPBACK = "127.0.0.1"
+
+VISIBLE, IN_ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+"""The variables that name an engine's GPUs, by the numbers of nvidia-smi."""
+
+
+def router_port(port: int) -> int:
+    """The port of the router of an endpoint, on 127.0.0.1; its metrics are on the next one."""
+    return port + 1
+
+
+def engine_port(port: int, number: int) -> int:
+    """The port of one of several engines of an endpoint, on 127.0.0.1. `number` counts from 1."""
+    return port + 2 + number
+
+
+@dataclass(frozen=True)
+class Share:
+    """How a machine is shared out: `engines` of them, each on `gpus` GPUs (0 on processors), and why."""
+
+    engines: int
+    gpus: int
+    origin: str
+    reason: str
+
+
+def share_of(
+    profile: Profile, pair: ModelPair, engine: EngineRelease, facts: HostFacts, choice: Choice, memory: int
+) -> Share | None:
+    """How many engines are proposed; `None` for a single one that nobody asked about. `memory`: one GPU's, in bytes."""
+    written = choice.edited.get(Settings.replicas.name, "").strip()
+    asked = choice.replicas if choice.replicas is not None else int(written) if written.isdecimal() else None
+    if asked in {None, 1} or profile.hardware.machines > 1:
+        return Share(1, 0, "--replicas", "as requested") if choice.replicas == 1 else None
+    origin = "--replicas" if choice.replicas is not None else ".env"
+    if profile.match.gpus == 0:
+        count = facts.numa_nodes if asked == AUTO else int(asked or 1)
+        each = f"each with {max(1, facts.cpus // count)} of {facts.cpus} processor cores"
+        why = f"one engine for each of {count} NUMA nodes, as vLLM binds them" if asked == AUTO else each
+        return Share(count, 0, origin, why)
+    available = len(gpus_of(profile, facts)) or profile.match.gpus
+    if asked == AUTO:
+        gpus = _least_gpus(profile, pair, engine, available, memory)
+        engines = available // gpus
+    else:
+        engines = int(asked or 1)
+        wanted = machine_settings(profile, engine).tensor_parallel_size or 1
+        gpus = wanted if engines * wanted <= available else max(1, available // engines)
+    return Share(engines, gpus, origin, _compared(profile, pair, engine, engines, gpus, choice))
+
+
+def gpus_of(profile: Profile, facts: HostFacts) -> tuple[int, ...]:
+    """The numbers of all GPUs of this machine that are of the profile's kind."""
+    return tuple(gpu.index for gpu in facts.gpus if gpu_fits(profile.match, gpu))
+
+
+def decisions_of(share: Share, profile: Profile, engine: EngineRelease, facts: HostFacts) -> Iterator[Decision]:
+    """The settings that share a machine out."""
+    yield decided(Settings.replicas, share.engines, share.origin, share.reason)
+    if not share.gpus:
+        return
+    if engine.kind.knows(Settings.tensor_parallel_size):
+        reason = f"each of {share.engines} engines uses so many GPUs"
+        yield decided(Settings.tensor_parallel_size, share.gpus, Settings.replicas.name, reason)
+    used = gpus_of(profile, facts)[: share.engines * share.gpus]
+    if used and len(used) < len(facts.gpus):
+        reason = "the GPUs that the engines share out among them"
+        yield Decision(VISIBLE, ",".join(map(str, used)), "hardware", reason)
+        yield Decision(IN_ORDER, "PCI_BUS_ID", "hardware", "the order of nvidia-smi's numbers")
+
+
+def member_of(plan: Plan, number: int, cores: Sequence[int] = ()) -> Plan:
+    """The plan of one of several engines, counted from 1: its own private address, and its own GPUs or cores.
+
+    `cores` are those of all engines together, on a machine without GPUs.
+    """
+    settings = plan.settings
+    own: dict[str, str] = {
+        Settings.dflash_bind.name: LOOPBACK,
+        Settings.dflash_port.name: str(engine_port(settings.dflash_port, number)),
+        # neither changes an engine
+        Settings.replicas.name: "",
+        Settings.drain_seconds.name: "",
+        **_devices(plan, number),
+        **_cores(plan, number, cores),
+    }
+    reason = f"engine {number} of {settings.replicas}"
+    decisions = tuple(
+        replace(decision, value=own[decision.name], origin=Settings.replicas.name, reason=reason)
+        if decision.name in own
+        else decision
+        for decision in plan.decisions
+    )
+    known = {decision.name for decision in decisions}
+    added = (Decision(name, value, Settings.replicas.name, reason) for name, value in own.items() if name not in known)
+    every = (*decisions, *added)
+    read = read_settings({decision.name: decision.value for decision in every}, plan.engine.kind)
+    return replace(plan, decisions=every, settings=read)
+
+
+def gpus_of_member(plan: Plan, number: int) -> tuple[str, ...]:
+    """The GPUs of one of several engines, as CUDA_VISIBLE_DEVICES names them; empty on processors."""
+    if plan.engine.cpu or plan.profile.match.gpus == 0:
+        return ()
+    each = plan.settings.tensor_parallel_size or 1
+    named = [name.strip() for name in plan.values.get(VISIBLE, "").split(",") if name.strip()]
+    every = named or [str(index) for index in range(each * plan.settings.replicas)]
+    return tuple(every[(number - 1) * each : number * each])
+
+
+def _devices(plan: Plan, number: int) -> Mapping[str, str]:
+    gpus = gpus_of_member(plan, number)
+    if not gpus:
+        return {}
+    if plan.runtime == "compose":
+        # the container has these GPUs only, and counts them from 0
+        return {VISIBLE: "", IN_ORDER: ""}
+    return {VISIBLE: ",".join(gpus), IN_ORDER: "PCI_BUS_ID"}
+
+
+def _cores(plan: Plan, number: int, cores: Sequence[int]) -> Mapping[str, str]:
+    """Two engines without cores of their own bind their threads to the same ones."""
+    count = plan.settings.replicas
+    if plan.profile.match.gpus or len(cores) < count:
+        return {}
+    first, last = (len(cores) * position // count for position in (number - 1, number))
+    return {Settings.dflash_cores.name: ",".join(map(str, sorted(cores)[first:last]))}
+
+
+def _least_gpus(profile: Profile, pair: ModelPair, engine: EngineRelease, available: int, memory: int) -> int:
+    """The fewest GPUs that hold the model: one, or a group that divides the machine."""
+    for gpus in range(1, available + 1):
+        if available % gpus == 0 and fits_at_all(profile, pair, engine, memory=memory, gpus=gpus):
+            return gpus
+    return available
+
+
+def _compared(profile: Profile, pair: ModelPair, engine: EngineRelease, engines: int, gpus: int, choice: Choice) -> str:
+    """Why replicas, with the expected figures of both."""
+    chosen = machine_settings(profile, engine)
+    sequences = choice.concurrency or chosen.max_num_seqs or USUAL_SEQUENCES
+    drafts = min(chosen.dflash_num_spec_tokens or pair.drafter.most_draft_tokens, pair.drafter.most_draft_tokens)
+
+    def figures(gpus_of_one: int, concurrency: int) -> Speed | None:
+        tokens = drafts if choice.drafter else 0
+        return predict(profile, pair, concurrency=concurrency, draft_tokens=tokens, gpus=gpus_of_one)
+
+    if engines == 1:
+        return f"the model needs all {gpus} GPUs of this machine" if gpus > 1 else "this machine has one GPU"
+    on = "one GPU" if gpus == 1 else f"{gpus} GPUs"
+    one, full = figures(gpus, 1), figures(gpus, sequences)
+    over_one, over_full = figures(gpus * engines, 1), figures(gpus * engines, sequences * engines)
+    reason = f"{engines} engines on {on} each, behind one router; one that fails leaves the others"
+    if one is None or full is None or over_one is None or over_full is None:
+        return reason
+    return (
+        f"{reason}. Expected: {_middle(one):.0f} tokens/s for one request and {engines * _middle(full):.0f} for "
+        f"{sequences * engines}; one engine over {gpus * engines} GPUs: {_middle(over_one):.0f} and "
+        f"{_middle(over_full):.0f}, less the time in which its GPUs wait for each other, which the speed model does "
+        f"not know. For a single user choose that: {Settings.replicas}=1"
+    )
+
+
+def _middle(speed: Speed) -> float:
+    low, high = speed.dflash or speed.plain
+    return (low + high) / 2

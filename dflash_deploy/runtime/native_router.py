@@ -1,0 +1,96 @@
+"""The router of several engines as a supervised process of the native runtime."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from importlib import metadata, util
+from typing import TYPE_CHECKING
+
+from dflash_deploy.catalog.settings import all_setting_names
+from dflash_deploy.deployment.router_files import make_router_keys, router_directory
+from dflash_deploy.errors import EngineMissing
+from dflash_deploy.plan.replicas import LOOPBACK, router_port
+from dflash_deploy.runtime.native_process import Invocation, NativeProcess
+from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
+from dflash_deploy.serve.router.files import DIRECTORY
+from dflash_deploy.serve.secrets import SECRETS_FILE
+from dflash_deploy.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.plan import Plan
+
+MODULE = "dflash_deploy.serve.router"
+GRACE = 35.0
+"""Seconds the router gets to end its open streams."""
+
+
+class NativeRouter:
+    """SMG in front of the engines of one deployment, on 127.0.0.1."""
+
+    def __init__(self, deployment: Deployment, plan: Plan) -> None:
+        self._deployment = deployment
+        self._plan = plan
+        self._process = NativeProcess(router_directory(deployment), "router", self._redacted, grace=GRACE)
+
+    @property
+    def address(self) -> str:
+        """Its HOST:PORT."""
+        return f"{LOOPBACK}:{router_port(self._plan.settings.dflash_port)}"
+
+    def preflight(self) -> None:
+        """Raise EngineMissing if SMG is not installed."""
+        if util.find_spec("smg") is None:
+            raise EngineMissing(
+                f"{Settings.replicas}={self._plan.settings.replicas} needs a router: SMG is not installed in the "
+                f"environment of {sys.executable}",
+                hint=f"pip install 'dflash-deploy[router]', or set {Settings.replicas}=1",
+            )
+
+    def start(self, narrate: Narrate) -> bool:
+        """Start the router; stop one that runs with other settings first."""
+        make_router_keys(self._deployment)
+        environment = self._environment()
+        version = metadata.version("smg")
+        config = hashlib.sha256(repr((sorted(self._own().items()), version)).encode()).hexdigest()[:16]
+        command = (sys.executable, "-u", "-m", MODULE)
+        return self._process.start(
+            Invocation(environment, config, self.address, self._deployment.directory, command), narrate
+        )
+
+    def down(self) -> bool:
+        """Stop the router and forget it; return whether it ran."""
+        return self._process.down()
+
+    def state(self) -> EngineState:
+        """Return whether it runs, and how it ended if not."""
+        return self._process.state()
+
+    def read_log(self, cursor: str = "") -> LogPage:
+        """Return the lines after `cursor`."""
+        return self._process.read_log(cursor)
+
+    def _own(self) -> dict[str, str]:
+        settings = self._plan.settings
+        values = {
+            Settings.dflash_bind: LOOPBACK,
+            Settings.dflash_port: str(router_port(settings.dflash_port)),
+            Settings.max_num_seqs: str(settings.max_num_seqs or ""),
+            Settings.max_body_mib: str(settings.max_body_mib),
+        }
+        return {field.name: value for field, value in values.items()}
+
+    def _environment(self) -> dict[str, str]:
+        """Only its supervisor reads the secrets, to keep them out of the log."""
+        inherited = {name: value for name, value in os.environ.items() if name not in all_setting_names()}
+        files = {
+            DIRECTORY: str(router_directory(self._deployment)),
+            SECRETS_FILE: str(self._deployment.env_file),
+            "PYTHONSAFEPATH": "1",
+        }
+        return inherited | self._own() | files
+
+    def _redacted(self, text: str) -> str:
+        return self._deployment.redact(text)

@@ -1,0 +1,122 @@
+"""Change several engines one at a time, so that the others keep answering.
+
+For each engine: drop it from the router's list, wait until its requests have ended, restart it, prove it with a
+generation and the quick checks, add it again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from dflash_deploy.client import EndpointError
+from dflash_deploy.deployment.router_files import seen_workers, write_workers, written_workers
+from dflash_deploy.errors import EngineNotReady
+from dflash_deploy.startup.known import endpoint_of
+from dflash_deploy.startup.members import Member
+
+if TYPE_CHECKING:
+    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.runtime.protocol import EngineState
+    from dflash_deploy.serve.router.files import Worker
+
+ROUTER_REACTS = 30.0
+"""Seconds for the router to take over a changed list; it looks twice a second."""
+
+POLL = 0.25
+QUIET = 2
+"""Readings in a row without a request in flight after which an engine is drained: one may be on its way to it."""
+
+METRICS_TIMEOUT = 5.0
+
+Note = Callable[[str], None]
+Prove = Callable[[Member], None]
+"""Starts an engine and proves it. Raises EngineNotReady."""
+
+
+class Routes:
+    """The engines that the router of a deployment sends requests to."""
+
+    def __init__(self, deployment: Deployment, router: Callable[[], EngineState]) -> None:
+        """`router` says how the router's process is."""
+        self._deployment = deployment
+        self._router = router
+
+    def only(self, workers: Iterable[Worker]) -> None:
+        """Send requests to these engines and no others. Raises EngineNotReady if the router does not take them over."""
+        wanted = tuple(sorted(workers, key=lambda worker: int(worker.id)))
+        written = time.time()
+        write_workers(self._deployment, wanted)
+        self._wait_for({worker.url for worker in wanted}, since=written)
+
+    def drop(self, member: Member) -> None:
+        """Send no further requests to an engine."""
+        self.only(worker for worker in written_workers(self._deployment) if worker.id != member.worker.id)
+
+    def add(self, member: Member) -> None:
+        """Send requests to an engine too."""
+        others = (worker for worker in written_workers(self._deployment) if worker.id != member.worker.id)
+        self.only((*others, member.worker))
+
+    def has(self, member: Member) -> bool:
+        """Whether an engine gets requests."""
+        return member.worker in written_workers(self._deployment)
+
+    def _wait_for(self, urls: set[str], *, since: float) -> None:
+        deadline = time.monotonic() + ROUTER_REACTS
+        while True:
+            said = seen_workers(self._deployment)
+            if said is not None and said[0] >= since and {worker.url for worker in said[1]} == urls:
+                return
+            if self._router().phase == "exited":
+                raise EngineNotReady(
+                    "the router has ended", hint="read why in the lines of `router` in `dflash-deploy logs`"
+                )
+            if time.monotonic() > deadline:
+                raise EngineNotReady(
+                    f"the router did not take over its list of engines within {ROUTER_REACTS:.0f} s",
+                    hint="read why in the lines of `router` in `dflash-deploy logs`",
+                )
+            time.sleep(POLL)
+
+
+def drain(member: Member, seconds: float) -> int:
+    """Wait until an engine has no request in flight, at most `seconds`; return how many it still has.
+
+    An engine that does not answer has none that could end.
+    """
+    deadline, quiet, left = time.monotonic() + seconds, 0, 0
+    with endpoint_of(member.deployment, member.plan, timeout=METRICS_TIMEOUT) as endpoint:
+        while quiet < QUIET:
+            try:
+                left = sum(used.in_flight for used in endpoint.key_usage())
+            except EndpointError:
+                return 0
+            quiet = quiet + 1 if left == 0 else 0
+            if time.monotonic() > deadline:
+                break
+            time.sleep(POLL)
+    return left
+
+
+def roll(members: Sequence[Member], routes: Routes, prove: Prove, *, drain_seconds: float, note: Note) -> None:
+    """Restart these engines one at a time. Raises EngineNotReady of the first that fails: later ones keep running."""
+    for member in members:
+        take_out(member, routes, drain_seconds=drain_seconds, note=note)
+        member.runtime.halt()
+        prove(member)
+        routes.add(member)
+        note(f"{member.name} answers")
+
+
+def take_out(member: Member, routes: Routes, *, drain_seconds: float, note: Note) -> None:
+    """Drop an engine from the router's list and wait for its requests."""
+    if routes.has(member):
+        routes.drop(member)
+    if member.runtime.state().phase != "running":
+        return
+    note(f"{member.name}: waiting for its requests, at most {drain_seconds:.0f} s")
+    left = drain(member, drain_seconds)
+    if left:
+        note(f"{member.name}: {left} requests still in progress are cut off")
