@@ -93,7 +93,7 @@ def init(
 
 
 def _replicas(plan: Plan) -> list[str]:
-    """How many engines, and why so many."""
+    """The number of engines, and its reason."""
     named = (decision for decision in plan.decisions if decision.name == Settings.replicas.name)
     return [f"replicas {decision.value}: {decision.reason}" for decision in named if decision.value]
 

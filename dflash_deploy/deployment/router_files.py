@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_atomically, write_if_changed
+from dflash_deploy.errors import FileRefused
+from dflash_deploy.intake import read_text
 from dflash_deploy.redact import generate_key
 from dflash_deploy.serve.router.files import (
     KEYS,
     MANIFEST,
     SEEN,
+    RoutedEngine,
     RouterKeys,
     SeenWorker,
-    Worker,
     keys_document_of,
     manifest_of,
     read_keys,
@@ -52,12 +53,12 @@ def make_router_keys(deployment: Deployment) -> RouterKeys:
     return made
 
 
-def write_workers(deployment: Deployment, workers: Iterable[Worker]) -> bool:
+def write_workers(deployment: Deployment, workers: Iterable[RoutedEngine]) -> bool:
     """Write the engines that the router shall send to, by rename; return whether they changed."""
     return _write(deployment, MANIFEST, manifest_of(workers))
 
 
-def written_workers(deployment: Deployment) -> tuple[Worker, ...]:
+def written_workers(deployment: Deployment) -> tuple[RoutedEngine, ...]:
     """The engines that the router shall send to; none if the list is missing or damaged."""
     try:
         return read_manifest(router_directory(deployment) / MANIFEST)
@@ -80,10 +81,11 @@ def retire_key(deployment: Deployment) -> None:
 
 def retired_key(deployment: Deployment) -> bytes | None:
     """The SHA-256 of the API key that is being replaced; `None` if none is."""
-    with suppress(OSError, ValueError):
-        digest = bytes.fromhex((router_directory(deployment) / RETIRING).read_text("ascii"))
-        return digest if len(digest) == sha256().digest_size else None
-    return None
+    try:
+        digest = bytes.fromhex(read_text(router_directory(deployment) / RETIRING, limit=sha256().digest_size * 2))
+    except (FileRefused, ValueError):
+        return None
+    return digest if len(digest) == sha256().digest_size else None
 
 
 def forget_retired_key(deployment: Deployment) -> None:

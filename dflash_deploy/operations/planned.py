@@ -143,8 +143,10 @@ def init(directory: Path, choice: Choice = DEFAULTS, *, force: bool = False) -> 
 
 def replicas_asked(text: str | None) -> int | Literal["auto"] | None:
     """The number of engines that an option asks for; `None` leaves it to `.env`. Raises BadInput."""
-    if text is None or text == AUTO:
-        return text
+    if text is None:
+        return None
+    if text == AUTO:
+        return AUTO
     if text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= MOST_REPLICAS:
         return int(text)
     raise BadInput(f"`{text}` is not a valid number of engines (1-{MOST_REPLICAS}, or {AUTO})", hint="--replicas auto")

@@ -152,7 +152,7 @@ class Status:
 def status(directory: Path, *, replica: int | None = None) -> Status:
     """Examine the engine of a deployment and ask it one question; of several engines each one, or only `replica`.
 
-    Raises NoDeployment, SettingsRefused; BadInput if there is no engine of that number.
+    Raises NoDeployment, SettingsRefused; BadInput if that engine does not exist.
     """
     whole = Deployment.existing(directory)
     deployment, plan = seen_as(whole, plan_as_running(whole), replica)

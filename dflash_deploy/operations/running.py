@@ -111,7 +111,7 @@ def restart(
     """Stop the engine and start it with the settings of `.env`, whether they changed or not. Raises as `start`.
 
     Several engines restart one at a time, so that the others answer; `replica` restarts only that one. Raises
-    BadInput if there is no engine of that number.
+    BadInput if that engine does not exist.
     """
     with locked(directory, "restart") as deployment:
         plan = plan_of(deployment)

@@ -27,7 +27,7 @@ def stop(directory: Path, *, replica: int | None = None, reporter: Reporter = SI
     """Stop and remove the engine; weights, settings and caches stay. Raises NoDeployment, EngineNotReady.
 
     `replica` stops only that one of several engines, after its requests; the others keep answering. Raises BadInput if
-    there is no engine of that number.
+    that engine does not exist.
     """
     deployment = Deployment.existing(directory, check=False)
     plan = plan_to_stop(deployment)

@@ -44,9 +44,15 @@ class Share:
 def share_of(
     profile: Profile, pair: ModelPair, engine: EngineRelease, facts: HostFacts, choice: Choice, memory: int
 ) -> Share | None:
-    """How many engines are proposed; `None` for a single one that nobody asked about. `memory`: one GPU's, in bytes."""
+    """How many engines are proposed; `None` for a single one. `memory` is that of one GPU, in bytes."""
     written = choice.edited.get(Settings.replicas.name, "").strip()
-    asked = choice.replicas if choice.replicas is not None else int(written) if written.isdecimal() else None
+    asked = (
+        choice.replicas
+        if choice.replicas is not None
+        else int(written)
+        if written.isdecimal() and len(written) < 4
+        else None
+    )
     if asked in {None, 1} or profile.hardware.machines > 1:
         return Share(1, 0, "--replicas", "as requested") if choice.replicas == 1 else None
     origin = "--replicas" if choice.replicas is not None else ".env"
@@ -77,10 +83,10 @@ def decisions_of(share: Share, profile: Profile, engine: EngineRelease, facts: H
     if not share.gpus:
         return
     if engine.kind.knows(Settings.tensor_parallel_size):
-        reason = f"each of {share.engines} engines uses so many GPUs"
+        reason = f"the GPUs of each of {share.engines} engines"
         yield decided(Settings.tensor_parallel_size, share.gpus, Settings.replicas.name, reason)
     used = gpus_of(profile, facts)[: share.engines * share.gpus]
-    if used and len(used) < len(facts.gpus):
+    if used:
         reason = "the GPUs that the engines share out among them"
         yield Decision(VISIBLE, ",".join(map(str, used)), "hardware", reason)
         yield Decision(IN_ORDER, "PCI_BUS_ID", "hardware", "the order of nvidia-smi's numbers")

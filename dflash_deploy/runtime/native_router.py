@@ -6,7 +6,7 @@ import hashlib
 import os
 import sys
 from importlib import metadata, util
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dflash_deploy.catalog.settings import all_setting_names
 from dflash_deploy.deployment.router_files import make_router_keys, router_directory
@@ -21,6 +21,7 @@ from dflash_deploy.serve.settings import Settings
 if TYPE_CHECKING:
     from dflash_deploy.deployment import Deployment
     from dflash_deploy.plan import Plan
+    from dflash_deploy.serve.field import Field
 
 MODULE = "dflash_deploy.serve.router"
 GRACE = 35.0
@@ -74,7 +75,7 @@ class NativeRouter:
 
     def _own(self) -> dict[str, str]:
         settings = self._plan.settings
-        values = {
+        values: dict[Field[Any], str] = {
             Settings.dflash_bind: LOOPBACK,
             Settings.dflash_port: str(router_port(settings.dflash_port)),
             Settings.max_num_seqs: str(settings.max_num_seqs or ""),

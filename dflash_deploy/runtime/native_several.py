@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -32,16 +31,18 @@ class NativeSeveral:
         self._deployment = deployment
         self._plan = plan
         self.router = NativeRouter(deployment, plan)
+        # the engine of settings with one engine may still run
+        self._single = NativeRuntime(deployment, plan)
 
     def preflight(self) -> None:
         """Raise EngineMissing if the engine or the router is not installed."""
-        NativeRuntime(self._deployment, self._plan).preflight()
+        self._single.preflight()
         self.router.preflight()
 
     def start(self, narrate: Narrate) -> bool:
         """Start the router; stop a single engine of earlier settings, and engines that are too many."""
         self._deployment.make_state()
-        NativeRuntime(self._deployment, self._plan).down()
+        self._single.down()
         for number, member in self._members():
             if number > self._plan.settings.replicas:
                 member.down()
@@ -49,13 +50,14 @@ class NativeSeveral:
 
     def halt(self) -> None:
         """Stop all engines, and keep their logs."""
+        self._single.halt()
         for _, member in self._members():
             member.halt()
 
     def down(self) -> bool:
         """Stop the router and all engines; return whether anything ran."""
         write_workers(self._deployment, ())
-        ran = [self.router.down(), *(member.down() for _, member in self._members())]
+        ran = [self.router.down(), self._single.down(), *(member.down() for _, member in self._members())]
         return any(ran)
 
     def state(self) -> EngineState:
@@ -67,7 +69,7 @@ class NativeSeveral:
             return EngineState("running", identity=f"{alive} engines, router {router.identity}", address=router.address)
         if alive or router.phase == "exited" or any(state.phase == "exited" for state in states):
             return EngineState("exited", identity=f"{alive} engines", unasked=router.unasked)
-        return EngineState("absent")
+        return self._single.state()
 
     def memory(self) -> int | None:
         """Return the bytes of memory of all engines together; `None` if none runs."""
@@ -80,14 +82,14 @@ class NativeSeveral:
 
     def read_log(self, cursor: str = "") -> LogPage:
         """Return the lines of all engines and of the router, with the name of the process before each."""
-        after: dict[str, str] = json.loads(cursor) if cursor else {}
+        after = dict(part.split("=", 1) for part in cursor.split("|") if part)
         lines: list[str] = []
         readers = {f"engine {number}": member.read_log for number, member in self._members()}
         for name, read in {**readers, "router": self.router.read_log}.items():
             page = read(after.get(name, ""))
             after[name] = page.cursor
             lines += (f"{name} | {line}" for line in page.lines)
-        return LogPage(tuple(lines), json.dumps(after))
+        return LogPage(tuple(lines), "|".join(f"{name}={place}" for name, place in after.items()))
 
     def is_current(self) -> bool:
         """Return whether the router runs with these settings."""

@@ -11,7 +11,7 @@ from dflash_deploy.errors import BadInput, NotPossible
 from dflash_deploy.host import cores_here
 from dflash_deploy.plan.replicas import member_of
 from dflash_deploy.runtime import runtime_for
-from dflash_deploy.serve.router.files import Worker
+from dflash_deploy.serve.router.files import RoutedEngine
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup.known import endpoint_of
 
@@ -45,10 +45,10 @@ class Member:
         return runtime_for(self.deployment, self.plan)
 
     @property
-    def worker(self) -> Worker:
+    def worker(self) -> RoutedEngine:
         """Its entry in the router's list."""
         settings = self.plan.settings
-        return Worker(str(self.number), self.runtime.private_url, settings.served_model_name)
+        return RoutedEngine(str(self.number), self.runtime.private_url, settings.served_model_name)
 
 
 def members_of(deployment: Deployment, plan: Plan) -> tuple[Member, ...]:

@@ -19,7 +19,7 @@ from dflash_deploy.startup.members import Member
 if TYPE_CHECKING:
     from dflash_deploy.deployment import Deployment
     from dflash_deploy.runtime.protocol import EngineState
-    from dflash_deploy.serve.router.files import Worker
+    from dflash_deploy.serve.router.files import RoutedEngine
 
 ROUTER_REACTS = 30.0
 """Seconds for the router to take over a changed list; it looks twice a second."""
@@ -43,7 +43,7 @@ class Routes:
         self._deployment = deployment
         self._router = router
 
-    def only(self, workers: Iterable[Worker]) -> None:
+    def only(self, workers: Iterable[RoutedEngine]) -> None:
         """Send requests to these engines and no others. Raises EngineNotReady if the router does not take them over."""
         wanted = tuple(sorted(workers, key=lambda worker: int(worker.id)))
         written = time.time()

@@ -26,7 +26,7 @@ MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Worker:
+class RoutedEngine:
     """An engine that the router shall send to. `models` are the names of the model in requests."""
 
     id: str
@@ -54,17 +54,17 @@ class RouterKeys:
     probe: str = field(repr=False)
 
 
-def manifest_of(workers: Iterable[Worker]) -> str:
+def manifest_of(workers: Iterable[RoutedEngine]) -> str:
     """The content of workers.json."""
     return json.dumps({"version": SCHEMA, "workers": [asdict(worker) for worker in workers]}, indent=1) + "\n"
 
 
-def read_manifest(file: Path) -> tuple[Worker, ...]:
+def read_manifest(file: Path) -> tuple[RoutedEngine, ...]:
     """The engines in workers.json. Raises OSError, and ValueError if it is damaged."""
     document = _read(file)
     try:
         return tuple(
-            Worker(str(entry["id"]), str(entry["url"]), tuple(map(str, entry["models"])))
+            RoutedEngine(str(entry["id"]), str(entry["url"]), tuple(map(str, entry["models"])))
             for entry in document["workers"]
         )
     except (KeyError, TypeError) as problem:

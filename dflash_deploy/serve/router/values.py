@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dflash_deploy.serve.field import VLLM
+
 MIB = 1 << 20
 
 USUAL_SEQUENCES = 4
@@ -34,7 +36,7 @@ def router_values(max_num_seqs: int | None, *, hang_seconds: int, max_body_mib: 
         "max_payload_size": Value(
             (max_body_mib + 1) * MIB, "larger than the engines' own limit, so that they answer 413 themselves"
         ),
-        "backend": Value("vllm", "the names of the metrics with which SMG reads an engine's load"),
+        "backend": Value(VLLM, "the names of the metrics with which SMG reads an engine's load"),
         "shutdown_grace_period_secs": Value(30, "open streams end before the process is killed"),
         "disable_tokenizer_autoload": Value(True, "no tokenizer is downloaded: requests are matched by their text"),
     }
@@ -45,7 +47,7 @@ def _balance(sequences: int) -> Mapping[str, Value]:
         "policy": Value("cache_aware", "the turns of a conversation go to the engine that has their prefix"),
         "balance_abs_threshold": Value(
             max(2, sequences // 8),
-            f"the next request goes to the emptiest engine once one has so many more than another: an eighth of the "
+            f"the next request goes to the emptiest engine once one has this many more than another: an eighth of the "
             f"{sequences} sequences of an engine, at least 2. SMG's 64 puts 19 of 20 requests on one engine",
         ),
         "balance_rel_threshold": Value(

@@ -17,19 +17,20 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
+from dflash_deploy.serve.field import VLLM
 from dflash_deploy.serve.router.files import (
     MANIFEST,
     SEEN,
+    RoutedEngine,
     RouterKeys,
     SeenWorker,
-    Worker,
     read_manifest,
     replace,
     seen_of,
 )
 
 EVERY = 0.5
-"""Seconds between two looks at workers.json and at SMG."""
+"""Seconds between two readings of workers.json and of SMG's list."""
 
 AGAIN = 10.0
 """Seconds after which an engine that was added and is not listed is added again."""
@@ -48,7 +49,7 @@ class WorkerKeeper:
         self._directory = directory
         self._call = call
         self._keys = keys
-        self._wanted: tuple[Worker, ...] = ()
+        self._wanted: tuple[RoutedEngine, ...] = ()
         self._added: dict[str, float] = {}
         self._said = ""
 
@@ -87,12 +88,12 @@ class WorkerKeeper:
             self._said = text
 
 
-def registration(worker: Worker, probe: str) -> dict[str, object]:
+def registration(worker: RoutedEngine, probe: str) -> dict[str, object]:
     """The request that adds an engine to SMG."""
     return {
         "url": worker.url,
         "api_key": probe,
-        "runtime_type": "vllm",
+        "runtime_type": VLLM,
         "connection_mode": "http",
         "models": [{"id": name} for name in worker.models],
     }

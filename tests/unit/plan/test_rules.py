@@ -165,6 +165,8 @@ CASES = [
     Case("more-gpus-than-there-are", "error", "rtx-3090-x2", {"TENSOR_PARALLEL_SIZE": "4"}),
     Case("pipeline-with-drafter", "error", "rtx-3090-x2", {"EXTRA_ARGS": "--pipeline-parallel-size 2"}),
     Case("master-address-missing", "error", "dgx-spark-x2", choice={"master_addr": None}),
+    Case("engines-on-several-machines", "error", "dgx-spark-x2", {"REPLICAS": "2"}),
+    Case("several-engines-in-containers", "error", "h100", {"REPLICAS": "2"}),
     Case("graphs-across-machines", "warning", "dgx-spark-x2", {"ENFORCE_EAGER": "off"}),
     Case("argument-is-gone", "error", "h100", {"EXTRA_ARGS": "--swap-space 4"}),
     Case("argument-is-gone", "warning", "h100", {"VLLM_NVFP4_GEMM_BACKEND": "flashinfer-cutlass"}),

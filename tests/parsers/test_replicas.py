@@ -1,0 +1,242 @@
+"""Two real llama.cpp servers behind the real router: killed, hung, restarted, with a new key or wrong settings."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.errors import ExitCode
+from dflash_deploy.operations import status, usage_of_keys
+from dflash_deploy.operations.probing import MemberStatus
+from dflash_deploy.planning import plan_of
+from dflash_deploy.serve.router.files import read_keys
+from dflash_deploy.startup import endpoint_of
+from tests.support.askers import WHOLE, Askers, asking
+from tests.support.cli import Ran, dflash, edit_env
+from tests.support.llamacpp_native import processes
+from tests.support.ports import free_port
+
+pytest.importorskip("smg")
+
+HANGS = 300.0
+"""Seconds after which something counts as hung."""
+
+CLIENTS = 8
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Two engines that `up` has started."""
+    directory = tmp_path_factory.mktemp("several")
+    told = ("--profile", "cpu", "--engine", "llamacpp", "--runtime", "native", "--replicas", "2")
+    dflash("init", *told, "--port", str(free_port()), at=directory).succeeded()
+    dflash("up", at=directory).succeeded()
+    yield directory
+    dflash("down", at=directory).succeeded()
+    assert not processes(directory)
+
+
+def askers_of(directory: Path) -> Askers:
+    def key() -> str:
+        return Deployment(directory).key.reveal()
+
+    deployment = Deployment.existing(directory)
+    with endpoint_of(deployment, plan_of(deployment)) as endpoint:
+        return Askers(endpoint.url, endpoint.model, key, patience=HANGS)
+
+
+def answered(directory: Path, key: str) -> int:
+    """The status of a generation with a key; an empty one is not sent. A refusal generates nothing."""
+    deployment = Deployment.existing(directory)
+    with endpoint_of(deployment, plan_of(deployment)) as endpoint:
+        url, model = f"{endpoint.url}/v1/chat/completions", endpoint.model
+    body = {"model": model, "messages": [{"role": "user", "content": "Count."}], "max_tokens": 4}
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    answer = httpx.post(url, json=body, headers=headers, timeout=HANGS)
+    assert ("choices" in answer.text) == (answer.status_code == 200)
+    return answer.status_code
+
+
+def eventually(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + HANGS
+    while not true():
+        assert time.monotonic() < deadline, "it did not become true"
+        time.sleep(0.2)
+
+
+def members(directory: Path) -> dict[int, MemberStatus]:
+    return {member.number: member for member in status(directory).members}
+
+
+def healthy(directory: Path, number: int) -> bool:
+    """Whether the router sends requests to an engine and sees it healthy."""
+    seen = json.loads((directory / ".dflash" / "router" / "seen.json").read_text())["workers"]
+    port = Deployment.existing(directory).values["DFLASH_PORT"]
+    return {"url": f"http://127.0.0.1:{int(port) + 2 + number}", "healthy": True} in [
+        {"url": worker["url"], "healthy": worker["healthy"]} for worker in seen
+    ]
+
+
+def server_of(directory: Path, number: int) -> int:
+    """The PID of the llama.cpp server of one engine, behind its supervisor and its gateway."""
+    session = json.loads((directory / ".dflash" / "replicas" / str(number) / "run.json").read_text())["pid"]
+    (server,) = [
+        pid
+        for pid, line in processes(directory).items()
+        if "llamacpp_wheel" in line and "serve.door" not in line and os.getsid(pid) == session
+    ]
+    return server
+
+
+def under_load(directory: Path, command: Callable[[], Ran], *, least: int) -> tuple[Ran, Askers]:
+    """Run a command while clients ask, until they have asked `least` times."""
+    askers = askers_of(directory)
+    with asking(askers, CLIENTS):
+        ran = command()
+        eventually(lambda: len(askers.asked) >= least)
+    return ran, askers
+
+
+def test_both_engines_answer_and_status_shows_each(served: Path) -> None:
+    found = dflash("status", "--json", at=served).succeeded().document["data"]
+    assert [(one["replica"], one["state"], one["routed"]) for one in found["replicas"]] == [
+        (1, "ready", True),
+        (2, "ready", True),
+    ]
+    assert found["state"] == "ready"
+    assert found["router"]["state"] == "running"
+    one = dflash("status", "--replica", "2", "--json", at=served).succeeded().document["data"]
+    assert one["endpoint"] == found["replicas"][1]["endpoint"]
+    refused = dflash("status", "--replica", "3", at=served)
+    assert refused.code == ExitCode.USAGE
+    lines = dflash("logs", at=served).succeeded().out
+    assert {"engine 1 ", "engine 2 ", "router "} <= {line.partition("|")[0] for line in lines.splitlines()}
+    assert "engine 1 " not in dflash("logs", "--replica", "1", at=served).succeeded().out
+
+
+def test_no_key_but_a_clients_generates_through_the_router(served: Path) -> None:
+    keys = read_keys(served / ".dflash" / "router" / "keys.json")
+    for key in ("", "a-key-that-nobody-has", keys.probe, keys.admin):
+        assert answered(served, key) in {401, 403}
+    owner = Deployment.existing(served).key.reveal()
+    assert answered(served, owner) == 200
+    # neither the arguments of a process nor a log has a key
+    lines = "\n".join(processes(served).values())
+    logs = "\n".join(log.read_text(errors="replace") for log in (served / ".dflash").rglob("*.log"))
+    for key in (keys.probe, keys.admin, owner):
+        assert key not in lines
+        assert key not in logs
+
+
+def test_a_rolling_restart_and_a_new_key_lose_no_request(served: Path) -> None:
+    before = [member.engine.identity for member in members(served).values()]
+    ran, askers = under_load(served, lambda: dflash("restart", at=served), least=100)
+    ran.succeeded()
+    assert not askers.errors()
+    assert not set(before) & {member.engine.identity for member in members(served).values()}
+
+    old = Deployment.existing(served).key
+    ran, askers = under_load(served, lambda: dflash("keys", "rotate", "--json", at=served), least=100)
+    assert ran.succeeded().document["data"]["proof"] == {
+        "old_key": {"before": 200, "after": 401},
+        "new_key": {"after": 200},
+    }
+    assert not askers.errors()
+    assert {answered(served, old.reveal()) for _ in range(CLIENTS)} == {401}
+
+
+def test_a_killed_engine_loses_only_its_own_streams_and_comes_back(served: Path) -> None:
+    askers = askers_of(served)
+    with asking(askers, CLIENTS):
+        eventually(lambda: len(askers.asked) > CLIENTS)
+        os.kill(server_of(served, 1), signal.SIGKILL)
+        eventually(lambda: not healthy(served, 1))
+        after = len(askers.asked)
+        eventually(lambda: len(askers.asked) > after + 5 * CLIENTS)
+        dflash("up", at=served).succeeded()
+        eventually(lambda: healthy(served, 1))
+    assert len(askers.errors()) <= CLIENTS
+    assert set(askers.outcomes()) <= {WHOLE, "stream ends with an error", "stream cut off"}
+    assert {member.answered.state for member in members(served).values()} == {"ready"}
+
+
+def test_an_engine_that_hangs_is_left_out_and_taken_in_again(served: Path) -> None:
+    askers, server = askers_of(served), server_of(served, 2)
+    with asking(askers, CLIENTS):
+        eventually(lambda: len(askers.asked) > CLIENTS)
+        os.kill(server, signal.SIGSTOP)
+        try:
+            eventually(lambda: not healthy(served, 2))
+            out = time.monotonic()
+            done = len(askers.asked)
+            eventually(lambda: len(askers.asked) > done + 5 * CLIENTS)
+        finally:
+            os.kill(server, signal.SIGCONT)
+        eventually(lambda: healthy(served, 2))
+    # nobody who asked after it was out has waited for it
+    assert all(asked.outcome == WHOLE for asked in askers.asked if asked.at > out)
+
+
+def test_settings_that_fail_stop_at_the_first_engine_and_go_back(served: Path) -> None:
+    before = {number: member.engine.identity for number, member in members(served).items()}
+    edit_env(served, EXTRA_ARGS="--no-such-option")
+    try:
+        ran, askers = under_load(served, lambda: dflash("up", at=served), least=50)
+    finally:
+        edit_env(served, EXTRA_ARGS="")
+    assert ran.code == ExitCode.NOT_READY
+    assert "engine 1" in ran.err
+    assert "last working settings" in ran.err
+    assert not askers.errors()
+    after = members(served)
+    assert {member.answered.state for member in after.values()} == {"ready"}
+    # the second one has not been touched
+    assert after[2].engine.identity == before[2]
+    dflash("up", at=served).succeeded()
+
+
+def test_a_key_comes_and_goes_on_all_engines_and_its_use_is_added_up(served: Path) -> None:
+    added = dflash("keys", "add", "alice", "--json", at=served).succeeded()
+    assert added.document["data"]["status"] == 200
+    alice = next(key.key for key in Deployment.existing(served).further_keys if key.name == "alice")
+    askers = askers_of(served)
+    askers.key = lambda: alice
+    with asking(askers, CLIENTS):
+        eventually(lambda: len(askers.asked) >= 40)
+    assert not askers.errors()
+    used = {each.name: each for each in usage_of_keys(served).usage}
+    assert used["alice"].requests["200"] >= len(askers.asked)
+    assert "key-0" not in used
+    assert dflash("keys", "revoke", "alice", "--json", at=served).succeeded().document["data"]["status"] == 401
+    assert {answered(served, alice) for _ in range(CLIENTS)} == {401}
+
+
+def test_one_engine_is_stopped_restarted_and_checked_alone(served: Path) -> None:
+    ran, askers = under_load(served, lambda: dflash("down", "--replica", "2", at=served), least=40)
+    ran.succeeded()
+    assert not askers.errors()
+    assert members(served)[2].answered.state == "absent"
+    ran, askers = under_load(served, lambda: dflash("up", at=served), least=40)
+    ran.succeeded()
+    assert not askers.errors()
+    other = members(served)[1].engine.identity
+    dflash("restart", "--replica", "2", at=served).succeeded()
+    assert members(served)[1].engine.identity == other
+    tested = dflash("test", "--only", "auth,drafts", "--json", at=served).succeeded().document["data"]
+    assert set(tested["acceptance_by_engine"]) == {"engine 1", "engine 2"}
+    assert [check["status"] for check in tested["checks"] if check["name"] == "alike"] == ["passed"]
+
+
+def test_fewer_and_more_engines_while_the_others_answer(served: Path) -> None:
+    edit_env(served, REPLICAS="1")
+    dflash("up", at=served).succeeded()
+    assert not status(served).members
+    edit_env(served, REPLICAS="2")
+    dflash("up", at=served).succeeded()
+    assert {member.answered.state for member in members(served).values()} == {"ready"}

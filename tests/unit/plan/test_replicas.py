@@ -1,0 +1,110 @@
+"""How a machine is shared out to several engines, and what each of them gets."""
+
+from dataclasses import replace
+
+import pytest
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.errors import SettingsRefused
+from dflash_deploy.host import HostFacts
+from dflash_deploy.plan import Choice, Plan, engine_environment
+from dflash_deploy.plan.replicas import engine_port, gpus_of_member, member_of, router_port
+from dflash_deploy.rules import plan_deployment
+from tests.support.machines import H100, RECORDED, RTX_3090, machine
+
+SMALL = "qwen3.6-27b-int4"
+
+
+def planned(choice: Choice, facts: HostFacts) -> Plan:
+    return plan_deployment(facts, choice, load_catalog())
+
+
+def reason(plan: Plan) -> str:
+    return next(decision.reason for decision in plan.decisions if decision.name == "REPLICAS")
+
+
+def eight_h100() -> HostFacts:
+    return machine(*(replace(H100, index=index) for index in range(8)))
+
+
+def four_3090() -> HostFacts:
+    return machine(*(replace(RTX_3090, index=index) for index in range(4)))
+
+
+def test_one_engine_is_as_it_was() -> None:
+    plan = planned(Choice(runtime="compose"), RECORDED["h100"])
+    assert not plan.settings.several_engines
+    assert not plan.values.get("REPLICAS")
+
+
+def test_a_model_that_fits_one_gpu_gets_an_engine_for_each() -> None:
+    plan = planned(Choice(replicas="auto", runtime="native"), eight_h100())
+    assert plan.settings.replicas == 8
+    assert (plan.settings.tensor_parallel_size or 1) == 1
+    assert not plan.errors
+    # both figures of the speed model are in the reason
+    assert "one engine over 8 GPUs" in reason(plan)
+    gpus = [gpus_of_member(plan, number) for number in range(1, 9)]
+    assert gpus == [(str(index),) for index in range(8)]
+
+
+def test_a_model_that_needs_several_gpus_gets_groups() -> None:
+    whole = planned(Choice(replicas="auto", runtime="native"), four_3090())
+    groups = [gpus_of_member(whole, number) for number in range(1, whole.settings.replicas + 1)]
+    each = whole.settings.tensor_parallel_size or 1
+    assert whole.settings.replicas * each == 4
+    assert {len(group) for group in groups} == {each}
+    assert sorted(gpu for group in groups for gpu in group) == ["0", "1", "2", "3"]
+    assert not [finding for finding in whole.errors if finding.id == "more-gpus-than-there-are"]
+
+
+def test_engines_that_need_more_gpus_than_there_are_are_refused() -> None:
+    plan = planned(Choice(edited={"REPLICAS": "3", "TENSOR_PARALLEL_SIZE": "2"}, runtime="native"), four_3090())
+    assert "more-gpus-than-there-are" in {finding.id for finding in plan.errors}
+
+
+def test_each_engine_has_its_own_address_and_gpus() -> None:
+    plan = planned(Choice(replicas=2, runtime="native", port=9000, host="0.0.0.0"), eight_h100())
+    one, two = member_of(plan, 1), member_of(plan, 2)
+    for number, member in ((1, one), (2, two)):
+        environment = engine_environment(member)
+        assert environment["DFLASH_BIND"] == "127.0.0.1"
+        assert environment["DFLASH_PORT"] == str(engine_port(9000, number))
+        assert environment["CUDA_VISIBLE_DEVICES"] == str(number - 1)
+        # another number of engines restarts none of them
+        assert "REPLICAS" not in environment
+        assert not member.settings.several_engines
+    ports = {9000, router_port(9000), router_port(9000) + 1, one.settings.dflash_port, two.settings.dflash_port}
+    assert len(ports) == 5
+    assert one.settings.max_num_seqs == plan.settings.max_num_seqs
+
+
+@pytest.mark.parametrize("cores", [range(2), range(7), range(64)])
+def test_processor_cores_are_shared_out(cores: range) -> None:
+    plan = planned(Choice(profile="cpu", replicas=2, runtime="native"), replace(RECORDED["cpu"], cpus=len(cores)))
+    shares = [member_of(plan, number, cores).settings.dflash_cores for number in (1, 2)]
+    assert sorted(core for share in shares for core in share) == list(cores)
+    assert abs(len(shares[0]) - len(shares[1])) <= 1
+
+
+def test_without_a_core_for_each_none_is_bound() -> None:
+    plan = planned(Choice(profile="cpu", replicas=4, runtime="native"), RECORDED["cpu"])
+    assert member_of(plan, 1, (0, 1)).settings.dflash_cores == ()
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 8])
+def test_on_processors_auto_is_one_engine_for_each_numa_node(nodes: int) -> None:
+    facts = replace(RECORDED["cpu"], cpus=64, numa_nodes=nodes)
+    plan = planned(Choice(profile="cpu", replicas="auto", runtime="native"), facts)
+    assert plan.settings.replicas == nodes
+
+
+@pytest.mark.parametrize("values", [{"REPLICAS": "0"}, {"REPLICAS": "65"}, {"REPLICAS": "4", "DFLASH_PORT": "65530"}])
+def test_numbers_that_cannot_be_are_refused(values: dict[str, str]) -> None:
+    with pytest.raises(SettingsRefused):
+        planned(Choice(profile="cpu", edited=values, runtime="native"), RECORDED["cpu"])
+
+
+def test_several_engines_are_refused_in_containers_and_over_machines() -> None:
+    plan = planned(Choice(replicas=2, runtime="compose"), eight_h100())
+    assert "several-engines-in-containers" in {finding.id for finding in plan.errors}
