@@ -80,6 +80,7 @@ class NativeRouter:
             Settings.dflash_port: str(router_port(settings.dflash_port)),
             Settings.max_num_seqs: str(settings.max_num_seqs or ""),
             Settings.max_body_mib: str(settings.max_body_mib),
+            Settings.hang_seconds: str(settings.hang_seconds),
         }
         return {field.name: value for field, value in values.items()}
 

@@ -20,16 +20,15 @@ from dflash_deploy.serve.router.values import router_values
 from dflash_deploy.serve.router.workers import keep_workers
 from dflash_deploy.serve.settings import Settings
 
-HANG_SECONDS = 120
-"""Seconds of silence after which a stream counts as hung."""
-
 REFUSED = 3
 """The exit code for settings that cannot work, as of `dflash_deploy.serve`."""
 
 
 def arguments(settings: Settings, keys: RouterKeys) -> dict[str, Any]:
     """The arguments of SMG's RouterArgs. Its metrics are on the next port."""
-    values = router_values(settings.max_num_seqs, hang_seconds=HANG_SECONDS, max_body_mib=settings.max_body_mib)
+    values = router_values(
+        settings.max_num_seqs, hang_seconds=settings.hang_seconds, max_body_mib=settings.max_body_mib
+    )
     return {
         "host": settings.dflash_bind,
         "port": settings.dflash_port,

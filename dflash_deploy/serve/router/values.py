@@ -31,7 +31,9 @@ def router_values(max_num_seqs: int | None, *, hang_seconds: int, max_body_mib: 
         **_balance(max_num_seqs or USUAL_SEQUENCES),
         **_failures(),
         "stream_body_stall_timeout_secs": Value(
-            hang_seconds, "a stream on an engine that hangs ends with an error; SMG waits 300 s"
+            # 0: the engines' own check of a hang is off
+            hang_seconds or 300,
+            "a stream on an engine that hangs ends with an error; SMG waits 300 s",
         ),
         "max_payload_size": Value(
             (max_body_mib + 1) * MIB, "larger than the engines' own limit, so that they answer 413 themselves"
