@@ -6,6 +6,7 @@
     │   ├── UnknownPair               --model or DFLASH_PAIR names an unknown model, or a drafter
     │   ├── UnknownEngine             --engine or DFLASH_ENGINE names an unknown engine release
     │   ├── CatalogRefused            a catalog file has an unknown key or an invalid value
+    │   ├── FleetRefused              fleet.yaml is missing or not valid
     │   ├── NotPossible               profile, model and engine do not work together
     │   ├── SettingsRefused           .env has an unknown key or an invalid value
     │   ├── FileRefused               a file cannot be read
@@ -17,6 +18,9 @@
     │   ├── PortTaken                 another process listens on the port
     │   ├── WeightsMissing            a model directory is missing or incomplete
     │   ├── EngineMissing             no engine is installed for the chosen runtime
+    │   ├── HostUnreachable           a host of the fleet does not respond to SSH, or the connection is lost
+    │   ├── HostNotTrusted            the SSH key of a host is unknown or has changed, or it rejects the login
+    │   ├── HostUnfit                 a host lacks a program, has another version, a full disk or a wrong clock
     │   └── DirectoryBusy             another command uses the deployment directory
     ├── DownloadFailed             4  a download failed, or the files are not the expected ones
     │   ├── HubUnreachable            the Hugging Face Hub does not respond, or the response is not valid
@@ -100,6 +104,10 @@ class CatalogRefused(BadInput):
     """Raised when a file of the packaged or a custom catalog is not valid."""
 
 
+class FleetRefused(BadInput):
+    """Raised when `fleet.yaml` is missing or not valid."""
+
+
 class NotPossible(BadInput):
     """Raised when profile, model and engine exist but do not work together."""
 
@@ -148,6 +156,18 @@ class EngineMissing(PreflightRefused):
 
 class DirectoryBusy(PreflightRefused):
     """Raised when another dflash-deploy command uses the same deployment directory."""
+
+
+class HostUnreachable(PreflightRefused):
+    """Raised when a host of the fleet does not respond to SSH, or the connection to it is lost."""
+
+
+class HostNotTrusted(PreflightRefused):
+    """Raised when the SSH key of a host is unknown or has changed, or the host rejects the login."""
+
+
+class HostUnfit(PreflightRefused):
+    """Raised when a host lacks a program, has another version of dflash-deploy, a full disk or a wrong clock."""
 
 
 class DownloadFailed(DeployError):

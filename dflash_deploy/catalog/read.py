@@ -11,10 +11,12 @@ from typing import TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from dflash_deploy.errors import CatalogRefused, FileRefused
+from dflash_deploy.errors import BadInput, CatalogRefused, FileRefused
 from dflash_deploy.intake import Invalid, parse_packaged_yaml, parse_yaml, read_text
 from dflash_deploy.intake.files import shown
 from dflash_deploy.intake.invalid import LONGEST_KEY, place_of
+
+EXAMPLE = "docs/reference/catalog has an annotated example of each kind of file"
 
 T = TypeVar("T", bound=BaseModel)
 F = TypeVar("F", bound=Traversable)
@@ -50,16 +52,23 @@ def read_entry(file: Path, kind: type[T]) -> T:
 
     Raises CatalogRefused with the key and, if the key is unknown, the closest valid one.
     """
+    return read_as(file, kind, refused=CatalogRefused, example=EXAMPLE)
+
+
+def read_as(file: Path, kind: type[T], *, refused: type[BadInput], example: str) -> T:
+    """A YAML file that a person writes, as a model. `example` is the hint for a value that is not valid.
+
+    Raises `refused` with the key and, if the key is unknown, the closest valid one.
+    """
     try:
         return kind.model_validate(parse_yaml(read_text(file)))
     except ValidationError as problem:
         error = _telling(problem)
-        raise CatalogRefused(f"{shown(file)}: {_said(error)}", hint=_hint(error, kind)) from None
+        raise refused(f"{shown(file)}: {_said(error)}", hint=_hint(error, kind) or example) from None
     except FileRefused as problem:
-        raise CatalogRefused(problem.message, hint=problem.hint) from None
+        raise refused(problem.message, hint=problem.hint) from None
     except Invalid as problem:
-        hint = "docs/reference/catalog has an annotated example"
-        raise CatalogRefused(f"{shown(file)} {problem}", hint=hint) from None
+        raise refused(f"{shown(file)} {problem}", hint=example) from None
 
 
 def _telling(problem: ValidationError) -> ErrorDetails:
@@ -76,8 +85,9 @@ def _said(error: ErrorDetails) -> str:
 
 
 def _hint(error: ErrorDetails, kind: type[BaseModel]) -> str:
+    """The valid keys for an unknown one; empty for another error."""
     if error["type"] != "extra_forbidden":
-        return "docs/reference/catalog has an annotated example of each kind of file"
+        return ""
     known = sorted(_keys_at(kind, error["loc"][:-1]))
     near = difflib.get_close_matches(str(error["loc"][-1])[:LONGEST_KEY], known, n=1)
     return (f"did you mean {near[0]}? " if near else "") + f"valid keys: {', '.join(known)}"

@@ -50,6 +50,10 @@ CHANGING = frozenset(
         "rollback",
         "tune",
         "keys_rotate",
+        "fleet_init",
+        "fleet_up",
+        "fleet_down",
+        "fleet_restart",
         "image_build",
         "image_digest",
     }

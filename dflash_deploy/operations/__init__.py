@@ -29,6 +29,17 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.explaining import ExplainedLog, explain_log
     from dflash_deploy.operations.exporting import MonitoringExport, export_monitoring
     from dflash_deploy.operations.fetching import Pulled, carry, check_files, check_hub, pull
+    from dflash_deploy.operations.fleet_hosts import FleetResult
+    from dflash_deploy.operations.fleet_machine import MachineFacts, fleet_facts
+    from dflash_deploy.operations.fleet_starting import fleet_restart, fleet_up
+    from dflash_deploy.operations.fleets import (
+        FleetCreated,
+        fleet_down,
+        fleet_init,
+        fleet_logs,
+        fleet_status,
+        fleet_test,
+    )
     from dflash_deploy.operations.images import bill_of_materials, build_image, digest, verify_image
     from dflash_deploy.operations.key_file import key
     from dflash_deploy.operations.keys import Replaced, rotate_key
@@ -74,6 +85,10 @@ else:
             ".explaining": ("ExplainedLog", "explain_log"),
             ".exporting": ("MonitoringExport", "export_monitoring"),
             ".fetching": ("Pulled", "carry", "check_files", "check_hub", "pull"),
+            ".fleet_hosts": ("FleetResult",),
+            ".fleet_machine": ("MachineFacts", "fleet_facts"),
+            ".fleet_starting": ("fleet_restart", "fleet_up"),
+            ".fleets": ("FleetCreated", "fleet_down", "fleet_init", "fleet_logs", "fleet_status", "fleet_test"),
             ".images": ("bill_of_materials", "build_image", "digest", "verify_image"),
             ".key_file": ("key",),
             ".keys": ("Replaced", "rotate_key"),
@@ -114,11 +129,14 @@ __all__ = [
     "Converted",
     "Created",
     "Examined",
+    "FleetCreated",
+    "FleetResult",
     "FoundDeployment",
     "KeyChange",
     "Keys",
     "Limits",
     "Look",
+    "MachineFacts",
     "Offer",
     "Planned",
     "Pulled",
@@ -152,6 +170,14 @@ __all__ = [
     "digest",
     "doctor",
     "estimated",
+    "fleet_down",
+    "fleet_facts",
+    "fleet_init",
+    "fleet_logs",
+    "fleet_restart",
+    "fleet_status",
+    "fleet_test",
+    "fleet_up",
     "init",
     "key",
     "key_in",

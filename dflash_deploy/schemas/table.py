@@ -9,6 +9,7 @@ from typing import Any
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.schemas import (
     explaining,
+    fleets,
     images,
     keys,
     listing,
@@ -74,6 +75,13 @@ DOCUMENTS: Mapping[str, CommandData] = {
     "keys usage": CommandData((keys.KeysUsageData,)),
     "keys rotate": CommandData((keys.KeysRotateData,), streams=True),
     "monitor export": CommandData((monitoring.MonitorExportData,)),
+    "fleet init": CommandData((fleets.FleetInitData,)),
+    "fleet up": CommandData((fleets.FleetData,)),
+    "fleet status": CommandData((fleets.FleetData,)),
+    "fleet test": CommandData((fleets.FleetData,)),
+    "fleet down": CommandData((fleets.FleetData,)),
+    "fleet restart": CommandData((fleets.FleetData,)),
+    "fleet facts": CommandData((fleets.FleetFactsData,)),
     "image build": CommandData((images.ImageBuildData,)),
     "image verify": CommandData((images.ImageVerifyData,)),
     "image digest": CommandData((images.ImageDigestData,)),

@@ -1,0 +1,138 @@
+"""`fleet`: several machines from one terminal, over the system's SSH client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dflash_deploy import operations
+from dflash_deploy.cli.command import command, terminal
+from dflash_deploy.cli.options import HERE, Directory, Json, Patience
+from dflash_deploy.cli.shown import Grid, Report
+from dflash_deploy.cli.streams import lost_output
+from dflash_deploy.cli.visible import visible
+from dflash_deploy.operations.patience import PATIENCE
+
+if TYPE_CHECKING:
+    from dflash_deploy.operations import FleetResult
+
+Hosts = Annotated[
+    list[str] | None, typer.Option("--host", help="Only this host of fleet.yaml; may be repeated.", show_default=False)
+]
+
+fleet = typer.Typer(
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Several machines from one terminal: init, up, status, test, logs, down, restart, facts.",
+)
+
+
+@command
+def fleet_init(
+    hosts: Annotated[
+        list[str] | None, typer.Argument(help="Each [NAME=][USER@]ADDRESS; without hosts fleet.yaml is checked.")
+    ] = None,
+    directory: Directory = HERE,
+    force: Annotated[bool, typer.Option("--force", help="Replace fleet.yaml.")] = False,
+    as_json: Json = False,
+) -> Report:
+    """Write fleet.yaml for hosts that SSH reaches without a password, and check them."""
+    done = operations.fleet_init(directory, tuple(hosts or ()), force=force, reporter=terminal())
+    shown = (
+        f"{'wrote' if done.written else 'read':8} {done.file}",
+        f"shape    {done.result.chosen.shape}: {done.result.chosen.reason}",
+        _table(done.result),
+        "next     dflash-deploy fleet up   install, configure and start the hosts",
+    )
+    return Report(done.document(), shown, failure=done.result.failure)
+
+
+@command
+def fleet_up(
+    directory: Directory = HERE,
+    hosts: Hosts = None,
+    patience: Patience = PATIENCE,
+    as_json: Json = False,
+) -> Report:
+    """Prepare the hosts, carry settings to them, start their engines, and wait until each has answered."""
+    done = operations.fleet_up(directory, tuple(hosts or ()), patience=patience, reporter=terminal())
+    return _report(done, ("next     dflash-deploy fleet test   check answers, limits and drafts on each host",))
+
+
+@command
+def fleet_status(directory: Directory = HERE, hosts: Hosts = None, as_json: Json = False) -> Report:
+    """Report whether the engine of each host really answers."""
+    return _report(operations.fleet_status(directory, tuple(hosts or ()), reporter=terminal()))
+
+
+@command
+def fleet_test(directory: Directory = HERE, hosts: Hosts = None, as_json: Json = False) -> Report:
+    """Run the checks of `test` on each host that answers requests."""
+    return _report(operations.fleet_test(directory, tuple(hosts or ()), reporter=terminal()))
+
+
+@command
+def fleet_logs(
+    directory: Directory = HERE,
+    hosts: Hosts = None,
+    tail: Annotated[int | None, typer.Option("--tail", "-n", min=0, help="Only the last N lines of each.")] = None,
+) -> Report:
+    """Print the engines' logs, each line with the name of its host. Secrets are redacted."""
+    for name, line in operations.fleet_logs(directory, tuple(hosts or ()), tail=tail, reporter=terminal()):
+        typer.echo(visible(f"{name} | {line}"))
+        if lost_output() is not None:
+            break
+    return Report()
+
+
+@command
+def fleet_down(directory: Directory = HERE, hosts: Hosts = None, as_json: Json = False) -> Report:
+    """Stop the engine of each host; weights and settings stay."""
+    return _report(operations.fleet_down(directory, tuple(hosts or ()), reporter=terminal()))
+
+
+@command
+def fleet_restart(
+    directory: Directory = HERE,
+    hosts: Hosts = None,
+    patience: Patience = PATIENCE,
+    as_json: Json = False,
+) -> Report:
+    """Stop and start the engines, one host after the other; a failure ends it."""
+    return _report(operations.fleet_restart(directory, tuple(hosts or ()), patience=patience, reporter=terminal()))
+
+
+@command
+def fleet_facts(as_json: Json = False) -> Report:
+    """Print what a fleet needs to know of this machine; `fleet up` calls it on each host."""
+    found = operations.fleet_facts()
+    document = found.document()
+    return Report(document, tuple(f"{name:13} {value}" for name, value in document.items()))
+
+
+def _report(done: FleetResult, after: tuple[str, ...] = ()) -> Report:
+    shape = f"shape    {done.chosen.shape}: {done.chosen.reason}"
+    return Report(done.document(), (shape, _table(done), *(() if done.failure else after)), failure=done.failure)
+
+
+def _table(done: FleetResult) -> Grid:
+    drawn = Grid("host", "state", "seconds", "endpoint", "remark")
+    for one in done.hosts:
+        row = one.row()
+        passed, failed = row["checks_passed"], row["checks_failed"]
+        checks = f"{passed} checks passed" if passed else ""
+        wrong = f"failed: {', '.join(map(str, failed))}" if isinstance(failed, list) and failed else ""
+        said = one.error.message if one.error else "; ".join(filter(None, (checks, wrong, str(row["cause"] or ""))))
+        drawn.add_row(one.host.name, one.state, f"{one.seconds:.1f}", str(row["endpoint"] or "-"), said)
+    return drawn
+
+
+fleet.command("init")(fleet_init)
+fleet.command("up")(fleet_up)
+fleet.command("status")(fleet_status)
+fleet.command("test")(fleet_test)
+fleet.command("logs")(fleet_logs)
+fleet.command("down")(fleet_down)
+fleet.command("restart")(fleet_restart)
+fleet.command("facts")(fleet_facts)

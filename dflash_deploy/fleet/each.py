@@ -1,0 +1,69 @@
+"""The same work on all hosts at the same time, and one error for those that failed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from copy import copy
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from dflash_deploy.errors import DeployError
+from dflash_deploy.fleet.file import Fleet, FleetHost
+from dflash_deploy.fleet.session import Calls, Session
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class HostOutcome(Generic[T]):
+    """What the work on one host returned, or the error that it ended with; `seconds` is its duration."""
+
+    host: FleetHost
+    seconds: float
+    result: T | None = None
+    error: DeployError | None = None
+
+
+def on_each(fleet: Fleet, hosts: Sequence[FleetHost], work: Callable[[Session], T]) -> Mapping[str, HostOutcome[T]]:
+    """Do the work for all hosts at the same time; return the outcomes by name, in the order of the hosts.
+
+    An error of one host leaves the others running. If this program is interrupted, all connections end.
+    """
+    calls = Calls()
+
+    def one(host: FleetHost) -> HostOutcome[T]:
+        began = time.monotonic()
+        try:
+            done = work(Session(fleet, host, calls))
+        except DeployError as problem:
+            return HostOutcome(host, time.monotonic() - began, error=problem)
+        return HostOutcome(host, time.monotonic() - began, result=done)
+
+    with ThreadPoolExecutor(len(hosts)) as pool:
+        futures = [pool.submit(one, host) for host in hosts]
+        try:
+            left = set(futures)
+            while left:
+                # a wait without an end would not notice Ctrl-C on every platform
+                _, left = wait(left, timeout=1.0, return_when=FIRST_COMPLETED)
+        except BaseException:
+            calls.end()
+            raise
+        return {host.name: future.result() for host, future in zip(hosts, futures, strict=True)}
+
+
+def failure_of_all(outcomes: Mapping[str, HostOutcome[T]]) -> DeployError | None:
+    """The error of a command on several hosts: the first one's class, and how many failed; `None` if none did."""
+    failed = [outcome for outcome in outcomes.values() if outcome.error is not None]
+    if not failed:
+        return None
+    first = failed[0].error
+    if len(failed) == 1 or first is None:
+        return first
+    names = ", ".join(outcome.host.name for outcome in failed)
+    # the exit code is that of the first failure
+    raised = copy(first)
+    raised.message = f"{len(failed)} of {len(outcomes)} hosts failed ({names}); {first.message}"
+    return raised

@@ -1,0 +1,113 @@
+"""What runs on a host before dflash-deploy is there: scripts of the POSIX shell, and the words that start them."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from dflash_deploy import __version__
+from dflash_deploy.fleet.file import FleetHost
+
+ROOT = ".local/share/dflash-deploy/fleet"
+"""Where environments and wheels are on a host, below the home directory."""
+
+OLDEST_PYTHON = "3.11"
+
+ABSENT, OTHER_VERSION, DAMAGED, NO_TOOL, NO_DIRECTORY, NO_PYTHON, NO_PIP = 90, 91, 92, 93, 94, 95, 96
+"""Exit codes of the scripts."""
+
+_EXAMINE = """\
+printf 'home %s\\n' "$HOME"
+printf 'clock %s\\n' "$(date +%s)"
+printf 'system %s %s\\n' "$(uname -s)" "$(uname -m)"
+for tool in flock sha256sum mktemp; do command -v "$tool" >/dev/null || printf 'lacks %s\\n' "$tool"; done
+printf 'free %s\\n' "$(df -Pk "$HOME" | tail -n 1 | tr -s ' ' | cut -d ' ' -f 4)"
+"""
+
+# The lock keeps a second sender out, and the system releases it when this shell ends. What a killed one left is
+# written over. A sender that is cut off leaves bytes with another digest.
+_RECEIVE = """\
+umask 077
+target=$1 digest=$2
+case $target in /*) ;; *) target=$HOME/$target ;; esac
+command -v flock >/dev/null && command -v sha256sum >/dev/null || exit 93
+mkdir -p "${target%/*}" || exit 94
+exec 9>"${target%/*}/.fleet.lock" || exit 94
+flock -w 60 9 || exit 94
+sum() { sha256sum <"$1" | cut -c 1-64; }
+if [ -f "$target" ] && [ "$(sum "$target")" = "$digest" ]; then cat >/dev/null; echo same; exit 0; fi
+part=${target%/*}/.${target##*/}.fleet
+trap 'rm -f "$part"' EXIT
+cat >"$part" || exit 94
+[ "$(sum "$part")" = "$digest" ] || exit 92
+sync "$part" 2>/dev/null
+if [ -f "$target" ] && [ "${target##*/}" = .env ]; then
+  cp -p "$target" "$part.last" && mv "$part.last" "$target.last" || exit 94
+fi
+mv "$part" "$target" || exit 94
+echo written
+"""
+
+# An environment without the marker is one that a killed installation left.
+_INSTALL = """\
+umask 077
+root=$HOME/$1 place=$HOME/$1/$2 spec=$3
+mkdir -p "$root" || exit 94
+exec 9>"$root/.fleet.lock" || exit 94
+flock -w 900 9 || exit 94
+[ -f "$place/complete" ] && [ -x "$place/bin/dflash-deploy" ] && { echo same; exit 0; }
+case $spec in wheel:*) spec=$root/${spec#wheel:} ;; esac
+rm -rf "$place" || exit 94
+for python in python3 python3.14 python3.13 python3.12 python3.11; do
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && found=$python && break
+done
+if command -v uv >/dev/null; then
+  uv venv --quiet --python '>=3.11' "$place" >&2 || exit 95
+  uv pip install --quiet --python "$place/bin/python" "$spec" >&2 || exit 96
+else
+  [ -n "$found" ] || exit 95
+  "$found" -m venv "$place" >&2 || exit 95
+  "$place/bin/python" -m pip install --quiet --disable-pip-version-check "$spec" >&2 || exit 96
+fi
+: >"$place/complete" || exit 94
+echo written
+"""
+
+_RUN = """\
+program=$1 version=$2
+shift 2
+case $program in /*) ;; *) program=$HOME/$program ;; esac
+[ -x "$program" ] || exit 90
+has=$("$program" --version) || exit 90
+[ "$has" = "dflash-deploy $version" ] || { printf 'other version: %s\\n' "$has" >&2; exit 91; }
+exec "$program" "$@"
+"""
+
+
+def _shell(script: str, *args: str) -> list[str]:
+    return ["sh", "-c", script, "fleet", *args]
+
+
+def examine() -> list[str]:
+    """Prints home directory, clock, system and free disk space of a host, one fact a line; needs nothing installed."""
+    return _shell(_EXAMINE)
+
+
+def receive(target: str, digest: str) -> list[str]:
+    """Writes standard input to a file of mode 0600, by a rename, if it has this SHA-256; prints `same` or `written`."""
+    return _shell(_RECEIVE, _in_home(target), digest)
+
+
+def install(environment: str, spec: str) -> list[str]:
+    """Makes an environment below ROOT with what pip calls `spec`; `wheel:NAME` is a wheel in ROOT."""
+    return _shell(_INSTALL, ROOT, environment, spec)
+
+
+def run(host: FleetHost, environment: str, *args: str) -> list[str]:
+    """Runs dflash-deploy with these arguments, if the host has this version of it."""
+    program = host.program or f"{ROOT}/{environment}/bin/dflash-deploy"
+    return _shell(_RUN, _in_home(program), __version__, *args)
+
+
+def _in_home(path: str) -> str:
+    """The path as the scripts take it: absolute, or from the home directory."""
+    return str(PurePosixPath(path.removeprefix("~/")))

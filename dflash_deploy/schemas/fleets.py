@@ -1,0 +1,81 @@
+"""The `data` of the commands of `fleet`."""
+
+from __future__ import annotations
+
+from dflash_deploy.fleet.file import Shape
+from dflash_deploy.schemas.common import AcceptanceLength, Count, Documented, FailureCode, Rate, Seconds
+
+
+class FleetErrorData(Documented):
+    """Why a command failed on a host."""
+
+    code: FailureCode
+    """Exit code, as in docs/reference/exit-codes.md."""
+    message: str
+    """What failed: one line that begins with the name of the host. The text may change."""
+    hint: str
+    """What to do next."""
+
+
+class FleetHostData(Documented):
+    """One host."""
+
+    name: str
+    """Name of the host in fleet.yaml."""
+    address: str
+    """Its address, as in fleet.yaml."""
+    rank: Count
+    """Its rank if all hosts run one engine: 0 is the leader."""
+    state: str
+    """`usable`, `ready`, `running`, `stopped`, `passed`, `failed`, or a state of `status`."""
+    seconds: Seconds
+    """Duration of the command on this host."""
+    endpoint: str | None
+    """Base URL of its engine for OpenAI clients; null if it is unknown or the engine answers no requests."""
+    model: str | None
+    """Name of the model in requests; null if it is unknown."""
+    tokens_per_second: Rate | None
+    """Tokens per second of one short answer; null if it was not measured."""
+    acceptance_length: AcceptanceLength | None
+    """Acceptance length in tokens per step; null if nothing was drafted or counted."""
+    cause: str | None
+    """Why the engine is in this state, if the host said so."""
+    checks_passed: Count
+    """Number of checks that passed."""
+    checks_failed: list[str]
+    """Names of the checks that failed."""
+    error: FleetErrorData | None
+    """Why the command failed on this host; null if it did not."""
+
+
+class FleetData(Documented):
+    """The result of a command on several hosts."""
+
+    shape: Shape
+    """`replicas`: an engine on each host; `one-engine`: one engine over all hosts."""
+    reason: str
+    """Why it has this shape. The text may change."""
+    hosts: list[FleetHostData]
+    """The hosts, in the order of fleet.yaml."""
+
+
+class FleetInitData(FleetData):
+    """The hosts of `fleet.yaml`, and whether they can be used."""
+
+    file: str
+    """Path of fleet.yaml."""
+    written: bool
+    """Whether it was written; false if an existing file was checked."""
+
+
+class FleetFactsData(Documented):
+    """What a fleet needs to know of a machine."""
+
+    version: str
+    """Version of dflash-deploy."""
+    home: str
+    """Home directory of the user."""
+    assets: str
+    """Directory of the files that come with dflash-deploy."""
+    architecture: str
+    """Processor architecture, as `uname -m` prints it."""
