@@ -23,7 +23,7 @@ endif
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-engine test-docker test-fuzz fuzz schemas lint docs pictures bench score-diagnosis kills dist clean
+.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-engine test-docker test-fleet test-fuzz fuzz schemas lint docs pictures bench score-diagnosis kills dist clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
@@ -47,7 +47,7 @@ demo: $(READY)
 demo-down: $(READY)
 	@$(BIN)/dflash-deploy down --dir $(DEMO)
 
-test: test-unit test-cli test-hub test-parsers test-fuzz test-engine test-docker
+test: test-unit test-cli test-hub test-parsers test-fuzz test-engine test-docker test-fleet
 
 test-unit: $(READY)
 	$(BIN)/pytest tests/unit
@@ -73,6 +73,10 @@ test-engine: $(READY)
 
 test-docker: $(READY)
 	$(BIN)/pytest tests/docker
+
+# hosts as network namespaces with real SSH servers: root on Debian
+test-fleet: $(READY)
+	$(BIN)/pytest tests/fleet
 
 # what the tests that ran here have not seen of the documents in JSON; fails if no document of a command was checked
 schemas: $(READY)

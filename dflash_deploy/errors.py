@@ -21,6 +21,7 @@
     │   ├── HostUnreachable           a host of the fleet does not respond to SSH, or the connection is lost
     │   ├── HostNotTrusted            the SSH key of a host is unknown or has changed, or it rejects the login
     │   ├── HostUnfit                 a host lacks a program, has another version, a full disk or a wrong clock
+    │   ├── HostUnprepared            a host has no dflash-deploy of this version yet, or no deployment
     │   └── DirectoryBusy             another command uses the deployment directory
     ├── DownloadFailed             4  a download failed, or the files are not the expected ones
     │   ├── HubUnreachable            the Hugging Face Hub does not respond, or the response is not valid
@@ -168,6 +169,10 @@ class HostNotTrusted(PreflightRefused):
 
 class HostUnfit(PreflightRefused):
     """Raised when a host lacks a program, has another version of dflash-deploy, a full disk or a wrong clock."""
+
+
+class HostUnprepared(PreflightRefused):
+    """Raised when `fleet up` has not installed dflash-deploy on a host yet, or made no deployment there."""
 
 
 class DownloadFailed(DeployError):

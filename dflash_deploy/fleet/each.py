@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from copy import copy
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -55,7 +54,7 @@ def on_each(fleet: Fleet, hosts: Sequence[FleetHost], work: Callable[[Session], 
 
 
 def failure_of_all(outcomes: Mapping[str, HostOutcome[T]]) -> DeployError | None:
-    """The error of a command on several hosts: the first one's class, and how many failed; `None` if none did."""
+    """The error of a command on several hosts: that of the first host, with the number of failures; `None` if none did."""
     failed = [outcome for outcome in outcomes.values() if outcome.error is not None]
     if not failed:
         return None
@@ -64,6 +63,5 @@ def failure_of_all(outcomes: Mapping[str, HostOutcome[T]]) -> DeployError | None
         return first
     names = ", ".join(outcome.host.name for outcome in failed)
     # the exit code is that of the first failure
-    raised = copy(first)
-    raised.message = f"{len(failed)} of {len(outcomes)} hosts failed ({names}); {first.message}"
-    return raised
+    said = f"{len(failed)} of {len(outcomes)} hosts failed ({names}); {first.message}"
+    return type(first)(said, hint=first.hint, detail=first.detail)

@@ -180,7 +180,7 @@ def fleet_text(hosts: tuple[FleetHost, ...]) -> str:
 def _head() -> Iterator[str]:
     fields = Fleet.model_fields
     yield "# The hosts of `dflash-deploy fleet`. The .env beside this file has their settings and the API key."
-    yield "# A line that begins with `#:` shows a field that is left out."
+    yield "# A line that begins with `#:` shows a field that is left out: remove `#: ` to set it."
     yield ""
     yield f"# {fields['shape'].description}"
     yield "shape: auto"
@@ -191,8 +191,8 @@ def _head() -> Iterator[str]:
     yield f"# {fields['install'].description}"
     yield "#: install:"
     for name, example in (("wheel", "dist/dflash_deploy-0.1.0-py3-none-any.whl"), ("extras", "[llamacpp]")):
-        yield f"#    # {Install.model_fields[name].description}"
-        yield f"#:   {name}: {example}"
+        yield f"  # {Install.model_fields[name].description}"
+        yield f"  #: {name}: {example}"
     yield ""
     yield f"# {fields['settings'].description}"
     yield "#: settings: {MAX_BODY_MIB: 32}"
@@ -210,4 +210,4 @@ def _host_lines(host: FleetHost, *, whole: bool) -> Iterator[str]:
         if value != field.get_default(call_default_factory=True, validated_data={}):
             yield f"{'  - ' if name == 'name' else '    '}{name}: {yaml.safe_dump(value).splitlines()[0]}"
         elif whole:
-            yield f"#:  {name}: {EXAMPLES[name]}"
+            yield f"    #: {name}: {EXAMPLES[name]}"

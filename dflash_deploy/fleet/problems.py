@@ -6,7 +6,14 @@ import re
 from collections.abc import Callable, Mapping
 
 from dflash_deploy import __version__
-from dflash_deploy.errors import DeployError, HostNotTrusted, HostUnfit, HostUnreachable, PreflightRefused
+from dflash_deploy.errors import (
+    DeployError,
+    HostNotTrusted,
+    HostUnfit,
+    HostUnprepared,
+    HostUnreachable,
+    PreflightRefused,
+)
 from dflash_deploy.fleet import scripts
 from dflash_deploy.fleet.file import FILE, FleetHost
 from dflash_deploy.intake.invalid import printable
@@ -95,7 +102,8 @@ def script_failure(host: FleetHost, code: int, err: str) -> DeployError:
     named = _OF_SCRIPTS.get(code)
     if named is not None:
         message, hint = named(host, err)
-        return HostUnfit(f"{host.name}: {message}", hint=hint)
+        kind = HostUnprepared if code == scripts.ABSENT and not host.program else HostUnfit
+        return kind(f"{host.name}: {message}", hint=hint)
     return HostUnfit(
         f"{host.name}: a command ended with exit code {code}: {last_line(err)}",
         hint=f"check that `ssh {reached_by(host)} true` prints nothing",

@@ -15,6 +15,7 @@ from dflash_deploy.errors import (
     EngineNotReady,
     ExitCode,
     HostUnfit,
+    HostUnprepared,
     PreflightRefused,
     SmokeTestFailed,
 )
@@ -29,6 +30,9 @@ LONGEST = 2000
 
 BUSY = "is in use by another command"
 """In the message of a host where another command holds the deployment directory."""
+
+NO_DEPLOYMENT = "no deployment found in"
+"""The beginning of the message of a host whose directory has no deployment."""
 
 Text = Annotated[str, AfterValidator(lambda text: text[:LONGEST])]
 Number = Annotated[float, Field(ge=0, lt=1e12)]
@@ -132,6 +136,8 @@ def error_of(host: FleetHost, document: RemoteDocument) -> DeployError | None:
         return None
     if problems.FULL.search(found.message):
         return problems.full_disk(host)
+    if found.message.startswith(NO_DEPLOYMENT):
+        return HostUnprepared(f"{host.name}: {found.message}", hint="`dflash-deploy fleet up` makes it")
     raised = _RAISED.get(found.code, DeployError)
     return raised(f"{host.name}: {found.message}", hint=found.hint)
 

@@ -10,9 +10,9 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from dflash_deploy.errors import HostUnfit, Interrupted
 from dflash_deploy.fleet import problems, scripts
@@ -73,7 +73,7 @@ class Calls:
             self._running.discard(process)
 
     def end(self) -> None:
-        """Kill all clients, and let none start again. What they started on the hosts may go on there."""
+        """Kill all clients, and let none start again. What they started on the hosts may continue there."""
         with self._guard:
             self._ended = True
             for process in self._running:
@@ -180,8 +180,7 @@ class _Pipes:
             pipe.close()
 
     def _read_err(self) -> None:
-        pipe = self._process.stderr
-        while pipe is not None and (block := os.read(pipe.fileno(), CHUNK)):
+        for block in _blocks(self._process.stderr):
             self._err += block
             del self._err[:-MOST_MESSAGES]
 
@@ -193,8 +192,8 @@ class _Pipes:
             kill(self._process)
 
     def _take_all(self) -> None:
-        pipe, total = self._process.stdout, 0
-        while pipe is not None and (block := os.read(pipe.fileno(), CHUNK)):
+        total = 0
+        for block in _blocks(self._process.stdout):
             total += len(block)
             self._out += block
             if len(self._out) > MOST_OUTPUT or total > 64 * MOST_OUTPUT:
@@ -206,3 +205,12 @@ class _Pipes:
                 self._out = bytearray(rest)
                 for line in lines:
                     self._on_line(bytes(line))
+
+
+def _blocks(pipe: IO[bytes] | None) -> Iterator[bytes]:
+    """The bytes of a pipe as they arrive; it is closed after the last ones."""
+    if pipe is None:
+        return
+    with pipe:
+        while block := os.read(pipe.fileno(), CHUNK):
+            yield block

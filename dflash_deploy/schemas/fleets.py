@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dflash_deploy.fleet.file import Shape
+from typing import Literal
+
 from dflash_deploy.schemas.common import AcceptanceLength, Count, Documented, FailureCode, Rate, Seconds
 
 
@@ -51,7 +52,7 @@ class FleetHostData(Documented):
 class FleetData(Documented):
     """The result of a command on several hosts."""
 
-    shape: Shape
+    shape: Literal["replicas", "one-engine"]
     """`replicas`: an engine on each host; `one-engine`: one engine over all hosts."""
     reason: str
     """Why it has this shape. The text may change."""
@@ -59,13 +60,19 @@ class FleetData(Documented):
     """The hosts, in the order of fleet.yaml."""
 
 
-class FleetInitData(FleetData):
+class FleetInitData(Documented):
     """The hosts of `fleet.yaml`, and whether they can be used."""
 
     file: str
     """Path of fleet.yaml."""
     written: bool
     """Whether it was written; false if an existing file was checked."""
+    shape: Literal["replicas", "one-engine"]
+    """`replicas`: an engine on each host; `one-engine`: one engine over all hosts."""
+    reason: str
+    """Why it has this shape. The text may change."""
+    hosts: list[FleetHostData]
+    """The hosts, in the order of fleet.yaml."""
 
 
 class FleetFactsData(Documented):

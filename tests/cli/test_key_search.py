@@ -37,6 +37,14 @@ VERBS: dict[str, tuple[str, ...]] = {
     "models list": ("--profile", "cpu"),
     "models show": ("tiny",),
     "models convert gguf": (".", "--target", "."),
+    "fleet init": ("nvidia@localhost",),
+    "fleet up": (),
+    "fleet status": (),
+    "fleet test": (),
+    "fleet logs": (),
+    "fleet down": (),
+    "fleet restart": (),
+    "fleet facts": (),
     "image build": (),
     "image verify": (),
     "image digest": (),
@@ -53,7 +61,7 @@ VERBS: dict[str, tuple[str, ...]] = {
 }
 """Every verb, with what it needs to do something where no engine runs."""
 
-WITHOUT_DIRECTORY = ("profiles", "models", "schema", "explain")
+WITHOUT_DIRECTORY = ("profiles", "models", "schema", "explain", "fleet facts")
 """Verbs that read no deployment."""
 
 BROKEN = """
@@ -121,7 +129,7 @@ def test_no_verb_is_left_out() -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_key_is_in_nothing_that_is_shown(deployment: Path, verb: str) -> None:
-    for options in ((), ("--json",)) if verb != "logs" else ((),):
+    for options in ((), ("--json",)) if not verb.endswith("logs") else ((),):
         key = key_of(deployment)
         # narrow enough to break lines where they may break
         ran = dflash(*verb.split(), *VERBS[verb], *options, at=deployment, environment={"COLUMNS": "40"})

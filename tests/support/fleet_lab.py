@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,8 +50,8 @@ class Host:
         """Run a script on the host, in its network."""
         return checked("ip", "netns", "exec", self.namespace, "sh", "-c", script)
 
-    def start(self, *, server_lines: tuple[str, ...] = ()) -> None:
-        """Start its SSH server with what its files say now."""
+    def start(self, *, server_lines: tuple[str, ...] = (), before: str = "") -> None:
+        """Start its SSH server with what its files say now; `before` is a script that runs in its mount namespace."""
         config = self.root / "sshd_config"
         lines = (
             f"HostKey {self.root}/host_key",
@@ -64,7 +64,7 @@ class Host:
             *server_lines,
         )
         config.write_text("\n".join(lines) + "\n")
-        script = f"mount --bind {self.root}/passwd /etc/passwd && exec {SSHD} -D -e -f {config}"
+        script = f"mount --bind {self.root}/passwd /etc/passwd; {before}exec {SSHD} -D -e -f {config}"
         with (self.root / "sshd.log").open("ab") as log:
             self.server = subprocess.Popen(
                 ["ip", "netns", "exec", self.namespace, "sh", "-c", script], stdin=subprocess.DEVNULL, stderr=log
@@ -122,9 +122,9 @@ class Lab:
         """The words before a command that runs on the terminal."""
         return ("ip", "netns", "exec", self.terminal)
 
-    def dflash(self, *args: str) -> Ran:
+    def dflash(self, *args: str, environment: Mapping[str, str] | None = None) -> Ran:
         """Run `dflash-deploy` on the terminal, in the fleet's directory."""
-        return dflash(*args, at=self.directory, prefix=self.prefix)
+        return dflash(*args, at=self.directory, prefix=self.prefix, environment=environment)
 
     def write_fleet(self, *lines: str, program: str = PROGRAM, of_host: tuple[str, ...] = ()) -> None:
         """Write fleet.yaml: `lines` at its beginning, `of_host` for each host."""
@@ -226,4 +226,3 @@ def fill(found: Lab) -> None:
         f"User root\nIdentityFile {found.root}/id\nIdentitiesOnly yes\nUserKnownHostsFile {found.root}/known_hosts\n"
         "GlobalKnownHostsFile /dev/null\n"
     )
-

@@ -11,6 +11,7 @@ from tests.support import fault_matrix
 from tests.support.reference import (
     catalog,
     commands,
+    fleet,
     monitoring,
     open_routes,
     rules,
@@ -31,6 +32,8 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "speeds.md": lambda: speeds.page(load_catalog().speeds),
     "rules.md": rules.page,
     "unproven.md": lambda: unproven.page(load_catalog()),
+    "fleet.yaml": fleet.example,
+    "fleet.schema.json": fleet.schema,
     "failures.md": lambda: failures(load_catalog().failures),
     "open-routes.md": open_routes.page,
     "faults.md": lambda: fault_matrix.page(fault_matrix.shown()),

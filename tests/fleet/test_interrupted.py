@@ -1,0 +1,96 @@
+"""`fleet up` that is killed, interrupted or cut off in each phase: the same command continues, and nothing is half."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dflash_deploy.errors import ExitCode
+from tests.support.fleet_lab import Host, Lab
+
+PHASES = {"checks the host": "checks", "settings and the API key": "settings", "starting": "start"}
+"""Lines of progress that begin a phase of `fleet up`, and its name."""
+
+
+class Started:
+    """`fleet up` for the second host, which runs now."""
+
+    def __init__(self, lab: Lab) -> None:
+        command = [*lab.prefix, sys.executable, "-m", "dflash_deploy", "fleet", "up", "--host", "host-b"]
+        self.process = subprocess.Popen(
+            command, cwd=lab.directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+        self.said = ""
+
+    def until(self, words: str) -> None:
+        """Wait for a line of progress."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said += line
+            if words in line:
+                return
+        raise AssertionError(f"no line with {words!r}:\n{self.said}")
+
+    def ended(self) -> int:
+        """Wait for the end; return the exit code."""
+        assert self.process.stderr is not None
+        self.said += self.process.stderr.read()
+        self.process.stderr.close()
+        return self.process.wait(600)
+
+
+@contextmanager
+def started(lab: Lab) -> Iterator[Started]:
+    found = Started(lab)
+    try:
+        yield found
+    finally:
+        found.process.kill()
+        found.process.wait()
+
+
+def half_written(host: Host) -> list[Path]:
+    """Files that a sender left unfinished."""
+    return list(host.home.rglob(".*.fleet")) + list(host.home.rglob(".*.fleet.last"))
+
+
+def test_a_command_that_is_killed_or_interrupted_continues(hosts: Lab) -> None:
+    host = hosts.hosts[1]
+    for words, end in (
+        ("checks the host", signal.SIGKILL),
+        ("settings and", signal.SIGINT),
+        ("starting", signal.SIGKILL),
+    ):
+        with started(hosts) as up:
+            up.until(words)
+            up.process.send_signal(end)
+            code = up.ended()
+        assert code == (ExitCode.INTERRUPTED if end is signal.SIGINT else -end), up.said
+        (host.deployment / ".env").unlink(missing_ok=True) if words == "checks the host" else None
+    done = hosts.dflash("fleet", "up", "--host", "host-b").succeeded()
+    assert "host-b       answers at" in done.err
+    assert not half_written(host)
+    assert len(host.sh(f"ip netns pids {host.namespace} | xargs -n 1 ps -o args= -p | grep -c '[l]lama'").split()) == 1
+
+
+def test_a_cable_pulled_out_in_each_phase_is_named_and_the_same_command_continues(hosts: Lab) -> None:
+    host = hosts.hosts[1]
+    for words in ("checks the host", "starting"):
+        with started(hosts) as up:
+            up.until(words)
+            with host.unplugged():
+                code = up.ended()
+        assert code == ExitCode.PREFLIGHT, up.said
+        assert "host-b: " in up.said
+        assert "the connection to 10.77.2.2 was lost" in up.said or "cannot be reached over SSH" in up.said
+        assert "run the same command again" in up.said
+    hosts.dflash("fleet", "up", "--host", "host-b").succeeded()
+    with host.unplugged():
+        ran = hosts.dflash("fleet", "status", "--json")
+        assert ran.code is ExitCode.PREFLIGHT
+        assert ran.document["error"]["message"].startswith("host-b: 10.77.2.2 cannot be reached over SSH")
+    assert not half_written(host)

@@ -1,0 +1,75 @@
+"""`fleet` on two hosts with llama.cpp: from nothing to an answer of each, checked, restarted and stopped."""
+
+import stat
+from pathlib import Path
+
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.errors import ExitCode
+from tests.support.fleet_lab import Lab
+
+
+def states(document: dict[str, object]) -> list[str]:
+    data = document["data"]
+    assert isinstance(data, dict)
+    return [host["state"] for host in data["hosts"]]
+
+
+def arguments_on_hosts(lab: Lab) -> str:
+    """The arguments of every process of the hosts."""
+    pids = (pid for host in lab.hosts for pid in host.sh(f"ip netns pids {host.namespace}").split())
+    found = []
+    for pid in pids:
+        try:
+            found.append(Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return "\n".join(found)
+
+
+def test_two_hosts_to_answers_and_back(hosts: Lab) -> None:
+    key = Deployment(hosts.directory).key.reveal()
+    up = hosts.dflash("fleet", "up", "--json").succeeded()
+    assert states(up.document) == ["ready", "ready"]
+    for host in up.document["data"]["hosts"]:
+        assert host["endpoint"] == "http://127.0.0.1:8000/v1"
+        assert host["checks_passed"] >= 3
+        assert host["error"] is None
+    # a line for each host, with its phases
+    for host in hosts.hosts:
+        assert [line for line in up.err.splitlines() if line.startswith(host.name) and "loading" in line]
+        env = host.deployment / ".env"
+        assert stat.S_IMODE(env.stat().st_mode) == 0o600
+        assert Deployment(host.deployment).key.reveal() == key
+    assert "llamacpp_wheel" in arguments_on_hosts(hosts)
+    assert key not in arguments_on_hosts(hosts) + up.err + up.out
+
+    again = hosts.dflash("fleet", "up", "--json").succeeded()
+    assert states(again.document) == ["ready", "ready"]
+    assert "settings and the API key" not in again.err
+
+    tested = hosts.dflash("fleet", "test", "--json").succeeded()
+    assert [(host["state"], host["checks_failed"]) for host in tested.document["data"]["hosts"]] == [("passed", [])] * 2
+    logs = hosts.dflash("fleet", "logs", "--tail", "3").succeeded().out.splitlines()
+    assert {line.split(" | ")[0] for line in logs} == {"host-a", "host-b"}
+    assert states(hosts.dflash("fleet", "status", "--json").succeeded().document) == ["ready", "ready"]
+
+    restarted = hosts.dflash("fleet", "restart", "--host", "host-b", "--json").succeeded()
+    assert states(restarted.document) == ["ready"]
+    assert states(hosts.dflash("fleet", "down", "--json").succeeded().document) == ["stopped", "stopped"]
+    assert states(hosts.dflash("fleet", "down", "--json").succeeded().document) == ["stopped", "stopped"]
+    assert "llamacpp_wheel" not in arguments_on_hosts(hosts)
+
+
+def test_one_host_fails_and_the_other_serves(hosts: Lab) -> None:
+    (one, other) = hosts.hosts
+    blocker = hosts.directory / "fleet.yaml"
+    text = blocker.read_text()
+    # an address that the host does not have
+    blocker.write_text(f"{text}    settings: {{DFLASH_BIND: 10.99.0.1}}\n")
+    ran = hosts.dflash("fleet", "up", "--json")
+    assert ran.code is ExitCode.PREFLIGHT, ran.err
+    assert states(ran.document) == ["ready", "failed"]
+    assert ran.document["error"]["message"].startswith(f"{other.name}: DFLASH_BIND=`10.99.0.1` is not an address")
+    blocker.write_text(text)
+    assert states(hosts.dflash("fleet", "up", "--json").succeeded().document) == ["ready", "ready"]
+    assert one.deployment.is_dir()

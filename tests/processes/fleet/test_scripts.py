@@ -1,0 +1,103 @@
+"""The scripts that run on a host, in the shell of this machine with a home directory of their own."""
+
+import hashlib
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy import __version__
+from dflash_deploy.fleet import scripts
+from dflash_deploy.fleet.file import FleetHost
+from dflash_deploy.fleet.prepare import parse_examined
+
+CONTENT = b"VLLM_API_KEY=secret\n"
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+def run(words: list[str], home: Path, content: bytes = b"", *, prefix: tuple[str, ...] = ()) -> tuple[int, str, str]:
+    environment = {**os.environ, "HOME": str(home)}
+    done = subprocess.run([*prefix, *words], input=content, capture_output=True, check=False, env=environment)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def files(home: Path) -> set[str]:
+    return {str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()}
+
+
+def test_a_file_is_written_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
+    for said in ("written\n", "same\n"):
+        assert run(scripts.receive("~/place/.env", DIGEST), tmp_path, CONTENT) == (0, said, "")
+    file = tmp_path / "place" / ".env"
+    assert file.read_bytes() == CONTENT
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert files(tmp_path) == {"place/.env", "place/.fleet.lock"}
+
+
+def test_the_settings_of_before_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "place").mkdir()
+    (tmp_path / "place" / ".env").write_text("mine")
+    (tmp_path / "place" / ".env").chmod(0o600)
+    assert run(scripts.receive("place/.env", DIGEST), tmp_path, CONTENT)[0] == 0
+    last = tmp_path / "place" / ".env.last"
+    assert last.read_text() == "mine"
+    assert stat.S_IMODE(last.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("there", [None, "old"])
+def test_a_file_that_arrives_incomplete_changes_nothing(there: str | None, tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    if there is not None:
+        target.write_text(there)
+    code, _, _ = run(scripts.receive(str(target), DIGEST), tmp_path, CONTENT[:5])
+    assert code == scripts.DAMAGED
+    assert files(tmp_path) == {".fleet.lock"} | ({"file"} if there else set())
+    assert there is None or target.read_text() == there
+
+
+def test_a_file_that_a_killed_sender_left_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / ".file.fleet").write_text("half of it")
+    assert run(scripts.receive("file", DIGEST), tmp_path, CONTENT)[0] == 0
+    assert run(scripts.receive("file", DIGEST), tmp_path, CONTENT)[1] == "same\n"
+    assert files(tmp_path) == {"file", ".fleet.lock"}
+
+
+def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    content = b"x" * 100_000
+    words = scripts.receive("file", hashlib.sha256(content).hexdigest())
+    code, _, err = run(words, tmp_path, content, prefix=("prlimit", "--fsize=4096"))
+    assert code == scripts.NO_DIRECTORY, err
+    assert files(tmp_path) == {".fleet.lock"}
+
+
+def test_this_machine_is_examined(tmp_path: Path) -> None:
+    code, out, err = run(scripts.examine(), tmp_path)
+    assert (code, err) == (0, "")
+    found = parse_examined(out, 0.0)
+    assert found is not None
+    assert found.home == str(tmp_path)
+    assert found.system.startswith("Linux ")
+    assert found.free > 0
+    assert found.lacks == ()
+
+
+@pytest.mark.parametrize(
+    ("version", "code", "said"),
+    [(__version__, 0, "--dir x $(id)\n"), ("0.0.9", scripts.OTHER_VERSION, "")],
+)
+def test_only_this_version_is_run(version: str, code: int, said: str, tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "dflash-deploy"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo dflash-deploy {version} || echo "$@"\n')
+    program.chmod(0o755)
+    host = FleetHost(name="a", address="x", program="~/bin/dflash-deploy")
+    ended = run(scripts.run(host, "", "--dir", "x", "$(id)"), tmp_path)
+    assert ended[:2] == (code, said)
+    assert ("other version: dflash-deploy 0.0.9" in ended[2]) == bool(code)
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    assert run(scripts.run(FleetHost(name="a", address="x"), "env", "up"), tmp_path)[0] == scripts.ABSENT
