@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -104,9 +105,18 @@ def fleet_restart(
 
 
 @command
-def fleet_facts(as_json: Json = False) -> Report:
+def fleet_facts(
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="Also the state of the engine of this deployment.", file_okay=False)
+    ] = None,
+    peers: Annotated[
+        list[str] | None, typer.Option("--peer", help="Also whether this address answers; may be repeated.")
+    ] = None,
+    source: Annotated[str, typer.Option(help="The address of this machine from which peers are asked.")] = "0.0.0.0",  # noqa: S104 - any
+    as_json: Json = False,
+) -> Report:
     """Print what a fleet needs to know of this machine; `fleet up` calls it on each host."""
-    found = operations.fleet_facts()
+    found = operations.fleet_facts(directory, peers=tuple(peers or ()), source=source)
     document = found.document()
     return Report(document, tuple(f"{name:13} {value}" for name, value in document.items()))
 

@@ -54,7 +54,7 @@ def on_each(fleet: Fleet, hosts: Sequence[FleetHost], work: Callable[[Session], 
 
 
 def failure_of_all(outcomes: Mapping[str, HostOutcome[T]]) -> DeployError | None:
-    """The error of a command on several hosts: that of the first host, with the number of failures; `None` if none did."""
+    """One error for those of all hosts, of the class of the first; `None` if no host failed."""
     failed = [outcome for outcome in outcomes.values() if outcome.error is not None]
     if not failed:
         return None

@@ -35,7 +35,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Examined:
+class ExaminedHost:
     """A host as `scripts.examine` finds it. `ahead` is the difference of its clock in seconds, `free` is in bytes."""
 
     home: str
@@ -87,14 +87,14 @@ def environment_of(fleet: Fleet, wheel: Wheel | None) -> str:
     return "-".join((__version__, origin, *sorted(fleet.install.extras)))
 
 
-def parse_examined(text: str, now: float) -> Examined | None:
+def parse_examined(text: str, now: float) -> ExaminedHost | None:
     """Return what `scripts.examine` printed; `None` if a line is missing. `now` is the time on this machine."""
     facts: dict[str, list[str]] = {}
     for line in text.splitlines():
         name, _, value = line.partition(" ")
         facts.setdefault(name, []).append(value.strip())
     try:
-        return Examined(
+        return ExaminedHost(
             home=facts["home"][0],
             system=facts["system"][0],
             ahead=round(int(facts["clock"][0]) - now),
@@ -105,7 +105,7 @@ def parse_examined(text: str, now: float) -> Examined | None:
         return None
 
 
-def judge_examined(host: FleetHost, found: Examined) -> None:
+def judge_examined(host: FleetHost, found: ExaminedHost) -> None:
     """Raise HostUnfit for a host that cannot be used."""
     name, way = host.name, problems.reached_by(host)
     if not found.system.startswith("Linux "):
@@ -123,7 +123,7 @@ def judge_examined(host: FleetHost, found: Examined) -> None:
         raise problems.full_disk(host)
 
 
-def examine(session: Session) -> Examined:
+def examine(session: Session) -> ExaminedHost:
     """Return what a host is. Raises HostUnfit if it cannot be used, and what `Session.run` raises."""
     began = time.time()
     text = session.require(scripts.examine())
@@ -137,7 +137,7 @@ def examine(session: Session) -> Examined:
     return found
 
 
-def install(session: Session, wheel: Wheel | None, found: Examined, say: Say) -> None:
+def install(session: Session, wheel: Wheel | None, found: ExaminedHost, say: Say) -> None:
     """Install this version on a host, unless it is there. Raises HostUnfit, and what `Session.run` raises."""
     host, fleet = session.host, session.fleet
     environment = environment_of(fleet, wheel)

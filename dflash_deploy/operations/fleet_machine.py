@@ -1,33 +1,64 @@
-"""`fleet facts`: what a fleet needs to know of this machine."""
+"""`fleet facts`: what the terminal of a fleet needs to know of this machine."""
 
 from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
+from pathlib import Path
 
 from dflash_deploy import __version__
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.fleet.fabric import Link
+from dflash_deploy.fleet.machine import answers, read_links
+from dflash_deploy.host.gpu import read_gpus
 from dflash_deploy.operations.fleet_hosts import place_here
+from dflash_deploy.planning import plan_to_stop
+from dflash_deploy.runtime import EngineState, runtime_for
 
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """What the terminal of a fleet asks a host for, once dflash-deploy is installed on it."""
+    """Paths, links and GPU drivers of a machine; the peers that answer, and the state of an engine if asked for."""
 
     home: str
     assets: str
     architecture: str
+    links: tuple[Link, ...]
+    drivers: tuple[str, ...]
+    peers: tuple[tuple[str, bool], ...] = ()
+    engine: EngineState | None = None
 
     def document(self) -> dict[str, object]:
         """The `data` of `fleet facts --json`."""
+        engine = self.engine
         return {
             "version": __version__,
             "home": self.home,
             "assets": self.assets,
             "architecture": self.architecture,
+            "links": [link.document() for link in self.links],
+            "drivers": list(self.drivers),
+            "peers": dict(self.peers),
+            "engine": engine
+            and {"phase": engine.phase, "identity": engine.identity or None, "restarts": engine.restarts},
         }
 
 
-def fleet_facts() -> MachineFacts:
-    """Return the facts of this machine."""
+def fleet_facts(
+    directory: Path | None = None,
+    *,
+    peers: tuple[str, ...] = (),
+    source: str = "0.0.0.0",  # noqa: S104 - any address of this machine
+) -> MachineFacts:
+    """Return the facts of this machine, and the state of the engine of a deployment directory if it is given.
+
+    `peers` are addresses to ask whether they answer on the network of the address `source`. Raises NoDeployment.
+    """
     place = place_here()
-    return MachineFacts(place.home, place.assets, platform.machine())
+    engine = None
+    if directory is not None:
+        deployment = Deployment.existing(directory, check=False)
+        engine = runtime_for(deployment, plan_to_stop(deployment)).state()
+    drivers = tuple(sorted({gpu.driver for gpu in read_gpus().gpus if gpu.driver}))
+    asked = tuple((peer, answers(peer, source=source)) for peer in peers)
+    return MachineFacts(place.home, place.assets, platform.machine(), read_links(), drivers, asked, engine)

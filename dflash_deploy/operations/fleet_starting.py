@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dflash_deploy.deployment import locked
-from dflash_deploy.errors import DeployError, EngineNotReady
+from dflash_deploy.errors import DeployError, EngineNotReady, NotPossible
 from dflash_deploy.fleet.each import HostOutcome
 from dflash_deploy.fleet.file import FleetHost
 from dflash_deploy.fleet.prepare import examine, install, read_place
@@ -38,8 +38,17 @@ def fleet_up(
     """
     with locked(directory, "fleet up"):
         opened = open_fleet(directory, names, reporter)
+        _refuse_one_engine(opened)
         prepared = opened.on_each(lambda session: _prepare(opened, session))
         return _start(opened, prepared, patience)
+
+
+def _refuse_one_engine(opened: OpenFleet) -> None:
+    if opened.chosen.shape == "one-engine":
+        raise NotPossible(
+            "`fleet up` does not start one engine over several hosts",
+            hint="docs/tutorials/two-boxes.md has the steps on each host",
+        )
 
 
 def _prepare(opened: OpenFleet, session: Session) -> Place:

@@ -14,7 +14,7 @@ from dflash_deploy.errors import BadInput, DeployError, HostUnprepared
 from dflash_deploy.fleet import problems, scripts
 from dflash_deploy.fleet.each import failure_of_all
 from dflash_deploy.fleet.file import FILE, FleetHost, fleet_text, host_from
-from dflash_deploy.fleet.prepare import Examined, examine
+from dflash_deploy.fleet.prepare import ExaminedHost, examine
 from dflash_deploy.fleet.remote import RemoteData, RemoteDocument, error_of
 from dflash_deploy.fleet.session import Session
 from dflash_deploy.operations.fleet_hosts import FleetResult, HostResult, OpenFleet, open_fleet
@@ -61,7 +61,7 @@ def fleet_init(
                 file.unlink()
             raise
 
-        def look(session: Session) -> Examined:
+        def look(session: Session) -> ExaminedHost:
             found = examine(session)
             opened.say(session.host, f"{found.system}, {found.free / 2**30:.0f} GiB free, clock {found.ahead:+d} s")
             return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from dflash_deploy.schemas.common import AcceptanceLength, Count, Documented, FailureCode, Rate, Seconds
 
@@ -75,6 +77,38 @@ class FleetInitData(Documented):
     """The hosts, in the order of fleet.yaml."""
 
 
+class FleetLinkData(Documented):
+    """A network interface with an IPv4 address."""
+
+    interface: str
+    """Name of the interface."""
+    address: str
+    """Its IPv4 address."""
+    prefix: Annotated[int, Field(ge=0, le=32)]
+    """Length of the network's prefix in bits."""
+    up: bool
+    """Whether it is up and has a carrier."""
+    mtu: Count
+    """Largest packet in bytes."""
+    speed: Count | None
+    """Speed in Mbit/s; null if it is unknown."""
+    rdma: str
+    """Its RoCE device; empty without one."""
+    gid: Count | None
+    """Index of the GID of type RoCE v2 for the address; null without one."""
+
+
+class FleetEngineData(Documented):
+    """The process or container of an engine. It is not asked for an answer."""
+
+    phase: str
+    """Its state: `absent`, `exited`, `restarting`, `paused` or `running`."""
+    identity: str | None
+    """The process or container; null if there is none."""
+    restarts: Count
+    """How often the runtime has restarted it."""
+
+
 class FleetFactsData(Documented):
     """What a fleet needs to know of a machine."""
 
@@ -86,3 +120,11 @@ class FleetFactsData(Documented):
     """Directory of the files that come with dflash-deploy."""
     architecture: str
     """Processor architecture, as `uname -m` prints it."""
+    links: list[FleetLinkData]
+    """Its network interfaces with an IPv4 address."""
+    drivers: list[str]
+    """Versions of the driver of its GPUs; empty without NVIDIA GPUs."""
+    peers: dict[str, bool]
+    """For each address of `--peer`, whether it answers."""
+    engine: FleetEngineData | None
+    """The engine of the deployment of `--dir`; null without the option."""

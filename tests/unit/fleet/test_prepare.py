@@ -4,15 +4,15 @@ import pytest
 
 from dflash_deploy.errors import HostUnfit
 from dflash_deploy.fleet.file import Fleet, FleetHost, Install
-from dflash_deploy.fleet.prepare import Examined, Wheel, environment_of, judge_examined, parse_examined
+from dflash_deploy.fleet.prepare import ExaminedHost, Wheel, environment_of, judge_examined, parse_examined
 
 HOST = FleetHost(name="a", address="x", user="me")
 LINES = "home /home/me\nclock 1000\nsystem Linux aarch64\nfree 2048\n"
-GOOD = Examined("/home/me", "Linux aarch64", 0, 2**30, ())
+GOOD = ExaminedHost("/home/me", "Linux aarch64", 0, 2**30, ())
 
 
 def test_facts_are_read_line_by_line() -> None:
-    assert parse_examined(LINES, 990.4) == Examined("/home/me", "Linux aarch64", 10, 2048 * 1024, ())
+    assert parse_examined(LINES, 990.4) == ExaminedHost("/home/me", "Linux aarch64", 10, 2048 * 1024, ())
     lacking = parse_examined(LINES + "lacks flock\nlacks mktemp\n", 1000)
     assert lacking is not None
     assert lacking.lacks == ("flock", "mktemp")
@@ -26,14 +26,14 @@ def test_other_lines_are_none(text: str) -> None:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (Examined("/", "Darwin arm64", 0, 2**30, ()), "it runs Darwin arm64, not Linux"),
-        (Examined("/", "Linux x86_64", 0, 2**30, ("flock",)), "flock is missing"),
-        (Examined("/", "Linux x86_64", 3600, 2**30, ()), "its clock is 3600 s ahead of this machine's"),
-        (Examined("/", "Linux x86_64", -900, 2**30, ()), "its clock is 900 s behind this machine's"),
-        (Examined("/", "Linux x86_64", 0, 1000, ()), "its disk is full"),
+        (ExaminedHost("/", "Darwin arm64", 0, 2**30, ()), "it runs Darwin arm64, not Linux"),
+        (ExaminedHost("/", "Linux x86_64", 0, 2**30, ("flock",)), "flock is missing"),
+        (ExaminedHost("/", "Linux x86_64", 3600, 2**30, ()), "its clock is 3600 s ahead of this machine's"),
+        (ExaminedHost("/", "Linux x86_64", -900, 2**30, ()), "its clock is 900 s behind this machine's"),
+        (ExaminedHost("/", "Linux x86_64", 0, 1000, ()), "its disk is full"),
     ],
 )
-def test_a_host_that_cannot_be_used_is_named(found: Examined, said: str) -> None:
+def test_a_host_that_cannot_be_used_is_named(found: ExaminedHost, said: str) -> None:
     with pytest.raises(HostUnfit) as raised:
         judge_examined(HOST, found)
     assert raised.value.message == f"a: {said}"
