@@ -25,7 +25,7 @@ Hosts = Annotated[
 fleet = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="Several machines from one terminal: init, up, status, test, logs, down, restart, facts.",
+    help="Several machines over SSH: init, up, status, test, logs, down.",
 )
 
 

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from dflash_deploy.catalog.read import read_as
 from dflash_deploy.catalog.schema import Entry
 from dflash_deploy.errors import BadInput, FleetRefused
+from dflash_deploy.serve.settings import Settings
 
 FILE = "fleet.yaml"
 """Its name in the deployment directory."""
@@ -69,8 +70,8 @@ class FleetHost(Entry):
     ] = ""
     settings: Annotated[
         dict[str, Value],
-        Field(max_length=200, default_factory=dict, description="settings of `.env` that differ on this host"),
-    ]
+        Field(max_length=200, description="settings of `.env` that differ on this host"),
+    ] = Field(default_factory=dict)
 
 
 class Install(Entry):
@@ -83,7 +84,7 @@ class Install(Entry):
         ),
     ] = ""
     extras: Annotated[
-        tuple[Literal["llamacpp", "cpu", "vllm"], ...],
+        tuple[Annotated[str, Field(pattern=r"^[a-z]{2,20}$")], ...],
         Field(max_length=3, description="engines of the native runtime to install with it"),
     ] = ()
 
@@ -101,8 +102,8 @@ class Fleet(Entry):
     install: Annotated[Install, Field(description="how dflash-deploy is installed on the hosts")] = Install()
     settings: Annotated[
         dict[str, Value],
-        Field(max_length=200, default_factory=dict, description="settings of `.env` that differ on all hosts"),
-    ]
+        Field(max_length=200, description="settings of `.env` that differ on all hosts"),
+    ] = Field(default_factory=dict)
     hosts: Annotated[tuple[FleetHost, ...], Field(min_length=1, max_length=MOST_HOSTS, description="the hosts")]
 
     @model_validator(mode="after")
@@ -140,7 +141,7 @@ EXAMPLES = {
     "fabric": "enp1s0f1np1",
     "directory": "dflash-fleet",
     "program": ".local/bin/dflash-deploy",
-    "settings": "{DFLASH_PORT: 8001}",
+    "settings": f"{{{Settings.dflash_port}: 8001}}",
 }
 """A value for each field of a host that a file may leave out."""
 
@@ -179,7 +180,7 @@ def fleet_text(hosts: tuple[FleetHost, ...]) -> str:
 
 def _head() -> Iterator[str]:
     fields = Fleet.model_fields
-    yield "# The hosts of `dflash-deploy fleet`. The .env beside this file has their settings and the API key."
+    yield "# The hosts of a fleet. The .env beside this file has their settings and the API key."
     yield "# A line that begins with `#:` shows a field that is left out: remove `#: ` to set it."
     yield ""
     yield f"# {fields['shape'].description}"
@@ -195,7 +196,7 @@ def _head() -> Iterator[str]:
         yield f"  #: {name}: {example}"
     yield ""
     yield f"# {fields['settings'].description}"
-    yield "#: settings: {MAX_BODY_MIB: 32}"
+    yield f"#: settings: {{{Settings.max_body_mib}: 32}}"
     yield ""
     yield f"# {fields['hosts'].description}"
     yield "hosts:"

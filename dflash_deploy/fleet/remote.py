@@ -64,7 +64,7 @@ class RemoteData(ForeignDocument):
     engine: Text | None = None
     cause: Text | None = None
     problem: Text | None = None
-    checks: Annotated[list[RemoteCheck], Field(max_length=1000, default_factory=list)]
+    checks: Annotated[list[RemoteCheck], Field(max_length=1000)] = Field(default_factory=list)
 
 
 class RemoteError(ForeignDocument):

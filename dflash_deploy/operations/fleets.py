@@ -15,7 +15,7 @@ from dflash_deploy.fleet import problems, scripts
 from dflash_deploy.fleet.each import failure_of_all
 from dflash_deploy.fleet.file import FILE, FleetHost, fleet_text, host_from
 from dflash_deploy.fleet.prepare import ExaminedHost, examine
-from dflash_deploy.fleet.remote import RemoteData, RemoteDocument, error_of
+from dflash_deploy.fleet.remote import RemoteDocument, error_of
 from dflash_deploy.fleet.session import Session
 from dflash_deploy.operations.fleet_hosts import FleetResult, HostResult, OpenFleet, open_fleet
 from dflash_deploy.operations.reporter import SILENT, Reporter
@@ -121,7 +121,7 @@ def fleet_down(directory: Path, names: tuple[str, ...] = (), *, reporter: Report
 
 def _down(opened: OpenFleet, session: Session) -> RemoteDocument:
     """Stop the engine of a host. One that was never prepared has none."""
-    nothing = RemoteDocument(schema=1, status="ok", data=RemoteData(state="absent"))
+    nothing = RemoteDocument.model_validate({"schema": 1, "status": "ok", "data": {"state": "absent"}})
     try:
         document = opened.call(session, "down", "--json", seconds=STOPS)
     except HostUnprepared:

@@ -24,7 +24,9 @@ def changed_key(lab: Lab, host: Host) -> Iterator[None]:
 @contextmanager
 def unknown(lab: Lab, host: Host) -> Iterator[None]:
     known = lab.root / "known_hosts"
-    known.write_text("".join(line for line in known.open() if not line.startswith(f"{host.address} ")))
+    known.write_text(
+        "".join(line for line in known.read_text().splitlines(keepends=True) if not line.startswith(f"{host.address} "))
+    )
     yield
     lab.trust()
 

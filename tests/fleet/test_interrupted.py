@@ -90,7 +90,7 @@ def test_a_cable_pulled_out_in_each_phase_is_named_and_the_same_command_continue
         assert "run the same command again" in up.said
     hosts.dflash("fleet", "up", "--host", "host-b").succeeded()
     with host.unplugged():
-        ran = hosts.dflash("fleet", "status", "--json")
+        ran = hosts.dflash("fleet", "status", "--host", "host-b", "--json")
         assert ran.code is ExitCode.PREFLIGHT
         assert ran.document["error"]["message"].startswith("host-b: 10.77.2.2 cannot be reached over SSH")
     assert not half_written(host)

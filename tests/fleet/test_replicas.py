@@ -56,20 +56,15 @@ def test_two_hosts_to_answers_and_back(hosts: Lab) -> None:
     restarted = hosts.dflash("fleet", "restart", "--host", "host-b", "--json").succeeded()
     assert states(restarted.document) == ["ready"]
     assert states(hosts.dflash("fleet", "down", "--json").succeeded().document) == ["stopped", "stopped"]
-    assert states(hosts.dflash("fleet", "down", "--json").succeeded().document) == ["stopped", "stopped"]
     assert "llamacpp_wheel" not in arguments_on_hosts(hosts)
 
 
 def test_one_host_fails_and_the_other_serves(hosts: Lab) -> None:
-    (one, other) = hosts.hosts
+    other = hosts.hosts[1]
     blocker = hosts.directory / "fleet.yaml"
-    text = blocker.read_text()
     # an address that the host does not have
-    blocker.write_text(f"{text}    settings: {{DFLASH_BIND: 10.99.0.1}}\n")
+    blocker.write_text(f"{blocker.read_text()}    settings: {{DFLASH_BIND: 10.99.0.1}}\n")
     ran = hosts.dflash("fleet", "up", "--json")
     assert ran.code is ExitCode.PREFLIGHT, ran.err
     assert states(ran.document) == ["ready", "failed"]
     assert ran.document["error"]["message"].startswith(f"{other.name}: DFLASH_BIND=`10.99.0.1` is not an address")
-    blocker.write_text(text)
-    assert states(hosts.dflash("fleet", "up", "--json").succeeded().document) == ["ready", "ready"]
-    assert one.deployment.is_dir()

@@ -45,7 +45,7 @@ def test_a_good_host_passes() -> None:
 
 def test_another_wheel_or_engine_gets_another_environment() -> None:
     def fleet(*extras: str) -> Fleet:
-        return Fleet(install=Install(extras=extras), hosts=(HOST,))  # type: ignore[arg-type]
+        return Fleet(install=Install(extras=extras), hosts=(HOST,))
 
     wheels = (None, Wheel("x.whl", b"", "1" * 64), Wheel("x.whl", b"", "2" * 64))
     names = {environment_of(fleet(*extras), wheel) for wheel in wheels for extras in ((), ("cpu",), ("llamacpp",))}

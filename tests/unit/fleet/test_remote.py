@@ -28,7 +28,7 @@ class Scripted(Session):
         super().__init__(Fleet(hosts=(HOST,)), HOST, Calls())
         self._lines, self._ended = lines, Output(code, "", err)
 
-    def run(  # type: ignore[override]
+    def run(
         self, words: object, *, seconds: float | None = 0, stdin: object = None, on_line: OnLine | None = None
     ) -> Output:
         for line in self._lines:

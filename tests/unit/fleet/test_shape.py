@@ -1,5 +1,7 @@
 """The shape of a fleet and its reason; the `.env` that a host gets."""
 
+from typing import Any
+
 import pytest
 
 from dflash_deploy.catalog import load_catalog
@@ -14,12 +16,12 @@ from tests.support.machines import RECORDED
 A, B = FleetHost(name="a", address="10.0.0.1"), FleetHost(name="b", address="10.0.0.2")
 
 
-def plan(profile: str, **choice: str) -> Plan:
-    return plan_deployment(RECORDED[profile], Choice(profile=profile, **choice), load_catalog())  # type: ignore[arg-type]
+def plan(profile: str, **choice: Any) -> Plan:
+    return plan_deployment(RECORDED[profile], Choice(profile=profile, **choice), load_catalog())
 
 
 def fleet(shape: str = "auto", *hosts: FleetHost) -> Fleet:
-    return Fleet(shape=shape, hosts=hosts or (A, B))  # type: ignore[arg-type]
+    return Fleet(shape=shape, hosts=hosts or (A, B))
 
 
 @pytest.mark.parametrize(
