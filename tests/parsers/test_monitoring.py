@@ -9,11 +9,12 @@ import pytest
 
 from dflash_deploy.client import EndpointError
 from dflash_deploy.monitoring.alerts import ALERTS
-from dflash_deploy.monitoring.recording import DERIVED, GATEWAY, groups
+from dflash_deploy.monitoring.dashboards import DASHBOARDS
+from dflash_deploy.monitoring.recording import DERIVED, GATEWAY, MACHINE, groups
 from dflash_deploy.serve.engines import ENGINES
 from tests.support.cli import dflash
 from tests.support.llamacpp_native import connect, init
-from tests.support.prometheus import HANGS, Prometheus, prometheus
+from tests.support.prometheus import HANGS, Prometheus, node_exporter, prometheus
 
 ENGINE = ENGINES["llamacpp"].metrics.prefix
 
@@ -32,9 +33,17 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def watching(served: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Prometheus with the exported files, one reading a second."""
     place = tmp_path_factory.mktemp("prometheus")
-    dflash("monitor", "export", str(place / "config"), "--every", "1", at=served).succeeded()
-    with prometheus(place / "config" / "prometheus.yml", place / "data") as started:
-        yield started
+    with node_exporter(place) as node:
+        options = (str(place / "config"), "--every", "1", "--node", node)
+        dflash("monitor", "export", *options, at=served).succeeded()
+        with prometheus(place / "config" / "prometheus.yml", place / "data") as started:
+            yield started
+
+
+def panel_expressions() -> list[str]:
+    """The expressions of all panels, for all deployments."""
+    curves = (curve for one in DASHBOARDS for panel in one.panels for curve in panel.curves)
+    return [curve.expr.replace("$deployment", ".*") for curve in curves]
 
 
 @contextmanager
@@ -60,11 +69,28 @@ def load(directory: Path) -> Iterator[None]:
         asking.join(HANGS)
 
 
-def test_each_recorded_metric_has_a_value_under_load(served: Path, watching: Prometheus) -> None:
+NOT_HERE = {
+    "dflash:kv_usage": "llama.cpp does not report it",
+    "dflash:preemptions_per_second": "llama.cpp does not preempt",
+    "dflash:ttft_seconds:": "llama.cpp has no histograms",
+    "dflash:queue_seconds:": "llama.cpp has no histograms",
+    "dflash:gpu_": "needs a GPU",
+    "dflash:fabric_ports_active": "needs InfiniBand or RoCE",
+}
+"""Recorded metrics without data on this machine, and why."""
+
+
+def without_data(expr: str) -> bool:
+    return any(name in expr for name in NOT_HERE)
+
+
+def test_each_recorded_metric_and_each_panel_has_a_value_under_load(served: Path, watching: Prometheus) -> None:
     (group,) = (group for group in groups() if group.name == f"dflash-{ENGINE}")
-    records = [rule.record for rule in (*group.rules, *DERIVED, *GATEWAY)]
+    records = [rule.record for rule in (*group.rules, *DERIVED, *GATEWAY, *MACHINE) if not without_data(rule.record)]
+    assert {rule.record for rule in group.rules} <= set(records)
+    panels = [expr for expr in panel_expressions() if not without_data(expr)]
     with load(served):
-        assert not watching.missing(records)
+        assert not watching.missing([*records, *panels])
     (length,) = watching.samples("dflash:acceptance_length")
     with connect(served) as endpoint:
         counted = endpoint.counters().acceptance_length
@@ -81,6 +107,8 @@ def test_no_alert_fires_on_a_healthy_engine(watching: Prometheus) -> None:
 def test_each_condition_of_an_alert_is_evaluated(watching: Prometheus) -> None:
     # a condition that does not hold yields no sample; an error of types or labels raises
     assert [watching.samples(alert.expr) for alert in ALERTS] == [[] for _ in ALERTS]
+    # also those of panels whose data this machine does not have
+    assert all(not watching.samples(expr) for expr in panel_expressions() if without_data(expr) and "limit" not in expr)
 
 
 def test_prometheus_is_a_key_among_the_keys(served: Path, watching: Prometheus) -> None:

@@ -46,6 +46,20 @@ class Prometheus:
 
 
 @contextmanager
+def node_exporter(place: Path) -> Iterator[str]:
+    """Start node exporter on 127.0.0.1; yields its address."""
+    address = f"127.0.0.1:{free_port()}"
+    command = [str(program("prometheus-node-exporter")), f"--web.listen-address={address}"]
+    with (place / "node.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        yield address
+    finally:
+        process.terminate()
+        process.wait(HANGS)
+
+
+@contextmanager
 def prometheus(config: Path, data: Path) -> Iterator[Prometheus]:
     """Start Prometheus and wait until it is ready; afterwards it has ended."""
     port = free_port()

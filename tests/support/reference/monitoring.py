@@ -21,7 +21,8 @@ Each alert fires in a test on series with its fault, and on no others (`tests/pr
 
 _METRICS = f"""# Recorded metrics
 
-The rules of `monitoring/rules.yaml` give the metrics of all engines the same names. Alerts use only these.
+The rules of `monitoring/rules.yaml` give the metrics of all engines the same names. Alerts and dashboards use only
+these.
 Each series has the labels `deployment`, `replica` and `instance` of the scrape job. Series of an engine also have the
 label `engine`.
 

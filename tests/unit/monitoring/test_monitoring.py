@@ -1,13 +1,19 @@
 """The files of monitoring/ are those that the data generates, and their expressions use recorded series only."""
 
+import json
 import re
+from collections.abc import Iterator
 from dataclasses import fields
+from typing import Any
 
 import pytest
 import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import dashboard as sdk
 
 from dflash_deploy.assets import asset
 from dflash_deploy.monitoring.alerts import ALERTS
+from dflash_deploy.monitoring.dashboards import DASHBOARDS, Dashboard, dashboard_text
 from dflash_deploy.monitoring.files import committed
 from dflash_deploy.monitoring.limits import MEANING, MonitoringLimits, limit, limits
 from dflash_deploy.monitoring.prometheus import KEY_FILE, ScrapeTargets, limits_file, prometheus_file
@@ -32,6 +38,61 @@ def test_alerts_use_recorded_series_only() -> None:
         assert used
         assert used <= RECORDED, alert.name
         assert "{" not in alert.expr
+
+
+def unknown(written: Any, known: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """The places in a document that differ in the one that was read with Grafana's types."""
+    if isinstance(written, dict) and isinstance(known, dict):
+        for name, value in written.items():
+            yield from unknown(value, known.get(name), (*path, name))
+    elif isinstance(written, list) and isinstance(known, list) and len(written) == len(known):
+        for one, other in zip(written, known, strict=True):
+            yield from unknown(one, other, path)
+    elif written != known:
+        yield " ".join(path)
+
+
+@pytest.mark.parametrize("of", DASHBOARDS, ids=lambda of: of.name)
+def test_each_panel_says_what_it_shows_and_what_to_do(of: Dashboard) -> None:
+    document = json.loads(dashboard_text(of))
+    # what Grafana's own types do not know, they leave out
+    known = json.loads(json.dumps(sdk.Dashboard.from_json(document), cls=JSONEncoder))
+    assert set(unknown(document, known)) == {"annotations list titleFormat", "annotations list textFormat"}
+    assert len({panel.title for panel in of.panels}) == len(of.panels)
+    places = [
+        (x, y)
+        for panel in document["panels"]
+        for place in [panel["gridPos"]]
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(places) == len(set(places))
+    assert max(x for x, _ in places) < 24
+    for panel in of.panels:
+        assert panel.unit
+        assert panel.says.endswith(".")
+        assert panel.red.endswith(".")
+        for curve in panel.curves:
+            used = set(re.findall(r"\bdflash:[\w:]+", curve.expr))
+            assert used <= RECORDED
+            assert used or curve.expr.startswith("count(ALERTS")
+
+
+def test_dashboards_show_every_engine_metric() -> None:
+    shown = " ".join(curve.expr for one in DASHBOARDS for panel in one.panels for curve in panel.curves)
+    missing = {record for record in RECORDED if not re.search(rf"{record}\b", shown)}
+    # inputs of others, and quantiles beside those that are shown
+    assert missing == {
+        "dflash:steps_per_second",
+        "dflash:draft_tokens_per_second",
+        "dflash:gpu_errors",
+        limit("acceptance_kept"),
+        limit("drafts"),
+        limit("ttft_seconds"),
+        *(f"dflash:{name}:{quantile}" for name in ("ttft_seconds", "queue_seconds") for quantile in ("p99",)),
+        *(f"dflash:tpot_seconds:{quantile}" for quantile in ("p50", "p95", "p99")),
+        "dflash:queue_seconds:p50",
+    }
 
 
 def test_every_limit_is_used_and_described() -> None:
