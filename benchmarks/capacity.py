@@ -1,7 +1,8 @@
 """`plan --load` beside real users: one and two engines of llama.cpp, each at three loads.
 
-The engine is measured by `bench`, and the simulation gets its figures. Then users who think load one engine, and twice
-as many load two, each user on one of them. An engine has one thread, since two engines share two cores.
+`bench` measures the engines just before each load, both at the same time if both get it, since they share two cores:
+the simulation gets their figures. Then users who think load one engine, and twice as many load two, each user on one of
+them. An engine has one thread.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import random
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -48,28 +50,28 @@ def rows() -> Iterator[Row]:
     with ExitStack() as stack:
         deployments = [stack.enter_context(_started()) for _ in range(2)]
         endpoints = [stack.enter_context(endpoint_of(one, plan_of(one))) for one in deployments]
-        size = ("--concurrency", "1,2,3,4", "--repeats", "3", "--no-blocks")
-        dflash("bench", *size, at=deployments[0].directory).succeeded()
-        service, asked = _service(deployments[0])
-        for busy in BUSY:
-            users = _users(service, asked, busy)
-            expected = simulate(service, asked, users, requests=4000)
-            for count in (1, 2):
-                yield from _compared(endpoints[:count], asked, users, expected, busy)
+        users = {busy: _users(*_service(deployments[:1]), busy) for busy in BUSY}
+        for busy, count in itertools.product(BUSY, (1, 2)):
+            service, asked = _service(deployments[:count])
+            expected = simulate(service, asked, users[busy], requests=4000)
+            yield from _compared(endpoints[:count], asked, users[busy], expected, busy)
 
 
-def _service(deployment: Deployment) -> tuple[Service, UserLoad]:
-    """The engine as `bench` measured it, and requests as long as those of `bench`."""
-    figures = last_figures(deployment)
-    if figures is None:
-        raise SystemExit("bench left no figures")
-    service = measured_service(figures.rows, most_sequences=SEQUENCES, chunk=CHUNK)
+def _service(deployments: Sequence[Deployment]) -> tuple[Service, UserLoad]:
+    """The engines as `bench` measures them now, all at the same time, and requests as long as those of `bench`."""
+    size = ("--concurrency", "1,2,3,4", "--requests", "24", "--no-blocks")
+    with ThreadPoolExecutor() as pool:
+        for ran in pool.map(lambda one: dflash("bench", *size, at=one.directory), deployments):
+            ran.succeeded()
+    kept = [last_figures(one) for one in deployments]
+    rows = [row for figures in kept if figures is not None for row in figures.rows]
+    service = measured_service(rows, most_sequences=SEQUENCES, chunk=CHUNK)
     if service is None:
         raise SystemExit("bench measured no answers")
-    requests = sum(row.requests for row in figures.rows)
-    prompt = round(sum(row.input_tokens for row in figures.rows) / requests)
-    answer = round(sum(row.output_tokens for row in figures.rows) / requests)
-    print(f"service: {service}", flush=True)
+    requests = sum(row.requests for row in rows)
+    prompt = round(sum(row.input_tokens for row in rows) / requests)
+    answer = round(sum(row.output_tokens for row in rows) / requests)
+    print(f"seconds of a step: {', '.join(f'{seconds:.4f}' for _, seconds in service.steps)}", flush=True)
     return service, UserLoad(1, THINK_S, prompt, answer, 0.0, None, None)
 
 

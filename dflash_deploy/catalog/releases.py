@@ -77,6 +77,10 @@ class Bug(Entry):
     until: Annotated[str, Field(description="version that fixes it; empty while it is open")] = ""
     workaround: str
     source: str
+    setting: Annotated[
+        str,
+        Field(description="line of .env that leads to it, `*` for any value; a profile that has it cites the source"),
+    ] = ""
     changes_answers: Annotated[
         bool, Field(description="true: with a drafter, a hybrid target's answers are not its own: `plan` and `up` warn")
     ] = False

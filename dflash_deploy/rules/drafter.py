@@ -200,6 +200,23 @@ def images_are_not_drafted(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+def images_while_drafting(plan: Plan, facts: HostFacts) -> Finding | None:
+    """A release with an open bug of requests with images while it makes draft tokens."""
+    if not plan.drafting or not plan.settings.mmproj_file:
+        return None
+    bug = next((bug for bug in plan.engine.bugs if bug.setting == f"{Settings.mmproj_file}=*" and not bug.until), None)
+    if bug is None:
+        return None
+    return Finding(
+        id="images-while-drafting",
+        severity="note",
+        message=f"{plan.engine.title}: {bug.what}",
+        why="such a request fails, and others wait for it",
+        fix=f"check with `dflash-deploy test`; for many images {bug.workaround}",
+        source=bug.source,
+    )
+
+
 def parser_differs(plan: Plan, facts: HostFacts) -> Finding | None:
     """A parser of thinking or tool calls that is not the model's."""
     if not plan.engine.kind.knows(Settings.reasoning_parser):
@@ -232,5 +249,6 @@ RULES: tuple[Rule, ...] = (
     repository_gated,
     thinking_differs,
     images_are_not_drafted,
+    images_while_drafting,
     parser_differs,
 )

@@ -233,18 +233,36 @@ def prefix_caching_kills_cpu(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+def _open_bug_of_prefix_caching(plan: Plan) -> Finding | None:
+    """A note if a release that handles the drafter's prefixes still has an open bug with them."""
+    line = f"{Settings.enable_prefix_caching}=on"
+    bug = next((bug for bug in plan.engine.bugs if bug.setting == line and not bug.until), None)
+    if bug is None:
+        return None
+    return Finding(
+        id="prefix-caching-unsound",
+        severity="note",
+        message=f"{plan.engine.title}: {bug.what}",
+        why="drafts that are rejected cost time; answers stay the same",
+        fix=f"if the acceptance length falls while it serves (`dflash-deploy status`): {_NO_PREFIX_CACHING}",
+        source=bug.source,
+    )
+
+
 def prefix_caching_unsound(plan: Plan, facts: HostFacts) -> Finding | None:
     """Releases that lose acceptance, or worse, with cached prefixes."""
     if not plan.drafting or plan.engine.cpu or not plan.engine.kind.stale_drafter_prefixes:
         return None
-    if "prefix-cache-sound" in plan.engine.abilities or not plan.settings.enable_prefix_caching:
+    if not plan.settings.enable_prefix_caching:
         return None
+    if "prefix-cache-sound" in plan.engine.abilities:
+        return _open_bug_of_prefix_caching(plan)
     return Finding(
         id="prefix-caching-unsound",
         severity="warning",
         message=f"{Settings.enable_prefix_caching}=on with DFlash on {plan.engine.title}",
         why="the drafter's part of a cached prefix is missing or stale: acceptance falls over minutes to hours",
-        fix=f"{_NO_PREFIX_CACHING}, or use vLLM 0.33",
+        fix=_NO_PREFIX_CACHING,
         source="vllm-project/vllm#42971, #47930; discussion of the drafter's card: 20 % with it, 30 to 35 % without",
     )
 

@@ -116,6 +116,8 @@ CASES = [
     Case("fp8-kv-forced", "error", "dgx-spark", {"ATTENTION_BACKEND": "FLASHINFER"}, choice=NVFP4),
     Case("prefix-caching-kills-cpu", "error", "cpu", {"ENABLE_PREFIX_CACHING": "on"}),
     Case("prefix-caching-kills-cpu", "error", "cpu", {"ENABLE_PREFIX_CACHING": ""}),
+    Case("prefix-caching-unsound", "note", "h100"),
+    Case("images-while-drafting", "note", "rtx-3090"),
     Case("prefix-caching-unsound", "warning", "dgx-spark", {"ENABLE_PREFIX_CACHING": "on"}, choice=AEON),
     Case("quantization-contradicts", "error", "h100", {"QUANTIZATION": "modelopt"}, target={
         "quantization_config": {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}
@@ -186,8 +188,10 @@ ALWAYS = {
     "target-notice",
     "repository-gated",
     "drafter-slows-down",
+    "images-while-drafting",
+    "prefix-caching-unsound",
 }
-"""Findings about what was chosen, which no setting takes away."""
+"""Findings about what was chosen, which no setting takes away, or which the default settings have too."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}-{case.profile}")
