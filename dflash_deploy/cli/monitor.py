@@ -45,7 +45,7 @@ def monitor_export(
     shown = (
         f"wrote        {done.directory}: {', '.join(done.files)}",
         f"key          prometheus, opens only GET /metrics, {added}",
-        f"scrapes      {done.target}, every {every} s",
+        f"scrapes      {', '.join(done.targets)}, every {every} s",
         f"next         promtool check config {done.directory}/prometheus.yml",
     )
     return Report(done.document(), shown)

@@ -155,7 +155,7 @@ WASTED = Panel(
         series("wasted_draft_tokens_per_second", "rejected {{replica}}"),
     ),
     "tokens/s",
-    "Draft tokens that became output, and those that were computed in vain.",
+    "Draft tokens that became output, and those that the target rejected.",
     "If most are rejected at high concurrency, use fewer draft tokens: dflash-deploy tune.",
 )
 RATE = Panel(

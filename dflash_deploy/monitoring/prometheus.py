@@ -56,7 +56,7 @@ def limits_file(deployment: str, of: MonitoringLimits) -> str:
 def _engines(targets: ScrapeTargets) -> dict[str, Any]:
     configs = [
         {"targets": [address], "labels": _labels(targets, replica=str(number))}
-        for number, address in enumerate(targets.engines)
+        for number, address in enumerate(targets.engines, 1)
     ]
     key = {"type": "Bearer", "credentials_file": KEY_FILE}
     return {"job_name": JOB, "authorization": key, "static_configs": configs}

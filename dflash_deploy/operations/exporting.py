@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from dflash_deploy.operations.ranks import refuse_other_ranks
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.sizes import USUAL_SEQUENCES
 from dflash_deploy.planning import plan_of
-from dflash_deploy.startup import endpoint_of
+from dflash_deploy.startup.members import METRICS_TIMEOUT, engine_endpoints
 
 KEY_NAME = "prometheus"
 """The name of the further key that Prometheus sends."""
@@ -34,7 +34,7 @@ class MonitoringExport:
 
     directory: Path
     files: Sequence[str]
-    target: str
+    targets: Sequence[str]
     key_added: bool
 
     def document(self) -> dict[str, object]:
@@ -42,7 +42,7 @@ class MonitoringExport:
         return {
             "directory": str(self.directory),
             "files": list(self.files),
-            "target": self.target,
+            "targets": list(self.targets),
             "key": KEY_NAME,
             "key_added": self.key_added,
         }
@@ -71,8 +71,8 @@ def export_monitoring(
     check_output(_created(out) / KEY_FILE)
     added = _with_key(deployment)
     key = next(key.key for key in Deployment.existing(directory).further_keys if key.name == KEY_NAME)
-    target = _address(deployment, plan)
-    targets = ScrapeTargets(deployment.project_name, (target,), nodes, gpus)
+    engines = tuple(_addresses(deployment, plan))
+    targets = ScrapeTargets(deployment.project_name, engines, nodes, gpus)
     texts = {
         "prometheus.yml": prometheus_file(targets, version=__version__, interval=interval),
         "limits.yaml": limits_file(deployment.project_name, _limits(plan)),
@@ -81,7 +81,7 @@ def export_monitoring(
     _write(out / KEY_FILE, f"{key}\n", PRIVATE)
     for name, text in texts.items():
         _write(out / name, text, PUBLIC)
-    return MonitoringExport(out.absolute(), (KEY_FILE, *texts), target, added)
+    return MonitoringExport(out.absolute(), (KEY_FILE, *texts), engines, added)
 
 
 def _created(out: Path) -> Path:
@@ -109,9 +109,11 @@ def _with_key(deployment: Deployment) -> bool:
     return False
 
 
-def _address(deployment: Deployment, plan: Plan) -> str:
-    with endpoint_of(deployment, plan) as endpoint:
-        return endpoint.url.removeprefix("http://")
+def _addresses(deployment: Deployment, plan: Plan) -> Iterator[str]:
+    """The address of each engine: a router before several of them has no metrics of an engine."""
+    for endpoint in engine_endpoints(deployment, plan, timeout=METRICS_TIMEOUT):
+        with endpoint:
+            yield endpoint.url.removeprefix("http://")
 
 
 def _limits(plan: Plan) -> MonitoringLimits:

@@ -12,8 +12,8 @@ class MonitorExportData(Documented):
     """Where they are."""
     files: list[str]
     """Their paths below the directory. The one that ends with `.key` has the key; only its owner can read it."""
-    target: str
-    """Address of the endpoint that Prometheus reads, as HOST:PORT."""
+    targets: list[str]
+    """Address of each engine that Prometheus reads, as HOST:PORT."""
     key: str
     """Name of the key that Prometheus sends; it opens only GET /metrics."""
     key_added: bool

@@ -33,7 +33,7 @@ def test_promtool_accepts_what_is_exported(deployment: Path, tmp_path: Path) -> 
     assert "FAILED" not in done.stdout
     document = yaml.safe_load((out / "prometheus.yml").read_text())
     (config,) = document["scrape_configs"][0]["static_configs"]
-    assert config["targets"] == [data["target"]]
+    assert config["targets"] == data["targets"]
     assert config["labels"]["deployment"] == Deployment(deployment).project_name
 
 
@@ -84,3 +84,15 @@ def test_a_key_with_that_name_that_opens_more_is_not_given_out(deployment: Path,
     assert ran.code is ExitCode.USAGE
     assert "opens more than /metrics" in ran.err
     assert not (tmp_path / "out" / "metrics.key").exists()
+
+
+def test_each_of_several_engines_is_read(tmp_path: Path) -> None:
+    place = tmp_path / "several"
+    port = free_port()
+    initialise("--profile", "cpu", "--runtime", "native", "--replicas", "2", "--port", str(port), at=place)
+    ran = dflash("monitor", "export", str(tmp_path / "out"), "--json", at=place).succeeded()
+    assert len(set(ran.document["data"]["targets"])) == 2
+    document = yaml.safe_load((tmp_path / "out" / "prometheus.yml").read_text())
+    configs = document["scrape_configs"][0]["static_configs"]
+    assert [config["labels"]["replica"] for config in configs] == ["1", "2"]
+    assert f"127.0.0.1:{port}" not in ran.document["data"]["targets"]

@@ -1,20 +1,16 @@
 """A real Prometheus reads the real llama.cpp as `monitor export` configures it: each recorded metric has a value."""
 
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from dflash_deploy.client import EndpointError
 from dflash_deploy.monitoring.alerts import ALERTS
-from dflash_deploy.monitoring.dashboards import DASHBOARDS
 from dflash_deploy.monitoring.recording import DERIVED, GATEWAY, MACHINE, groups
 from dflash_deploy.serve.engines import ENGINES
 from tests.support.cli import dflash
 from tests.support.llamacpp_native import connect, init
-from tests.support.prometheus import HANGS, Prometheus, node_exporter, prometheus
+from tests.support.prometheus import Prometheus, load, node_exporter, panel_expressions, prometheus
 
 ENGINE = ENGINES["llamacpp"].metrics.prefix
 
@@ -40,35 +36,6 @@ def watching(served: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             yield started
 
 
-def panel_expressions() -> list[str]:
-    """The expressions of all panels, for all deployments."""
-    curves = (curve for one in DASHBOARDS for panel in one.panels for curve in panel.curves)
-    return [curve.expr.replace("$deployment", ".*") for curve in curves]
-
-
-@contextmanager
-def load(directory: Path) -> Iterator[None]:
-    """Requests one after the other, as long as the block runs."""
-    done = threading.Event()
-
-    def ask() -> None:
-        with connect(directory) as endpoint:
-            while not done.is_set():
-                try:
-                    endpoint.chat("Count from 1 to 20.", max_tokens=48)
-                except EndpointError:
-                    # some tests end the engine
-                    done.wait(0.5)
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    try:
-        yield
-    finally:
-        done.set()
-        asking.join(HANGS)
-
-
 NOT_HERE = {
     "dflash:kv_usage": "llama.cpp does not report it",
     "dflash:preemptions_per_second": "llama.cpp does not preempt",
@@ -89,7 +56,7 @@ def test_each_recorded_metric_and_each_panel_has_a_value_under_load(served: Path
     records = [rule.record for rule in (*group.rules, *DERIVED, *GATEWAY, *MACHINE) if not without_data(rule.record)]
     assert {rule.record for rule in group.rules} <= set(records)
     panels = [expr for expr in panel_expressions() if not without_data(expr)]
-    with load(served):
+    with connect(served) as endpoint, load(endpoint):
         assert not watching.missing([*records, *panels])
     (length,) = watching.samples("dflash:acceptance_length")
     with connect(served) as endpoint:

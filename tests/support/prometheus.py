@@ -1,6 +1,7 @@
 """A real Prometheus with an exported configuration, private on 127.0.0.1, for as long as a block runs."""
 
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from typing import Any
 
 import httpx
 
+from dflash_deploy.client import Endpoint
+from dflash_deploy.monitoring.dashboards import DASHBOARDS
 from tests.support.debian import program
 from tests.support.ports import free_port
 
@@ -43,6 +46,30 @@ class Prometheus:
     def firing(self) -> set[str]:
         """The names of the alerts that fire."""
         return {one["metric"]["alertname"] for one in self.samples('ALERTS{alertstate="firing"}')}
+
+
+def panel_expressions() -> list[str]:
+    """The expressions of all panels, for all deployments."""
+    curves = (curve for one in DASHBOARDS for panel in one.panels for curve in panel.curves)
+    return [curve.expr.replace("$deployment", ".*") for curve in curves]
+
+
+@contextmanager
+def load(endpoint: Endpoint) -> Iterator[None]:
+    """Requests one after the other, as long as the block runs."""
+    done = threading.Event()
+
+    def ask() -> None:
+        while not done.is_set():
+            endpoint.chat("Count from 1 to 20.", max_tokens=48)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        yield
+    finally:
+        done.set()
+        asking.join(HANGS)
 
 
 @contextmanager

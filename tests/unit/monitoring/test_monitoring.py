@@ -135,7 +135,7 @@ def test_the_configuration_names_the_key_file_and_no_key() -> None:
     assert document["global"]["scrape_interval"] == "5s"
     engines, nodes = document["scrape_configs"]
     assert engines["authorization"] == {"type": "Bearer", "credentials_file": KEY_FILE}
-    assert [config["labels"]["replica"] for config in engines["static_configs"]] == ["0", "1"]
+    assert [config["labels"]["replica"] for config in engines["static_configs"]] == ["1", "2"]
     assert nodes["static_configs"] == [{"targets": ["127.0.0.1:9100"], "labels": {"deployment": "vision"}}]
     assert document["alerting"]["alertmanagers"]
 
