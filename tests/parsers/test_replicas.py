@@ -14,6 +14,7 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.operations import status, usage_of_keys
 from dflash_deploy.operations.probing import MemberStatus
+from dflash_deploy.plan.replicas import engine_port
 from dflash_deploy.planning import plan_of
 from dflash_deploy.serve.router.files import read_keys
 from dflash_deploy.startup import endpoint_of
@@ -21,8 +22,6 @@ from tests.support.askers import WHOLE, Askers, asking
 from tests.support.cli import Ran, dflash, edit_env
 from tests.support.llamacpp_native import processes
 from tests.support.ports import free_port
-
-pytest.importorskip("smg")
 
 HANGS = 300.0
 """Seconds after which something counts as hung."""
@@ -78,7 +77,7 @@ def healthy(directory: Path, number: int) -> bool:
     """Whether the router sends requests to an engine and sees it healthy."""
     seen = json.loads((directory / ".dflash" / "router" / "seen.json").read_text())["workers"]
     port = Deployment.existing(directory).values["DFLASH_PORT"]
-    return {"url": f"http://127.0.0.1:{int(port) + 2 + number}", "healthy": True} in [
+    return {"url": f"http://127.0.0.1:{engine_port(int(port), number)}", "healthy": True} in [
         {"url": worker["url"], "healthy": worker["healthy"]} for worker in seen
     ]
 

@@ -25,13 +25,14 @@ class Asked:
 
 @dataclass
 class Askers:
-    """The requests that have ended. `key` is asked before each request."""
+    """The requests that have ended. `key` is asked before each request; each client sends `turns`, or does not end."""
 
     url: str
     model: str
     key: Callable[[], str]
     max_tokens: int = 24
     patience: float = 60.0
+    turns: int | None = None
     asked: list[Asked] = field(default_factory=list)
     stopped: threading.Event = field(default_factory=threading.Event)
 
@@ -45,7 +46,7 @@ class Askers:
 
     async def _client(self, session: aiohttp.ClientSession, number: int) -> None:
         turn = 0
-        while not self.stopped.is_set():
+        while not self.stopped.is_set() if self.turns is None else turn < self.turns:
             turn += 1
             began = time.monotonic()
             outcome = await self._outcome(session, f"Client {number}, turn {turn}: count from 1 to 20.")

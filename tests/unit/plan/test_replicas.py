@@ -74,8 +74,9 @@ def test_each_engine_has_its_own_address_and_gpus() -> None:
         # another number of engines restarts none of them
         assert "REPLICAS" not in environment
         assert not member.settings.several_engines
-    ports = {9000, router_port(9000), router_port(9000) + 1, one.settings.dflash_port, two.settings.dflash_port}
-    assert len(ports) == 5
+    # the next port after the router's has its metrics
+    ports = {router_port(9000), router_port(9000) + 1, one.settings.dflash_port, two.settings.dflash_port}
+    assert len(ports) == 4
     assert one.settings.max_num_seqs == plan.settings.max_num_seqs
 
 
@@ -99,12 +100,18 @@ def test_on_processors_auto_is_one_engine_for_each_numa_node(nodes: int) -> None
     assert plan.settings.replicas == nodes
 
 
-@pytest.mark.parametrize("values", [{"REPLICAS": "0"}, {"REPLICAS": "65"}, {"REPLICAS": "4", "DFLASH_PORT": "65530"}])
+@pytest.mark.parametrize("values", [{"REPLICAS": "0"}, {"REPLICAS": "65"}, {"REPLICAS": "4", "DFLASH_PORT": "65531"}])
 def test_numbers_that_cannot_be_are_refused(values: dict[str, str]) -> None:
     with pytest.raises(SettingsRefused):
         planned(Choice(profile="cpu", edited=values, runtime="native"), RECORDED["cpu"])
 
 
-def test_several_engines_are_refused_in_containers_and_over_machines() -> None:
+def test_several_engines_are_published_to_this_machine_only() -> None:
+    for bind, refused in (("127.0.0.1", False), ("0.0.0.0", True), ("192.168.1.5", True)):
+        plan = planned(Choice(replicas=2, runtime="native", host=bind), eight_h100())
+        assert ("several-engines-are-private" in {finding.id for finding in plan.errors}) == refused
+
+
+def test_several_engines_are_refused_in_containers() -> None:
     plan = planned(Choice(replicas=2, runtime="compose"), eight_h100())
     assert "several-engines-in-containers" in {finding.id for finding in plan.errors}

@@ -117,7 +117,8 @@ def test_the_thresholds_come_from_the_size_of_an_engine(sequences: int | None, t
 
 
 def test_smg_knows_every_argument_and_gets_no_key_of_a_client() -> None:
-    router_args = pytest.importorskip("smg.router_args")
+    from smg import router_args
+
     settings = Settings({"DFLASH_BIND": "127.0.0.1", "DFLASH_PORT": "8001", "MAX_NUM_SEQS": "4"})
     given = arguments(settings, KEYS)
     made = router_args.RouterArgs(**given)
