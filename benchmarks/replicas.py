@@ -38,6 +38,10 @@ ROUND = 8.0
 REPEATS = 5
 TURNS, CONVERSATIONS = 5, 8
 AT_ONCE = 20
+LEAST = 500
+"""Requests around a change that must not fail."""
+SHORT = 6
+"""Tokens of their answers."""
 
 
 def rows() -> Iterator[Row]:
@@ -82,9 +86,10 @@ def faults() -> Table:
             drawn.add_row(what, str(len(askers.asked)), _said(askers), f"{out:.0f} s", f"{back:.0f} s")
         for command in (("restart", "--replica", "1"), ("restart",), ("keys", "rotate")):
             askers = _askers(directory, _url(directory))
+            askers.max_tokens = SHORT
             with asking(askers, CROWD):
                 dflash(*command, at=directory).succeeded()
-                while len(askers.asked) < 500:
+                while len(askers.asked) < LEAST:
                     time.sleep(0.5)
             drawn.add_row(f"`{' '.join(command)}`", str(len(askers.asked)), _said(askers), "-", "-")
     return drawn
