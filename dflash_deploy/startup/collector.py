@@ -37,8 +37,8 @@ _NAMED = re.compile(r"[A-Za-z_][\w.]{0,120}(?:: |:?$)")
 
 _FRAME = re.compile(r"\s+File \"")
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
-_USAGE = re.compile(r"[\w. -]{1,60}: error: ")
-"""Argparse refuses an argument."""
+_USAGE = re.compile(r"(?!main:|llama_)[\w. -]{1,60}: error: ")
+"""Argparse refuses an argument. llama.cpp's functions write the same."""
 
 _THROWN = "what():"
 

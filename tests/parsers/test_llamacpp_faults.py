@@ -131,7 +131,6 @@ def test_what_keeps_llama_cpp_from_starting_is_named_in_one_line(deployment: Pat
     ):
         with changed(place / name, content):
             one_line(patient, fault)
-    edit_env(deployment, MMPROJ_FILE="mmproj.gguf")
     with changed(place / "mmproj.gguf", (place / "mmproj.gguf").read_bytes()[:-CUT]):
         one_line(patient, PROJECTOR)
     ran = patient.run(PORT)

@@ -21,6 +21,10 @@ HALVES = ("built", "held_out")
 """Files of failures: to build the diagnosis with, and only to score it."""
 
 
+BLIND_SETS = ("blind", "second")
+"""Files of failures and healthy logs that were frozen before they were scored. Rows for some of them came later."""
+
+
 @dataclass(frozen=True)
 class Case:
     """A log, how its process ended, and what tells the cause. `right` is empty if the catalog cannot know it."""
@@ -56,12 +60,15 @@ def alarm(case: Case) -> str:
 
 
 def table() -> str:
-    """The score of both halves as Markdown, and every case that is not named."""
-    head = "| half | failures | named | decisive line shown | not shown | wrong | healthy logs | false alarms |"
+    """The score of all sets as Markdown, and every case that is not named."""
+    head = "| set | failures | named | decisive line shown | not shown | wrong | healthy logs | false alarms |"
     rows, others = [head, "|" + "---|" * 8], list[str]()
     healthy = cases("healthy")
-    for number, half in enumerate(HALVES):
-        failures, calm = cases(half), healthy[number::2]
+    sets = {half: (cases(half), healthy[number::2]) for number, half in enumerate(HALVES)}
+    for name in BLIND_SETS:
+        both = cases(name)
+        sets[name] = tuple(one for one in both if one.decisive), tuple(one for one in both if not one.decisive)
+    for half, (failures, calm) in sets.items():
         results = {case.name: result(case) for case in failures}
         counted = Counter(one for one, _ in results.values())
         alarms = [f"{case.name}: false alarm `{alarm(case)}`" for case in calm if alarm(case)]
