@@ -3,6 +3,7 @@
 /echo      the request's method, target, headers and the size of its body
 /stream    lines, one after another, until the client has gone; the file in $SEEN then says so
 /slow      the same after a tenth of a second; a line of `spans`, beside the file in $SEEN, has its begin and end
+/v1/chat/completions   five chunks if a stream is asked for; the second waits for the file `go`, beside that in $SEEN
 /half      half of the announced answer, then the connection is closed
 /exit      ends the process with code 7
 """
@@ -24,15 +25,15 @@ class Handler(BaseHTTPRequestHandler):
     def address_string(self) -> str:
         return "the door"
 
-    def _body(self) -> int:
+    def _read(self) -> bytes:
         if self.headers.get("Transfer-Encoding") != "chunked":
-            return len(self.rfile.read(int(self.headers.get("Content-Length", 0))))
-        total = 0
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        chunks = []
         while size := int(self.rfile.readline(), 16):
-            total += len(self.rfile.read(size))
+            chunks.append(self.rfile.read(size))
             self.rfile.readline()
         self.rfile.readline()
-        return total
+        return b"".join(chunks)
 
     def _answer(self) -> None:
         if self.path == "/exit":
@@ -49,11 +50,14 @@ class Handler(BaseHTTPRequestHandler):
             return
         if self.path == "/slow":
             self._slow()
+        if self.path == "/v1/chat/completions" and self.command == "POST":
+            self._chat()
+            return
         asked = {
             "method": self.command,
             "target": self.path,
             "headers": [[name.lower(), value] for name, value in self.headers.items()],
-            "body": self._body(),
+            "body": len(self._read()),
         }
         text = json.dumps(asked).encode()
         self.send_response(200)
@@ -62,6 +66,27 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(text)
+
+    def _chat(self) -> None:
+        body = self._read()
+        self.send_response(200)
+        if b'"stream":true' not in body.replace(b" ", b""):
+            answer = json.dumps({"object": "chat.completion", "choices": [], "size": len(body)}).encode()
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+            return
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.close_connection = True
+        for number in range(5):
+            chunk = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": str(number)}}]}
+            self.wfile.write(f"data: {json.dumps({'id': 'x', 'created': 1, 'model': 'tiny', **chunk})}\n\n".encode())
+            while not Path(os.environ["SEEN"]).with_name("go").exists():
+                time.sleep(0.01)
+        self.wfile.write(b"data: [DONE]\n\n")
 
     def _slow(self) -> None:
         begin = time.monotonic()

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from dflash_deploy.serve.gateway.asgi import App, Receive, Scope, Send, answer_error, header_values
+from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send, answer_error, header_values
 from dflash_deploy.serve.gateway.body_limit import MIB, BodyLimit, read_for_proxy
 from dflash_deploy.serve.gateway.keyring import Accepted, Keyring
 from dflash_deploy.serve.gateway.limits import LIMITS_DIRECTORY, KeyLimits
@@ -27,6 +27,9 @@ from dflash_deploy.serve.settings import Settings
 
 AUTHORIZATION, X_API_KEY = b"authorization", b"x-api-key"
 """The headers that carry a key: the first is sent by OpenAI's clients, the second by Anthropic's."""
+
+KEY_NAME = "X-Dflash-Key"
+"""The header of an answer with the name of the key. Caddy writes it to its log and takes it out."""
 
 POLICY_VIOLATION = 1008
 """The close code of RFC 6455 for a refused websocket; before the handshake servers turn it into a 403."""
@@ -84,7 +87,9 @@ class DenyByDefault:
                 await _refuse(scope, send)
                 return
             await BodyLimit(self._app, self._most)(scope, receive, send)
-        elif not (_allows(key, scope) or self._is_open(scope)):
+            return
+        send = _naming(send, key.name)
+        if not (_allows(key, scope) or self._is_open(scope)):
             await read_for_proxy(scope, receive, self._most)
             await _refuse_scope(key, scope, send)
         else:
@@ -150,6 +155,17 @@ def _allows(key: Accepted, scope: Scope) -> bool:
     if scope["type"] == "http":
         return opens(key.scope, scope["method"], scope["path"])
     return key.in_flight is None and key.tokens_per_minute is None and opens(key.scope, "GET", scope["path"])
+
+
+def _naming(send: Send, name: str) -> Send:
+    """Send answers with the name of their key, for the log of a proxy."""
+
+    async def named(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], (KEY_NAME.lower().encode(), name.encode())]}
+        await send(message)
+
+    return named
 
 
 async def _refuse_scope(key: Accepted, scope: Scope, send: Send) -> None:

@@ -56,7 +56,7 @@ class _Counted:
         self._over = True
         if not self._answered:
             if message.get("more_body", False):
-                await read_for_proxy(self._scope, self._receive, self._most * LARGER)
+                await _read_rest(self._scope, self._receive, self._most * LARGER)
             await _refuse(self._scope, self._send, self._most)
         return {"type": "http.disconnect"}
 
@@ -83,10 +83,14 @@ async def read_for_proxy(scope: Scope, receive: Receive, most: int) -> None:
     """
     if scope["type"] != "http":
         return
-    proxied = header_values(scope, b"via") or header_values(scope, b"x-forwarded-for")
-    if not proxied or header_values(scope, b"expect") or (_announced(scope) or 0) > most:
+    if header_values(scope, b"expect") or (_announced(scope) or 0) > most:
         return
-    read, more = 0, True
+    await _read_rest(scope, receive, most)
+
+
+async def _read_rest(scope: Scope, receive: Receive, most: int) -> None:
+    proxied = header_values(scope, b"via") or header_values(scope, b"x-forwarded-for")
+    read, more = 0, bool(proxied)
     while more and read <= most:
         message = await receive()
         read += len(message.get("body", b""))

@@ -32,7 +32,8 @@ INFERENCE = frozenset(
 All others are the owner's: they show or change the engine, as vLLM's /metrics, /load and /sleep do, or are another name
 of one of these."""
 
-_BELOW = ("/v1/models/", "/v1/responses/")
+BELOW = ("/v1/models/", "/v1/responses/")
+"""Paths of single models and answers begin with these."""
 
 
 def opens(scope: Scope, method: str, path: str) -> bool:
@@ -41,4 +42,4 @@ def opens(scope: Scope, method: str, path: str) -> bool:
         return True
     if scope == "metrics":
         return path == METRICS and method in {"GET", "HEAD"}
-    return path in INFERENCE or (path.startswith(_BELOW) and "/." not in path and "//" not in path)
+    return path in INFERENCE or (path.startswith(BELOW) and "/." not in path and "//" not in path)

@@ -1,0 +1,7 @@
+"""The published door: Caddy with TLS in front of the engine's gateway, or of a router. It knows no key."""
+
+from dflash_deploy.door.caddy import OLDEST, Caddy, find_caddy
+from dflash_deploy.door.caddyfile import Door, caddyfile
+from dflash_deploy.door.site import Authority, Site, site_of
+
+__all__ = ["OLDEST", "Authority", "Caddy", "Door", "Site", "caddyfile", "find_caddy", "site_of"]

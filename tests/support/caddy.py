@@ -1,0 +1,96 @@
+"""The real Caddy as a process of a test, with a Caddyfile of the program."""
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dflash_deploy.door import Door, Site, caddyfile, find_caddy
+from tests.support.door import HANGS, until
+
+AUTHORITY = """\
+{{
+	admin off
+	persist_config off
+	skip_install_trust
+	auto_https disable_redirects
+	storage file_system "{storage}"
+	http_port {unused}
+	https_port {port}
+	pki {{
+		ca local {{
+			name "An authority of the tests"
+		}}
+	}}
+}}
+https://localhost:{port} {{
+	tls internal
+	acme_server {{
+		ca local
+		allow {{
+			domains localhost
+		}}
+	}}
+}}
+"""
+"""A Caddy as an ACME authority."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A running Caddy: its process, the file with its access log, and the directory with its certificates."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    errors: Path
+    storage: Path
+
+    @property
+    def root(self) -> Path:
+        """The certificate of Caddy's own authority."""
+        return self.storage / "pki" / "authorities" / "local" / "root.crt"
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def running(place: Path, text: str, port: int, storage: Path) -> Iterator[Published]:
+    """Caddy with this Caddyfile, until it listens on `port`."""
+    place.mkdir(exist_ok=True)
+    (place / "Caddyfile").write_text(text)
+    log, errors = place / "access.log", place / "errors.log"
+    with log.open("wb") as out, errors.open("wb") as err:
+        process = subprocess.Popen(
+            find_caddy().run(place / "Caddyfile"),
+            stdout=out,
+            stderr=err,
+            env={"PATH": os.environ["PATH"], "HOME": str(place)},
+        )
+    with process:
+        try:
+
+            def ready() -> bool:
+                assert process.poll() is None, errors.read_text()
+                return listens(port)
+
+            until(ready)
+            yield Published(process, log, errors, storage)
+        finally:
+            process.terminate()
+            process.wait(HANGS)
+
+
+@contextmanager
+def published(place: Path, door: Door) -> Iterator[Published]:
+    """Caddy with the Caddyfile of a door; its certificate is there."""
+    port = door.site.https_port if isinstance(door.site, Site) else int(door.site.rpartition(":")[2])
+    with running(place, caddyfile(door), port, Path(door.storage)) as made:
+        if isinstance(door.site, Site):
+            until(lambda: any((made.storage / "certificates").rglob("*.crt")))
+        yield made
