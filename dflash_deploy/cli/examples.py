@@ -42,7 +42,11 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
     "keys list": ("keys list", "keys list --json"),
     "keys usage": ("keys usage", "keys usage --json"),
     "keys rotate": ("keys rotate", "keys rotate --json-stream"),
-    "monitor": ("monitor export ./monitoring", "monitor export /etc/prometheus/dflash --every 5"),
+    "monitor": ("monitor up", "monitor export ./monitoring"),
+    "monitor up": ("monitor up", "monitor up --webhook https://example.com/alerts"),
+    "monitor down": ("monitor down", "monitor down --json"),
+    "monitor status": ("monitor status", "monitor status --json"),
+    "monitor test": ("monitor test", "monitor test --json"),
     "monitor export": ("monitor export ./monitoring", "monitor export /etc/prometheus/dflash --node 127.0.0.1:9100"),
     "fleet": ("fleet init nvidia@spark-a nvidia@spark-b", "fleet up"),
     "fleet init": (

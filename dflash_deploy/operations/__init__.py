@@ -47,6 +47,13 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.log_lines import log
     from dflash_deploy.operations.logs import Bundle, bundle
     from dflash_deploy.operations.looking import FoundDeployment, Look, look
+    from dflash_deploy.operations.monitored import (
+        MonitoringState,
+        monitoring_state,
+        send_test_alert,
+        start_monitoring,
+        stop_monitoring,
+    )
     from dflash_deploy.operations.named_keys import (
         KeyChange,
         Keys,
@@ -96,6 +103,13 @@ else:
             ".log_lines": ("log",),
             ".logs": ("Bundle", "bundle"),
             ".looking": ("FoundDeployment", "Look", "look"),
+            ".monitored": (
+                "MonitoringState",
+                "monitoring_state",
+                "send_test_alert",
+                "start_monitoring",
+                "stop_monitoring",
+            ),
             ".named_keys": ("KeyChange", "Keys", "UsageByName", "add_key", "list_keys", "revoke_key", "usage_of_keys"),
             ".offering": ("Offer", "offer"),
             ".planned": ("Created", "Planned", "Rendered", "init", "plan", "render", "replicas_asked"),
@@ -117,6 +131,11 @@ __all__ = [
     "ExplainedLog",
     "explain_log",
     "MonitoringExport",
+    "MonitoringState",
+    "monitoring_state",
+    "send_test_alert",
+    "start_monitoring",
+    "stop_monitoring",
     "export_monitoring",
     "SILENT",
     "Asked",

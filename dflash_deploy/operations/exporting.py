@@ -69,19 +69,33 @@ def export_monitoring(
     plan = plan_of(deployment)
     refuse_other_ranks(plan)
     check_output(_created(out) / KEY_FILE)
-    added = _with_key(deployment)
-    key = next(key.key for key in Deployment.existing(directory).further_keys if key.name == KEY_NAME)
+    added = with_metrics_key(deployment)
     engines = tuple(_addresses(deployment, plan))
     targets = ScrapeTargets(deployment.project_name, engines, nodes, gpus)
-    texts = {
-        "prometheus.yml": prometheus_file(targets, version=__version__, interval=interval),
+    texts = monitoring_files(deployment, plan, targets, interval=interval)
+    for name, text in texts.items():
+        _write(out / name, text, PRIVATE if name == KEY_FILE else PUBLIC)
+    return MonitoringExport(out.absolute(), tuple(texts), engines, added)
+
+
+def scraped(deployment: Deployment, plan: Plan) -> ScrapeTargets:
+    """The engines of a deployment, as Prometheus reads them."""
+    return ScrapeTargets(deployment.project_name, tuple(_addresses(deployment, plan)))
+
+
+def monitoring_files(
+    deployment: Deployment, plan: Plan, targets: ScrapeTargets, *, interval: int, alertmanager: str | None = None
+) -> dict[str, str]:
+    """The text of each file that Prometheus needs, the key first. The deployment has the key for it."""
+    keys = Deployment.existing(deployment.directory).further_keys
+    key = next(key.key for key in keys if key.name == KEY_NAME)
+    config = prometheus_file(targets, version=__version__, interval=interval, alertmanager=alertmanager)
+    return {
+        KEY_FILE: f"{key}\n",
+        "prometheus.yml": config,
         "limits.yaml": limits_file(deployment.project_name, _limits(plan)),
         **_packaged(),
     }
-    _write(out / KEY_FILE, f"{key}\n", PRIVATE)
-    for name, text in texts.items():
-        _write(out / name, text, PUBLIC)
-    return MonitoringExport(out.absolute(), (KEY_FILE, *texts), engines, added)
 
 
 def _created(out: Path) -> Path:
@@ -95,8 +109,8 @@ def _created(out: Path) -> Path:
     return out
 
 
-def _with_key(deployment: Deployment) -> bool:
-    """Give Prometheus a key if it has none; return whether it was added."""
+def with_metrics_key(deployment: Deployment) -> bool:
+    """Give Prometheus a key if it has none; return whether it was added. Raises NotPossible."""
     known = next((key for key in deployment.further_keys if key.name == KEY_NAME), None)
     if known is None:
         add_key(deployment.directory, KEY_NAME, scope="metrics")

@@ -58,6 +58,10 @@ VERBS: dict[str, tuple[str, ...]] = {
     "keys list": (),
     "keys usage": (),
     "monitor export": ("exported",),
+    "monitor up": ("--port", "1"),
+    "monitor down": (),
+    "monitor status": (),
+    "monitor test": (),
 }
 """Every verb, with what it needs to do something where no engine runs."""
 
@@ -84,6 +88,9 @@ dflash_deploy.rules.plan_deployment = fall
 import dflash_deploy.operations.named_keys
 dflash_deploy.operations.named_keys.locked = fall
 dflash_deploy.operations.named_keys.Keys = fall
+import dflash_deploy.runtime.monitoring
+dflash_deploy.runtime.monitoring.MonitoringProcess.state = fall
+dflash_deploy.runtime.monitoring.MonitoringProcess.down = fall
 app.main()
 """
 """The command with parts that fail for a reason nobody foresaw, whose words hold the key; the key comes on stdin."""

@@ -1,5 +1,6 @@
 """`monitor export`: files that promtool accepts, with a key that is in one of them only."""
 
+import socket
 import stat
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from dflash_deploy.errors import ExitCode
 from dflash_deploy.operations import key
 from tests.support.cli import dflash, edit_env, initialise
 from tests.support.commands import run_command
-from tests.support.debian import program
+from tests.support.debian import monitoring_path, program
 from tests.support.ports import free_port
 
 
@@ -96,3 +97,40 @@ def test_each_of_several_engines_is_read(tmp_path: Path) -> None:
     configs = document["scrape_configs"][0]["static_configs"]
     assert [config["labels"]["replica"] for config in configs] == ["1", "2"]
     assert f"127.0.0.1:{port}" not in ran.document["data"]["targets"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("up",), ExitCode.PREFLIGHT, "Prometheus is not installed"),
+        (("up", "--webhook", "box"), ExitCode.USAGE, "the webhook is not a valid URL"),
+        (("test",), ExitCode.USAGE, "Alertmanager does not run"),
+    ],
+)
+def test_what_cannot_run_is_an_error_with_a_hint(
+    deployment: Path, tmp_path: Path, words: tuple[str, ...], code: ExitCode, said: str
+) -> None:
+    before = (deployment / ".env").read_text()
+    ran = dflash("monitor", *words, at=deployment, environment={"PATH": str(tmp_path)})
+    assert ran.code is code
+    assert said in ran.err
+    assert "hint:" in ran.err
+    assert (deployment / ".env").read_text() == before
+
+
+def test_that_nothing_runs_is_not_an_error(deployment: Path) -> None:
+    data = dflash("monitor", "status", "--json", at=deployment).succeeded().document["data"]
+    assert data == {"prometheus": "", "alertmanager": "", "targets": [], "firing": []}
+    assert "does not run" in dflash("monitor", "status", at=deployment).succeeded().out
+    assert not dflash("monitor", "down", "--json", at=deployment).succeeded().document["data"]["stopped"]
+
+
+def test_a_port_that_is_taken_is_said_before_anything_starts(deployment: Path) -> None:
+    path = monitoring_path()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = str(listener.getsockname()[1])
+        ran = dflash("monitor", "up", "--port", port, at=deployment, environment={"PATH": path})
+    assert ran.code is ExitCode.PREFLIGHT
+    assert f"port {port} for Prometheus is taken" in ran.err

@@ -14,6 +14,8 @@ from tests.support.commands import checked, command_environment, is_installed, l
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "debian"
 
+TEMPLATES = Path("/usr/share/prometheus/alertmanager")
+
 PACKAGES = {
     "prometheus": "prometheus",
     "promtool": "prometheus",
@@ -34,6 +36,21 @@ def program(name: str) -> Path:
         if os.environ.get("CI"):
             raise
         pytest.skip(f"{name} is missing: {problem}")
+
+
+def monitoring_path() -> str:
+    """A PATH with Prometheus and Alertmanager. Alertmanager reads its templates where its package installs them."""
+    places = [str(program(name).parent) for name in ("prometheus", "prometheus-alertmanager")]
+    unpacked = CACHE / "prometheus-alertmanager" / TEMPLATES.relative_to("/")
+    for source in unpacked.glob("*.tmpl") if unpacked.is_dir() else ():
+        if (TEMPLATES / source.name).exists():
+            continue
+        try:
+            TEMPLATES.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, TEMPLATES / source.name)
+        except PermissionError:
+            pytest.skip(f"Alertmanager needs {TEMPLATES}: install prometheus-alertmanager, or run the tests as root")
+    return os.pathsep.join([*places, os.environ.get("PATH", os.defpath)])
 
 
 def _unpacked(package: str) -> Path:

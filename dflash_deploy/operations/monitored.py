@@ -1,0 +1,197 @@
+"""`monitor up`, `down`, `status` and `test`: Prometheus and Alertmanager beside a deployment, on this machine."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from dflash_deploy.client.monitoring_api import MonitoringApi, Notifications, ScrapedTarget
+from dflash_deploy.deployment import Deployment, command_lock
+from dflash_deploy.errors import BadInput, EngineNotReady, NotPossible, SmokeTestFailed
+from dflash_deploy.intake.invalid import Invalid
+from dflash_deploy.monitoring.alertmanager import TEST_LABEL, alertmanager_file
+from dflash_deploy.monitoring.prometheus import INTERVAL
+from dflash_deploy.operations.exporting import monitoring_files, scraped, with_metrics_key
+from dflash_deploy.operations.ranks import refuse_other_ranks
+from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.planning import plan_of
+from dflash_deploy.runtime.monitoring import (
+    ALERTMANAGER_PROGRAM,
+    HOST,
+    PROGRAMS,
+    PROMETHEUS_PROGRAM,
+    MonitoringProcess,
+    MonitoringProgram,
+)
+
+READY_WITHIN = 120.0
+"""Seconds until a program must answer; on an idle machine one takes less than one."""
+
+DELIVERED_WITHIN = 120.0
+"""Seconds until the receiver must have the test alert; Alertmanager waits 5 s for further ones of the group."""
+
+PORT, ALERT_PORT = 9090, 9093
+
+
+@dataclass(frozen=True)
+class MonitoringState:
+    """What runs. An empty address: that program does not run. `firing` are the names of alerts."""
+
+    prometheus: str
+    alertmanager: str
+    targets: Sequence[ScrapedTarget] = ()
+    firing: Sequence[str] = ()
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `monitor up --json` and `monitor status --json`."""
+        return {
+            "prometheus": self.prometheus and f"http://{self.prometheus}",
+            "alertmanager": self.alertmanager and f"http://{self.alertmanager}",
+            "targets": [{"address": one.address, "health": one.health, "problem": one.problem} for one in self.targets],
+            "firing": list(self.firing),
+        }
+
+
+def start_monitoring(
+    directory: Path,
+    *,
+    webhook: str | None = None,
+    port: int = PORT,
+    alert_port: int = ALERT_PORT,
+    interval: int = INTERVAL,
+    reporter: Reporter = SILENT,
+) -> MonitoringState:
+    """Start Prometheus beside a deployment, and Alertmanager if alerts are sent to a `webhook`.
+
+    Both listen on 127.0.0.1 only. A running one restarts if its configuration changed; its data stays. Raises BadInput
+    if the webhook is not a URL, PreflightRefused if a program is missing, PortTaken, EngineNotReady if one does not
+    answer, NoDeployment, SettingsRefused.
+    """
+    if webhook is not None and not webhook.startswith(("http://", "https://")):
+        raise BadInput("the webhook is not a valid URL", hint="expected http://HOST:PORT/PATH or https://HOST/PATH")
+    deployment = Deployment.existing(directory)
+    plan = plan_of(deployment)
+    refuse_other_ranks(plan)
+    for program in PROGRAMS[: 2 if webhook else 1]:
+        program.path()
+    with_metrics_key(deployment)
+    alertmanager = f"{HOST}:{alert_port}" if webhook else None
+    files = monitoring_files(deployment, plan, scraped(deployment, plan), interval=interval, alertmanager=alertmanager)
+    with command_lock(deployment, "monitor up"):
+        sender = MonitoringProcess(deployment, ALERTMANAGER_PROGRAM)
+        if webhook:
+            _started(sender, alert_port, {"alertmanager.yml": alertmanager_file(webhook)}, reporter)
+        else:
+            sender.down()
+        _started(MonitoringProcess(deployment, PROMETHEUS_PROGRAM), port, files, reporter)
+    return monitoring_state(directory)
+
+
+def stop_monitoring(directory: Path) -> bool:
+    """Stop both programs and keep their data; return whether one ran. Raises NoDeployment."""
+    deployment = Deployment.existing(directory, check=False)
+    with command_lock(deployment, "monitor down"):
+        stopped = [MonitoringProcess(deployment, program).down() for program in PROGRAMS]
+    return any(stopped)
+
+
+def monitoring_state(directory: Path) -> MonitoringState:
+    """What runs, what Prometheus reads, and which alerts fire. Raises NoDeployment, EngineNotReady."""
+    deployment = Deployment.existing(directory, check=False)
+    prometheus, alertmanager = (_address(deployment, program) for program in PROGRAMS)
+    if not prometheus:
+        return MonitoringState("", alertmanager)
+    with MonitoringApi(prometheus) as api:
+        try:
+            return MonitoringState(prometheus, alertmanager, api.targets(), api.firing())
+        except (httpx.HTTPError, Invalid) as problem:
+            raise EngineNotReady(
+                f"Prometheus does not answer: {problem}",
+                hint=f"read {MonitoringProcess(deployment, PROMETHEUS_PROGRAM).log}",
+            ) from None
+
+
+def send_test_alert(directory: Path) -> float:
+    """Send an alert through Alertmanager to its receiver; return the seconds until the receiver had accepted it.
+
+    Raises NotPossible if Alertmanager does not run, SmokeTestFailed if the receiver does not accept it, NoDeployment.
+    """
+    deployment = Deployment.existing(directory, check=False)
+    address = _address(deployment, ALERTMANAGER_PROGRAM)
+    if not address:
+        raise NotPossible(
+            "Alertmanager does not run, so a receiver is missing",
+            hint="start it with `dflash-deploy monitor up --webhook URL`",
+        )
+    labels = {
+        "alertname": "MonitorTest",
+        "severity": "warning",
+        "deployment": deployment.project_name,
+        TEST_LABEL: secrets.token_hex(4),
+    }
+    began = time.monotonic()
+    with MonitoringApi(address) as api:
+        try:
+            before = api.notifications()
+            api.post_alert(labels, {"summary": "a test by `monitor test`: the receiver works"})
+            _wait(lambda: _delivered(api, before, deployment), DELIVERED_WITHIN)
+        except (httpx.HTTPError, Invalid, ValueError) as problem:
+            raise EngineNotReady(
+                f"Alertmanager does not answer: {problem}",
+                hint=f"read {MonitoringProcess(deployment, ALERTMANAGER_PROGRAM).log}",
+            ) from None
+        except TimeoutError:
+            raise _refused(deployment, "accepted no alert within two minutes") from None
+    return time.monotonic() - began
+
+
+def _delivered(api: MonitoringApi, before: Notifications, deployment: Deployment) -> bool:
+    now = api.notifications()
+    if now.accepted > before.accepted:
+        # a try that fails is counted first, and as failed a moment later
+        return api.notifications().accepted > before.accepted
+    if now.failed_tries > before.failed_tries + 1:
+        raise _refused(deployment, "did not accept the alert in two tries")
+    return False
+
+
+def _refused(deployment: Deployment, said: str) -> SmokeTestFailed:
+    log = MonitoringProcess(deployment, ALERTMANAGER_PROGRAM).log
+    return SmokeTestFailed(f"the receiver {said}", hint=f"check the address of the webhook; {log} has the reason")
+
+
+def _started(process: MonitoringProcess, port: int, files: dict[str, str], reporter: Reporter) -> None:
+    if process.start(port, files, reporter.note):
+        reporter.note(f"starting {process.program.title}")
+
+    def answers() -> bool:
+        if not process.state().alive:
+            raise TimeoutError
+        with MonitoringApi(f"{HOST}:{port}") as api:
+            return api.ready()
+
+    try:
+        _wait(answers, READY_WITHIN)
+    except TimeoutError:
+        raise EngineNotReady(
+            f"{process.program.title} does not answer", hint=f"read {process.log}", detail=process.last_lines()
+        ) from None
+
+
+def _address(deployment: Deployment, program: MonitoringProgram) -> str:
+    state = MonitoringProcess(deployment, program).state()
+    return state.address if state.alive else ""
+
+
+def _wait(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait until a condition holds. Raises TimeoutError."""
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            raise TimeoutError
+        time.sleep(0.2)

@@ -1,0 +1,163 @@
+"""`monitor up` beside the real llama.cpp: the real Prometheus and Alertmanager, and a webhook that gets the alerts."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Empty, Queue
+from typing import Any
+
+import pytest
+
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.errors import ExitCode
+from dflash_deploy.operations import key
+from tests.support.cli import Ran, dflash
+from tests.support.debian import monitoring_path
+from tests.support.llamacpp_native import init, processes, server_of
+from tests.support.ports import free_port
+from tests.support.serving import Quiet, listening
+
+HANGS = 300.0
+"""Seconds after which something counts as hung."""
+
+Received = Queue[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def received() -> Received:
+    """The notifications that the webhook got."""
+    return Queue()
+
+
+@pytest.fixture(scope="module")
+def webhook(received: Received) -> Iterator[str]:
+    class Webhook(Quiet):
+        def do_POST(self) -> None:  # noqa: N802 - the name of the base class
+            received.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send(200, "text/plain", b"")
+
+    with listening(Webhook) as url:
+        yield f"{url}/alerts"
+
+
+@pytest.fixture(scope="module")
+def monitored(tmp_path_factory: pytest.TempPathFactory, webhook: str) -> Iterator[Path]:
+    """A deployment that runs, and is monitored."""
+    directory = tmp_path_factory.mktemp("monitored")
+    init(directory)
+    dflash("up", at=directory).succeeded()
+    ports = ("--port", str(free_port()), "--alert-port", str(free_port()))
+    monitor("up", "--webhook", webhook, *ports, "--every", "1", at=directory).succeeded()
+    yield directory
+    monitor("down", at=directory).succeeded()
+    dflash("down", at=directory).succeeded()
+    assert not processes(directory)
+    assert not processes(directory / ".dflash" / "monitor")
+
+
+def monitor(*words: str, at: Path) -> Ran:
+    return dflash("monitor", *words, at=at, environment={"PATH": monitoring_path()})
+
+
+def seen(directory: Path) -> dict[str, Any]:
+    data: dict[str, Any] = monitor("status", "--json", at=directory).succeeded().document["data"]
+    return data
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    ends = time.monotonic() + HANGS
+    while not condition():
+        if time.monotonic() > ends:
+            return False
+        time.sleep(1)
+    return True
+
+
+def test_the_engine_is_read_and_nothing_fires(monitored: Path) -> None:
+    assert until(lambda: [one["health"] for one in seen(monitored)["targets"]] == ["up"])
+    assert seen(monitored)["firing"] == []
+    shown = monitor("status", at=monitored).succeeded().out
+    assert "prometheus   http://127.0.0.1:" in shown
+
+
+def test_nothing_listens_beyond_this_machine(monitored: Path) -> None:
+    running = processes(monitored / ".dflash" / "monitor").values()
+    listening_at = [word for line in running for word in line.split() if word.startswith("--web.listen-address=")]
+    assert len(listening_at) >= 2
+    assert all(word.startswith("--web.listen-address=127.0.0.1:") for word in listening_at)
+    data = seen(monitored)
+    used = {int(data[name].rpartition(":")[2]) for name in ("prometheus", "alertmanager")}
+    opened = {
+        (line.split()[1].partition(":")[0], int(line.split()[1].rpartition(":")[2], 16))
+        for table in ("/proc/net/tcp", "/proc/net/tcp6")
+        for line in Path(table).read_text().splitlines()[1:]
+        if line.split()[3] == "0A"
+    }
+    assert {port for address, port in opened if address == "0100007F"} >= used
+    assert not {port for address, port in opened if address != "0100007F"} & used
+
+
+def test_the_key_is_in_its_file_only(monitored: Path) -> None:
+    value = key(monitored, "prometheus").key.reveal()
+    folder = monitored / ".dflash" / "monitor"
+    holders = [path for path in folder.glob("*") if path.is_file() and value in path.read_text()]
+    assert [path.name for path in holders] == ["metrics.key"]
+    assert holders[0].stat().st_mode & 0o777 == 0o600
+    logs = [path.read_text() for path in folder.rglob("*.log")]
+    assert len(logs) == 2
+    assert not [text for text in logs if value in text]
+    assert not [line for line in processes(folder).values() if value in line]
+
+
+def test_a_second_up_restarts_nothing(monitored: Path, webhook: str) -> None:
+    data, before = seen(monitored), set(processes(monitored / ".dflash" / "monitor"))
+    ports = [data[name].rpartition(":")[2] for name in ("prometheus", "alertmanager")]
+    options = ("--webhook", webhook, "--port", ports[0], "--alert-port", ports[1], "--every", "1")
+    monitor("up", *options, at=monitored).succeeded()
+    assert set(processes(monitored / ".dflash" / "monitor")) == before
+
+
+def test_a_test_alert_reaches_the_receiver(monitored: Path, received: Received) -> None:
+    assert monitor("test", "--json", at=monitored).succeeded().document["data"]["seconds"] > 0
+    (alert,) = received.get(timeout=HANGS)["alerts"]
+    assert alert["labels"]["alertname"] == "MonitorTest"
+    assert alert["labels"]["deployment"] == Deployment(monitored).project_name
+
+
+def test_a_killed_engine_is_an_alert_at_the_receiver(monitored: Path, received: Received) -> None:
+    """With two minutes shortened to five seconds."""
+    alerts = monitored / ".dflash" / "monitor" / "alerts.yaml"
+    alerts.write_text(alerts.read_text().replace("for: 2m", "for: 5s"))
+    (prometheus,) = [
+        pid
+        for pid, line in processes(monitored / ".dflash" / "monitor").items()
+        if "--storage.tsdb.path" in line and "supervisor" not in line
+    ]
+    os.kill(prometheus, signal.SIGHUP)
+    os.kill(server_of(monitored), signal.SIGKILL)
+    names: set[str] = set()
+    ends = time.monotonic() + HANGS
+    while "EngineDown" not in names and time.monotonic() < ends:
+        try:
+            notified = received.get(timeout=5)
+        except Empty:
+            continue
+        names |= {alert["labels"]["alertname"] for alert in notified["alerts"] if alert["status"] == "firing"}
+    assert "EngineDown" in names
+    assert "EngineDown" in seen(monitored)["firing"]
+
+
+def test_a_receiver_that_does_not_answer_fails_the_test(monitored: Path) -> None:
+    data = seen(monitored)
+    ports = [data[name].rpartition(":")[2] for name in ("prometheus", "alertmanager")]
+    nowhere = f"http://127.0.0.1:{free_port()}/"
+    monitor("up", "--webhook", nowhere, "--port", ports[0], "--alert-port", ports[1], at=monitored).succeeded()
+    ran = monitor("test", at=monitored)
+    assert ran.code is ExitCode.SMOKE_TEST
+    assert "the receiver did not accept the alert" in ran.err
+    monitor("up", "--port", ports[0], at=monitored).succeeded()
+    assert not seen(monitored)["alertmanager"]
+    assert monitor("test", at=monitored).code is ExitCode.USAGE
