@@ -19,6 +19,6 @@ def compared(lengths: Mapping[str, float]) -> CheckResult:
         if length < DIFFERS_BELOW * median(other for engine, other in lengths.items() if engine != name)
     }
     got = ", ".join(f"{name} {length:.2f}" for name, length in lengths.items())
-    hint = f"{' and '.join(worst)} may run other weights or settings: `dflash-deploy restart --replica N`"
+    hint = f"{' and '.join(worst)} may run other weights or settings: `dflash-deploy restart` starts all of them again"
     asked = "acceptance length of each engine"
     return CheckResult("alike", "failed" if worst else "passed", 0.0, asked, got, hint if worst else "")
