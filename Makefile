@@ -23,7 +23,7 @@ endif
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-engine test-docker test-fleet test-fuzz fuzz schemas lint docs pictures bench score-diagnosis kills dist clean
+.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-decisions test-engine test-docker test-fleet test-fuzz fuzz schemas lint docs pictures bench score-diagnosis kills dist clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
@@ -47,7 +47,7 @@ demo: $(READY)
 demo-down: $(READY)
 	@$(BIN)/dflash-deploy down --dir $(DEMO)
 
-test: test-unit test-cli test-hub test-parsers test-fuzz test-engine test-docker test-fleet
+test: test-unit test-cli test-hub test-parsers test-decisions test-fuzz test-engine test-docker test-fleet
 
 test-unit: $(READY)
 	$(BIN)/pytest tests/unit
@@ -60,6 +60,10 @@ test-hub: $(READY)
 
 test-parsers: $(READY)
 	$(BIN)/pytest tests/parsers
+
+# what the released vLLM decides about the plans on each profile's GPU, which need not be here; prints a table
+test-decisions: $(READY)
+	$(BIN)/pytest tests/decisions
 
 test-fuzz: $(READY)
 	$(BIN)/pytest tests/fuzz

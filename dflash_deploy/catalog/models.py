@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
-from dflash_deploy.catalog.schema import Entry, Quantisation, Settings
+from dflash_deploy.catalog.schema import AttentionTrait, Entry, Quantisation, Settings
 
 
 class Attention(Entry):
@@ -65,6 +65,13 @@ class Shape(Entry):
     sliding_attention: Annotated[SlidingAttention | None, Field(description="layers with a window")] = None
     latent_attention: Annotated[LatentAttention | None, Field(description="layers with MLA")] = None
     linear_attention: Annotated[LinearAttention | None, Field(description="layers with a recurrent state")] = None
+    attention_needs: Annotated[
+        list[AttentionTrait],
+        Field(
+            description="what an attention backend must be able to do: `image-prefix` (tokens of an image attend to "
+            "each other in both directions), `sinks` (a learned sink in each head)"
+        ),
+    ] = []
     vision_parameters: Annotated[float, Field(ge=0, description="parameters of the vision tower; 0 without vision")] = 0
 
     @field_validator("full_attention", "sliding_attention", "latent_attention", "linear_attention")

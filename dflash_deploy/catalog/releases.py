@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from dflash_deploy.catalog.hardware import Capability
-from dflash_deploy.catalog.schema import Architecture, Entry, Evidenced, Quantisation
+from dflash_deploy.catalog.schema import Architecture, AttentionTrait, Entry, Evidenced, Quantisation
 from dflash_deploy.serve.engines import ENGINES, Engine
 
 
@@ -54,6 +54,9 @@ class Backend(Entry):
     ] = []
     causal_kv: Annotated[
         list[str], Field(description="types of KV cache that it supports only with causal attention, so of a target")
+    ] = []
+    refuses: Annotated[
+        list[AttentionTrait], Field(description="what it cannot compute for a target on these GPUs")
     ] = []
     source: str
 

@@ -30,6 +30,13 @@ Quantisation = Literal[
 """
 
 
+AttentionTrait = Literal["image-prefix", "sinks"]
+"""What a target's attention needs of a backend.
+
+`image-prefix`: the tokens of an image attend to each other in both directions. `sinks`: each head has a learned sink.
+"""
+
+
 class Entry(BaseModel):
     """A node of a catalog file. Unknown keys are rejected; entries are immutable."""
 

@@ -8,6 +8,7 @@ from packaging.version import InvalidVersion, Version
 
 from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
 from dflash_deploy.catalog.releases import Backend
+from dflash_deploy.catalog.schema import AttentionTrait
 from dflash_deploy.serve.settings import Settings
 
 KV_OF_16_BITS = frozenset({"", "auto", "float16", "bfloat16", "bf16", "f16"})
@@ -91,6 +92,11 @@ def backend_on(profile: Profile, engine: EngineRelease, name: str) -> Backend | 
         if known.name.lower() == name.lower() and least <= here <= most:
             return known
     return None
+
+
+def refused_traits(reader: Backend, pair: ModelPair) -> list[AttentionTrait]:
+    """What the target's attention needs and the backend cannot compute."""
+    return [trait for trait in pair.shape.attention_needs if trait in reader.refuses]
 
 
 def reads_fp8(reader: Backend, pair: ModelPair) -> bool:

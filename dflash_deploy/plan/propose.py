@@ -15,6 +15,7 @@ from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.base_image import base_image_for
 from dflash_deploy.plan.choose import fitting_gpus, has_compose
 from dflash_deploy.plan.command import in_home, refusals_of_env
+from dflash_deploy.plan.compatible import backend_on, backends_on, refused_traits
 from dflash_deploy.plan.replicas import Share, decisions_of, share_of
 from dflash_deploy.plan.result import Decision, decided
 from dflash_deploy.plan.sizes import Sizer, machine_settings, sizing_of
@@ -184,6 +185,7 @@ def _of_the_machine(basis: Basis) -> Iterator[Decision]:
         for setting in _chosen(settings, origin):
             if _applies(setting.name, basis):
                 yield setting
+    yield from _another_backend(basis)
     if profile.match.gpus and profile.hardware.machines == 1:
         yield from _subset(profile, basis.facts)
     if profile.hardware.machines > 1:
@@ -202,6 +204,19 @@ def _shared_out(basis: Basis) -> Iterator[Decision]:
     share = _share(basis)
     if share is not None:
         yield from decisions_of(share, basis.profile, basis.engine, basis.facts)
+
+
+def _another_backend(basis: Basis) -> Iterator[Decision]:
+    """The first backend of the release that computes the target's attention, if the profile's own does not."""
+    profile, pair, engine = basis.profile, basis.pair, basis.engine
+    chosen = machine_settings(profile, engine).attention_backend
+    own = backend_on(profile, engine, chosen) if chosen else None
+    if own is None or not (refused := refused_traits(own, pair)):
+        return
+    other = next((one for one in backends_on(profile, engine) if not refused_traits(one, pair)), None)
+    if other is not None:
+        why = f"{own.name} refuses the attention of {pair.family.title} on this GPU ({', '.join(refused)})"
+        yield decided(Settings.attention_backend, other.name, f"engine {engine.name}", why, own.source)
 
 
 def _applies(name: str, basis: Basis) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dflash_deploy.catalog.releases import Backend
 from dflash_deploy.host import HostFacts
-from dflash_deploy.plan.compatible import KV_FP8, KV_OF_16_BITS, backends_on, reads_fp8, reads_kv
+from dflash_deploy.plan.compatible import KV_FP8, KV_OF_16_BITS, backends_on, reads_fp8, reads_kv, refused_traits
 from dflash_deploy.plan.model_metadata import nested
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule, backend, reads_checkpoints
@@ -95,6 +95,23 @@ def backend_not_here(plan: Plan, facts: HostFacts) -> Finding | None:
                 source="catalog/engines",
             )
     return None
+
+
+def backend_refuses_target(plan: Plan, facts: HostFacts) -> Finding | None:
+    """A backend that cannot compute the target's attention on this GPU."""
+    chosen = backend(plan, plan.settings.attention_backend)
+    if chosen is None or not (refused := refused_traits(chosen, plan.pair)):
+        return None
+    usable = [one.name for one in backends_on(plan.profile, plan.engine) if not refused_traits(one, plan.pair)]
+    return Finding(
+        id="backend-refuses-target",
+        severity="error",
+        message=f"{Settings.attention_backend}={chosen.name} cannot compute the attention of {plan.pair.family.title} "
+        f"on {plan.profile.title}: {', '.join(refused)}",
+        why="the engine ends with `Selected backend ... is not valid for this configuration`",
+        fix=f"choose one of {', '.join(usable)}",
+        source=chosen.source,
+    )
 
 
 def drafter_backend_is_causal(plan: Plan, facts: HostFacts) -> Finding | None:
@@ -294,6 +311,7 @@ RULES: tuple[Rule, ...] = (
     loader_unproven,
     kv_dtype_unknown,
     backend_not_here,
+    backend_refuses_target,
     drafter_backend_is_causal,
     fp8_kv_refused,
     kv_dtype_refused,

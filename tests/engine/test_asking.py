@@ -111,7 +111,7 @@ def test_a_block_that_is_too_large_and_a_drafter_of_another_target(hub: Hub, box
         found = asked(box)
     finally:
         hub.publish("o/drafter", files(DRAFTER))
-    rules = {finding.id: finding.message for finding in found.plan.errors}
+    rules = {finding.id: finding.message for finding in found.plan.findings}
     assert error(found).message in rules.values()
     assert "12" in rules["draft-tokens-exceed-block"]
     assert "256" in rules["drafter-of-another-target"]

@@ -1,0 +1,90 @@
+"""On each profile's GPU the real vLLM makes the configuration that the plan says: nothing is refused or replaced."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from dflash_deploy.plan import Plan
+from tests.support.decisions import Decision, Question, decisions
+from tests.support.decisions.asked import asked, mended, plans
+
+
+def named(plan: Plan) -> str:
+    return f"{plan.profile.name} x {plan.pair.name}"
+
+
+def wanted(plan: Plan) -> Mapping[str, str]:
+    """What the plan says, in vLLM's names. A backend that is left to the engine is not compared."""
+    settings = plan.settings
+    said = {
+        "attention_backend": settings.attention_backend,
+        "drafter_attention_backend": settings.dflash_attention_backend,
+        "kv_cache_dtype": settings.kv_cache_dtype or "auto",
+        "drafter_kv_cache_dtype": settings.dflash_kv_cache_dtype or settings.kv_cache_dtype or "auto",
+        "max_model_len": settings.max_model_len,
+        "max_num_seqs": settings.max_num_seqs,
+        "max_num_batched_tokens": settings.max_num_batched_tokens,
+        "prefix_caching": settings.enable_prefix_caching,
+        "draft_tokens": settings.draft_tokens,
+        "speculative_method": "dflash",
+        "cudagraph_mode": "NONE" if settings.enforce_eager else "FULL_AND_PIECEWISE",
+        # the catalog's `mixed-drafters` and DFlash2 need it
+        "model_runner": "V2",
+    }
+    return {name: str(value) for name, value in said.items() if value not in {None, ""}}
+
+
+def test_every_plan_is_covered() -> None:
+    assert len(plans()) > 300
+    assert {plan.profile.name for plan, _ in asked()} == {plan.profile.name for plan in plans()}
+    assert {plan.pair.family.name for plan, _ in asked()} == {plan.pair.family.name for plan in plans()}
+
+
+def test_vllm_refuses_no_plan() -> None:
+    refused = {named(plan): (decision.refused, decision.where) for plan, decision in asked() if decision.refused}
+    assert refused == {}
+
+
+def test_vllm_decides_what_the_plan_says() -> None:
+    differs = {}
+    for plan, decision in asked():
+        said = wanted(plan)
+        got = {name: decision.decided.get(name) for name in said}
+        if not decision.refused and got != said:
+            differs[named(plan)] = {name: (said[name], got[name]) for name in said if said[name] != got[name]}
+    assert differs == {}
+
+
+def test_the_backends_that_were_mended_are_seen() -> None:
+    # else this tier would no longer show that a refused backend is replaced
+    assert {plan.pair.family.name for plan, _ in asked() if mended(plan)} >= {"gemma-4-31b-it", "gpt-oss-20b"}
+
+
+@pytest.fixture(scope="module")
+def wrong() -> dict[str, Decision]:
+    """What vLLM says about settings that a rule refuses."""
+    by_name = {(plan.profile.name, plan.pair.name): plan for plan in plans()}
+    h100, ampere = by_name["h100", "qwen3.5-27b-fp8"], by_name["rtx-3090-x4", "qwen3.5-27b-fp8"]
+    gemma, sinks = by_name["rtx-3090-x4", "gemma-4-31b-it-fp8"], by_name["rtx-3090-x4", "gpt-oss-20b"]
+    questions = {
+        "gemma": Question.of(gemma, attention_backend="FLASH_ATTN"),
+        "sinks": Question.of(sinks, attention_backend="FLASH_ATTN"),
+        "context": Question.of(h100, max_model_len="1000000"),
+        "cache": Question.of(h100, kv_cache_dtype="fp8_e5m2"),
+        "fp8": Question.of(ampere, kv_cache_dtype="fp8"),
+    }
+    return dict(zip(questions, decisions(list(questions.values())), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("case", "says"),
+    [
+        ("gemma", "mm_prefix (PrefixLM bidirectional attention) requires FlashAttention v4"),
+        ("sinks", "sink not supported on compute capability < 9.0"),
+        ("context", "max_model_len"),
+        ("cache", "kv_cache_dtype not supported"),
+        ("fp8", "kv_cache_dtype not supported"),
+    ],
+)
+def test_what_a_rule_refuses_is_refused_by_vllm_too(wrong: dict[str, Decision], case: str, says: str) -> None:
+    assert says in wrong[case].refused, wrong[case]
