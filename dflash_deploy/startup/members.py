@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dflash_deploy.client.several import SharedEndpoint
 from dflash_deploy.errors import BadInput, NotPossible
 from dflash_deploy.host import cores_here
 from dflash_deploy.plan.replicas import member_of
@@ -91,6 +90,9 @@ def engine_endpoints(deployment: Deployment, plan: Plan, *, timeout: float) -> I
 
 def whole_endpoint(deployment: Deployment, plan: Plan) -> Endpoint:
     """The endpoint of a deployment, with the counters of all its engines."""
+    # the HTTP client takes 0.1 s, and `down` and `logs` only need the list of engines
+    from dflash_deploy.client.several import SharedEndpoint  # noqa: PLC0415
+
     front = endpoint_of(deployment, plan)
     if not plan.settings.several_engines:
         return front
