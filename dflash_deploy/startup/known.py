@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dflash_deploy.catalog import load_catalog
-from dflash_deploy.client import Endpoint
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.plan.command import model_path
 from dflash_deploy.plan.replicas import LOOPBACK, router_port
@@ -13,6 +12,7 @@ from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup.diagnosis import LogReader
 
 if TYPE_CHECKING:
+    from dflash_deploy.client import Endpoint
     from dflash_deploy.deployment import Deployment
     from dflash_deploy.plan import Plan
 
@@ -22,6 +22,9 @@ def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = N
 
     Raises SettingsRefused for a key that no request can contain.
     """
+    # the HTTP client takes 0.1 s, and `down` and `logs` ask no endpoint
+    from dflash_deploy.client import Endpoint  # noqa: PLC0415
+
     key = deployment.key.reveal()
     if not (key.isascii() and key.isprintable()):
         raise SettingsRefused(

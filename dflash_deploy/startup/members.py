@@ -90,7 +90,7 @@ def engine_endpoints(deployment: Deployment, plan: Plan, *, timeout: float) -> I
 
 def whole_endpoint(deployment: Deployment, plan: Plan) -> Endpoint:
     """The endpoint of a deployment, with the counters of all its engines."""
-    # the HTTP client takes 0.1 s, and `down` and `logs` only need the list of engines
+    # as in `endpoint_of`: `down` and `logs` ask no endpoint
     from dflash_deploy.client.several import SharedEndpoint  # noqa: PLC0415
 
     front = endpoint_of(deployment, plan)
