@@ -12,7 +12,6 @@ from dflash_deploy.planning import plan_of, plan_to_stop
 from dflash_deploy.runtime import runtime_for
 from dflash_deploy.runtime.select import several_runtime
 from dflash_deploy.startup.members import chosen_member
-from dflash_deploy.startup.rolling import Routes, take_out
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,9 @@ def stop(directory: Path, *, replica: int | None = None, reporter: Reporter = SI
 
 
 def _stop_one(deployment: Deployment, plan: Plan, number: int, reporter: Reporter) -> Stopped:
+    # it asks the engine, and the HTTP client takes 0.1 s
+    from dflash_deploy.startup.rolling import Routes, take_out  # noqa: PLC0415
+
     member = chosen_member(deployment, plan, number)
     router = several_runtime(deployment, plan).router
     with command_lock(deployment, "down"):
