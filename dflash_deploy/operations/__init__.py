@@ -66,9 +66,9 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.offering import Offer, offer
     from dflash_deploy.operations.planned import Created, Planned, Rendered, init, plan, render, replicas_asked
     from dflash_deploy.operations.probing import Status, status
-    from dflash_deploy.operations.replicas import Capacity, capacity
     from dflash_deploy.operations.reporter import SILENT, Reporter, Silent
     from dflash_deploy.operations.running import Running, Worker, restart, roll_back, start
+    from dflash_deploy.operations.sizing import Capacity, capacity
     from dflash_deploy.operations.stopping import Stopped, stop
     from dflash_deploy.operations.targets import BenchTarget, deployed, remote
     from dflash_deploy.operations.testing import Tested, test, test_url
@@ -85,7 +85,6 @@ else:
             ".addresses": ("key_in",),
             ".asking": ("Asked", "ask_engine"),
             ".benchmarking": ("Benchmark", "bench"),
-            ".replicas": ("Capacity", "capacity"),
             ".connecting": ("Connections", "connect"),
             ".converting": ("Converted", "convert_drafter"),
             ".examining": ("Examined", "doctor"),
@@ -116,6 +115,7 @@ else:
             ".probing": ("Status", "status"),
             ".reporter": ("SILENT", "Reporter", "Silent"),
             ".running": ("Running", "Worker", "restart", "roll_back", "start"),
+            ".sizing": ("Capacity", "capacity"),
             ".stopping": ("Stopped", "stop"),
             ".targets": ("BenchTarget", "deployed", "remote"),
             ".testing": ("Tested", "test", "test_url"),

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.doctor.check import Status as DoctorStatus
-from dflash_deploy.operations.replicas import Basis
+from dflash_deploy.operations.sizing import Basis
 from dflash_deploy.plan.wishes import RuntimeName
 from dflash_deploy.schemas.common import AcceptanceLength, Count, Documented, Rate, Seconds
 
