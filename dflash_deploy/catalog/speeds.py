@@ -19,5 +19,7 @@ class PublishedSpeed(Entry):
     draft_tokens: Annotated[int, Field(ge=1, description="per step, without the token that the target adds")]
     plain: Annotated[float | None, Field(description="tokens per second without speculative decoding")] = None
     dflash: Annotated[float, Field(description="tokens per second with the drafter")]
+    mtp: Annotated[float | None, Field(description="tokens per second with the target's MTP head instead")] = None
     acceptance_length: Annotated[float | None, Field(description="mean of that run; `null` if not published")] = None
+    mtp_acceptance_length: Annotated[float | None, Field(description="the same with the MTP head")] = None
     source: Annotated[str, Field(description="who published it")]

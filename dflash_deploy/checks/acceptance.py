@@ -60,11 +60,15 @@ def grade_acceptance(counted: SpecCounters, known: Sequence[Acceptance] = ()) ->
             "broken", f"{says}; published for these models: at least {expected:.2f}", _OTHER_THAN_TRAINED
         )
     if length < WEAK_BELOW:
-        return AcceptanceGrade(
-            "weak", says, f"lower {Settings.dflash_num_spec_tokens}: late positions cost time and are seldom accepted"
-        )
+        return AcceptanceGrade("weak", says, WEAK_HINT)
     return AcceptanceGrade("good", says)
 
+
+WEAK_HINT = (
+    f"lower {Settings.dflash_num_spec_tokens}: late positions cost time and are seldom accepted; a chat template can "
+    "halve acceptance, and POST /v1/completions uses none: docs/explanation/acceptance.md"
+)
+"""What helps if the setup is right and the text is hard to predict."""
 
 _OTHER_THAN_TRAINED = (
     "acceptance is far below what this drafter can reach: mask_token_id or the target layers in its config.json differ "

@@ -68,7 +68,7 @@ def shape(tested: EndpointUnderTest) -> CheckOutcome:
 def _looked(tested: EndpointUnderTest, ask: str, pictures: Sequence[ShownPicture]) -> CheckOutcome:
     """Check that each image is recognized. If one is not, the prompt tokens show whether the image was dropped."""
     if tested.sees is False:
-        raise CheckSkipped(ask, "this quantization of the model does not accept images")
+        raise CheckSkipped(ask, "the target, as it is deployed, does not accept images")
     seen, wrong, tokens = list[str](), list[str](), 0
     for shown, words, png in pictures:
         try:

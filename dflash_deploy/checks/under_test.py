@@ -27,6 +27,10 @@ Baseline = Callable[[], AbstractContextManager[Endpoint]]
 """Provides an endpoint of the same target without drafts for the time of a block."""
 
 
+TEXT_ONLY = "--language-model-only"
+"""vLLM's argument that leaves the vision tower out (vLLM 0.33.0 config/multimodal.py)."""
+
+
 @dataclass(frozen=True)
 class EndpointUnderTest:
     """What is known about the endpoint; `None` means unknown.
@@ -79,7 +83,7 @@ def deployed_endpoint(endpoint: Endpoint, plan: Plan, baseline: Baseline | None 
         engine=engine,
         locked=True,
         drafting=plan.speculating,
-        sees=plan.pair.sees,
+        sees=_sees(plan),
         thinks=bool(settings.reasoning_parser),
         must_think=family.thinking == "always",
         drafter_thinks=plan.drafting and _drafter_thinks(family),
@@ -92,6 +96,13 @@ def deployed_endpoint(endpoint: Endpoint, plan: Plan, baseline: Baseline | None 
         acceptance=tuple(family.acceptance) if plan.drafting else (),
         baseline=baseline,
     )
+
+
+def _sees(plan: Plan) -> bool:
+    """Whether the deployment accepts images: the target does, and nothing in `.env` leaves the vision tower out."""
+    settings = plan.settings
+    text_only = TEXT_ONLY in settings.extra_args or (plan.pair.target.projector and not settings.mmproj_file)
+    return plan.pair.sees and not text_only
 
 
 def unknown_endpoint(endpoint: Endpoint, catalog: Catalog, baseline: Baseline | None = None) -> EndpointUnderTest:

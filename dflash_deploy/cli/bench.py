@@ -135,6 +135,7 @@ def _shown(done: Benchmark, *, blocks: bool) -> Iterator[Shown]:
         yield ""
     yield "times are p50 / p99; length is the mean acceptance length"
     yield from _positions(done.rows)
+    yield from weak_workloads(done.rows)
     if not done.published:
         yield "published  nothing in the catalog for this machine, these models, workloads and concurrency"
     else:
@@ -197,6 +198,18 @@ def _positions(rows: Sequence[Row]) -> Iterator[str]:
             shares = " ".join(f"{100 * share:.0f}" for share in row.acceptance_by_position)
             named = f"{row.workload}, MTP" if row.speculation == "mtp" else row.workload
             yield f"{named}: of 100 drafts, accepted up to position 1, 2, …: {shares}"
+
+
+def weak_workloads(rows: Sequence[Row]) -> Iterator[str]:
+    """The workloads of which few draft tokens are accepted, and what helps."""
+    # --help needs no grades
+    from dflash_deploy.checks.acceptance import WEAK_BELOW, WEAK_HINT  # noqa: PLC0415
+
+    drafted = [row for row in rows if row.speculation == "dflash" and row.acceptance_length]
+    weak = dict.fromkeys(row.workload for row in drafted if (row.acceptance_length or 0) < WEAK_BELOW)
+    if weak:
+        yield f"acceptance length below {WEAK_BELOW:g}: {', '.join(weak)}"
+        yield f"hint: {WEAK_HINT}"
 
 
 def _beside(besides: Sequence[Beside]) -> Shown:
