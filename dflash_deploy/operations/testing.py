@@ -128,12 +128,14 @@ def test(
             refuse_several(plan, "a comparison")
         deployment, plan = seen_as(deployment, plan, replica)
         if plan.settings.several_engines:
+            if baseline_url is not None:
+                raise BadInput("--baseline-url compares one engine", hint="choose one with --replica N")
             return _each(deployment, plan, names, reporter)
         endpoint = stack.enter_context(endpoint_of(deployment, plan))
         if baseline:
             check_speculating(plan)
-        check_answering(endpoint, hint=START_IT, redact=deployment.redact)
         beside = _baseline(stack, baseline_url, deployment.key, endpoint.model)
+        check_answering(endpoint, hint=START_IT, redact=deployment.redact)
         if baseline:
             beside = partial(_restarted, deployment, plan, endpoint, patience, reporter)
         subject = deployed_endpoint(endpoint, plan, beside)
@@ -187,6 +189,9 @@ def test_url(
     names, redact = _names(only, compared=baseline_url is not None), Redactor([key])
     with ExitStack() as stack:
         nameless = stack.enter_context(Endpoint(address_of(url), key, "", proxies=True))
+        if baseline_url is not None:
+            # before anything is asked
+            address_of(baseline_url)
         check_answering(nameless, hint="check the URL, and whether its server runs", redact=redact)
         named = model or _first_model(nameless, redact)
         endpoint = stack.enter_context(Endpoint(address_of(url), key, named, proxies=True))

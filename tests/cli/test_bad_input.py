@@ -177,8 +177,8 @@ def test_a_key_that_no_request_can_contain(deployment: Path, verb: str) -> None:
 
 
 def test_settings_that_would_end_badly(deployment: Path) -> None:
-    edit_env(deployment, DFLASH_NUM_SPEC_TOKENS="8")
-    refused(dflash("up", at=deployment), ExitCode.PREFLIGHT, "DFLASH_NUM_SPEC_TOKENS=7 or less")
+    edit_env(deployment, MAX_NUM_BATCHED_TOKENS="31")
+    refused(dflash("up", at=deployment), ExitCode.PREFLIGHT, "MAX_NUM_BATCHED_TOKENS to 32 or more")
 
 
 def test_as_json_an_error_is_a_document(tmp_path: Path) -> None:
