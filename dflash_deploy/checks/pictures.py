@@ -23,6 +23,9 @@ COLOURS: dict[str, tuple[int, int, int]] = {
 
 DIGIT_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
+NARROWEST = 3
+"""The longer side of a plain image, divided by the shorter one."""
+
 ShownPicture = tuple[str, tuple[str, ...], bytes]
 """A description, the words of which one must be in the answer, and the PNG."""
 
@@ -33,7 +36,9 @@ def colour(tested: EndpointUnderTest) -> CheckOutcome:
     chance = random.SystemRandom()
     pictures: list[ShownPicture] = []
     for name in chance.sample(sorted(COLOURS), k=3):
-        width, height = chance.randint(48, 512), chance.randint(48, 512)
+        width = chance.randint(48, 512)
+        # llama.cpp pads a narrow image with black, and a small model then names that color
+        height = chance.randint(max(48, width // NARROWEST), min(512, width * NARROWEST))
         pictures.append((f"{name} {width}x{height}", (name,), plain_png(COLOURS[name], width, height)))
     return _looked(tested, tested.questions.vision, pictures)
 
