@@ -200,7 +200,6 @@ targets:
         (gguf.model("dflash", ["a", "b"], embedding_length=128, block_size=8), "hidden size of 128"),
         (gguf.model("dflash", ["a", "b"], embedding_length=64, target_layers=[2, 9]), "reads layer 8"),
         (gguf.model("dflash", ["a", "c"], embedding_length=64), "tokens of the drafter's vocabulary"),
-        (gguf.model("dflash", ["a", "b"], embedding_length=64, block_size=4), "drafter's block of 4 holds 3"),
         (gguf.model("eagle3", ["a", "b"], embedding_length=64), "architecture is eagle3"),
     ],
 )
