@@ -44,8 +44,8 @@ NOTHING_LISTENS = Fault(
     "the real engine",
     "test --only live,text",
     20,
-    ("2 of 2 checks failed", "dflash-deploy status"),
-    ExitCode.SMOKE_TEST,
+    ("nothing answers on", "dflash-deploy status"),
+    ExitCode.NOT_READY,
     "`up`",
 )
 
