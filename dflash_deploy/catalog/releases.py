@@ -169,6 +169,11 @@ class EngineRelease(Entry):
     ] = None
 
     @property
+    def open_bugs(self) -> tuple[Bug, ...]:
+        """The known defects that no version fixes yet."""
+        return tuple(bug for bug in self.bugs if not bug.until)
+
+    @property
     def kind(self) -> Engine:
         """The engine that this is a release of: how it is started, and what all its releases have in common."""
         return ENGINES[self.engine]

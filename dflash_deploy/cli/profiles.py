@@ -55,9 +55,7 @@ def profiles_show(
         released = f", released {engine.released}" if engine.released else ""
         shown += ["", f"{engine.name}: {engine.title}{released} ({engine.evidence.state}: {engine.evidence.by})"]
         shown += list(_settings(choice.settings))
-        shown += [
-            f"  known defect: {bug.what} -> {bug.workaround} [{bug.source}]" for bug in engine.bugs if not bug.until
-        ]
+        shown += [f"  known defect: {bug.what} -> {bug.workaround} [{bug.source}]" for bug in engine.open_bugs]
     return Report(profile.model_dump(mode="json"), tuple(shown))
 
 

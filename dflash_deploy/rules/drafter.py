@@ -155,7 +155,7 @@ def slots_without_drafts(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def answers_change(plan: Plan, facts: HostFacts) -> Finding | None:
     """A release that does not restore the whole state of a hybrid target after a rejected draft token."""
-    bug = next((bug for bug in plan.engine.bugs if bug.changes_answers and not bug.until), None)
+    bug = next((bug for bug in plan.engine.open_bugs if bug.changes_answers), None)
     if not plan.drafting or bug is None or plan.pair.shape.linear_attention is None:
         return None
     return Finding(
@@ -173,8 +173,8 @@ def drafted_sequences_end_engine(plan: Plan, facts: HostFacts) -> Finding | None
     sequences = plan.settings.max_num_seqs
     if not plan.drafting or sequences is None:
         return None
-    for bug in plan.engine.bugs:
-        if bug.ends_above_sequences is not None and sequences > bug.ends_above_sequences and not bug.until:
+    for bug in plan.engine.open_bugs:
+        if bug.ends_above_sequences is not None and sequences > bug.ends_above_sequences:
             return Finding(
                 id="drafted-sequences-end-engine",
                 severity="warning",
@@ -204,7 +204,7 @@ def images_while_drafting(plan: Plan, facts: HostFacts) -> Finding | None:
     """A release with an open bug of requests with images while it makes draft tokens."""
     if not plan.drafting or not plan.settings.mmproj_file:
         return None
-    bug = next((bug for bug in plan.engine.bugs if bug.setting == f"{Settings.mmproj_file}=*" and not bug.until), None)
+    bug = next((bug for bug in plan.engine.open_bugs if bug.setting == f"{Settings.mmproj_file}=*"), None)
     if bug is None:
         return None
     return Finding(

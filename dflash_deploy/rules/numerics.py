@@ -253,7 +253,7 @@ def prefix_caching_kills_cpu(plan: Plan, facts: HostFacts) -> Finding | None:
 def _open_bug_of_prefix_caching(plan: Plan) -> Finding | None:
     """A note if a release that handles the drafter's prefixes still has an open bug with them."""
     line = f"{Settings.enable_prefix_caching}=on"
-    bug = next((bug for bug in plan.engine.bugs if bug.setting == line and not bug.until), None)
+    bug = next((bug for bug in plan.engine.open_bugs if bug.setting == line), None)
     if bug is None:
         return None
     return Finding(
