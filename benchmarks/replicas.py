@@ -28,7 +28,7 @@ from dflash_deploy.planning import plan_of
 from dflash_deploy.startup import endpoint_of
 from tests.support.askers import Askers, asking
 from tests.support.cli import dflash
-from tests.support.llamacpp_native import processes
+from tests.support.llamacpp_native import server_of
 from tests.support.ports import free_port
 
 CLIENTS = 8
@@ -176,26 +176,16 @@ def _busier(directory: Path) -> int:
     return max(after[number] - before[number] for number in after) - 1
 
 
-def _server(directory: Path, number: int) -> int:
-    session = json.loads((directory / ".dflash" / "replicas" / str(number) / "run.json").read_text())["pid"]
-    (server,) = [
-        pid
-        for pid, line in processes(directory).items()
-        if "llamacpp_wheel" in line and "serve.door" not in line and os.getsid(pid) == session
-    ]
-    return server
-
-
 def _kill(directory: Path) -> None:
-    os.kill(_server(directory, 1), signal.SIGKILL)
+    os.kill(server_of(directory, 1), signal.SIGKILL)
 
 
 def _stop(directory: Path) -> None:
-    os.kill(_server(directory, 1), signal.SIGSTOP)
+    os.kill(server_of(directory, 1), signal.SIGSTOP)
 
 
 def _go_on(directory: Path) -> None:
-    os.kill(_server(directory, 1), signal.SIGCONT)
+    os.kill(server_of(directory, 1), signal.SIGCONT)
 
 
 def _until(directory: Path, began: float, *, healthy: bool) -> float:

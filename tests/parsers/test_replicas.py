@@ -20,7 +20,7 @@ from dflash_deploy.serve.router.files import read_keys
 from dflash_deploy.startup import endpoint_of
 from tests.support.askers import WHOLE, Askers, asking
 from tests.support.cli import Ran, dflash, edit_env
-from tests.support.llamacpp_native import processes
+from tests.support.llamacpp_native import processes, server_of
 from tests.support.ports import free_port
 
 HANGS = 300.0
@@ -80,17 +80,6 @@ def healthy(directory: Path, number: int) -> bool:
     return {"url": f"http://127.0.0.1:{engine_port(int(port), number)}", "healthy": True} in [
         {"url": worker["url"], "healthy": worker["healthy"]} for worker in seen
     ]
-
-
-def server_of(directory: Path, number: int) -> int:
-    """The PID of the llama.cpp server of one engine, behind its supervisor and its gateway."""
-    session = json.loads((directory / ".dflash" / "replicas" / str(number) / "run.json").read_text())["pid"]
-    (server,) = [
-        pid
-        for pid, line in processes(directory).items()
-        if "llamacpp_wheel" in line and "serve.door" not in line and os.getsid(pid) == session
-    ]
-    return server
 
 
 def under_load(directory: Path, command: Callable[[], Ran], *, least: int) -> tuple[Ran, Askers]:

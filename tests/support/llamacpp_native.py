@@ -1,5 +1,7 @@
 """llama.cpp's real server as a native deployment, with the tiny pair."""
 
+import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,10 +36,14 @@ def processes(directory: Path) -> dict[int, str]:
     return found
 
 
-def server_of(directory: Path) -> int:
-    """The PID of the engine itself, behind its supervisor and its gateway."""
+def server_of(directory: Path, number: int | None = None) -> int:
+    """The PID of the engine itself, behind its supervisor and its gateway; of several, that of engine `number`."""
+    state = Path(".dflash") if number is None else Path(".dflash", "replicas", str(number))
+    session = json.loads((directory / state / "run.json").read_text())["pid"]
     (engine,) = [
-        pid for pid, line in processes(directory).items() if "llamacpp_wheel" in line and "serve.door" not in line
+        pid
+        for pid, line in processes(directory).items()
+        if "llamacpp_wheel" in line and "serve.door" not in line and os.getsid(pid) == session
     ]
     return engine
 
