@@ -18,6 +18,7 @@ from dflash_deploy.errors import EngineMissing
 from dflash_deploy.runtime.docker_api import docker_client
 
 if TYPE_CHECKING:
+    from docker import DockerClient
     from docker.models.containers import Container
 
     from dflash_deploy.runtime.protocol import Narrate
@@ -60,26 +61,52 @@ def run_job(job: ContainerJob, narrate: Narrate, *, fetch: bool = True) -> JobRe
     Raises EngineMissing if Docker does not respond, or the image is missing and cannot be pulled.
     """
     client = docker_client()
+    _have(client, job.image, narrate, fetch=fetch)
+    container = _create(client, job)
+    tail: deque[str] = deque(maxlen=20)
     try:
-        client.images.get(job.image)
+        container.start()
+        with _killed_after(container, job.seconds) as late:
+            for raw in container.logs(stream=True, follow=True):
+                if line := raw.decode("utf-8", "replace").strip():
+                    tail.append(line)
+                    narrate(line)
+            status = container.wait()["StatusCode"]
+        return JobResult(status, tuple(tail), in_time=not late.is_set())
+    except DockerException as problem:
+        raise EngineMissing(
+            f"failed to run {job.image}: {first_line(problem)}", hint="check Docker with `dflash-deploy doctor`"
+        ) from None
+    finally:
+        with contextlib.suppress(DockerException):
+            container.remove(force=True)
+
+
+def _have(client: DockerClient, image: str, narrate: Narrate, *, fetch: bool) -> None:
+    """Pull the image if it is not on this machine and may be fetched."""
+    try:
+        client.images.get(image)
     except ImageNotFound:
         if not fetch:
             raise EngineMissing(
-                f"the image {job.image} is not on this machine", hint="build it with `dflash-deploy image build`"
+                f"the image {image} is not on this machine", hint="build it with `dflash-deploy image build`"
             ) from None
-        narrate(f"pulling {job.image}")
+        narrate(f"pulling {image}")
         try:
-            client.images.pull(job.image)
+            client.images.pull(image)
         except DockerException as problem:
             raise EngineMissing(
-                f"failed to pull the image {job.image}: {first_line(problem)}",
+                f"failed to pull the image {image}: {first_line(problem)}",
                 hint="check the network, or name an image on this machine with `--image IMAGE`",
             ) from None
+
+
+def _create(client: DockerClient, job: ContainerJob) -> Container:
     mounts = [
         Mount(inside, str(place.resolve()), type="bind", read_only=not writable)
         for inside, (place, writable) in job.mounts.items()
     ]
-    container = client.containers.create(
+    return client.containers.create(
         job.image,
         list(job.command),
         entrypoint=job.entry_point,
@@ -99,23 +126,6 @@ def run_job(job: ContainerJob, narrate: Narrate, *, fetch: bool = True) -> JobRe
         security_opt=["no-new-privileges:true"],
         init=True,
     )
-    tail: deque[str] = deque(maxlen=20)
-    try:
-        container.start()
-        with _killed_after(container, job.seconds) as late:
-            for raw in container.logs(stream=True, follow=True):
-                if line := raw.decode("utf-8", "replace").strip():
-                    tail.append(line)
-                    narrate(line)
-            status = container.wait()["StatusCode"]
-        return JobResult(status, tuple(tail), in_time=not late.is_set())
-    except DockerException as problem:
-        raise EngineMissing(
-            f"failed to run {job.image}: {first_line(problem)}", hint="check Docker with `dflash-deploy doctor`"
-        ) from None
-    finally:
-        with contextlib.suppress(DockerException):
-            container.remove(force=True)
 
 
 @contextlib.contextmanager
