@@ -15,13 +15,16 @@ settings.load_profile("any machine")
 
 TESTS = Path(__file__).parent
 
+HALVES = {"", "shared_engine", "own_engine"}
+"""The marks by which `make` runs a tier in parts."""
+
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keep which properties of documents in JSON were seen, if a whole tier ran: see tests/support/schemas."""
     config = session.config
     tiers = [(config.invocation_params.dir / one).resolve() for one in config.args]
-    if {one.parent for one in tiers} == {TESTS} and not config.option.keyword and not config.option.markexpr:
-        seen.save("-".join(sorted(one.name for one in tiers)))
+    if {one.parent for one in tiers} == {TESTS} and not config.option.keyword and config.option.markexpr in HALVES:
+        seen.save("-".join(filter(None, [*sorted(one.name for one in tiers), config.option.markexpr])))
 
 
 def pytest_configure() -> None:
