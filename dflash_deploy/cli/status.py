@@ -51,9 +51,10 @@ def _shown(found: Status) -> Iterator[str]:
 
 
 def _members(found: Status) -> Iterator[tuple[str, str]]:
-    """A line for the router and for each of several engines."""
-    if found.router is not None:
-        yield "router", ", ".join(filter(None, (found.router.phase, found.router.identity)))
+    """A line for the door, the router and each of several engines."""
+    for name, front in (("door", found.door), ("router", found.router)):
+        if front is not None:
+            yield name, ", ".join(filter(None, (front.phase, front.identity)))
     for member in found.members:
         answered, length = member.answered, member.answered.acceptance_length
         parts = (

@@ -9,6 +9,7 @@ from dflash_deploy.client.api import Endpoint
 from dflash_deploy.client.metrics import Metrics
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.engines.counters import SpecCounters
+from dflash_deploy.serve.router.values import ROUTES
 
 
 class SharedEndpoint(Endpoint):
@@ -23,6 +24,10 @@ class SharedEndpoint(Endpoint):
         for engine in self._engines:
             engine.close()
         super().close()
+
+    def paths(self) -> list[str]:
+        """Return the paths in the descriptions of all engines, and those of the router."""
+        return sorted({*ROUTES, *(path for engine in self._engines for path in engine.paths())})
 
     def metrics(self) -> Metrics:
         """Return the counters of all engines added up. Raises EndpointError if one does not answer."""

@@ -24,7 +24,7 @@ def port(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     """Whether the port is free, or held by this deployment's own engine."""
     host, number = plan.settings.dflash_bind, plan.settings.dflash_port
     state = subject.engine_state
-    if state.alive and state.address == f"{host}:{number}":
+    if state.holds(host, number):
         yield Check("port", "ok", f"{host}:{number} is held by this deployment's own engine")
     elif listener_on(host, number):
         saw = f"another process already listens on {host}:{number}"

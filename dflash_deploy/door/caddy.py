@@ -31,12 +31,12 @@ class Caddy:
         return [str(self.program), "run", "--config", str(caddyfile), "--adapter", "caddyfile"]
 
 
-def find_caddy(beside: Path | None = None) -> Caddy:
+def find_caddy(beside: Path | None = None, *, needed_by: str = "a domain") -> Caddy:
     """The Caddy of this machine. Raises EngineMissing without one, and if it is older than OLDEST."""
     directory = beside if beside is not None else Path(sys.executable).parent
     found = shutil.which("caddy", path=str(directory)) or shutil.which("caddy")
     if found is None:
-        raise EngineMissing("Caddy is not installed, and a domain needs it", hint=HINT)
+        raise EngineMissing(f"Caddy is not installed, and {needed_by} needs it", hint=HINT)
     version = _version(found)
     if version < OLDEST:
         stated = ".".join(map(str, version)) or "of an unknown version"

@@ -50,6 +50,14 @@ class Site:
 
 
 @dataclass(frozen=True)
+class Plain:
+    """One address of this machine with plain HTTP. `host` is an IP address."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
 class Authority:
     """An ACME authority. `directory` is its URL, `root` the file with its own root certificate if it is private."""
 

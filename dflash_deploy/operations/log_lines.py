@@ -19,8 +19,8 @@ POLL = 0.5
 def log(directory: Path, *, replica: int | None = None, tail: int | None = None, follow: bool = False) -> Iterator[str]:
     """Lines of the engine's log, redacted: all or the last `tail`, and with `follow` new ones until the engine ends.
 
-    Of several engines and their router, each line begins with the name of its process; `replica` shows one engine.
-    Raises NoDeployment, EngineMissing if the log cannot be read, and BadInput if that engine does not exist.
+    Of several engines, their router and their door, each line begins with the name of its process; `replica` shows one
+    engine. Raises NoDeployment, EngineMissing if the log cannot be read, and BadInput if that engine does not exist.
     """
     whole = Deployment.existing(directory, check=False)
     runtime = runtime_for(*seen_as(whole, plan_to_stop(whole), replica))

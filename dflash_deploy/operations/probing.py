@@ -115,6 +115,7 @@ class Status:
     costs: tuple[str, ...] | None
     members: tuple[MemberStatus, ...] = ()
     router: EngineState | None = None
+    door: EngineState | None = None
 
     @property
     def gpu_memory(self) -> str | None:
@@ -144,6 +145,8 @@ class Status:
         if self.router is not None:
             data["replicas"] = [member.document() for member in self.members]
             data["router"] = {"state": self.router.phase, "process": self.router.identity or None}
+        if self.door is not None:
+            data["door"] = {"state": self.door.phase, "process": self.door.identity or None}
         if self.costs is not None:
             data["costs"] = ", ".join(self.costs) or None
         return data
@@ -157,6 +160,7 @@ def status(directory: Path, *, replica: int | None = None) -> Status:
     whole = Deployment.existing(directory)
     deployment, plan = seen_as(whole, plan_as_running(whole), replica)
     runtime = runtime_for(deployment, plan)
+    several = several_runtime(deployment, plan) if plan.settings.several_engines else None
     engine = runtime.state()
     with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
         answered = _out_of_reach(plan, engine) or _asked(
@@ -174,7 +178,8 @@ def status(directory: Path, *, replica: int | None = None) -> Status:
         restored=restored_since(deployment) if engine.alive else "",
         costs=_costs(plan, runtime) if answered.state == "ready" else None,
         members=_members(deployment, plan),
-        router=several_runtime(deployment, plan).router.state() if plan.settings.several_engines else None,
+        router=several.router.state() if several else None,
+        door=several.door.state() if several else None,
     )
 
 

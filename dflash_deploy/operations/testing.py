@@ -35,9 +35,11 @@ from dflash_deploy.plan import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.startup import endpoint_of
-from dflash_deploy.startup.members import members_of, refuse_several, seen_as
+from dflash_deploy.startup.members import members_of, refuse_several, seen_as, whole_endpoint
 
 LOSSLESS = "lossless"
+AT_DOOR = {"live", "models", "auth", "stream"}
+"""Checks of what several engines publish together: through the door, and of each of its routes."""
 _BY_WORKLOAD = "acceptance_length of "
 
 
@@ -113,9 +115,9 @@ def test(
     `baseline` also compares the answers with those without speculative decoding: the engine restarts for it and back,
     and the program must then call from its main thread. `baseline_url` compares with another endpoint of the same
     target, without speculative decoding and with the same API key. Several engines are checked one after the other, and
-    one that differs from the others is named; `replica` checks only one. Raises BadInput for an unknown check and on a
-    rank that answers no requests, NoDeployment, SettingsRefused, EngineNotReady if nothing answers;
-    NotPossible with `baseline`.
+    one that differs from the others is named; then what they publish together is checked. `replica` checks only one.
+    Raises BadInput for an unknown check and on a rank that answers no requests, NoDeployment, SettingsRefused,
+    EngineNotReady if nothing answers; NotPossible with `baseline`.
     """
     names = _names(only, compared=baseline or baseline_url is not None)
     if baseline and baseline_url is not None:
@@ -143,7 +145,7 @@ def test(
 
 
 def _each(deployment: Deployment, plan: Plan, names: set[str], reporter: Reporter) -> Tested:
-    """The checks of each engine, and whether one engine accepts fewer drafts than the others."""
+    """The checks of each engine and of the door, and whether one engine accepts fewer drafts than the others."""
     checks: list[CheckResult] = []
     lengths: dict[str, float] = {}
     for member in members_of(deployment, plan):
@@ -153,6 +155,10 @@ def _each(deployment: Deployment, plan: Plan, names: set[str], reporter: Reporte
         checks += (replace(check, name=f"{member.name}: {check.name}") for check in done.report.checks)
         if done.acceptance_length is not None:
             lengths[member.name] = done.acceptance_length
+    if at_door := names & AT_DOOR if names else AT_DOOR:
+        with whole_endpoint(deployment, plan) as endpoint:
+            done = _run(deployed_endpoint(endpoint, plan), at_door, deployment.redact, reporter, None, who="door: ")
+        checks += (replace(check, name=f"door: {check.name}") for check in done.report.checks)
     if len(lengths) > 1:
         found = compared(lengths)
         reporter.checked(found)

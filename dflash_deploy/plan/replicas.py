@@ -13,7 +13,7 @@ from dflash_deploy.plan.result import Decision, Plan, decided
 from dflash_deploy.plan.sizes import USUAL_SEQUENCES, fits_at_all, machine_settings
 from dflash_deploy.plan.speed import Speed, predict
 from dflash_deploy.plan.wishes import AUTO, Choice
-from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.settings import ROUTER_PORTS, Settings
 
 LOOPBACK = "127.0.0.1"
 
@@ -22,13 +22,13 @@ VISIBLE, IN_ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 
 
 def router_port(port: int) -> int:
-    """The port of the router: that of the endpoint, on 127.0.0.1; its metrics are on the next one."""
-    return port
+    """The port of the router behind the door of an endpoint, on 127.0.0.1; its metrics are on the next one."""
+    return port + 1
 
 
 def engine_port(port: int, number: int) -> int:
     """The port of one of several engines of an endpoint, on 127.0.0.1. `number` counts from 1."""
-    return port + 1 + number
+    return port + ROUTER_PORTS + number
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dflash_deploy.host import HostFacts
-from dflash_deploy.plan.replicas import LOOPBACK
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule
 from dflash_deploy.serve.settings import Settings
@@ -128,22 +127,6 @@ def several_engines_in_containers(plan: Plan, facts: HostFacts) -> Finding | Non
     )
 
 
-def several_engines_are_private(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Several engines on an address that other machines reach."""
-    settings = plan.settings
-    if not settings.several_engines or settings.dflash_bind == LOOPBACK:
-        return None
-    return Finding(
-        id="several-engines-are-private",
-        severity="error",
-        message=f"{Settings.replicas}={settings.replicas} with {Settings.dflash_bind}={settings.dflash_bind}: the "
-        f"router of several engines listens on {LOOPBACK} only",
-        why="it answers some routes itself without a key, such as the list of models and the engines' metrics",
-        fix=f"set {Settings.dflash_bind}={LOOPBACK}, and publish it with a web server that passes on only the routes "
-        "of the API: docs/how-to/run-several-engines.md",
-    )
-
-
 RULES: tuple[Rule, ...] = (
     heads_do_not_divide,
     more_gpus_than_there_are,
@@ -152,5 +135,4 @@ RULES: tuple[Rule, ...] = (
     graphs_across_machines,
     engines_on_several_machines,
     several_engines_in_containers,
-    several_engines_are_private,
 )

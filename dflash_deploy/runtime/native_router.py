@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from dflash_deploy.catalog.settings import all_setting_names
 from dflash_deploy.deployment.router_files import make_router_keys, router_directory
-from dflash_deploy.errors import EngineMissing
+from dflash_deploy.errors import EngineMissing, PortTaken
+from dflash_deploy.host import listener_on
 from dflash_deploy.plan.replicas import LOOPBACK, router_port
 from dflash_deploy.runtime.native_process import Invocation, NativeProcess
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
@@ -42,12 +43,18 @@ class NativeRouter:
         return f"{LOOPBACK}:{router_port(self._plan.settings.dflash_port)}"
 
     def preflight(self) -> None:
-        """Raise EngineMissing if SMG is not installed."""
+        """Raise EngineMissing if SMG is not installed, PortTaken if another process has its private port."""
         if util.find_spec("smg") is None:
             raise EngineMissing(
                 f"{Settings.replicas}={self._plan.settings.replicas} needs a router: SMG is not installed in the "
                 f"environment of {sys.executable}",
                 hint=f"pip install 'dflash-deploy[router]', or set {Settings.replicas}=1",
+            )
+        state, port = self.state(), router_port(self._plan.settings.dflash_port)
+        if not (state.alive and state.address == self.address) and listener_on(LOOPBACK, port):
+            raise PortTaken(
+                f"port {port} on {LOOPBACK} is already in use, and the router needs it",
+                hint=f"set another {Settings.dflash_port} in .env: the router has the port after it",
             )
 
     def start(self, narrate: Narrate) -> bool:

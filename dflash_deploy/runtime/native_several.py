@@ -1,4 +1,4 @@
-"""Several engines, their router, and what is published, as the processes of one native deployment."""
+"""Several engines, their router, and the published door, as the processes of one native deployment."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dflash_deploy.deployment.router_files import write_workers
+from dflash_deploy.errors import DeployError
 from dflash_deploy.plan.replicas import member_of
 from dflash_deploy.runtime.native import NativeRuntime
+from dflash_deploy.runtime.native_door import NativeDoor
 from dflash_deploy.runtime.native_router import NativeRouter
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
-from dflash_deploy.runtime.supervised import RUN_FILE
+from dflash_deploy.runtime.supervised import DOOR, ROUTER, RUN_FILE
 
 if TYPE_CHECKING:
     from dflash_deploy.deployment import Deployment
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
 
 def has_several(deployment: Deployment) -> bool:
     """Whether several engines of a deployment run, or ran and were not stopped."""
-    return any(deployment.state.glob(f"replicas/*/{RUN_FILE}"))
+    return any(deployment.state.glob(f"replicas/*/{RUN_FILE}")) or any(
+        (deployment.state / beside / RUN_FILE).exists() for beside in (ROUTER, DOOR)
+    )
 
 
 class NativeSeveral:
@@ -31,22 +35,35 @@ class NativeSeveral:
         self._deployment = deployment
         self._plan = plan
         self.router = NativeRouter(deployment, plan)
+        self.door = NativeDoor(deployment, plan)
         # the engine of settings with one engine may still run
         self._single = NativeRuntime(deployment, plan)
 
     def preflight(self) -> None:
-        """Raise EngineMissing if the engine or the router is not installed."""
+        """Raise EngineMissing if the engine, the router or Caddy is not installed; PortTaken for the router's port."""
         self._single.preflight()
-        self.router.preflight()
+        if self._plan.settings.several_engines:
+            self.router.preflight()
+            self.door.preflight()
 
     def start(self, narrate: Narrate) -> bool:
-        """Start the router; stop a single engine of earlier settings, and engines that are too many."""
+        """Start the router and the door; stop a single engine of earlier settings, and engines that are too many.
+
+        Raises PortTaken and EngineNotReady if the door cannot start; a router that was started for it is stopped.
+        """
         self._deployment.make_state()
         self._single.down()
         for number, member in self._members():
             if number > self._plan.settings.replicas:
                 member.down()
-        return self.router.start(narrate)
+        had = self.router.state().phase == "running"
+        started = self.router.start(narrate)
+        try:
+            return self.door.start(narrate) or started
+        except DeployError:
+            if not had:
+                self.router.down()
+            raise
 
     def halt(self) -> None:
         """Stop all engines, and keep their logs."""
@@ -55,20 +72,23 @@ class NativeSeveral:
             member.halt()
 
     def down(self) -> bool:
-        """Stop the router and all engines; return whether anything ran."""
+        """Stop the door, the router and all engines; return whether anything ran."""
         write_workers(self._deployment, ())
-        ran = [self.router.down(), self._single.down(), *(member.down() for _, member in self._members())]
-        return any(ran)
+        ran = [self.door.down(), self.router.down(), self._single.down()]
+        return any([*ran, *(member.down() for _, member in self._members())])
 
     def state(self) -> EngineState:
-        """Return `running` if the router and at least one engine run; `address` is the router's."""
-        router = self.router.state()
+        """Return `running` if the door, the router and at least one engine run; `address` is the door's."""
+        door, router = self.door.state(), self.router.state()
         states = [member.state() for _, member in self._members()]
         alive = sum(state.phase == "running" for state in states)
-        if router.phase == "running" and alive:
-            return EngineState("running", identity=f"{alive} engines, router {router.identity}", address=router.address)
-        if alive or router.phase == "exited" or any(state.phase == "exited" for state in states):
-            return EngineState("exited", identity=f"{alive} engines", unasked=router.unasked)
+        if alive and router.phase == door.phase == "running":
+            identity = f"{alive} engines, router {router.identity}, door {door.identity}"
+            return EngineState("running", identity=identity, address=door.address)
+        if alive or any(state.phase != "absent" for state in (door, router, *states)):
+            identity, unasked = f"{alive} engines", door.unasked or router.unasked
+            published = door.phase == "running"
+            return EngineState("exited", identity=identity, address=door.address, unasked=unasked, published=published)
         return self._single.state()
 
     def memory(self) -> int | None:
@@ -81,24 +101,24 @@ class NativeSeveral:
         return ""
 
     def read_log(self, cursor: str = "") -> LogPage:
-        """Return the lines of all engines and of the router, with the name of the process before each."""
+        """Return the lines of all engines, of the router and of the door, with the name of the process before each."""
         after = dict(part.split("=", 1) for part in cursor.split("|") if part)
         lines: list[str] = []
         readers = {f"engine {number}": member.read_log for number, member in self._members()}
-        for name, read in {**readers, "router": self.router.read_log}.items():
+        for name, read in {**readers, "router": self.router.read_log, "door": self.door.read_log}.items():
             page = read(after.get(name, ""))
             after[name] = page.cursor
             lines += (f"{name} | {line}" for line in page.lines)
         return LogPage(tuple(lines), "|".join(f"{name}={place}" for name, place in after.items()))
 
     def is_current(self) -> bool:
-        """Return whether the router runs with these settings."""
-        return self.router.state().phase == "running"
+        """Return whether the router and the door run."""
+        return self.router.state().phase == self.door.state().phase == "running"
 
     @property
     def private_url(self) -> str:
-        """The router's address."""
-        return f"http://{self.router.address}"
+        """The door's address."""
+        return f"http://{self.door.address}"
 
     def _members(self) -> Iterator[tuple[int, NativeRuntime]]:
         """The engines of the plan, and those that were started with earlier settings."""

@@ -18,7 +18,7 @@ class EngineState:
 
     `restarts` counts restarts by the runtime. `address` is the HOST:PORT that it was started with. `connected` is
     false if the container is disconnected from its network and unreachable. `unasked` is true if the engine is known
-    to have ended without a request to stop.
+    to have ended without a request to stop. `published`: the door of several engines runs, whatever its engines do.
     """
 
     phase: Phase
@@ -29,11 +29,16 @@ class EngineState:
     address: str = ""
     connected: bool = True
     unasked: bool = False
+    published: bool = False
 
     @property
     def alive(self) -> bool:
         """Whether a process exists that is ready or may become ready."""
         return self.phase in {"running", "paused"}
+
+    def holds(self, host: str, port: int) -> bool:
+        """Whether the deployment itself listens on an address."""
+        return self.address == f"{host}:{port}" and (self.alive or self.published)
 
 
 @dataclass(frozen=True)
@@ -86,8 +91,8 @@ class Runtime(Protocol):
         """Return the lines since `cursor`; all lines of the current engine if it is empty."""
 
 
-class RouterProcess(Protocol):
-    """The router in front of several engines."""
+class FrontProcess(Protocol):
+    """A process in front of several engines: their router, or the published door."""
 
     def state(self) -> EngineState:
         """Return the current state of its process."""
@@ -100,5 +105,9 @@ class SeveralRuntime(Runtime, Protocol):
     """The whole of a deployment with several engines. `start` starts what is around the engines, and no engine."""
 
     @property
-    def router(self) -> RouterProcess:
+    def router(self) -> FrontProcess:
         """The router."""
+
+    @property
+    def door(self) -> FrontProcess:
+        """The published door in front of it."""

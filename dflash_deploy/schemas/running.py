@@ -128,8 +128,8 @@ class ReplicaData(Documented):
     """Requests that it is answering; null if it does not say."""
 
 
-class RouterData(Documented):
-    """The router in front of several engines."""
+class FrontData(Documented):
+    """A process in front of several engines."""
 
     state: Literal["absent", "running", "restarting", "exited", "paused"]
     """State of its process."""
@@ -186,8 +186,10 @@ class StatusData(Documented):
     """The engine runs the last working settings, not those of `.env`: this says since when."""
     replicas: NotRequired[list[ReplicaData]]
     """Each of several engines; missing if there is one."""
-    router: NotRequired[RouterData]
+    router: NotRequired[FrontData]
     """The router in front of them; missing if there is one engine."""
+    door: NotRequired[FrontData]
+    """The published door in front of the router: Caddy; missing if there is one engine."""
     costs: NotRequired[str | None]
     """Ids of known problems that cost speed, with commas between; null if none. Only in the state `ready`."""
 

@@ -32,6 +32,9 @@ LAST_PORT = 65535
 MOST_REPLICAS = 64
 """Engines of one machine: more are a mistake."""
 
+ROUTER_PORTS = 2
+"""Ports between that of the endpoint and those of its engines: the router's and that of the router's metrics."""
+
 DRAFT_TOKENS = 15
 """Draft tokens per step if DFLASH_NUM_SPEC_TOKENS is empty: what a drafter's usual block of 16 allows."""
 
@@ -165,11 +168,11 @@ class Settings(Values):
             )
 
     def _check_ports(self) -> None:
-        """The ports behind that of the endpoint are those of the router's metrics and of the engines."""
-        if self.several_engines and self.dflash_port + 1 + self.replicas > LAST_PORT:
+        """The ports behind that of the endpoint are those of the router, of its metrics and of the engines."""
+        if self.several_engines and self.dflash_port + ROUTER_PORTS + self.replicas > LAST_PORT:
             raise Refused(
                 f"{Settings.dflash_port}={self.dflash_port} leaves no ports for {self.replicas} engines and a router",
-                hint=f"set {Settings.dflash_port} to {LAST_PORT - 1 - self.replicas} or less",
+                hint=f"set {Settings.dflash_port} to {LAST_PORT - ROUTER_PORTS - self.replicas} or less",
             )
 
     def _check_schedule(self, values: Mapping[str, str]) -> None:
@@ -215,6 +218,11 @@ class Settings(Values):
     def several_engines(self) -> bool:
         """Whether a router shares the requests out to several engines on this machine."""
         return self.replicas > 1
+
+    @property
+    def allows_origins(self) -> bool:
+        """Whether EXTRA_ARGS names the origins of web pages that may ask vLLM."""
+        return any(word.split("=", 1)[0].replace("_", "-") == "--allowed-origins" for word in self.extra_args)
 
     @property
     def answers_requests(self) -> bool:

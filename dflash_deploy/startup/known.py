@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.plan.command import model_path
-from dflash_deploy.plan.replicas import LOOPBACK, router_port
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup.diagnosis import LogReader
 
@@ -32,8 +31,6 @@ def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = N
             hint="make a new key: `dflash-deploy keys rotate`",
         )
     host, port = plan.settings.dflash_bind, plan.settings.dflash_port
-    if plan.settings.several_engines:
-        host, port = LOOPBACK, router_port(port)
     # a server listens on the wildcard address; a client cannot connect to it
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     if ":" in reachable:

@@ -85,9 +85,7 @@ def _check_port(plan: Plan, runtime: Runtime) -> None:
             f"{Settings.dflash_bind}=`{host}` is not an address of this machine",
             hint="list its addresses with `ip addr`",
         )
-    state = runtime.state()
-    ours = state.alive and state.address == f"{host}:{port}"
-    if not ours and listener_on(host, port):
+    if not runtime.state().holds(host, port) and listener_on(host, port):
         raise PortTaken(
             f"port {port} on {host} is already in use",
             hint=f"set another {Settings.dflash_port} in .env, or find the process with `ss -ltnp`",

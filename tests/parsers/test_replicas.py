@@ -1,5 +1,6 @@
 """Two real llama.cpp servers behind the real router: killed, hung, restarted, with a new key or wrong settings."""
 
+import http.client
 import json
 import os
 import signal
@@ -11,12 +12,16 @@ import httpx
 import pytest
 
 from dflash_deploy.deployment import Deployment
+from dflash_deploy.door.caddyfile import PATHS
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.operations import status, usage_of_keys
 from dflash_deploy.operations.probing import MemberStatus
 from dflash_deploy.plan.replicas import engine_port
 from dflash_deploy.planning import plan_of
+from dflash_deploy.runtime import EngineState
+from dflash_deploy.serve.gateway.scopes import LIVENESS
 from dflash_deploy.serve.router.files import read_keys
+from dflash_deploy.serve.router.values import ROUTES
 from dflash_deploy.startup import endpoint_of
 from tests.support.askers import WHOLE, Askers, asking
 from tests.support.cli import Ran, dflash, edit_env
@@ -27,6 +32,8 @@ HANGS = 300.0
 """Seconds after which something counts as hung."""
 
 CLIENTS = 8
+
+PUBLISHED = [path.replace("*", "x") for path in PATHS]
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +105,13 @@ def test_both_engines_answer_and_status_shows_each(served: Path) -> None:
         (2, "ready", True),
     ]
     assert found["state"] == "ready"
-    assert found["router"]["state"] == "running"
+    assert found["router"]["state"] == found["door"]["state"] == "running"
     one = dflash("status", "--replica", "2", "--json", at=served).succeeded().document["data"]
     assert one["endpoint"] == found["replicas"][1]["endpoint"]
     refused = dflash("status", "--replica", "3", at=served)
     assert refused.code == ExitCode.USAGE
     lines = dflash("logs", at=served).succeeded().out
-    assert {"engine 1 ", "engine 2 ", "router "} <= {line.partition("|")[0] for line in lines.splitlines()}
+    assert {"engine 1 ", "engine 2 ", "door ", "router "} <= {line.partition("|")[0] for line in lines.splitlines()}
     assert "engine 1 " not in dflash("logs", "--replica", "1", at=served).succeeded().out
 
 
@@ -120,6 +127,83 @@ def test_no_key_but_a_clients_generates_through_the_router(served: Path) -> None
     for key in (keys.probe, keys.admin, owner):
         assert key not in lines
         assert key not in logs
+
+
+def door_status(directory: Path, method: str, path: str, **headers: str) -> int:
+    """The status of a request for exactly this path, as httpx would tidy it."""
+    port = int(Deployment.existing(directory).values["DFLASH_PORT"])
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANGS)
+    try:
+        connection.putrequest(method, path)
+        for name, value in {"Content-Length": "0", **headers}.items():
+            connection.putheader(name.replace("_", "-"), value)
+        connection.endheaders()
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+UNPUBLISHED = (
+    *("/metrics", "/docs", "/openapi.json", "/slots", "/props", "/v1", "/health/x", "//metrics", "/invocations"),
+    *("/v1/chat/completions/../../../workers", "/workers/../workers", "/v1/models/%2e%2e/%2e%2e/engine_metrics"),
+)
+
+
+def test_the_door_publishes_only_the_routes_of_applications(served: Path) -> None:
+    bearer = f"Bearer {Deployment.existing(served).key.reveal()}"
+    for method in ("GET", "POST", "DELETE", "HEAD"):
+        every = {*PUBLISHED, *ROUTES, *UNPUBLISHED} - {LIVENESS}
+        assert {path: door_status(served, method, path) for path in every} == dict.fromkeys(every, 401)
+        closed = {*ROUTES, *UNPUBLISHED}
+        seen = {path: door_status(served, method, path, Authorization=bearer) for path in closed}
+        assert seen == dict.fromkeys(closed, 404)
+    opened = {method: door_status(served, method, LIVENESS) for method in ("GET", "HEAD", "POST", "DELETE")}
+    assert opened == {"GET": 200, "HEAD": 200, "POST": 401, "DELETE": 401}
+
+
+def test_each_way_to_send_a_key_works_through_the_door_and_its_log_names_it(served: Path) -> None:
+    deployment = Deployment.existing(served)
+    key, url = deployment.key.reveal(), f"http://localhost:{deployment.values['DFLASH_PORT']}"
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "Count."}], "max_tokens": 4}
+    for headers in ({"Authorization": f"Bearer {key}"}, {"x-api-key": key}):
+        for path in ("/v1/chat/completions", "/v1/messages"):
+            answer = httpx.post(url + path, json=body, headers=headers, timeout=HANGS)
+            assert answer.status_code == 200, answer.text
+            assert "x-dflash-key" not in answer.headers
+        tokens = httpx.post(f"{url}/tokenize", json={"content": "Count."}, headers=headers, timeout=HANGS)
+        assert tokens.json()["tokens"]
+        assert httpx.get(f"{url}/v1/models", headers=headers, timeout=HANGS).status_code == 200
+    for headers in (
+        {"x-api-key": ""},
+        {"x-api-key": "another-key"},
+        {"Authorization": ""},
+        {"Authorization": "Basic x"},
+    ):
+        for path in ("/v1/chat/completions", "/v1/messages", "/v1/models", "/tokenize"):
+            refused = httpx.post(url + path, json=body, headers=headers, timeout=HANGS)
+            assert refused.status_code in {401, 403}, (headers, path)
+    log = served / ".dflash" / "door" / "door.log"
+    eventually(lambda: '"key":"owner"' in log.read_text())
+    assert key not in log.read_text()
+
+
+def test_a_killed_caddy_comes_back_with_up_and_the_engines_go_on(served: Path) -> None:
+    before = [member.engine.identity for member in members(served).values()]
+    (caddy,) = [pid for pid, line in processes(served).items() if line.split(" ")[0].endswith("/caddy")]
+    os.kill(caddy, signal.SIGKILL)
+    eventually(
+        lambda: status(served).door == EngineState("exited", exit_code=-9, identity=door_of(served), unasked=True)
+    )
+    assert status(served).answered.state == "exited"
+    dflash("up", at=served).succeeded()
+    assert status(served).answered.state == "ready"
+    assert [member.engine.identity for member in members(served).values()] == before
+
+
+def door_of(directory: Path) -> str:
+    """The identity of the door's process that was started last."""
+    run = json.loads((directory / ".dflash" / "door" / "run.json").read_text())
+    return f"process {run['pid']}"
 
 
 def test_a_rolling_restart_and_a_new_key_lose_no_request(served: Path) -> None:
@@ -218,7 +302,8 @@ def test_one_engine_is_stopped_restarted_and_checked_alone(served: Path) -> None
     assert members(served)[1].engine.identity == other
     tested = dflash("test", "--only", "auth,drafts", "--json", at=served).succeeded().document["data"]
     assert set(tested["acceptance_by_engine"]) == {"engine 1", "engine 2"}
-    assert [check["status"] for check in tested["checks"] if check["name"] == "alike"] == ["passed"]
+    at_end = {check["name"]: check["status"] for check in tested["checks"] if check["name"] in {"alike", "door: auth"}}
+    assert at_end == {"alike": "passed", "door: auth": "passed"}
 
 
 def test_fewer_and_more_engines_while_the_others_answer(served: Path) -> None:

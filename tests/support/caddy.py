@@ -89,7 +89,7 @@ def running(place: Path, text: str, port: int, storage: Path) -> Iterator[Publis
 @contextmanager
 def published(place: Path, door: Door) -> Iterator[Published]:
     """Caddy with the Caddyfile of a door; its certificate is there."""
-    port = door.site.https_port if isinstance(door.site, Site) else int(door.site.rpartition(":")[2])
+    port = door.site.https_port if isinstance(door.site, Site) else door.site.port
     with running(place, caddyfile(door), port, Path(door.storage)) as made:
         if isinstance(door.site, Site):
             until(lambda: any((made.storage / "certificates").rglob("*.crt")))

@@ -239,8 +239,7 @@ def _endpoint(settings: Settings) -> Iterator[str]:
 
 
 def _middleware(settings: Settings) -> str:
-    cors = any(word.split("=", 1)[0].replace("_", "-") == "--allowed-origins" for word in settings.extra_args)
-    return MIDDLEWARE_WITH_CORS if cors else MIDDLEWARE
+    return MIDDLEWARE_WITH_CORS if settings.allows_origins else MIDDLEWARE
 
 
 def _limits(settings: Settings) -> Iterator[str]:

