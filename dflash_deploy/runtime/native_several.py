@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dflash_deploy.deployment.router_files import write_workers
-from dflash_deploy.errors import DeployError
-from dflash_deploy.plan.replicas import member_of
+from dflash_deploy.errors import DeployError, PortTaken
+from dflash_deploy.host import listener_on
+from dflash_deploy.plan.replicas import LOOPBACK, engine_port, member_of
 from dflash_deploy.runtime.native import NativeRuntime
 from dflash_deploy.runtime.native_door import NativeDoor
 from dflash_deploy.runtime.native_router import NativeRouter
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
 from dflash_deploy.runtime.supervised import DOOR, ROUTER, RUN_FILE
+from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.deployment import Deployment
@@ -40,11 +42,23 @@ class NativeSeveral:
         self._single = NativeRuntime(deployment, plan)
 
     def preflight(self) -> None:
-        """Raise EngineMissing if the engine, the router or Caddy is not installed; PortTaken for the router's port."""
+        """Raise EngineMissing if the engine, the router or Caddy is missing; PortTaken for a private port."""
         self._single.preflight()
         if self._plan.settings.several_engines:
             self.router.preflight()
             self.door.preflight()
+            self._check_ports()
+
+    def _check_ports(self) -> None:
+        """Raise PortTaken for the private port of an engine of the plan that another process has."""
+        for number, member in self._members():
+            port = engine_port(self._plan.settings.dflash_port, number)
+            planned = number <= self._plan.settings.replicas
+            if planned and not member.state().holds(LOOPBACK, port) and listener_on(LOOPBACK, port):
+                raise PortTaken(
+                    f"port {port} on {LOOPBACK} is already in use, and engine {number} needs it",
+                    hint=f"set another {Settings.dflash_port} in .env: the engines have the ports after it",
+                )
 
     def start(self, narrate: Narrate) -> bool:
         """Start the router and the door; stop a single engine of earlier settings, and engines that are too many.

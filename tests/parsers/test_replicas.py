@@ -26,7 +26,7 @@ from dflash_deploy.startup import endpoint_of
 from tests.support.askers import WHOLE, Askers, asking
 from tests.support.cli import Ran, dflash, edit_env
 from tests.support.llamacpp_native import processes, server_of
-from tests.support.ports import free_port
+from tests.support.ports import free_run
 
 HANGS = 300.0
 """Seconds after which something counts as hung."""
@@ -41,7 +41,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Two engines that `up` has started."""
     directory = tmp_path_factory.mktemp("several")
     told = ("--profile", "cpu", "--engine", "llamacpp", "--runtime", "native", "--replicas", "2")
-    dflash("init", *told, "--port", str(free_port()), at=directory).succeeded()
+    dflash("init", *told, "--port", str(free_run(5)), at=directory).succeeded()
     dflash("up", at=directory).succeeded()
     yield directory
     dflash("down", at=directory).succeeded()

