@@ -12,7 +12,7 @@ import typer
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.numbers import concurrency_of, draft_tokens_of, head_tokens_of
-from dflash_deploy.cli.options import HERE, Directory, Json
+from dflash_deploy.cli.options import HERE, Directory, Json, Replica
 from dflash_deploy.cli.shown import Grid, Report, Shown
 from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.serve.settings import Settings
@@ -58,6 +58,7 @@ def tune(
     temperature: Annotated[float, typer.Option(min=0, max=2, help="Of sampling; 0 is greedy.")] = 0.0,
     thinking: Annotated[bool, typer.Option("--thinking", help="Let the model think, if its template asks.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be measured; start nothing.")] = False,
+    replica: Replica = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write a proposal that won into .env.")] = False,
     patience: Annotated[float, typer.Option(min=1, help="As for `up`, for each restart.")] = PATIENCE,
     as_json: Json = False,
@@ -65,6 +66,7 @@ def tune(
     """Find the number of draft tokens that is fastest here. The engine restarts for each one that is measured."""
     experiment = operations.plan_tuning(
         directory,
+        replica=replica,
         workloads=[name.strip() for name in workload.split(",") if name.strip()],
         prompts=prompts,
         concurrency=concurrency_of(concurrency) if concurrency else (),

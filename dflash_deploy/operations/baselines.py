@@ -9,9 +9,9 @@ from functools import partial
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import NotPossible
 from dflash_deploy.operations.reporter import Reporter
-from dflash_deploy.plan import Choice, Plan
-from dflash_deploy.planning import make_plan
+from dflash_deploy.plan import Plan
 from dflash_deploy.serve.settings import Settings
+from dflash_deploy.startup.members import plan_with
 from dflash_deploy.startup.progress import show_redacted
 from dflash_deploy.startup.temporary_settings import temporary_settings
 
@@ -27,7 +27,7 @@ def check_speculating(plan: Plan) -> None:
 
 def without_drafts(deployment: Deployment) -> Plan:
     """Return the plan of a deployment without its drafter; `.env` does not change."""
-    return make_plan(Choice(edited={**deployment.values, Settings.dflash_drafter.name: "off"}), deployment)
+    return plan_with(deployment, {Settings.dflash_drafter.name: "off"})
 
 
 @contextmanager

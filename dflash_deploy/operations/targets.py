@@ -18,13 +18,14 @@ from dflash_deploy.operations.addresses import address_of
 from dflash_deploy.operations.baselines import check_speculating, restarts, without_drafts
 from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.reporter import Reporter
-from dflash_deploy.plan import Choice, Plan
+from dflash_deploy.plan import Plan
 from dflash_deploy.plan.command import engine_command
-from dflash_deploy.planning import make_plan, plan_of
+from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import endpoint_of
-from dflash_deploy.startup.members import refuse_several, seen_as, whole_endpoint
+from dflash_deploy.startup.members import plan_with, refuse_several, seen_as, whole_endpoint
+from dflash_deploy.startup.rolling import set_apart
 from dflash_deploy.tuning.experiment import mtp_head
 
 Halves = tuple[list[Row], list[Row]]
@@ -126,6 +127,9 @@ class Deployed:
         """The engine as it runs, then restarted with the other plans, and back to its own settings."""
         with ExitStack() as stack:
             stack.enter_context(command_lock(self.deployment, "bench"))
+            if self.others:
+                # both halves without the requests of clients
+                stack.enter_context(set_apart(self.deployment, reporter.note))
             endpoint = stack.enter_context(whole_endpoint(self.deployment, self.plan))
             served_names(endpoint, hint=START_IT, redact=self.redact)
             self._warn_of_waiting(sweep, reporter)
@@ -166,14 +170,15 @@ def deployed(
 
     `baseline` also measures it without speculative decoding, `mtp` with the target's MTP head and this many draft
     tokens: the engine restarts for each, and the program must then call from its main thread. `baseline_url` measures
-    another endpoint instead. `replica` measures only that one of several engines, which are not restarted. Raises
-    NotPossible if the deployment has no drafter to leave out, the target no head, or several engines were to restart.
+    another endpoint instead. `replica` measures only that one of several engines; if it restarts, the others get its
+    requests. Raises NotPossible if the deployment has no drafter to leave out, the target no head, or several engines
+    were to restart.
     """
     whole = Deployment.existing(directory)
     planned = plan_of(whole)
-    if baseline or mtp is not None:
-        refuse_several(planned, "a comparison")
     deployment, plan = seen_as(whole, planned, replica)
+    if baseline or mtp is not None:
+        refuse_several(plan, "a comparison")
     if baseline and baseline_url is not None:
         raise BadInput("--baseline and --baseline-url exclude each other", hint="use one of them")
     if baseline or baseline_url is not None:
@@ -221,7 +226,7 @@ def _others(deployment: Deployment, plan: Plan, *, baseline: bool, mtp: int | No
     if mtp is not None:
         if plan.uses_mtp_head:
             raise NotPossible("this deployment uses the target's MTP head already", hint="leave out --mtp")
-        other = make_plan(Choice(edited={**deployment.values, **mtp_head(mtp)}), deployment)
+        other = plan_with(deployment, mtp_head(mtp))
         # refused before the engine is stopped
         engine_command(other)
         for finding in other.errors:

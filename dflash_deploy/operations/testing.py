@@ -36,6 +36,7 @@ from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.startup import endpoint_of
 from dflash_deploy.startup.members import members_of, refuse_several, seen_as, whole_endpoint
+from dflash_deploy.startup.rolling import set_apart
 
 LOSSLESS = "lossless"
 AT_DOOR = {"live", "models", "auth", "stream"}
@@ -115,9 +116,9 @@ def test(
     `baseline` also compares the answers with those without speculative decoding: the engine restarts for it and back,
     and the program must then call from its main thread. `baseline_url` compares with another endpoint of the same
     target, without speculative decoding and with the same API key. Several engines are checked one after the other, and
-    one that differs from the others is named; then what they publish together is checked. `replica` checks only one.
-    Raises BadInput for an unknown check and on a rank that answers no requests, NoDeployment, SettingsRefused,
-    EngineNotReady if nothing answers; NotPossible with `baseline`.
+    one that differs from the others is named; then what they publish together is checked. `replica` checks only one,
+    and the others get its requests if it restarts. Raises BadInput for an unknown check and on a rank that answers no
+    requests, NoDeployment, SettingsRefused, EngineNotReady if nothing answers; NotPossible with `baseline`.
     """
     names = _names(only, compared=baseline or baseline_url is not None)
     if baseline and baseline_url is not None:
@@ -126,9 +127,9 @@ def test(
         deployment = stack.enter_context(locked(directory, "test")) if baseline else Deployment.existing(directory)
         plan = plan_of(deployment)
         refuse_other_ranks(plan)
+        deployment, plan = seen_as(deployment, plan, replica)
         if baseline:
             refuse_several(plan, "a comparison")
-        deployment, plan = seen_as(deployment, plan, replica)
         if plan.settings.several_engines:
             if baseline_url is not None:
                 raise BadInput("--baseline-url compares one engine", hint="choose one with --replica N")
@@ -139,6 +140,7 @@ def test(
         beside = _baseline(stack, baseline_url, deployment.key, endpoint.model)
         check_answering(endpoint, hint=START_IT, redact=deployment.redact)
         if baseline:
+            stack.enter_context(set_apart(deployment, reporter.note))
             beside = partial(_restarted, deployment, plan, endpoint, patience, reporter)
         subject = deployed_endpoint(endpoint, plan, beside)
         return _run(subject, names, deployment.redact, reporter, deployment)

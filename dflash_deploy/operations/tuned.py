@@ -22,7 +22,7 @@ from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.planning import plan_of
 from dflash_deploy.startup import endpoint_of
-from dflash_deploy.startup.members import refuse_several
+from dflash_deploy.startup.members import refuse_several, seen_as
 from dflash_deploy.tuning import (
     Experiment,
     Outcome,
@@ -41,6 +41,7 @@ from dflash_deploy.tuning.experiment import check_tunable
 def plan_tuning(
     directory: Path,
     *,
+    replica: int | None = None,
     workloads: Sequence[str] = (),
     prompts: Path | None = None,
     concurrency: Sequence[int] = (),
@@ -56,10 +57,11 @@ def plan_tuning(
 
     `draft_tokens` are the numbers to measure, 1 and the most if none are given. `schedule` allows to propose fewer
     draft tokens at higher concurrency, `sequences` another MAX_NUM_SEQS. `heads` are the numbers to measure with the
-    target's MTP head; `None`: 2 if it has one. Raises NotPossible, BadInput, NoDeployment.
+    target's MTP head; `None`: 2 if it has one. `replica` measures on that one of several engines; what it finds is for
+    all of them. Raises NotPossible, BadInput, NoDeployment.
     """
-    deployment = Deployment.existing(directory)
-    plan = plan_of(deployment)
+    whole = Deployment.existing(directory)
+    deployment, plan = seen_as(whole, plan_of(whole), replica)
     refuse_several(plan, "tune")
     check_tunable(plan)
     sweep = Sweep(

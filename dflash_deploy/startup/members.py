@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dflash_deploy.errors import BadInput, NotPossible
 from dflash_deploy.host import cores_here
+from dflash_deploy.plan import Choice
 from dflash_deploy.plan.replicas import member_of
+from dflash_deploy.planning import make_plan
 from dflash_deploy.runtime import runtime_for
 from dflash_deploy.serve.router.files import RoutedEngine
 from dflash_deploy.serve.settings import Settings
@@ -54,9 +56,18 @@ def members_of(deployment: Deployment, plan: Plan) -> tuple[Member, ...]:
     """The engines of a deployment; empty if it has only one."""
     if not plan.settings.several_engines:
         return ()
-    cores = () if plan.profile.match.gpus else cores_here()
     numbers = range(1, plan.settings.replicas + 1)
-    return tuple(Member(number, deployment.replica(number), member_of(plan, number, cores)) for number in numbers)
+    return tuple(Member(number, deployment.replica(number), _plan_of_member(plan, number)) for number in numbers)
+
+
+def plan_with(deployment: Deployment, changes: Mapping[str, str]) -> Plan:
+    """The plan of a deployment, or of one of its engines, with some settings changed; `.env` does not change."""
+    whole = make_plan(Choice(edited={**deployment.values, **changes}), deployment)
+    return whole if deployment.member is None else _plan_of_member(whole, deployment.member)
+
+
+def _plan_of_member(plan: Plan, number: int) -> Plan:
+    return member_of(plan, number, () if plan.profile.match.gpus else cores_here())
 
 
 def chosen_member(deployment: Deployment, plan: Plan, number: int) -> Member:
@@ -102,9 +113,9 @@ def whole_endpoint(deployment: Deployment, plan: Plan) -> Endpoint:
 
 
 def refuse_several(plan: Plan, what: str) -> None:
-    """Raise NotPossible if there are several engines. `what` needs the machine for one engine and other settings."""
+    """Raise NotPossible if there are several engines and none is chosen. `what` restarts one with other settings."""
     if plan.settings.several_engines:
         raise NotPossible(
             f"{what} restarts the engine with other settings, and this deployment has {plan.settings.replicas} engines",
-            hint=f"use another directory with {Settings.replicas}=1 for it, while these are stopped",
+            hint="choose one, and the others keep answering: --replica 1",
         )

@@ -13,9 +13,9 @@ from dflash_deploy.bench.sweep import Sweep
 from dflash_deploy.bench.workload import Workload
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import NotPossible
-from dflash_deploy.plan import Choice, Plan, engine_command
-from dflash_deploy.planning import make_plan
+from dflash_deploy.plan import Plan, engine_command
 from dflash_deploy.serve.settings import MTP, Settings
+from dflash_deploy.startup.members import plan_with
 
 MOST_CONCURRENT = 16
 """Up to here each power of two is measured if no concurrency is asked for."""
@@ -65,7 +65,7 @@ class Experiment:
         """The plan of the deployment with some settings changed."""
         if not changes:
             return self.plan
-        return make_plan(Choice(edited={**self.deployment.values, **changes}), self.deployment)
+        return plan_with(self.deployment, changes)
 
 
 def prepare(

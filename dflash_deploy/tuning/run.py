@@ -12,6 +12,7 @@ from dflash_deploy.deployment import command_lock
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import endpoint_of
 from dflash_deploy.startup.progress import show_redacted
+from dflash_deploy.startup.rolling import set_apart
 from dflash_deploy.startup.temporary_settings import temporary_settings
 from dflash_deploy.tuning.choose import (
     HeadComparison,
@@ -100,6 +101,7 @@ def run(experiment: Experiment, *, patience: float, reporter: MeasurementReporte
         stack.enter_context(command_lock(deployment, "tune"))
         endpoint = stack.enter_context(endpoint_of(deployment, plan))
         served_names(endpoint, hint=START_IT, redact=deployment.redact)
+        stack.enter_context(set_apart(deployment, reporter.note))
         display = partial(show_redacted, reporter.starting, deployment.redact)
         become = stack.enter_context(temporary_settings(deployment, plan, patience=patience, display=display))
         rig = Rig(experiment, endpoint, become, reporter)

@@ -5,11 +5,10 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
-import pytest
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.door.caddyfile import PATHS
@@ -26,7 +25,6 @@ from dflash_deploy.startup import endpoint_of
 from tests.support.askers import WHOLE, Askers, asking
 from tests.support.cli import Ran, dflash, edit_env
 from tests.support.llamacpp_native import processes, server_of
-from tests.support.ports import free_run
 
 HANGS = 300.0
 """Seconds after which something counts as hung."""
@@ -34,18 +32,6 @@ HANGS = 300.0
 CLIENTS = 8
 
 PUBLISHED = [path.replace("*", "x") for path in PATHS]
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Two engines that `up` has started."""
-    directory = tmp_path_factory.mktemp("several")
-    told = ("--profile", "cpu", "--engine", "llamacpp", "--runtime", "native", "--replicas", "2")
-    dflash("init", *told, "--port", str(free_run(5)), at=directory).succeeded()
-    dflash("up", at=directory).succeeded()
-    yield directory
-    dflash("down", at=directory).succeeded()
-    assert not processes(directory)
 
 
 def askers_of(directory: Path) -> Askers:
@@ -98,32 +84,32 @@ def under_load(directory: Path, command: Callable[[], Ran], *, least: int) -> tu
     return ran, askers
 
 
-def test_both_engines_answer_and_status_shows_each(served: Path) -> None:
-    found = dflash("status", "--json", at=served).succeeded().document["data"]
+def test_both_engines_answer_and_status_shows_each(two_engines: Path) -> None:
+    found = dflash("status", "--json", at=two_engines).succeeded().document["data"]
     assert [(one["replica"], one["state"], one["routed"]) for one in found["replicas"]] == [
         (1, "ready", True),
         (2, "ready", True),
     ]
     assert found["state"] == "ready"
     assert found["router"]["state"] == found["door"]["state"] == "running"
-    one = dflash("status", "--replica", "2", "--json", at=served).succeeded().document["data"]
+    one = dflash("status", "--replica", "2", "--json", at=two_engines).succeeded().document["data"]
     assert one["endpoint"] == found["replicas"][1]["endpoint"]
-    refused = dflash("status", "--replica", "3", at=served)
+    refused = dflash("status", "--replica", "3", at=two_engines)
     assert refused.code == ExitCode.USAGE
-    lines = dflash("logs", at=served).succeeded().out
+    lines = dflash("logs", at=two_engines).succeeded().out
     assert {"engine 1 ", "engine 2 ", "door ", "router "} <= {line.partition("|")[0] for line in lines.splitlines()}
-    assert "engine 1 " not in dflash("logs", "--replica", "1", at=served).succeeded().out
+    assert "engine 1 " not in dflash("logs", "--replica", "1", at=two_engines).succeeded().out
 
 
-def test_no_key_but_a_clients_generates_through_the_router(served: Path) -> None:
-    keys = read_keys(served / ".dflash" / "router" / "keys.json")
+def test_no_key_but_a_clients_generates_through_the_router(two_engines: Path) -> None:
+    keys = read_keys(two_engines / ".dflash" / "router" / "keys.json")
     for key in ("", "a-key-that-nobody-has", keys.probe, keys.admin):
-        assert answered(served, key) in {401, 403}
-    owner = Deployment.existing(served).key.reveal()
-    assert answered(served, owner) == 200
+        assert answered(two_engines, key) in {401, 403}
+    owner = Deployment.existing(two_engines).key.reveal()
+    assert answered(two_engines, owner) == 200
     # neither the arguments of a process nor a log has a key
-    lines = "\n".join(processes(served).values())
-    logs = "\n".join(log.read_text(errors="replace") for log in (served / ".dflash").rglob("*.log"))
+    lines = "\n".join(processes(two_engines).values())
+    logs = "\n".join(log.read_text(errors="replace") for log in (two_engines / ".dflash").rglob("*.log"))
     for key in (keys.probe, keys.admin, owner):
         assert key not in lines
         assert key not in logs
@@ -149,20 +135,20 @@ UNPUBLISHED = (
 )
 
 
-def test_the_door_publishes_only_the_routes_of_applications(served: Path) -> None:
-    bearer = f"Bearer {Deployment.existing(served).key.reveal()}"
+def test_the_door_publishes_only_the_routes_of_applications(two_engines: Path) -> None:
+    bearer = f"Bearer {Deployment.existing(two_engines).key.reveal()}"
     for method in ("GET", "POST", "DELETE", "HEAD"):
         every = {*PUBLISHED, *ROUTES, *UNPUBLISHED} - {LIVENESS}
-        assert {path: door_status(served, method, path) for path in every} == dict.fromkeys(every, 401)
+        assert {path: door_status(two_engines, method, path) for path in every} == dict.fromkeys(every, 401)
         closed = {*ROUTES, *UNPUBLISHED}
-        seen = {path: door_status(served, method, path, Authorization=bearer) for path in closed}
+        seen = {path: door_status(two_engines, method, path, Authorization=bearer) for path in closed}
         assert seen == dict.fromkeys(closed, 404)
-    opened = {method: door_status(served, method, LIVENESS) for method in ("GET", "HEAD", "POST", "DELETE")}
+    opened = {method: door_status(two_engines, method, LIVENESS) for method in ("GET", "HEAD", "POST", "DELETE")}
     assert opened == {"GET": 200, "HEAD": 200, "POST": 401, "DELETE": 401}
 
 
-def test_each_way_to_send_a_key_works_through_the_door_and_its_log_names_it(served: Path) -> None:
-    deployment = Deployment.existing(served)
+def test_each_way_to_send_a_key_works_through_the_door_and_its_log_names_it(two_engines: Path) -> None:
+    deployment = Deployment.existing(two_engines)
     key, url = deployment.key.reveal(), f"http://localhost:{deployment.values['DFLASH_PORT']}"
     body = {"model": "tiny", "messages": [{"role": "user", "content": "Count."}], "max_tokens": 4}
     for headers in ({"Authorization": f"Bearer {key}"}, {"x-api-key": key}):
@@ -182,22 +168,24 @@ def test_each_way_to_send_a_key_works_through_the_door_and_its_log_names_it(serv
         for path in ("/v1/chat/completions", "/v1/messages", "/v1/models", "/tokenize"):
             refused = httpx.post(url + path, json=body, headers=headers, timeout=HANGS)
             assert refused.status_code in {401, 403}, (headers, path)
-    log = served / ".dflash" / "door" / "door.log"
+    log = two_engines / ".dflash" / "door" / "door.log"
     eventually(lambda: '"key":"owner"' in log.read_text())
     assert key not in log.read_text()
 
 
-def test_a_killed_caddy_comes_back_with_up_and_the_engines_go_on(served: Path) -> None:
-    before = [member.engine.identity for member in members(served).values()]
-    (caddy,) = [pid for pid, line in processes(served).items() if line.split(" ")[0].endswith("/caddy")]
+def test_a_killed_caddy_comes_back_with_up_and_the_engines_go_on(two_engines: Path) -> None:
+    before = [member.engine.identity for member in members(two_engines).values()]
+    (caddy,) = [pid for pid, line in processes(two_engines).items() if line.split(" ")[0].endswith("/caddy")]
     os.kill(caddy, signal.SIGKILL)
     eventually(
-        lambda: status(served).door == EngineState("exited", exit_code=-9, identity=door_of(served), unasked=True)
+        lambda: (
+            status(two_engines).door == EngineState("exited", exit_code=-9, identity=door_of(two_engines), unasked=True)
+        )
     )
-    assert status(served).answered.state == "exited"
-    dflash("up", at=served).succeeded()
-    assert status(served).answered.state == "ready"
-    assert [member.engine.identity for member in members(served).values()] == before
+    assert status(two_engines).answered.state == "exited"
+    dflash("up", at=two_engines).succeeded()
+    assert status(two_engines).answered.state == "ready"
+    assert [member.engine.identity for member in members(two_engines).values()] == before
 
 
 def door_of(directory: Path) -> str:
@@ -206,110 +194,132 @@ def door_of(directory: Path) -> str:
     return f"process {run['pid']}"
 
 
-def test_a_rolling_restart_and_a_new_key_lose_no_request(served: Path) -> None:
-    before = [member.engine.identity for member in members(served).values()]
-    ran, askers = under_load(served, lambda: dflash("restart", at=served), least=100)
+def test_a_rolling_restart_and_a_new_key_lose_no_request(two_engines: Path) -> None:
+    before = [member.engine.identity for member in members(two_engines).values()]
+    ran, askers = under_load(two_engines, lambda: dflash("restart", at=two_engines), least=100)
     ran.succeeded()
     assert not askers.errors()
-    assert not set(before) & {member.engine.identity for member in members(served).values()}
+    assert not set(before) & {member.engine.identity for member in members(two_engines).values()}
 
-    old = Deployment.existing(served).key
-    ran, askers = under_load(served, lambda: dflash("keys", "rotate", "--json", at=served), least=100)
+    old = Deployment.existing(two_engines).key
+    ran, askers = under_load(two_engines, lambda: dflash("keys", "rotate", "--json", at=two_engines), least=100)
     assert ran.succeeded().document["data"]["proof"] == {
         "old_key": {"before": 200, "after": 401},
         "new_key": {"after": 200},
     }
     assert not askers.errors()
-    assert {answered(served, old.reveal()) for _ in range(CLIENTS)} == {401}
+    assert {answered(two_engines, old.reveal()) for _ in range(CLIENTS)} == {401}
 
 
-def test_a_killed_engine_loses_only_its_own_streams_and_comes_back(served: Path) -> None:
-    askers = askers_of(served)
+def test_a_killed_engine_loses_only_its_own_streams_and_comes_back(two_engines: Path) -> None:
+    askers = askers_of(two_engines)
     with asking(askers, CLIENTS):
         eventually(lambda: len(askers.asked) > CLIENTS)
-        os.kill(server_of(served, 1), signal.SIGKILL)
-        eventually(lambda: not healthy(served, 1))
+        os.kill(server_of(two_engines, 1), signal.SIGKILL)
+        eventually(lambda: not healthy(two_engines, 1))
         after = len(askers.asked)
         eventually(lambda: len(askers.asked) > after + 5 * CLIENTS)
-        dflash("up", at=served).succeeded()
-        eventually(lambda: healthy(served, 1))
+        dflash("up", at=two_engines).succeeded()
+        eventually(lambda: healthy(two_engines, 1))
     assert len(askers.errors()) <= CLIENTS
     assert set(askers.outcomes()) <= {WHOLE, "stream ends with an error", "stream cut off"}
-    assert {member.answered.state for member in members(served).values()} == {"ready"}
+    assert {member.answered.state for member in members(two_engines).values()} == {"ready"}
 
 
-def test_an_engine_that_hangs_is_left_out_and_taken_in_again(served: Path) -> None:
-    askers, server = askers_of(served), server_of(served, 2)
+def test_an_engine_that_hangs_is_left_out_and_taken_in_again(two_engines: Path) -> None:
+    askers, server = askers_of(two_engines), server_of(two_engines, 2)
     with asking(askers, CLIENTS):
         eventually(lambda: len(askers.asked) > CLIENTS)
         os.kill(server, signal.SIGSTOP)
         try:
-            eventually(lambda: not healthy(served, 2))
+            eventually(lambda: not healthy(two_engines, 2))
             out = time.monotonic()
             done = len(askers.asked)
             eventually(lambda: len(askers.asked) > done + 5 * CLIENTS)
         finally:
             os.kill(server, signal.SIGCONT)
-        eventually(lambda: healthy(served, 2))
+        eventually(lambda: healthy(two_engines, 2))
     # nobody who asked after it was out has waited for it
     assert all(asked.outcome == WHOLE for asked in askers.asked if asked.at > out)
 
 
-def test_settings_that_fail_stop_at_the_first_engine_and_go_back(served: Path) -> None:
-    before = {number: member.engine.identity for number, member in members(served).items()}
-    edit_env(served, EXTRA_ARGS="--no-such-option")
+def test_settings_that_fail_stop_at_the_first_engine_and_go_back(two_engines: Path) -> None:
+    before = {number: member.engine.identity for number, member in members(two_engines).items()}
+    edit_env(two_engines, EXTRA_ARGS="--no-such-option")
     try:
-        ran, askers = under_load(served, lambda: dflash("up", at=served), least=50)
+        ran, askers = under_load(two_engines, lambda: dflash("up", at=two_engines), least=50)
     finally:
-        edit_env(served, EXTRA_ARGS="")
+        edit_env(two_engines, EXTRA_ARGS="")
     assert ran.code == ExitCode.NOT_READY
     assert "engine 1" in ran.err
     assert "last working settings" in ran.err
     assert not askers.errors()
-    after = members(served)
+    after = members(two_engines)
     assert {member.answered.state for member in after.values()} == {"ready"}
     # the second one has not been touched
     assert after[2].engine.identity == before[2]
-    dflash("up", at=served).succeeded()
+    dflash("up", at=two_engines).succeeded()
 
 
-def test_a_key_comes_and_goes_on_all_engines_and_its_use_is_added_up(served: Path) -> None:
-    added = dflash("keys", "add", "alice", "--json", at=served).succeeded()
+def test_a_key_comes_and_goes_on_all_engines_and_its_use_is_added_up(two_engines: Path) -> None:
+    added = dflash("keys", "add", "alice", "--json", at=two_engines).succeeded()
     assert added.document["data"]["status"] == 200
-    alice = next(key.key for key in Deployment.existing(served).further_keys if key.name == "alice")
-    askers = askers_of(served)
+    alice = next(key.key for key in Deployment.existing(two_engines).further_keys if key.name == "alice")
+    askers = askers_of(two_engines)
     askers.key = lambda: alice
     with asking(askers, CLIENTS):
         eventually(lambda: len(askers.asked) >= 40)
     assert not askers.errors()
-    used = {each.name: each for each in usage_of_keys(served).usage}
+    used = {each.name: each for each in usage_of_keys(two_engines).usage}
     assert used["alice"].requests["200"] >= len(askers.asked)
     assert "key-0" not in used
-    assert dflash("keys", "revoke", "alice", "--json", at=served).succeeded().document["data"]["status"] == 401
-    assert {answered(served, alice) for _ in range(CLIENTS)} == {401}
+    assert dflash("keys", "revoke", "alice", "--json", at=two_engines).succeeded().document["data"]["status"] == 401
+    assert {answered(two_engines, alice) for _ in range(CLIENTS)} == {401}
 
 
-def test_one_engine_is_stopped_restarted_and_checked_alone(served: Path) -> None:
-    ran, askers = under_load(served, lambda: dflash("down", "--replica", "2", at=served), least=40)
+def test_one_engine_is_stopped_restarted_and_checked_alone(two_engines: Path) -> None:
+    ran, askers = under_load(two_engines, lambda: dflash("down", "--replica", "2", at=two_engines), least=40)
     ran.succeeded()
     assert not askers.errors()
-    assert members(served)[2].answered.state == "absent"
-    ran, askers = under_load(served, lambda: dflash("up", at=served), least=40)
+    assert members(two_engines)[2].answered.state == "absent"
+    ran, askers = under_load(two_engines, lambda: dflash("up", at=two_engines), least=40)
     ran.succeeded()
     assert not askers.errors()
-    other = members(served)[1].engine.identity
-    dflash("restart", "--replica", "2", at=served).succeeded()
-    assert members(served)[1].engine.identity == other
-    tested = dflash("test", "--only", "auth,drafts", "--json", at=served).succeeded().document["data"]
+    other = members(two_engines)[1].engine.identity
+    dflash("restart", "--replica", "2", at=two_engines).succeeded()
+    assert members(two_engines)[1].engine.identity == other
+    tested = dflash("test", "--only", "auth,drafts", "--json", at=two_engines).succeeded().document["data"]
     assert set(tested["acceptance_by_engine"]) == {"engine 1", "engine 2"}
     at_end = {check["name"]: check["status"] for check in tested["checks"] if check["name"] in {"alike", "door: auth"}}
     assert at_end == {"alike": "passed", "door: auth": "passed"}
 
 
-def test_fewer_and_more_engines_while_the_others_answer(served: Path) -> None:
-    edit_env(served, REPLICAS="1")
-    dflash("up", at=served).succeeded()
-    assert not status(served).members
-    edit_env(served, REPLICAS="2")
-    dflash("up", at=served).succeeded()
-    assert {member.answered.state for member in members(served).values()} == {"ready"}
+def test_one_engine_is_compared_without_drafts_while_the_other_answers(two_engines: Path) -> None:
+    before = {number: member.engine.identity for number, member in members(two_engines).items()}
+    short = ("--concurrency", "1", "--requests", "2", "--max-tokens", "8", "--workload", "own")
+    for command in (("bench", "--baseline"), ("test", "--baseline"), ("tune", "--dry-run")):
+        refused = dflash(*command, at=two_engines)
+        assert refused.code == ExitCode.USAGE
+        assert "--replica 1" in refused.err
+    ran, askers = under_load(
+        two_engines, lambda: dflash("bench", "--replica", "1", "--baseline", *short, "--json", at=two_engines), least=40
+    )
+    rows = ran.succeeded().document["data"]["rows"]
+    assert [row["drafter"] for row in rows] == [True, False]
+    assert not askers.errors()
+    after = members(two_engines)
+    assert {member.answered.state for member in after.values()} == {"ready"}
+    assert all(member.routed for member in after.values())
+    assert after[1].engine.identity != before[1]
+    assert after[2].engine.identity == before[2]
+    planned = dflash("tune", "--replica", "2", "--dry-run", "--json", at=two_engines)
+    assert planned.succeeded().document["data"]["steps"]
+
+
+def test_fewer_and_more_engines_while_the_others_answer(two_engines: Path) -> None:
+    edit_env(two_engines, REPLICAS="1")
+    dflash("up", at=two_engines).succeeded()
+    assert not status(two_engines).members
+    edit_env(two_engines, REPLICAS="2")
+    dflash("up", at=two_engines).succeeded()
+    assert {member.answered.state for member in members(two_engines).values()} == {"ready"}

@@ -22,6 +22,7 @@ from aiohttp import web
 
 from dflash_deploy.serve.door.forward import Forward
 from dflash_deploy.serve.door.listener import handler_of
+from dflash_deploy.serve.gateway.asking import Asks
 from dflash_deploy.serve.gateway.auth import DenyByDefault
 from dflash_deploy.serve.gateway.keyring import KEYS_FILE
 from dflash_deploy.serve.gateway.limits import LIMITS_DIRECTORY
@@ -56,7 +57,7 @@ async def serve(command: list[str], environment: Mapping[str, str]) -> int:
     with TemporaryDirectory(prefix="dflash-") as private:
         socket = Path(private) / "engine.sock"
         forward = Forward(str(socket), key)
-        door = DenyByDefault(forward, {**environment, **read_secrets(environment)}, asks_for_usage=False)
+        door = DenyByDefault(forward, {**environment, **read_secrets(environment)}, asks=Asks.TIMINGS)
         server = web.Server(handler_of(door), access_log=None, handler_cancellation=True)
         runner = web.ServerRunner(server)
         await runner.setup()

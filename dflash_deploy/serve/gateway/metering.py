@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import time
-from typing import Any
 
 from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send, answer_error
+from dflash_deploy.serve.gateway.asking import STREAMING, Asks, asking
 from dflash_deploy.serve.gateway.body_limit import read_for_proxy
 from dflash_deploy.serve.gateway.keyring import Accepted
 from dflash_deploy.serve.gateway.limits import Admission, KeyLimits
 from dflash_deploy.serve.gateway.scopes import METRICS
-from dflash_deploy.serve.gateway.tokens import ANSWER_LIMIT, Stream, Tokens, tokens_of
+from dflash_deploy.serve.gateway.tokens import ANSWER_LIMIT, Stream, Strips, Tokens, tokens_of
 from dflash_deploy.serve.gateway.usage import KeyCounters
-
-STREAMING = frozenset({"/v1/chat/completions", "/v1/completions"})
-"""Routes whose streams say what they used only if the request asks for it."""
 
 MOST_READ = 1 << 40
 """Bytes of a body above any limit: `BodyLimit` counts them before."""
-
-IN_A_THREAD = 1 << 18
-"""Bytes of a body from which it is parsed outside the event loop: an image has megabytes."""
 
 
 class Metered:
     """An ASGI application that counts the requests of a key, and passes them to `app`.
 
-    `asks`: a stream's usage is asked for where the client did not, and taken out of the stream again. llama.cpp states
-    the tokens of each stream anyway.
+    `asks`: how the tokens of a stream are asked for if the client did not. They are taken out of the stream again.
     """
 
-    def __init__(self, app: App, usage: KeyCounters, limits: KeyLimits, *, asks: bool = True) -> None:
+    def __init__(self, app: App, usage: KeyCounters, limits: KeyLimits, asks: Asks = Asks.STREAM_OPTIONS) -> None:
         self._app = app
         self._usage = usage
         self._limits = limits
@@ -55,8 +46,8 @@ class Metered:
         answer = _Answer(send)
         try:
             with self._usage.at_work(key.name):
-                if generates and self._asks and scope["path"] in STREAMING:
-                    scope, receive, answer.strips = await _asking(scope, receive)
+                if generates and scope["path"] in STREAMING:
+                    scope, receive, answer.strips = await asking(self._asks, scope, receive)
                 await self._app(scope, receive, answer.send)
         finally:
             self._limits.leave(key, admission.place)
@@ -87,7 +78,7 @@ class Metered:
 
 
 class _Answer:
-    """Passes an answer on and reads the tokens that it states."""
+    """Passes an answer on and reads the tokens that it states, also if its client leaves before the end."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -96,7 +87,7 @@ class _Answer:
         self._stream: Stream | None = None
         self._body = bytearray()
         self._reads = False
-        self.strips = False
+        self.strips = Strips.NOTHING
 
     @property
     def status(self) -> str:
@@ -108,7 +99,7 @@ class _Answer:
             self._status = message["status"]
             kinds = [value for name, value in message["headers"] if name.lower() == b"content-type"]
             if kinds and kinds[0].startswith(b"text/event-stream"):
-                self._stream = Stream(strips=self.strips)
+                self._stream = Stream(self.strips)
             self._reads = bool(kinds) and kinds[0].startswith(b"application/json")
         elif message["type"] == "http.response.body":
             message = self._noted(message)
@@ -128,55 +119,7 @@ class _Answer:
         """What the answer says it used; `None` if it says nothing."""
         if self._stream is not None:
             return self._stream.tokens
-        return tokens_of(self._body) if b'"usage"' in self._body else None
-
-
-async def _asking(scope: Scope, receive: Receive) -> tuple[Scope, Receive, bool]:
-    """The request with the usage of its stream asked for, and whether the client did not ask for it itself."""
-    messages = []
-    more = True
-    while more:
-        messages.append(await receive())
-        more = messages[-1].get("more_body", False)
-    body = b"".join(message.get("body", b"") for message in messages)
-    changed = None
-    if messages[-1]["type"] == "http.request" and b'"stream"' in body:
-        changed = _asked(body) if len(body) < IN_A_THREAD else await asyncio.to_thread(_asked, body)
-    if changed is None:
-        return scope, _replay(messages, receive), False
-    headers = [pair for pair in scope["headers"] if pair[0] not in {b"content-length", b"transfer-encoding"}]
-    headers.append((b"content-length", str(len(changed)).encode()))
-    whole: list[Message] = [{"type": "http.request", "body": changed, "more_body": False}]
-    return {**scope, "headers": headers}, _replay(whole, receive), True
-
-
-def _asked(body: bytes) -> bytes | None:
-    """The body of a request with `include_usage`; `None` if it is not a stream, or asks for it already."""
-    try:
-        request: Any = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(request, dict) or request.get("stream") is not True:
-        return None
-    options = request.get("stream_options")
-    if options is None and "stream_options" not in request:
-        # everything else stays as the client wrote it
-        before, brace, after = body.partition(b"{")
-        return before + brace + b'"stream_options":{"include_usage":true},' + after
-    if options is not None and (not isinstance(options, dict) or options.get("include_usage") is True):
-        return None
-    return json.dumps({**request, "stream_options": {**(options or {}), "include_usage": True}}).encode()
-
-
-def _replay(messages: list[Message], receive: Receive) -> Receive:
-    waiting = iter(messages)
-
-    async def again() -> Message:
-        for message in waiting:
-            return message
-        return await receive()
-
-    return again
+        return tokens_of(self._body)
 
 
 def _ended(text: bytes) -> bytes:

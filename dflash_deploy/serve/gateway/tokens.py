@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+from enum import Enum
 from typing import Any, NamedTuple
 
 ANSWER_LIMIT = 32 << 20
 """Bytes of an answer that are kept to read its usage."""
 
+STATES = (b'"usage"', b'"timings"')
+"""What an answer has in it that states its tokens."""
+
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
+
+# the text of a string cannot match: its quotes are escaped
+_USAGE = re.compile(rb',\s*"usage":\s*(?:null|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
+_TIMINGS = re.compile(rb',\s*"timings":\s*\{[^{}]*\}')
+_NO_CHOICES = re.compile(rb'"choices":\s*\[\]')
+_UNFINISHED = re.compile(rb'"finish_reason":\s*null')
+_INDEX = re.compile(rb'"index":\s*(\d+)')
 
 
 class Tokens(NamedTuple):
@@ -19,13 +30,38 @@ class Tokens(NamedTuple):
     generated: int
 
 
-class Stream:
-    """Server-sent events: reads the usage they state. `strips`: takes out the event that was asked for."""
+class Strips(Enum):
+    """What the gateway takes out of a stream, because it asked for it and the client did not."""
 
-    def __init__(self, *, strips: bool = False) -> None:
-        self.tokens: Tokens | None = None
+    NOTHING = "nothing"
+    TIMINGS = "llama.cpp's timings of each chunk but the last"
+    CHUNKS = "the usage of each chunk"
+    USAGE = "the usage of each chunk, and the event at the end that has nothing else"
+
+
+class Stream:
+    """Server-sent events: reads the tokens they state, also of a stream that is cut short.
+
+    Engines state them in the event at the end, and in each chunk if the request asks for it: what was generated so far.
+    """
+
+    def __init__(self, strips: Strips = Strips.NOTHING) -> None:
         self._strips = strips
         self._rest = b""
+        self._stated: Tokens | None = None
+        self._whole = 0
+        self._chunks: dict[bytes, bytes] = {}
+
+    @property
+    def tokens(self) -> Tokens | None:
+        """The tokens stated so far; `None` if there are none."""
+        # a chunk has those of its own answer only, if the request asks for several
+        chunks = [found for event in self._chunks.values() if (found := _tokens(_data(event))) is not None]
+        if self._stated is None and not chunks:
+            return None
+        stated = self._stated or Tokens(0, 0)
+        prompt = max((stated.prompt, *(chunk.prompt for chunk in chunks)))
+        return Tokens(prompt, max(stated.generated, self._whole, sum(chunk.generated for chunk in chunks)))
 
     def take(self, chunk: bytes, *, more: bool) -> bytes:
         """What to send of the stream after these bytes: whole events, and at its end all that is left."""
@@ -33,31 +69,52 @@ class Stream:
         kept, place = [], 0
         for end in _EVENT_END.finditer(text):
             event, place = text[place : end.end()], end.end()
-            if not self._note(event):
-                kept.append(event)
+            kept.append(self._noted(event))
         self._rest = text[place:]
         if not more:
             kept.append(self._rest)
             self._rest = b""
         return b"".join(kept)
 
-    def _note(self, event: bytes) -> bool:
-        """Read an event; return whether it is the one to take out."""
-        if b'"usage"' not in event and b'"timings"' not in event:
-            return False
-        lines = [line[5:].strip() for line in event.splitlines() if line.startswith(b"data:")]
-        said = _parsed(b"\n".join(lines))
-        found = _tokens(said)
-        if found is not None:
-            before = self.tokens or Tokens(0, 0)
-            # Anthropic's streams state the prompt in the first event, and what was generated so far in later ones
-            self.tokens = Tokens(max(before.prompt, found.prompt), max(before.generated, found.generated))
-        return self._strips and isinstance(said, dict) and said.get("choices") == [] and found is not None
+    def _noted(self, event: bytes) -> bytes:
+        """What to send of an event, whose tokens are read or kept for later: reading takes longer than sending."""
+        if not any(word in event for word in STATES):
+            return event
+        index = _INDEX.search(event)
+        if index is not None and b'"choices"' in event and not _NO_CHOICES.search(event):
+            self._chunks[index[1]] = event
+            return self._stripped(event)
+        found = _tokens(said := _data(event))
+        if found is None:
+            return event
+        # Anthropic's streams state the prompt in the first event, and what was generated so far in later ones
+        before = self._stated or Tokens(0, 0)
+        self._stated = Tokens(max(before.prompt, found.prompt), max(before.generated, found.generated))
+        ends = isinstance(said, dict) and said.get("choices") == []
+        # llama.cpp has such an event for each of several answers
+        self._whole += found.generated if ends else 0
+        return b"" if ends and self._strips is Strips.USAGE else event
+
+    def _stripped(self, event: bytes) -> bytes:
+        if self._strips in {Strips.CHUNKS, Strips.USAGE}:
+            return _USAGE.sub(b"", event)
+        if self._strips is Strips.TIMINGS and _UNFINISHED.search(event):
+            return _TIMINGS.sub(b"", event)
+        return event
 
 
 def tokens_of(body: bytes | bytearray) -> Tokens | None:
     """What a JSON answer says it used; `None` if it says nothing."""
-    return _tokens(_parsed(body)) if len(body) <= ANSWER_LIMIT else None
+    if len(body) > ANSWER_LIMIT or not any(word in body for word in STATES):
+        return None
+    said = _parsed(body)
+    # llama.cpp answers several prompts of /completion with a list
+    found = [tokens for one in (said if isinstance(said, list) else [said]) if (tokens := _tokens(one)) is not None]
+    return Tokens(sum(one.prompt for one in found), sum(one.generated for one in found)) if found else None
+
+
+def _data(event: bytes) -> Any:
+    return _parsed(b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:")))
 
 
 def _parsed(text: bytes | bytearray) -> Any:
@@ -75,7 +132,9 @@ def _tokens(said: Any) -> Tokens | None:
         if isinstance(part, dict):
             usage, timings = part.get("usage"), part.get("timings")
             if isinstance(usage, dict):
-                prompt = _count(usage, "prompt_tokens", "input_tokens")
+                # Anthropic's format leaves the tokens that were in the cache out of `input_tokens`
+                cached = sum(_count(usage, f"cache_{what}_input_tokens") for what in ("read", "creation"))
+                prompt = _count(usage, "prompt_tokens", "input_tokens") + cached
                 return Tokens(prompt, _count(usage, "completion_tokens", "output_tokens"))
             if isinstance(timings, dict):
                 # prompt_n leaves out the tokens that were in the cache

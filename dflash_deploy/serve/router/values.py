@@ -47,6 +47,9 @@ def router_values(max_num_seqs: int | None, *, hang_seconds: int, max_body_mib: 
         ),
         "backend": Value(VLLM, "the names of the metrics with which SMG reads an engine's load"),
         "shutdown_grace_period_secs": Value(30, "open streams end before the process is killed"),
+        "history_backend": Value(
+            "none", "SMG would keep what any user of the machine posts to /v1/conversations, without a key"
+        ),
         "disable_tokenizer_autoload": Value(True, "no tokenizer is downloaded: requests are matched by their text"),
     }
 

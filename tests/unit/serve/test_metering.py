@@ -11,21 +11,35 @@ from hypothesis import strategies as st
 
 from dflash_deploy.client.key_usage import KeyUsage, read_key_usage
 from dflash_deploy.serve.gateway.asgi import Message, Receive, Scope, Send
+from dflash_deploy.serve.gateway.asking import Asks
 from dflash_deploy.serve.gateway.auth import DenyByDefault
-from dflash_deploy.serve.gateway.tokens import Stream, Tokens, tokens_of
+from dflash_deploy.serve.gateway.tokens import Stream, Strips, Tokens, tokens_of
 
 OWNER, ALICE, SCRAPER = "key-of-the-owner-0123", "key-of-alice-01234567", "key-of-the-scraper-01"
 KEYS = {"VLLM_API_KEY": OWNER, "DFLASH_API_KEYS": f"alice:{ALICE}:in_flight=1,scraper:{SCRAPER}:metrics"}
 
 CHAT = "/v1/chat/completions"
-CHUNK = b'data: {"choices":[{"delta":{"content":"one"}}]}\n\n'
+CHUNK = b'data: {"choices":[{"index":0,"delta":{"content":"one"}}]}\n\n'
 LAST = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":5}}\n\n'
 DONE = b"data: [DONE]\n\n"
 
 
+def with_usage(chunk: bytes, generated: int) -> bytes:
+    """A chunk with the usage so far, as vLLM and SGLang state it."""
+    usage = b',"usage":{"prompt_tokens":7,"completion_tokens":%d,"prompt_tokens_details":{"cached_tokens":0}}}\n\n'
+    return chunk.removesuffix(b"}\n\n") + usage % (generated + 1)
+
+
+def timed(generated: int, *, index: int = 0, finish: bytes = b"null") -> bytes:
+    """A chunk of llama.cpp that was asked for its timings."""
+    text = b'data: {"choices":[{"finish_reason":%b,"index":%d,"delta":{"content":"{\\"timings\\":{}}"}}],"id":"x"'
+    timings = b',"timings":{"cache_n":4,"prompt_n":3,"prompt_ms":2.5,"predicted_n":%d}}\n\n'
+    return text % (finish, index) + timings % generated
+
+
 @dataclass
 class Engine:
-    """Answers as vLLM 0.33 does; a stream states its usage if the request asks for it."""
+    """Answers as vLLM 0.33 does; a stream states its usage as the request asks for it."""
 
     pieces: Sequence[bytes] = ()
     kind: bytes = b"application/json"
@@ -49,6 +63,8 @@ class Engine:
             pieces, headers = [b"vllm:num_requests_running 1.0\n"], [(b"content-length", b"30")]
         elif b'"include_usage":true' in body.replace(b" ", b"") and self.kind == b"text/event-stream":
             pieces = [*pieces[:-1], LAST, pieces[-1]]
+            if json.loads(body)["stream_options"].get("continuous_usage_stats"):
+                pieces = [with_usage(piece, number) if piece == CHUNK else piece for number, piece in enumerate(pieces)]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         for number, piece in enumerate(pieces, 1):
             await send({"type": "http.response.body", "body": piece, "more_body": number < len(pieces)})
@@ -119,9 +135,32 @@ def test_a_stream_counts_and_its_client_sees_nothing_of_it() -> None:
 @pytest.mark.parametrize("options", [{"include_usage": True}, {"include_usage": True, "continuous_usage_stats": False}])
 def test_a_client_that_asks_gets_its_usage(options: dict[str, bool]) -> None:
     engine = Engine([CHUNK, DONE], b"text/event-stream")
-    body = stream_of(stream_options=options)
-    assert ask(DenyByDefault(engine, KEYS), body)[1] == CHUNK + LAST + DONE
-    assert engine.bodies == [body]
+    assert ask(DenyByDefault(engine, KEYS), stream_of(stream_options=options))[1] == CHUNK + LAST + DONE
+    assert json.loads(engine.bodies[0])["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
+
+
+@pytest.mark.parametrize(
+    ("body", "sent"),
+    [
+        (
+            b'{"stream":true, "n": 1.50, "stream_options" : {"include_usage":true}}',
+            b'{"stream":true, "n": 1.50, "stream_options" : {"continuous_usage_stats":true,"include_usage":true}}',
+        ),
+        (
+            b'{"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}',
+            b'{"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}',
+        ),
+        (
+            b'{"stream":true,"x":{"stream_options":{}},"stream_options":{"include_usage":true}}',
+            b'{"stream": true, "x": {"stream_options": {}}, "stream_options": {"include_usage": true, '
+            b'"continuous_usage_stats": true}}',
+        ),
+    ],
+)
+def test_the_usage_of_each_chunk_is_asked_for(body: bytes, sent: bytes) -> None:
+    engine = Engine([CHUNK, DONE], b"text/event-stream")
+    ask(DenyByDefault(engine, KEYS), body)
+    assert engine.bodies == [sent]
 
 
 @pytest.mark.parametrize("options", [{"include_usage": False}, {}, None])
@@ -155,7 +194,7 @@ def test_a_body_keeps_what_its_client_wrote() -> None:
     body = b'{ "stream":true, "n": 1.50, "a":"\xc3\xa4", "a":"last", "big": 123456789012345678901234567890}'
     engine = Engine([CHUNK, DONE], b"text/event-stream")
     ask(DenyByDefault(engine, KEYS), body)
-    assert engine.bodies == [b'{"stream_options":{"include_usage":true},' + body[1:]]
+    assert engine.bodies == [b'{"stream_options":{"include_usage":true,"continuous_usage_stats":true},' + body[1:]]
 
 
 @given(st.data())
@@ -163,7 +202,7 @@ def test_a_stream_in_any_pieces_is_the_same_stream(data: st.DataObject) -> None:
     text = CHUNK + b": a comment\r\n\r\n" + CHUNK + LAST + DONE
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    stream = Stream(strips=True)
+    stream = Stream(Strips.USAGE)
     out = b"".join(stream.take(piece, more=number < len(pieces)) for number, piece in enumerate(pieces, 1))
     assert out == text.replace(LAST, b"")
     assert stream.tokens == Tokens(7, 5)
@@ -178,6 +217,14 @@ def test_a_stream_in_any_pieces_is_the_same_stream(data: st.DataObject) -> None:
         ({"usage": {"prompt_tokens": -3, "completion_tokens": True}}, Tokens(0, 0)),
         ({"type": "response.completed", "response": {"usage": {"input_tokens": 3, "output_tokens": 4}}}, Tokens(3, 4)),
         ({"timings": {"prompt_n": 2, "cache_n": 1, "predicted_n": 4}}, Tokens(3, 4)),
+        (
+            {"usage": {"input_tokens": 3, "cache_read_input_tokens": 19, "cache_creation_input_tokens": 1}},
+            Tokens(23, 0),
+        ),
+        (
+            [{"timings": {"prompt_n": 2, "predicted_n": 4}}, {"timings": {"prompt_n": 3, "predicted_n": 5}}],
+            Tokens(5, 9),
+        ),
         ({"usage": None}, None),
         ([1], None),
     ],
@@ -207,6 +254,50 @@ def test_a_client_that_leaves_is_counted_as_cancelled() -> None:
     door = DenyByDefault(Engine([b"{}"], gate=asyncio.Event()), KEYS)
     asyncio.run(leave())
     assert used(door) == KeyUsage("alice", {"cancelled": 1}, 0, 0, 0)
+
+
+def test_a_stream_that_its_client_leaves_counts_as_far_as_it_came() -> None:
+    door = DenyByDefault(Engine([CHUNK, CHUNK, CHUNK, DONE], b"text/event-stream"), KEYS)
+    seen: list[bytes] = []
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            seen.append(message["body"])
+            if len(seen) == 2:
+                raise ConnectionResetError
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": stream_of(), "more_body": False}
+
+    headers = [(b"authorization", f"Bearer {ALICE}".encode())]
+    with pytest.raises(ConnectionResetError):
+        asyncio.run(door({"type": "http", "method": "POST", "path": CHAT, "headers": headers}, receive, send))
+    assert seen == [CHUNK, CHUNK]
+    assert used(door) == KeyUsage("alice", {"cancelled": 1}, 7, 2, 0)
+
+
+def test_llama_cpp_is_asked_for_the_timings_of_each_chunk() -> None:
+    last = timed(2, finish=b'"stop"')
+    engine = Engine([timed(1), timed(2), last, DONE], b"text/event-stream")
+    door = DenyByDefault(engine, KEYS, asks=Asks.TIMINGS)
+    without = timed(1)[: timed(1).rindex(b',"timings"')] + b"}\n\n"
+    assert ask(door, stream_of())[1] == without + without + last + DONE
+    assert used(door) == KeyUsage("alice", {"200": 1}, 7, 2, 0)
+    assert json.loads(engine.bodies[0])["timings_per_token"] is True
+    wanted = stream_of(timings_per_token=True)
+    assert ask(door, wanted)[1] == timed(1) + timed(2) + last + DONE
+    assert engine.bodies[-1] == wanted
+
+
+def test_each_of_several_answers_of_a_stream_counts() -> None:
+    stream = Stream(Strips.TIMINGS)
+    for event in (timed(3, index=0), timed(5, index=1), timed(4, index=0), timed(6, index=1)):
+        stream.take(event, more=True)
+    assert stream.tokens == Tokens(7, 10)
+    # llama.cpp states each of them in an event of its own
+    whole = Stream()
+    whole.take(LAST + LAST, more=False)
+    assert whole.tokens == Tokens(7, 10)
 
 
 def test_a_second_request_at_once_is_told_when_to_come_again() -> None:

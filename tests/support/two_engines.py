@@ -1,0 +1,81 @@
+"""Two llama.cpp servers behind the router and the door: their addresses, their own counters, and keys for a while."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from dflash_deploy.client.key_usage import KeyUsage
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.operations import key, usage_of_keys
+from dflash_deploy.plan.replicas import engine_port, router_port
+from tests.support.cli import dflash
+
+HANGS = 300.0
+"""Seconds after which something counts as hung."""
+
+COUNTERS = {
+    # of a prompt, llama.cpp counts what it read and what it had in its cache apart
+    "llamacpp:prompt_tokens_total": "prompt",
+    "llamacpp:prompt_tokens_cached_total": "prompt",
+    "llamacpp:tokens_predicted_total": "generation",
+}
+
+
+def door(directory: Path) -> str:
+    """The URL that is published."""
+    return f"http://127.0.0.1:{_port(directory)}"
+
+
+def router(directory: Path) -> str:
+    """The URL of the router behind the door."""
+    return f"http://127.0.0.1:{router_port(_port(directory))}"
+
+
+def engines(directory: Path) -> list[str]:
+    """The URL of each engine."""
+    return [f"http://127.0.0.1:{engine_port(_port(directory), number)}" for number in (1, 2)]
+
+
+def _port(directory: Path) -> int:
+    return int(Deployment.existing(directory).values["DFLASH_PORT"])
+
+
+def engine_tokens(url: str, directory: Path) -> Counter[str]:
+    """The counters of one engine, without those of the gateway."""
+    found = Counter[str]()
+    headers = {"Authorization": f"Bearer {Deployment.existing(directory).key.reveal()}"}
+    for line in httpx.get(f"{url}/metrics", headers=headers, timeout=HANGS).text.splitlines():
+        name, _, value = line.rpartition(" ")
+        if name in COUNTERS:
+            found[COUNTERS[name]] += int(float(value))
+    return found
+
+
+def eventually(true: Callable[[], bool]) -> None:
+    """Wait until it is true."""
+    deadline = time.monotonic() + HANGS
+    while not true():
+        assert time.monotonic() < deadline, "it did not become true"
+        time.sleep(0.2)
+
+
+def used(directory: Path, name: str) -> KeyUsage:
+    """What a key used on both engines together."""
+    found = {each.name: each for each in usage_of_keys(directory).usage}
+    return found.get(name, KeyUsage(name))
+
+
+@contextmanager
+def keys(directory: Path, *names: str, limits: tuple[str, ...] = ()) -> Iterator[list[str]]:
+    """New keys of these names, for as long as the block runs."""
+    for name in names:
+        dflash("keys", "add", name, *limits, at=directory).succeeded()
+    try:
+        yield [key(directory, name).key.reveal() for name in names]
+    finally:
+        for name in names:
+            dflash("keys", "revoke", name, at=directory).succeeded()
