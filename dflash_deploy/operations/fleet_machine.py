@@ -8,9 +8,9 @@ from pathlib import Path
 
 from dflash_deploy import __version__
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.fleet.fabric import Link
-from dflash_deploy.fleet.machine import answers, read_links
 from dflash_deploy.host.gpu import read_gpus
+from dflash_deploy.host.interfaces import answers, read_links
+from dflash_deploy.host.links import Link
 from dflash_deploy.operations.fleet_hosts import place_here
 from dflash_deploy.planning import plan_to_stop
 from dflash_deploy.runtime import EngineState, runtime_for

@@ -1,4 +1,4 @@
-"""Reads the links of this machine, which `fleet facts` prints for the terminal of a fleet."""
+"""Reads the links of this machine, and asks whether others answer over them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from dflash_deploy.errors import FileRefused
-from dflash_deploy.fleet.fabric import Link, links_of
 from dflash_deploy.host.ask import ask
+from dflash_deploy.host.links import Link, links_of
 from dflash_deploy.intake import read_text
 
 SYS = Path("/sys/class")
