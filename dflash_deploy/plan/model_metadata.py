@@ -24,7 +24,7 @@ class ModelMetadata:
 
     `deepest_layer` is the deepest target layer that a drafter reads, counted from 0. `tokens` is a digest of the
     vocabulary's texts. `scaled_positions` says that positions are scaled beyond those of the training, by YaRN or
-    similar. `head_layers` is the number of layers of the MTP head.
+    similar. `head_layers` is the number of layers of the MTP head, `key_heads` that of key heads in recurrent layers.
     """
 
     architecture: str | None = None
@@ -38,6 +38,7 @@ class ModelMetadata:
     scaled_positions: bool | None = None
     tokens: str | None = None
     head_layers: int | None = None
+    key_heads: int | None = None
 
 
 def metadata_of(node: Node) -> ModelMetadata:
@@ -90,6 +91,7 @@ def _of_config(node: Mapping[str, object]) -> ModelMetadata:
         scaled_positions=_text(kind) not in {None, "default", "mrope"},
         # Qwen3.5's name for them, and that of DeepSeek, GLM and others (vLLM config/speculative.py, 0.32)
         head_layers=_number(nested(node, "mtp_num_hidden_layers"), nested(node, "num_nextn_predict_layers")),
+        key_heads=_number(nested(node, "linear_num_key_heads")),
     )
 
 

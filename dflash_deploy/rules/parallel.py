@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from dflash_deploy.host import HostFacts
+from dflash_deploy.plan.model_metadata import metadata_of
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule
 from dflash_deploy.serve.settings import Settings
 
+ATTENTION, OF_DRAFTER, RECURRENT = "attention heads", "KV heads of the drafter", "key heads of the recurrent layers"
+
 
 def heads_do_not_divide(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Attention heads of target or drafter that the number of GPUs does not divide."""
+    """Attention heads or recurrent key heads that the number of GPUs does not divide."""
     gpus = plan.settings.tensor_parallel_size or 1
     attention, drafter = plan.pair.shape.full_attention, plan.pair.drafter
-    counts = {"attention heads": attention.heads} if attention is not None else {}
+    keys = _key_heads(plan)
+    counts = {ATTENTION: attention.heads} if attention is not None else {}
     if plan.drafting:
-        counts["KV heads of the drafter"] = drafter.kv_heads
+        counts[OF_DRAFTER] = drafter.kv_heads
+    if keys is not None:
+        counts[RECURRENT] = keys
     for what, count in counts.items():
-        # engines repeat heads if there are fewer than GPUs
-        if count % gpus and gpus % count:
+        # engines repeat attention heads if there are fewer than GPUs, and never those of recurrent layers
+        repeated = what != RECURRENT and gpus % count == 0
+        if count % gpus and not repeated:
             return Finding(
                 id="heads-do-not-divide",
                 severity="error",
@@ -27,6 +34,15 @@ def heads_do_not_divide(plan: Plan, facts: HostFacts) -> Finding | None:
                 source="vLLM config/parallel.py",
             )
     return None
+
+
+def _key_heads(plan: Plan) -> int | None:
+    """The key heads of the target's recurrent layers, by its own files if they are on disk; `None` without such layers.
+
+    vLLM (qwen_gdn_linear_attn.py) computes with `num_k_heads // tp_size`: with 0 the first request ends the engine.
+    """
+    linear = plan.pair.shape.linear_attention
+    return metadata_of(plan.checkpoints.target).key_heads or (linear.key_heads if linear else None)
 
 
 def more_gpus_than_there_are(plan: Plan, facts: HostFacts) -> Finding | None:

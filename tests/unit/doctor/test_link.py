@@ -11,8 +11,8 @@ LAN = Link(interface="enP7s7", address="192.168.1.56", prefix=24, up=True, mtu=1
 PORT = Link(interface="enp1s0f1np1", address="192.168.100.10", prefix=24, up=True, mtu=9000, rdma="rocep1s0f1", gid=3)
 
 
-def leader(**values: str) -> Plan:
-    return a_plan(NODES="2", MASTER_ADDR="192.168.100.10", **values)
+def leader(nccl: str = "", gloo: str = "") -> Plan:
+    return a_plan(NODES="2", MASTER_ADDR="192.168.100.10", NCCL_SOCKET_IFNAME=nccl, GLOO_SOCKET_IFNAME=gloo)
 
 
 def worker(master: str) -> Plan:
@@ -23,13 +23,13 @@ def worker(master: str) -> Plan:
     ("plan", "links", "status", "said"),
     [
         (leader(), (LAN, PORT), "ok", "enp1s0f1np1 has 192.168.100.10, rocep1s0f1 with GID 3 (RoCE v2), MTU 9000"),
-        (leader(NCCL_SOCKET_IFNAME="enp1s0f1np1"), (LAN, PORT), "ok", "GID 3"),
+        (leader(nccl="enp1s0f1np1"), (LAN, PORT), "ok", "GID 3"),
         (leader(), (LAN,), "no", "no interface is up in the network"),
         (leader(), (LAN, PORT.model_copy(update={"up": False})), "no", "no interface is up in the network"),
         (leader(), (PORT.model_copy(update={"rdma": "", "gid": None}),), "ok", "without RDMA"),
         (leader(), (PORT.model_copy(update={"gid": None}),), "no", "rocep1s0f1 has no GID of type RoCE v2"),
         (leader(), (PORT.model_copy(update={"address": "192.168.100.11"}),), "no", "this machine is rank 0, but"),
-        (leader(GLOO_SOCKET_IFNAME="enP7s7"), (LAN, PORT), "no", "GLOO_SOCKET_IFNAME=enP7s7, but"),
+        (leader(gloo="enP7s7"), (LAN, PORT), "no", "GLOO_SOCKET_IFNAME=enP7s7, but"),
         (worker("192.168.100.11"), (LAN, PORT), "ok", "192.168.100.10"),
         (worker("spark-a"), (LAN, PORT), "no", "no interface is up in the network"),
     ],
