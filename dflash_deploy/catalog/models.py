@@ -148,6 +148,9 @@ class Target(Weights):
     drafter: Annotated[Drafter | None, Field(description="if this quantization needs another drafter")] = None
     notice: Annotated[str, Field(description="what the user must know before serving it")] = ""
     forced_fp8_kv: Annotated[bool, Field(description="the checkpoint asks for an FP8 KV cache")] = False
+    most_gpus: Annotated[
+        int | None, Field(ge=1, description="most GPUs that can split a layer of these weights; `null`: any number")
+    ] = None
     settings: Annotated[Settings, Field(description="settings for this quantization")] = {}
 
 

@@ -146,6 +146,7 @@ class EngineRelease(Entry):
                 "clamps-draft-slots",
                 "prefix-cache-sound",
                 "drafts-with-images",
+                "quantized-drafters",
             ]
         ],
         Field(description="features of this release that other releases of its engine lack"),

@@ -121,6 +121,8 @@ def _drafter_in_engine(pair: ModelPair, engine: EngineRelease) -> Iterator[str]:
     drafter = pair.drafter
     if drafter.architecture not in engine.drafters:
         yield f"{engine.title} does not know drafters with the architecture {drafter.architecture}"
+    if drafter.quantised and not engine.kind.quantized_drafters and "quantized-drafters" not in engine.abilities:
+        yield f"{engine.title} does not run drafters with quantized weights, such as {drafter.repo}"
     if engine.kind.windows_in_header:
         return
     ability = {"sliding": "sliding-drafters", "mixed": "mixed-drafters"}.get(drafter.layer_types or "")
@@ -130,7 +132,9 @@ def _drafter_in_engine(pair: ModelPair, engine: EngineRelease) -> Iterator[str]:
 
 def _split(profile: Profile, pair: ModelPair) -> Iterator[str]:
     """Tensor parallelism gives each GPU whole heads; KV heads are repeated if there are fewer than GPUs."""
-    gpus, attention = profile.gpus, pair.shape.full_attention
+    gpus, attention, most = profile.gpus, pair.shape.full_attention, pair.target.most_gpus
+    if most is not None and gpus > most:
+        yield f"the weights of {pair.target.repo} can be divided among {most} GPUs at most, not among {gpus}"
     if gpus < 2 or attention is None:
         return
     if attention.heads % gpus:

@@ -25,8 +25,10 @@ def machine(
 
 GB10 = Gpu("NVIDIA GB10", "12.1", None, "580.95.05")
 RTX_3090 = Gpu("NVIDIA GeForce RTX 3090", "8.6", 24576 * MIB, "580.65.06")
+RTX_4090 = Gpu("NVIDIA GeForce RTX 4090", "8.9", 24564 * MIB, "580.95.05")
 RTX_5090 = Gpu("NVIDIA GeForce RTX 5090", "12.0", 32607 * MIB, "580.65.06")
 RTX_PRO_6000 = Gpu("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "12.0", 97887 * MIB, "580.65.06")
+A100 = Gpu("NVIDIA A100-SXM4-80GB", "8.0", 81920 * MIB, "580.65.06")
 H100 = Gpu("NVIDIA H100 80GB HBM3", "9.0", 81559 * MIB, "580.65.06")
 H200 = Gpu("NVIDIA H200", "9.0", 143771 * MIB, "580.65.06")
 B200 = Gpu("NVIDIA B200", "10.0", 183359 * MIB, "580.65.06")
@@ -35,16 +37,24 @@ SPARK = machine(GB10, container_engine=DOCKER, memory=120 * GIB, architecture="a
 LAPTOP = machine(native_engine=CPU_ENGINE)
 
 RECORDED = {
+    "a100": machine(A100, container_engine=DOCKER),
     "b200": machine(B200, container_engine=DOCKER),
+    "b200-x8": machine(*[B200] * 8, container_engine=DOCKER),
     "cpu": machine(container_engine=DOCKER),
     "dgx-spark": SPARK,
     "dgx-spark-x2": SPARK,
     "h100": machine(H100, container_engine=DOCKER),
+    "h100-x2": machine(*[H100] * 2, container_engine=DOCKER),
+    "h100-x4": machine(*[H100] * 4, container_engine=DOCKER),
+    "h100-x8": machine(*[H100] * 8, container_engine=DOCKER),
     "h200": machine(H200, container_engine=DOCKER),
+    "h200-x8": machine(*[H200] * 8, container_engine=DOCKER),
     "rtx-3090": machine(RTX_3090, container_engine=DOCKER),
     "rtx-3090-x2": machine(RTX_3090, RTX_3090, container_engine=DOCKER),
     "rtx-3090-x4": machine(RTX_3090, RTX_3090, RTX_3090, RTX_3090, container_engine=DOCKER),
+    "rtx-4090": machine(RTX_4090, container_engine=DOCKER),
     "rtx-5090": machine(RTX_5090, container_engine=DOCKER),
+    "rtx-5090-x2": machine(RTX_5090, RTX_5090, container_engine=DOCKER),
     "rtx-pro-6000": machine(RTX_PRO_6000, container_engine=DOCKER),
 }
 

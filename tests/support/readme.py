@@ -14,8 +14,8 @@ README = ROOT / "README.md"
 EVIDENCE = ROOT / "docs" / "explanation" / "evidence.md"
 
 BOXES = (
-    "cpu", "rtx-3090", "rtx-3090-x2", "rtx-3090-x4", "rtx-5090", "rtx-pro-6000", "dgx-spark", "dgx-spark-x2", "h100",
-    "h200", "b200",
+    "cpu", "rtx-3090", "rtx-3090-x2", "rtx-3090-x4", "rtx-4090", "rtx-5090", "rtx-5090-x2", "rtx-pro-6000", "dgx-spark",
+    "dgx-spark-x2", "a100", "h100", "h100-x2", "h100-x4", "h100-x8", "h200", "h200-x8", "b200", "b200-x8",
 )  # fmt: skip
 """Every profile, in the order of the table."""
 

@@ -51,7 +51,8 @@ def test_a_pair_fits_together(pair: ModelPair) -> None:
 
 def test_all_hardware_that_was_promised_is_there() -> None:
     spark, cards = {"dgx-spark", "dgx-spark-x2"}, {"rtx-3090", "rtx-3090-x2", "rtx-3090-x4", "rtx-5090", "rtx-pro-6000"}
-    assert set(CATALOG.profiles) >= spark | cards | {"h100", "h200", "b200", "cpu"}
+    more = {"rtx-4090", "rtx-5090-x2", "a100", "h100-x2", "h100-x4", "h100-x8", "h200-x8", "b200-x8"}
+    assert set(CATALOG.profiles) >= spark | cards | more | {"h100", "h200", "b200", "cpu"}
 
 
 def test_all_engines_and_entry_points_are_there() -> None:

@@ -18,7 +18,7 @@ from dflash_deploy.errors import CatalogRefused
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "reference" / "catalog"
 KINDS: list[tuple[str, type[BaseModel]]] = [
-    ("profiles/rtx-4090.yaml", Profile),
+    ("profiles/l40s.yaml", Profile),
     ("families/example.yaml", Family),
     ("engines/example.yaml", EngineRelease),
     ("failures.yaml", Failures),
@@ -46,12 +46,12 @@ def test_the_example_is_valid_and_has_every_key_there_is(file: str, kind: type[B
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "profiles").mkdir()
     monkeypatch.setenv("DFLASH_CATALOG", str(tmp_path))
-    return tmp_path / "profiles" / "rtx-4090.yaml"
+    return tmp_path / "profiles" / "l40s.yaml"
 
 
 def test_a_profile_of_ones_own_is_one_more(own: Path) -> None:
-    own.write_text((EXAMPLES / "profiles/rtx-4090.yaml").read_text())
-    assert load_catalog().profile("rtx-4090").title.endswith("RTX 4090 (24 GB)")
+    own.write_text((EXAMPLES / "profiles/l40s.yaml").read_text())
+    assert load_catalog().profile("l40s").title.endswith("L40S (48 GB)")
     assert "h100" in load_catalog().profiles
 
 
@@ -61,13 +61,13 @@ def test_a_profile_of_ones_own_is_one_more(own: Path) -> None:
         ("title:", "titel:", "unknown key titel", "did you mean title?"),
         ("  bandwidth:", "  bandwith:", "unknown key hardware.bandwith", "did you mean bandwidth?"),
         ("      MAX_NUM_SEQS:\n        value:", "      MAX_NUM_SEQS:\n        vaule:", "vaule", "did you mean value?"),
-        ("memory_gib: 24 ", "memory_gib: much ", "hardware.memory_gib", "annotated example"),
+        ("memory_gib: 45 ", "memory_gib: much ", "hardware.memory_gib", "annotated example"),
         ("pair: qwen3.5-27b-gguf", "pair: qwen9", "qwen9", "name exactly as"),
         ("match:", "match: [", "is not valid YAML", "annotated example"),
     ],
 )
 def test_what_is_wrong_is_said_by_file_and_key(own: Path, old: str, new: str, says: str, hint: str) -> None:
-    text = (EXAMPLES / "profiles/rtx-4090.yaml").read_text()
+    text = (EXAMPLES / "profiles/l40s.yaml").read_text()
     assert old in text
     own.write_text(text.replace(old, new, 1))
     with pytest.raises(CatalogRefused) as refusal:
@@ -152,7 +152,7 @@ def test_what_is_no_file_is_refused_at_once(own: Path, kind: str) -> None:
             own.symlink_to(own)
         case _:
             own.mkdir()
-    with pytest.raises(CatalogRefused, match=r"rtx-4090\.yaml"):
+    with pytest.raises(CatalogRefused, match=r"l40s\.yaml"):
         load_catalog()
 
 

@@ -21,7 +21,7 @@ from tests.support.machines import H100, machine
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "reference" / "catalog"
 FAMILY: dict[str, Any] = yaml.safe_load((EXAMPLES / "families/example.yaml").read_text())
-PROFILE: dict[str, Any] = yaml.safe_load((EXAMPLES / "profiles/rtx-4090.yaml").read_text())
+PROFILE: dict[str, Any] = yaml.safe_load((EXAMPLES / "profiles/l40s.yaml").read_text())
 CATALOG = load_catalog()
 
 Place = tuple[str | int, ...]
