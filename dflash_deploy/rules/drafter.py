@@ -88,13 +88,15 @@ def drafter_quantised(plan: Plan, facts: HostFacts) -> Finding | None:
         return None
     if not quantized and not plan.pair.drafter.quantised:
         return None
+    # the catalog's own drafter, which others ran with this engine
+    known = plan.pair.drafter.quantised and "quantized-drafters" in plan.engine.abilities
     return Finding(
         id="drafter-quantised",
-        severity="warning",
+        severity="note" if known else "warning",
         message="the drafter's weights are quantized",
         why="the engine can misread them without any error, and then accepts no draft tokens",
-        fix="use the BF16 drafter",
-        source="vllm-project/vllm#51581, open",
+        fix="use the BF16 drafter, or measure the acceptance length with `dflash-deploy bench`",
+        source="vllm-project/vllm#51581, open; sgl-project/sglang#39087",
     )
 
 

@@ -1,19 +1,29 @@
-"""Every profile, pair and engine that the catalog lets go together, planned for a machine of that profile."""
+"""The profiles, pairs and engines that the catalog lets go together, planned for a machine of that profile.
+
+Profiles with more GPUs of a kind often differ in the number of GPUs only. Of these, the plans are left out that a profile
+with fewer GPUs already has: their commands and files differ in a few numbers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
 
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog import EngineRelease, ModelPair, Profile, load_catalog
 from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.rules import plan_deployment
 from dflash_deploy.rules.survey import combinations
+from dflash_deploy.serve.settings import Settings
 from tests.support.machines import MACHINES
 from tests.support.parsers import Engine
 
 TOO_LARGE = frozenset({"weights-do-not-fit"})
 """The finding with which memory says no: it needs figures that only a plan has."""
+
+SAME_BUT = frozenset(
+    field.name for field in (Settings.tensor_parallel_size, Settings.gpu_memory_utilization, Settings.max_num_seqs)
+)
+"""Settings in which plans for more GPUs of one kind may differ and still be the same for a parser."""
 
 PARSERS: dict[str, tuple[Engine, ...]] = {
     "vllm": ("vllm-0.32", "vllm-0.33"),
@@ -31,11 +41,24 @@ def planned() -> tuple[Plan, ...]:
 
 def _planned() -> Iterator[Plan]:
     catalog = load_catalog()
-    for profile, pair, engine in combinations(catalog):
+    seen: set[tuple[object, ...]] = set()
+    for profile, pair, engine in sorted(combinations(catalog), key=lambda one: one[0].gpus):
+        repeats = _alike(profile, pair, engine)
+        if repeats in seen and pair.name != profile.pair:
+            continue
         master = "10.0.0.1" if profile.hardware.machines > 1 else None
         choice = Choice(
             profile=profile.name, model=pair.name, engine=engine.name, runtime="compose", master_addr=master
         )
         plan = plan_deployment(MACHINES[profile.name], choice, catalog)
         if not TOO_LARGE & {finding.id for finding in plan.errors}:
+            seen.add(repeats)
             yield plan
+
+
+def _alike(profile: Profile, pair: ModelPair, engine: EngineRelease) -> tuple[object, ...]:
+    """What the plan's command depends on, apart from the numbers in which profiles of one kind of GPU differ."""
+    settings = profile.settings_for(engine.name)
+    values = tuple(sorted((name, str(one.value)) for name, one in settings.items() if name not in SAME_BUT))
+    gpu = (profile.match.compute_capability, profile.match.memory_gib, profile.hardware.machines)
+    return *gpu, engine.name, pair.name, values

@@ -17,7 +17,10 @@ BOXES = (
     "cpu", "rtx-3090", "rtx-3090-x2", "rtx-3090-x4", "rtx-4090", "rtx-5090", "rtx-5090-x2", "rtx-pro-6000", "dgx-spark",
     "dgx-spark-x2", "a100", "h100", "h100-x2", "h100-x4", "h100-x8", "h200", "h200-x8", "b200", "b200-x8",
 )  # fmt: skip
-"""Every profile, in the order of the table."""
+"""Every profile, in the order of the table of the evidence."""
+
+MANY = ("h100-x2", "h100-x4", "h100-x8", "h200-x8", "b200-x8", "a100", "rtx-5090-x2")
+"""Profiles that README.md names in a sentence, and not in its table."""
 
 MARKED = re.compile(r"(<!-- (boxes|profiles): .*? -->\n)(?:.*?)(<!-- end of \2 -->\n)", re.DOTALL)
 """What a table replaces, between its two comments."""
@@ -26,7 +29,7 @@ MARKED = re.compile(r"(<!-- (boxes|profiles): .*? -->\n)(?:.*?)(<!-- end of \2 -
 def boxes(catalog: Catalog) -> str:
     """The table of machines: the command for each, its models, published speeds, evidence."""
     head = ("| your machine | profile | target | tokens/s that others published | evidence |", "|---|---|---|---|---|")
-    return "\n".join((*head, *(_row(catalog, catalog.profile(name)) for name in BOXES))) + "\n"
+    return "\n".join((*head, *(_row(catalog, catalog.profile(name)) for name in BOXES if name not in MANY))) + "\n"
 
 
 def _row(catalog: Catalog, profile: Profile) -> str:

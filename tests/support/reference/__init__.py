@@ -11,6 +11,7 @@ from tests.support import fault_matrix
 from tests.support.reference import (
     catalog,
     commands,
+    facts,
     fleet,
     monitoring,
     open_routes,
@@ -33,6 +34,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "speeds.md": lambda: speeds.page(load_catalog().speeds),
     "rules.md": rules.page,
     "seeds.md": seeds.page,
+    "facts.md": facts.page,
     "unproven.md": lambda: unproven.page(load_catalog()),
     "fleet.yaml": fleet.example,
     "fleet.schema.json": fleet.schema,

@@ -72,7 +72,7 @@ def page() -> str:
     """The whole page, a table for each document."""
     parts = [_HEAD]
     for title, entries in documents().values():
-        rows = ((one.where, one.says, "; ".join(map(_shown, one.covers)), one.why_not) for one in entries)
+        rows = ((one.where, one.says, "; ".join(map(shown, one.covers)), one.why_not) for one in entries)
         parts += [f"## {title[0].upper()}{title[1:]}\n", *table(("where", "statement", "covered by", "remark"), rows)]
     return joined(*parts)
 
@@ -84,18 +84,19 @@ def _statements(document: str, entry: Mapping[str, object]) -> Iterator[Statemen
     assert isinstance(rows, list)
     assert isinstance(covers, Sequence)
     for row in rows:
-        filled = [_cover(str(cover).format(*row)) for cover in covers]
+        filled = [cover(str(one).format(*row)) for one in covers]
         says, why_not = str(entry["says"]).format(*row), str(entry.get("why_not", ""))
         yield Statement(document, says, str(entry["where"]), tuple(filled), why_not)
 
 
-def _cover(text: str) -> Cover:
+def cover(text: str) -> Cover:
+    """A cover as the data has it: `KIND:NAME`, or `KIND:NAME = TEXT`."""
     kind, _, rest = text.partition(":")
     name, _, contains = rest.partition(" = ")
     return Cover(kind, name, contains)
 
 
-def _shown(cover: Cover) -> str:
+def shown(cover: Cover) -> str:
     """As the page has it: commands with the program's name, pages as links."""
     if cover.kind == "page" and cover.name.startswith("docs/"):
         path, _, anchor = cover.name.removeprefix("docs/").partition("#")

@@ -40,7 +40,7 @@ def test_one_engine_is_as_it_was() -> None:
 
 
 def test_a_model_that_fits_one_gpu_gets_an_engine_for_each() -> None:
-    plan = planned(Choice(replicas="auto", runtime="native"), eight_h100())
+    plan = planned(Choice(profile="h100", replicas="auto", runtime="native"), eight_h100())
     assert plan.settings.replicas == 8
     assert (plan.settings.tensor_parallel_size or 1) == 1
     assert not plan.errors
@@ -66,7 +66,7 @@ def test_engines_that_need_more_gpus_than_there_are_are_refused() -> None:
 
 
 def test_each_engine_has_its_own_address_and_gpus() -> None:
-    plan = planned(Choice(replicas=2, runtime="native", port=9000, host="0.0.0.0"), eight_h100())
+    plan = planned(Choice(profile="h100", replicas=2, runtime="native", port=9000, host="0.0.0.0"), eight_h100())
     one, two = member_of(plan, 1), member_of(plan, 2)
     for number, member in ((1, one), (2, two)):
         environment = engine_environment(member)
@@ -110,7 +110,7 @@ def test_numbers_that_cannot_be_are_refused(values: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("bind", ["127.0.0.1", "0.0.0.0", "192.168.1.5"])
 def test_several_engines_are_published_on_any_address_and_all_behind_the_door_is_private(bind: str) -> None:
-    plan = planned(Choice(replicas=2, runtime="native", host=bind), eight_h100())
+    plan = planned(Choice(profile="h100", replicas=2, runtime="native", host=bind), eight_h100())
     assert not plan.errors
     door = door_of(plan.settings, "/data")
     assert door.site == Plain(bind, plan.settings.dflash_port)
@@ -118,5 +118,5 @@ def test_several_engines_are_published_on_any_address_and_all_behind_the_door_is
 
 
 def test_several_engines_are_refused_in_containers() -> None:
-    plan = planned(Choice(replicas=2, runtime="compose"), eight_h100())
+    plan = planned(Choice(profile="h100", replicas=2, runtime="compose"), eight_h100())
     assert "several-engines-in-containers" in {finding.id for finding in plan.errors}
