@@ -1,7 +1,7 @@
 """The profiles, pairs and engines that the catalog lets go together, planned for a machine of that profile.
 
-Profiles with more GPUs of a kind often differ in the number of GPUs only. Of these, the plans are left out that a profile
-with fewer GPUs already has: their commands and files differ in a few numbers.
+Profiles with more GPUs of a kind often differ in the number of GPUs only. Of these, the plans are left out that a
+profile with fewer GPUs already has: their commands and files differ in a few numbers.
 """
 
 from __future__ import annotations

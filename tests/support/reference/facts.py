@@ -15,8 +15,8 @@ FILE = Path(__file__).resolve().parents[1] / "facts.yaml"
 
 _HEAD = f"""# Entries of the catalog that were read again
 
-On 2026-11-22, 40 entries of the catalog were compared with their sources: released wheels of vLLM and SGLang, issues, and
-files of repositories. These 25 were not right. For each, the page names what corrects it; the remark says what
+On 2026-11-22, 40 entries of the catalog were compared with their sources: released wheels of vLLM and SGLang, issues,
+and files of repositories. These 25 were not right. For each, the page names what corrects it; the remark says what
 was left as it is, and why.
 
 Covers are named as in [what the sources say](seeds.md). A test fails if one of them no longer exists.
