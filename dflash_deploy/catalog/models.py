@@ -69,7 +69,7 @@ class Shape(Entry):
         list[AttentionTrait],
         Field(
             description="what an attention backend must be able to do: `image-prefix` (tokens of an image attend to "
-            "each other in both directions), `sinks` (a learned sink in each head)"
+            "each other in both directions), `sinks` (a learned sink in each head), `latent` (MLA)"
         ),
     ] = []
     vision_parameters: Annotated[float, Field(ge=0, description="parameters of the vision tower; 0 without vision")] = 0

@@ -58,6 +58,9 @@ class Backend(Entry):
     refuses: Annotated[
         list[AttentionTrait], Field(description="what it cannot compute for a target on these GPUs")
     ] = []
+    needs: Annotated[
+        list[AttentionTrait], Field(description="what a target's attention must have: it computes no other")
+    ] = []
     source: str
 
 

@@ -30,10 +30,11 @@ Quantisation = Literal[
 """
 
 
-AttentionTrait = Literal["image-prefix", "sinks"]
+AttentionTrait = Literal["image-prefix", "sinks", "latent"]
 """What a target's attention needs of a backend.
 
 `image-prefix`: the tokens of an image attend to each other in both directions. `sinks`: each head has a learned sink.
+`latent`: one compressed vector per token and layer (MLA).
 """
 
 

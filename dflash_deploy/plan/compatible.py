@@ -8,7 +8,6 @@ from packaging.version import InvalidVersion, Version
 
 from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
 from dflash_deploy.catalog.releases import Backend
-from dflash_deploy.catalog.schema import AttentionTrait
 from dflash_deploy.serve.settings import Settings
 
 KV_OF_16_BITS = frozenset({"", "auto", "float16", "bfloat16", "bf16", "f16"})
@@ -94,9 +93,11 @@ def backend_on(profile: Profile, engine: EngineRelease, name: str) -> Backend | 
     return None
 
 
-def refused_traits(reader: Backend, pair: ModelPair) -> list[AttentionTrait]:
-    """What the target's attention needs and the backend cannot compute."""
-    return [trait for trait in pair.shape.attention_needs if trait in reader.refuses]
+def refused_traits(reader: Backend, pair: ModelPair) -> list[str]:
+    """What the target's attention needs and the backend cannot compute, or lacks and the backend requires."""
+    needed = pair.shape.attention_needs
+    refused = [str(trait) for trait in needed if trait in reader.refuses]
+    return refused + [f"not {trait}" for trait in reader.needs if trait not in needed]
 
 
 def reads_fp8(reader: Backend, pair: ModelPair) -> bool:

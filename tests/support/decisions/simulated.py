@@ -27,7 +27,13 @@ COMPILED = (
 )
 """Extensions of the wheel."""
 
-REPLACED = ("vllm.compilation.passes.pass_manager",)
+_FUSION = "vllm.compilation.passes.fusion"
+
+REPLACED = (
+    "vllm.compilation.passes.pass_manager",
+    # imported with several GPUs, for the sizes of a table
+    *(f"{_FUSION}.{name}" for name in ("rms_quant_fusion", "matcher_utils")),
+)
 """Modules that name compiled operators while they are imported. They change graphs, and no decision."""
 
 ABSENT = (
@@ -64,6 +70,24 @@ IMPORTED = (
 
 TINY = Path(__file__).resolve().parents[3] / "models" / "tiny" / "target"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
+
+MEDIA = {
+    "merge_kernel_size": 2,
+    "temporal_merge_kernel_size": 4,
+    "patch_size": 14,
+    "in_patch_limit": 256,
+    "patch_limit_on_one_side": 512,
+    "fixed_output_tokens": None,
+    "in_patch_limit_each_frame": 256,
+    "in_patch_limit_video": None,
+    "sample_fps": 2.0,
+    "max_num_frames_each_video": None,
+    "timestamp_mode": "hh:mm:ss",
+    "image_mean": [0.5, 0.5, 0.5],
+    "image_std": [0.5, 0.5, 0.5],
+    "config_type": "x",
+}
+"""What the processor of Kimi K2.5 reads."""
 
 _kept: list[object] = []
 """Libraries of operators, which live as long as their object."""
@@ -148,6 +172,9 @@ def _answer(question: Mapping[str, Any], work: Path) -> dict[str, Any]:
     for file in TOKENIZER:
         # vLLM asks a model with images for its processor, which has a tokenizer; any will do
         shutil.copy(TINY / file, work / "target" / file)
+    # Kimi K2.5 has its own key there, with these names; the numbers change no decision
+    processor = json.loads((TINY / "preprocessor_config.json").read_text())
+    (work / "target" / "preprocessor_config.json").write_text(json.dumps(processor | {"media_proc_cfg": MEDIA}))
     warnings = _Warnings()
     logging.getLogger("vllm").addHandler(warnings)
     try:

@@ -162,6 +162,8 @@ CASES = [
         "layer_types": ["sliding_attention", "full_attention"]
     }),
     Case("drafter-quantised", "warning", "h100", drafter={"quantization_config": {"quant_method": "fp8"}}),
+    # a backend of latent attention with a target that has none
+    Case("backend-refuses-target", "error", "h100", {"ATTENTION_BACKEND": "TRITON_MLA"}),
     Case("repository-gated", "note", "rtx-pro-6000", choice={"model": "llama-3.1-8b-instruct-bf16"}),
     Case("thinking-differs", "warning", "h100", {"ENABLE_THINKING": "off"}),
     Case("images-are-not-drafted", "warning", "rtx-3090", {"MMPROJ_FILE": "mmproj-BF16.gguf"}, choice=FORK),

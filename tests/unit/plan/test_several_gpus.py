@@ -1,0 +1,88 @@
+"""Profiles of several data-centre GPUs, of quantized drafters, and of targets that only some GPUs or engines serve."""
+
+import pytest
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.errors import NotPossible
+from dflash_deploy.plan import Choice, Plan
+from dflash_deploy.plan.choose import choose_profile
+from dflash_deploy.rules import plan_deployment
+from tests.support.machines import A100, H100, MACHINES, RTX_4090, RTX_5090, machine
+
+CATALOG = load_catalog()
+NEW = ("rtx-4090", "rtx-5090-x2", "a100", "h100-x2", "h100-x4", "h100-x8", "h200-x8", "b200-x8")
+
+
+def planned(profile: str, **choice: str) -> Plan:
+    return plan_deployment(MACHINES[profile], Choice(profile=profile, runtime="compose", **choice), CATALOG)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "name"),
+    [
+        ([RTX_4090], "rtx-4090"),
+        ([RTX_5090] * 2, "rtx-5090-x2"),
+        ([A100] * 8, "a100"),
+        ([H100], "h100"),
+        ([H100] * 3, "h100-x2"),
+        ([H100] * 7, "h100-x4"),
+        ([H100] * 8, "h100-x8"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_profile_that_uses_most_of_the_machine_is_chosen(gpus: list[object], name: str) -> None:
+    assert choose_profile(machine(*gpus), CATALOG).name == name  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_each_engine_of_a_profile_has_a_plan_that_fits(name: str) -> None:
+    for choice in CATALOG.profiles[name].engines:
+        plan = planned(name, engine=choice.release)
+        assert plan.engine.name == choice.release
+        assert plan.errors == ()
+        assert plan.settings.tensor_parallel_size in {None, CATALOG.profiles[name].gpus}
+        memory = plan.memory
+        assert memory is not None
+        # SGLang's share has no room for activations; vLLM's has
+        assert memory.target + memory.drafter + memory.cache <= memory.budget * 1.001
+        assert memory.target >= plan.pair.target.bytes / CATALOG.profiles[name].gpus * 0.9
+
+
+def test_the_memory_of_two_5090_is_that_of_the_report() -> None:
+    # noonghunna/club-3090#1084: 16.01 GiB for the cache at a share of 0.9 or so, INT4 target and BF16 cache
+    memory = planned("rtx-5090-x2", engine="vllm-0.33").memory
+    assert memory is not None
+    assert memory.cache / 2**30 == pytest.approx(16.01, rel=0.05)
+
+
+def test_fp8_blocks_of_minimax_are_not_divided_among_eight_gpus() -> None:
+    assert planned("h100-x4", model="minimax-m2.7-fp8", engine="vllm-0.33").errors == ()
+    with pytest.raises(NotPossible, match="among 4 GPUs at most, not among 8"):
+        planned("h100-x8", model="minimax-m2.7-fp8")
+
+
+def test_a_drafter_of_four_bits_goes_with_vllm_and_not_with_sglang() -> None:
+    # SGLang loads it and accepts none of its draft tokens (sgl-project/sglang#39087)
+    pair = "qwen3.8-27b-int4-w4a16-drafter"
+    plan = planned("rtx-5090", model=pair)
+    assert plan.engine.name == "vllm-0.33"
+    assert {one.id: one.severity for one in plan.findings}["drafter-quantised"] == "note"
+    with pytest.raises(NotPossible, match="does not run drafters with quantized weights"):
+        planned("rtx-5090", model=pair, engine="sglang")
+
+
+@pytest.mark.parametrize("pair", ["qwen3.8-27b-gguf", "muse-glimmer-30b-gguf"])
+def test_one_3090_serves_a_drafter_of_four_bits_with_llamacpp(pair: str) -> None:
+    plan = planned("rtx-3090", model=pair)
+    assert plan.engine.name == "llamacpp-b11434"
+    assert plan.pair.drafter.quantised
+    assert plan.errors == ()
+
+
+@pytest.mark.parametrize(
+    ("profile", "backend"), [("h200-x8", "FLASH_ATTN_MLA"), ("b200-x8", "FLASHINFER_MLA")]
+)  # fmt: skip
+def test_latent_attention_gets_a_backend_of_its_own(profile: str, backend: str) -> None:
+    settings = planned(profile, model="kimi-k2.5-nvfp4", engine="vllm-0.33").settings
+    assert settings.attention_backend == backend
+    assert settings.dflash_attention_backend == "FLASH_ATTN"
