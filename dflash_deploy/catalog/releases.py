@@ -150,6 +150,7 @@ class EngineRelease(Entry):
                 "prefix-cache-sound",
                 "drafts-with-images",
                 "quantized-drafters",
+                "speculators-drafters",
             ]
         ],
         Field(description="features of this release that other releases of its engine lack"),

@@ -1,6 +1,7 @@
 """A model's own metadata, read from its config.json or from the header of a GGUF.
 
-Keys of config.json are those of transformers and of z-lab's drafters. Keys of a GGUF are those of ggml's docs/gguf.md;
+Keys of config.json are those of transformers, of z-lab's drafters, and of the speculators library, which has the
+drafter's layers in `transformer_layer_config`. Keys of a GGUF are those of ggml's docs/gguf.md;
 keys of a GGUF drafter those of llama.cpp (conversion/qwen.py) or of the buun fork, which begin with
 `dflash-draft.dflash.`.
 """
@@ -85,7 +86,7 @@ def _of_config(node: Mapping[str, object]) -> ModelMetadata:
         layers=_number(nested(node, "num_hidden_layers")),
         vocabulary=_number(nested(node, "vocab_size")),
         context=_number(nested(node, "max_position_embeddings")),
-        deepest_layer=_deepest(nested(node, "dflash_config", "target_layer_ids")),
+        deepest_layer=_deepest_read(node),
         block_size=_number(nested(node, "dflash_config", "block_size"), nested(node, "block_size")),
         rope_theta=_figure(theta),
         scaled_positions=_text(kind) not in {None, "default", "mrope"},
@@ -96,14 +97,25 @@ def _of_config(node: Mapping[str, object]) -> ModelMetadata:
 
 
 def nested(node: Node, *keys: str) -> object:
-    """A value of a config.json, from its top level or its text_config; `None` if neither has it."""
-    for place in (node, (node or {}).get("text_config")):
+    """A value of a config.json, from its top level, its text_config or its transformer_layer_config (speculators).
+
+    `None` if none of them has it.
+    """
+    given = node or {}
+    for place in (node, given.get("text_config"), given.get("transformer_layer_config")):
         found: object = place
         for key in keys:
             found = found.get(key) if isinstance(found, Mapping) else None
         if found is not None:
             return found
     return None
+
+
+def _deepest_read(node: Mapping[str, object]) -> int | None:
+    """The speculators library counts the output of the embedding as layer 0 (vLLM 0.33, speculators/algos.py)."""
+    deepest = _deepest(nested(node, "dflash_config", "target_layer_ids"))
+    counted = _deepest(nested(node, "aux_hidden_state_layer_ids"))
+    return counted - 1 if deepest is None and counted else deepest
 
 
 def _text(value: object) -> str | None:

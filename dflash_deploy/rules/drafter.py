@@ -32,6 +32,22 @@ def drafter_unknown_to_engine(plan: Plan, facts: HostFacts) -> Finding | None:
 
 
 @reads_checkpoints
+def drafter_of_speculators(plan: Plan, facts: HostFacts) -> Finding | None:
+    """The drafter on disk is in the format of the speculators library, which few engines read."""
+    kind = nested(plan.checkpoints.drafter, "speculators_model_type")
+    if not plan.drafting or kind is None or "speculators-drafters" in plan.engine.abilities:
+        return None
+    return Finding(
+        id="drafter-of-speculators",
+        severity="warning",
+        message=f"the drafter is in the format of the speculators library; {plan.engine.title} is not known to read it",
+        why="the engine does not find the drafter's layers in config.json",
+        fix="choose vLLM 0.33, or the drafter that belongs to this target",
+        source="vLLM 0.33.0 transformers_utils/configs/speculators; SGLang 0.5.23 has no reader of it",
+    )
+
+
+@reads_checkpoints
 def drafter_windows_not_run(plan: Plan, facts: HostFacts) -> Finding | None:
     """The drafter on disk has sliding or mixed attention, which this release does not run."""
     kinds = nested(plan.checkpoints.drafter, "layer_types")
@@ -245,6 +261,7 @@ RULES: tuple[Rule, ...] = (
     slots_without_drafts,
     drafted_sequences_end_engine,
     drafter_unknown_to_engine,
+    drafter_of_speculators,
     drafter_windows_not_run,
     runner_cannot_draft,
     drafter_quantised,

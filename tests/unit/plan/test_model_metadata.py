@@ -16,6 +16,22 @@ CONFIG = {
     "dflash_config": {"mask_token_id": 248070, "target_layer_ids": [1, 16, 31, 46, 61]},
 }
 NUMBERS = {"embedding_length": 5120, "block_count": 5, "context_length": 262144, "rope.freq_base": 1e7}
+# RedHatAI/Qwen3-8B-speculator.dflash, as NVIDIA-NeMo/RL's tests have it
+SPECULATORS = {
+    "architectures": ["DFlashDraftModel"],
+    "aux_hidden_state_layer_ids": [2, 10, 18, 26, 34],
+    "block_size": 8,
+    "draft_vocab_size": 32000,
+    "speculators_model_type": "dflash",
+    "transformer_layer_config": {
+        "model_type": "qwen3",
+        "num_hidden_layers": 5,
+        "hidden_size": 4096,
+        "max_position_embeddings": 40960,
+        "rope_theta": 1000000,
+        "vocab_size": 151936,
+    },
+}
 UPSTREAM = {"block_size": 16, "target_layers": (2, 17, 32, 47, 62)}
 FORK = {"dflash.block_size": 16, "dflash.target_layer_ids": (1, 16, 31, 46, 61)}
 
@@ -69,3 +85,9 @@ NAMES = st.sampled_from([*CONFIG, "text_config", "rope_parameters", "general.arc
 @given(st.dictionaries(NAMES, JSON, max_size=6))
 def test_whatever_stands_there_is_understood_or_left_out(node: dict[str, object]) -> None:
     assert isinstance(metadata_of(node), ModelMetadata)
+
+
+def test_a_drafter_of_the_speculators_library_has_its_layers_in_a_place_of_their_own() -> None:
+    # layer 0 is the output of the embedding there, as in llama.cpp
+    assert numbers(SPECULATORS) == (4096, 5, 151936, 40960, 33, 8, 1e6, False)
+    assert metadata_of(SPECULATORS).architecture == "DFlashDraftModel"

@@ -161,6 +161,9 @@ CASES = [
     Case("drafter-windows-not-run", "error", "dgx-spark", choice=AEON, drafter={
         "layer_types": ["sliding_attention", "full_attention"]
     }),
+    Case("drafter-of-speculators", "warning", "h100", choice={"engine": "sglang"}, drafter={
+        "speculators_model_type": "dflash"
+    }),
     Case("drafter-quantised", "warning", "h100", drafter={"quantization_config": {"quant_method": "fp8"}}),
     # a backend of latent attention with a target that has none
     Case("backend-refuses-target", "error", "h100", {"ATTENTION_BACKEND": "TRITON_MLA"}),
