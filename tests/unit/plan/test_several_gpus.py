@@ -4,6 +4,7 @@ import pytest
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.errors import NotPossible
+from dflash_deploy.host import Gpu
 from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.plan.choose import choose_profile
 from dflash_deploy.rules import plan_deployment
@@ -13,8 +14,9 @@ CATALOG = load_catalog()
 NEW = ("rtx-4090", "rtx-5090-x2", "a100", "h100-x2", "h100-x4", "h100-x8", "h200-x8", "b200-x8")
 
 
-def planned(profile: str, **choice: str) -> Plan:
-    return plan_deployment(MACHINES[profile], Choice(profile=profile, runtime="compose", **choice), CATALOG)
+def planned(profile: str, *, model: str | None = None, engine: str | None = None) -> Plan:
+    choice = Choice(profile=profile, model=model, engine=engine, runtime="compose")
+    return plan_deployment(MACHINES[profile], choice, CATALOG)
 
 
 @pytest.mark.parametrize(
@@ -30,8 +32,8 @@ def planned(profile: str, **choice: str) -> Plan:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_profile_that_uses_most_of_the_machine_is_chosen(gpus: list[object], name: str) -> None:
-    assert choose_profile(machine(*gpus), CATALOG).name == name  # type: ignore[arg-type]
+def test_the_profile_that_uses_most_of_the_machine_is_chosen(gpus: list[Gpu], name: str) -> None:
+    assert choose_profile(machine(*gpus), CATALOG).name == name
 
 
 @pytest.mark.parametrize("name", NEW)
