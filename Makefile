@@ -23,7 +23,7 @@ endif
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-decisions test-engine test-engine-shared test-engine-own test-docker test-fleet test-fuzz fuzz schemas lint docs pictures bench score-diagnosis kills dist clean
+.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-fuzz fuzz schemas lint docs pictures bench score-diagnosis kills dist clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
@@ -72,14 +72,14 @@ test-fuzz: $(READY)
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
-# two parts, which may run beside each other: each starts its own engines
-test-engine: test-engine-shared test-engine-own
+# two parts, which may run beside each other: each starts its own engine
+test-engine: test-engine-restarts test-engine-others
 
-test-engine-shared: $(READY)
-	$(BIN)/pytest tests/engine -m shared_engine
+test-engine-restarts: $(READY)
+	$(BIN)/pytest tests/engine -m restarts
 
-test-engine-own: $(READY)
-	$(BIN)/pytest tests/engine -m own_engine
+test-engine-others: $(READY)
+	$(BIN)/pytest tests/engine -m "not restarts"
 
 test-docker: $(READY)
 	$(BIN)/pytest tests/docker

@@ -15,7 +15,7 @@ settings.load_profile("any machine")
 
 TESTS = Path(__file__).parent
 
-HALVES = {"", "shared_engine", "own_engine"}
+HALVES = {"", "restarts", "not restarts"}
 """The marks by which `make` runs a tier in parts."""
 
 
@@ -24,7 +24,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
     tiers = [(config.invocation_params.dir / one).resolve() for one in config.args]
     if {one.parent for one in tiers} == {TESTS} and not config.option.keyword and config.option.markexpr in HALVES:
-        seen.save("-".join(filter(None, [*sorted(one.name for one in tiers), config.option.markexpr])))
+        seen.save(
+            "-".join(filter(None, [*sorted(one.name for one in tiers), config.option.markexpr.replace(" ", "-")]))
+        )
 
 
 def pytest_configure() -> None:

@@ -16,12 +16,11 @@ FURTHER_KEY = "of-another-client-0123456789"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder needs the engine, the shared one or one of its own."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            shares = "server" in getattr(item, "fixturenames", ())
-            item.add_marker(pytest.mark.engine)
-            item.add_marker(pytest.mark.shared_engine if shares else pytest.mark.own_engine)
+    """Everything in this folder needs the engine; what starts one of its own goes before the shared one is up."""
+    here = [item for item in items if Path(__file__).parent in item.path.parents]
+    for item in here:
+        item.add_marker(pytest.mark.engine)
+    items.sort(key=lambda item: item in here and "server" in getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,8 @@ from tests.support.cli import dflash, edit_env
 from tests.support.server import Server
 from tests.support.vllm_bench import vllm_bench
 
+pytestmark = pytest.mark.restarts
+
 
 def test_the_running_engine_is_measured(drafting: Server, tmp_path: Path) -> None:
     saved, report = tmp_path / "run.json", tmp_path / "run.html"

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pexpect
+import pytest
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
@@ -17,6 +18,8 @@ from tests.support.faults import Fault, Patient, shows
 from tests.support.procfs import family_of
 from tests.support.server import Server
 from tests.support.streams import WHOLE, Crowd
+
+pytestmark = pytest.mark.restarts
 
 PHASES = [
     "starting vLLM|reading the configuration",

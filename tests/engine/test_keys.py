@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 
 from dflash_deploy.client import Endpoint, EndpointError
 from dflash_deploy.deployment import Deployment
@@ -22,6 +23,8 @@ from tests.support.commands import wait_until
 from tests.support.onlooker import seen_by_another_user
 from tests.support.server import Server
 from tests.support.streams import WHOLE, answers
+
+pytestmark = pytest.mark.restarts
 
 ROTATE = [sys.executable, "-m", "dflash_deploy", "keys", "rotate"]
 

@@ -14,6 +14,8 @@ from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, edit_env
 from tests.support.server import Server
 
+pytestmark = pytest.mark.restarts
+
 NEAR_TIE = 0.1
 """Most that the log-probabilities of two tokens may lie apart where one came for the other: BF16 sums have an order."""
 

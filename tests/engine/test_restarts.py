@@ -2,10 +2,14 @@
 
 from collections import Counter
 
+import pytest
+
 from dflash_deploy.assets import asset
 from tests.support.cli import dflash, edit_env
 from tests.support.server import Server
 from tests.support.streams import WHOLE, Crowd
+
+pytestmark = pytest.mark.restarts
 
 CLIENTS = 32
 

@@ -16,6 +16,8 @@ from tests.support.ports import free_port
 from tests.support.proxies import Proxy, before
 from tests.support.server import Server
 
+pytestmark = pytest.mark.restarts
+
 
 def random_weights(drafter: Path) -> None:
     """The drafter as it was before it was trained: the shapes and the spread of its weights, and nothing else."""
