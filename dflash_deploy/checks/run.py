@@ -25,6 +25,8 @@ QUICK = frozenset(name for name, check in CHECKS.items() if check.quick)
 
 _NOT_RUN = "not run: "
 
+NOT_READY = "check whether the engine is ready: `dflash-deploy status`"
+
 
 @dataclass(frozen=True)
 class CheckReport:
@@ -85,7 +87,7 @@ def _result_of(check: EndpointCheck, tested: EndpointUnderTest) -> CheckResult:
         return CheckResult(name, "skipped", round(time.monotonic() - started, 3), reason.asked, reason.reason)
     except EndpointError as problem:
         silent = problem.silent
-        outcome = CheckOutcome(False, name, str(problem), "check whether the engine is ready: `dflash-deploy status`")
+        outcome = CheckOutcome(False, name, str(problem), tested.explain(problem) or NOT_READY)
     seconds = round(time.monotonic() - started, 3)
     hint = "" if outcome.right else outcome.hint
     status: CheckStatus = "passed" if outcome.right else "failed"

@@ -26,6 +26,14 @@ DEFAULT_MAX_NUM_SEQS = 6
 Baseline = Callable[[], AbstractContextManager[Endpoint]]
 """Provides an endpoint of the same target without drafts for the time of a block."""
 
+Explain = Callable[[EndpointError], str]
+"""Gives the cause and the fix of an answer that is an error, from what is known of the engine; empty if unknown."""
+
+
+def no_explanation(problem: EndpointError) -> str:
+    """Explain nothing."""
+    return ""
+
 
 TEXT_ONLY = "--language-model-only"
 """vLLM's argument that leaves the vision tower out (vLLM 0.33.0 config/multimodal.py)."""
@@ -38,7 +46,7 @@ class EndpointUnderTest:
     `engine` is the expected engine, `locked` whether `dflash_deploy.serve.gateway.auth` guards it, `weights` the path
     that it loads. `drafter_thinks`: the drafter was trained on answers with thinking, which can be switched on. Lengths
     are in tokens. `acceptance` is the published acceptance of target and draft model. `baseline` provides an
-    endpoint without a drafter.
+    endpoint without a drafter. `explain` gives a hint for a request that the engine refuses or fails at.
     """
 
     endpoint: Endpoint
@@ -58,6 +66,7 @@ class EndpointUnderTest:
     trained_context: int | None = None
     acceptance: tuple[Acceptance, ...] = ()
     baseline: Baseline | None = None
+    explain: Explain = no_explanation
 
     @property
     def room(self) -> int:
@@ -74,7 +83,9 @@ class EndpointUnderTest:
             raise CheckSkipped(asked, self.questions.limits)
 
 
-def deployed_endpoint(endpoint: Endpoint, plan: Plan, baseline: Baseline | None = None) -> EndpointUnderTest:
+def deployed_endpoint(
+    endpoint: Endpoint, plan: Plan, baseline: Baseline | None = None, *, explain: Explain = no_explanation
+) -> EndpointUnderTest:
     """Return the endpoint of a deployment with everything that its plan says."""
     settings, family, engine = plan.settings, plan.pair.family, plan.engine.kind
     return EndpointUnderTest(
@@ -95,6 +106,7 @@ def deployed_endpoint(endpoint: Endpoint, plan: Plan, baseline: Baseline | None 
         trained_context=plan.pair.drafter.trained_context,
         acceptance=tuple(family.acceptance) if plan.drafting else (),
         baseline=baseline,
+        explain=explain,
     )
 
 

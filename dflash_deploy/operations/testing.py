@@ -21,7 +21,7 @@ from dflash_deploy.checks import (
 from dflash_deploy.checks.alike import compared
 from dflash_deploy.checks.junit import junit
 from dflash_deploy.checks.lossless import NOT_OWN
-from dflash_deploy.checks.under_test import Baseline
+from dflash_deploy.checks.under_test import Baseline, Explain
 from dflash_deploy.client import START_IT, Endpoint, EndpointError, check_answering
 from dflash_deploy.deployment import Deployment, locked
 from dflash_deploy.deployment.outputs import write_output
@@ -34,8 +34,10 @@ from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.plan import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
-from dflash_deploy.startup import endpoint_of
+from dflash_deploy.runtime import runtime_for
+from dflash_deploy.startup import endpoint_of, log_reader_for
 from dflash_deploy.startup.members import members_of, refuse_several, seen_as, whole_endpoint
+from dflash_deploy.startup.refused import hints_from
 from dflash_deploy.startup.rolling import set_apart
 
 LOSSLESS = "lossless"
@@ -142,7 +144,7 @@ def test(
         if baseline:
             stack.enter_context(set_apart(deployment, reporter.note))
             beside = partial(_restarted, deployment, plan, endpoint, patience, reporter)
-        subject = deployed_endpoint(endpoint, plan, beside)
+        subject = deployed_endpoint(endpoint, plan, beside, explain=_explaining(deployment, plan))
         return _run(subject, names, deployment.redact, reporter, deployment)
 
 
@@ -152,7 +154,8 @@ def _each(deployment: Deployment, plan: Plan, names: set[str], reporter: Reporte
     lengths: dict[str, float] = {}
     for member in members_of(deployment, plan):
         with endpoint_of(member.deployment, member.plan) as endpoint:
-            subject = deployed_endpoint(endpoint, member.plan)
+            explain = _explaining(member.deployment, member.plan)
+            subject = deployed_endpoint(endpoint, member.plan, explain=explain)
             done = _run(subject, names, deployment.redact, reporter, None, who=f"{member.name}: ")
         checks += (replace(check, name=f"{member.name}: {check.name}") for check in done.report.checks)
         if done.acceptance_length is not None:
@@ -169,6 +172,11 @@ def _each(deployment: Deployment, plan: Plan, names: set[str], reporter: Reporte
         return Tested(
             f"{whole.url}/v1", whole.model, deployment, CheckReport(tuple(checks)), deployment.redact, lengths
         )
+
+
+def _explaining(deployment: Deployment, plan: Plan) -> Explain:
+    """What explains a refused request: the answer, then the log of the deployment."""
+    return hints_from(log_reader_for(plan), lambda: runtime_for(deployment, plan).read_log().lines)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from dflash_deploy.host import kernel_lines
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup.diagnosis import Explanation, LogReader, ProcessEnd
 from dflash_deploy.startup.progress import Phases, Step, Timekeeper, message_of
+from dflash_deploy.startup.refused import OF_OTHER_SETTINGS, why_refused
 
 if TYPE_CHECKING:
     from dflash_deploy.runtime import EngineState, Runtime
@@ -35,8 +36,9 @@ FAILED_ANSWERS = 3
 """Generations that may end in a server error before the engine is broken; the first request may come too early."""
 
 
-OF_OTHER_SETTINGS = frozenset({401, 403, 404})
-"""Answers to a key or a model's name that the running engine does not know: its log does not tell why."""
+OTHER_SETTINGS = (
+    f"{Settings.served_model_name} and {Settings.vllm_api_key} in .env must match those of the running engine"
+)
 
 _STATISTICS = re.compile(r"Engine \d+: Avg prompt throughput")
 """The line that vLLM writes every ten seconds, even while a request hangs."""
@@ -114,22 +116,14 @@ class Waiting:
         try:
             return self._endpoint.chat(question, max_tokens=16)
         except EndpointError as problem:
-            refused = problem.status is not None and problem.status < 500
-            self._failed_answers += 1
             seen = f"the engine listens but does not generate: {problem}"
-            if refused:
+            if problem.status in OF_OTHER_SETTINGS:
+                raise EngineStalled(seen, hint=OTHER_SETTINGS) from None
+            self._failed_answers += 1
+            refused = problem.status is not None and problem.status < 500
+            if refused or self._failed_answers >= FAILED_ANSWERS:
                 self._follow_log()
-                findings = self._reader.read([*self._log, f"error: {problem}"])
-                if problem.status not in OF_OTHER_SETTINGS and findings.diagnosis is not None:
-                    raise explain(EngineStalled, seen, findings) from None
-                raise EngineStalled(
-                    seen,
-                    hint=f"{Settings.served_model_name} and {Settings.vllm_api_key} in .env must match those of the "
-                    "running engine",
-                ) from None
-            if self._failed_answers >= FAILED_ANSWERS:
-                self._follow_log()
-                raise explain(EngineStalled, seen, self._findings()) from None
+                raise explain(EngineStalled, seen, why_refused(self._reader, problem, self._findings)) from None
             return None
 
     def _findings(self, state: EngineState | None = None) -> Explanation:

@@ -20,21 +20,24 @@ ANSWER = {
 
 
 @contextmanager
-def listening(*statuses: int, port: int = 0) -> Iterator[str]:
-    """An endpoint that is healthy and answers generations with these statuses, the last one for ever."""
+def listening(*statuses: int, port: int = 0, refusal: str = '{"error": "EngineDeadError"}') -> Iterator[str]:
+    """An endpoint that is healthy and answers generations with these statuses, the last one for ever.
+
+    `refusal` is the body of every answer that is no success.
+    """
     left = list(statuses)
 
     class Handler(Quiet, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.answer(200, {})
+            self.answer(200, "{}")
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             status = left.pop(0) if len(left) > 1 else left[0]
-            self.answer(status, ANSWER if status == 200 else {"error": "EngineDeadError"})
+            self.answer(status, json.dumps(ANSWER) if status == 200 else refusal)
 
-        def answer(self, status: int, body: object) -> None:
-            self.send(status, "application/json", json.dumps(body).encode())
+        def answer(self, status: int, body: str) -> None:
+            self.send(status, "application/json", body.encode())
 
     with serving.listening(Handler, port) as url:
         yield url

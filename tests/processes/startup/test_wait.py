@@ -4,13 +4,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog import Questions, load_catalog
+from dflash_deploy.checks import EndpointUnderTest, run_checks
+from dflash_deploy.checks.run import NOT_READY
 from dflash_deploy.client import Endpoint
 from dflash_deploy.errors import EngineDied, EngineStalled
 from dflash_deploy.redact import Secret
 from dflash_deploy.runtime import EngineState
 from dflash_deploy.startup import LogReader, StartProgress
 from dflash_deploy.startup.progress import Phases, Timekeeper
+from dflash_deploy.startup.refused import hints_from
 from dflash_deploy.startup.wait import Waiting
 from tests.support.scripted import ScriptedRuntime, listening
 
@@ -24,12 +27,13 @@ def wait(
     *,
     url: str = "http://127.0.0.1:9",
     patience: float = 30,
+    reader: LogReader = READER,
 ) -> list[StartProgress]:
     seen: list[StartProgress] = []
     with Endpoint(url, Secret("key-of-the-test"), "m") as endpoint:
         runtime = ScriptedRuntime(states, pages)
         Waiting(
-            runtime, endpoint, READER, Phases("vllm"), patience=patience, times=Timekeeper(seen.append)
+            runtime, endpoint, reader, Phases("vllm"), patience=patience, times=Timekeeper(seen.append)
         ).until_ready("?")
     return seen
 
@@ -133,3 +137,68 @@ def test_silence_is_a_stall_and_progress_is_not() -> None:
     pages = [(f"line {number}",) for number in range(5)]
     with pytest.raises(EngineStalled, match="written nothing for 1 s"):
         wait([RUNNING], pages, patience=1)
+
+
+REFUSED = (
+    # llama.cpp b11549, a template that refuses the question
+    (
+        "llamacpp",
+        400,
+        '{"error":{"code":400,"message":"Unable to generate parser for this template. Automatic parser generation '
+        "failed: \\n------------\\nWhile executing CallExpression at line 1, column 73 in source:\\n...pital' in "
+        "m.content %}{{ raise_exception('System message must be at the beginnin...\\n   ^\\nError: Jinja Exception: "
+        'System message must be at the beginning.","type":"invalid_request_error"}}',
+        "chat-template-refuses",
+    ),
+    # sipeed/picoclaw#207, ggml-org/llama.cpp#19851
+    (
+        "llamacpp",
+        500,
+        '{"error":{"code":500,"message":"\\n------------\\nWhile executing CallExpression at line 47, column 32 in '
+        "source:\\n...== 0) %}↵            {{- raise_exception('After the optional system message, con...\\n ^\\n"
+        'Error: Jinja Exception: After the optional system message, conversation roles must alternate","type":'
+        '"server_error"}}',
+        "chat-template-refuses",
+    ),
+    # vllm-project/vllm#10633: the answer of a base model
+    (
+        "vllm",
+        400,
+        '{"object":"error","message":"As of transformers v4.44, default chat template is no longer allowed, so you '
+        'must provide a chat template if the tokenizer does not define one.","type":"BadRequestError","code":400}',
+        "chat-template-missing",
+    ),
+)
+"""Engine, status and answer to a first generation, and what it says; the log has no error."""
+
+
+@pytest.mark.parametrize(("engine", "status", "answer", "failure"), REFUSED)
+def test_the_answer_to_a_refused_generation_names_the_cause(
+    engine: str, status: int, answer: str, failure: str
+) -> None:
+    reader = LogReader(load_catalog().failures, engine, "")
+    with listening(status, refusal=answer) as url, pytest.raises(EngineStalled) as stalled:
+        wait([RUNNING], url=url, reader=reader)
+    assert stalled.value.failure == failure
+    with listening(status, refusal=answer) as url, Endpoint(url, Secret("key-of-the-test"), "m") as endpoint:
+        explain = hints_from(reader, lambda: (LOADING,))
+        (check,) = run_checks(EndpointUnderTest(endpoint, Questions(), explain=explain), ["text"]).checks
+    assert f"({failure})" in check.hint
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_an_answer_about_the_key_or_the_name_explains_nothing(status: int) -> None:
+    def log() -> tuple[str, ...]:
+        raise AssertionError("the log was read")
+
+    with listening(status) as url, Endpoint(url, Secret("key-of-the-test"), "m") as endpoint:
+        checked = EndpointUnderTest(endpoint, Questions(), explain=hints_from(READER, log))
+        assert run_checks(checked, ["text"]).checks[0].hint == NOT_READY
+
+
+def test_a_check_that_fails_for_a_reason_in_the_log_gives_it() -> None:
+    lines = ("    precopy_mamba_align_fused_kernel[grid](", "TypeError: 'function' object is not subscriptable")
+    with listening(500) as url, Endpoint(url, Secret("key-of-the-test"), "m") as endpoint:
+        checked = EndpointUnderTest(endpoint, Questions(), explain=hints_from(READER, lambda: lines))
+        (check,) = run_checks(checked, ["text"]).checks
+    assert "prefix caching" in check.hint
