@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
-from dflash_deploy.startup.evidence import LogEvidence, Raised, is_echo
+from dflash_deploy.startup.evidence import LogEvidence, Raised, is_echo, of_kernel
 from dflash_deploy.startup.log_lines import ERRORS, QUIET, LogLine, parsed
 
 MOST_REPORTS = 20_000
@@ -120,6 +120,9 @@ class Collector:
         if not message or self._quotes(line):
             return
         self._now.last.append(whole)
+        if not line.record and not line.process and of_kernel(message):
+            self._now.kernel.append(message)
+            return
         if level not in QUIET and not (line.record and not level and not tells_error(message)):
             _keep(self.told, message, None)
         if level not in ERRORS and self._begins_or_serves(message):

@@ -126,7 +126,7 @@ class LogReader:
                 matched = _first(ends, rank)
                 if matched is not None:
                     return self._named(matched, evidence, ending, rank.confidence)
-        rest = self._without_log(ends, evidence, ending, readable(kernel))
+        rest = self._without_log(ends, evidence, ending, (*evidence.kernel, *readable(kernel)))
         if rest is not None:
             return self._named(rest, evidence, ending, "likely")
         return Explanation(None, decisive_lines(evidence), "unknown", ending.circumstances())

@@ -12,6 +12,15 @@ from dflash_deploy.startup.log_lines import parsed
 LAST_MESSAGES = 6
 """Messages of the log's end that are kept whatever they say."""
 
+MOST_KERNEL = 200
+"""Last lines of the kernel that are kept."""
+
+_KERNEL = re.compile(
+    r"NVRM: .{0,80}(?:Xid|fallen off|[Ff]ailed|[Tt]imeout|[Oo]ut of memory)|Memory cgroup out of memory"
+    r"|[Oo]ut of memory: Killed process|oom-kill:"
+)
+"""Faults that the kernel and NVIDIA's driver report."""
+
 _ECHO = re.compile(
     r"[Ss]ee root cause above|[Ss]ee stack trace|check the stack trace above|^(?:WorkerProc|EngineCore) failed to start"
     r"|^(?:WorkerProc|EngineCore) (?:hit an exception|encountered a fatal error)|EngineDeadError|EngineGenerateError"
@@ -62,17 +71,19 @@ class Raised:
 class LogEvidence:
     """What is kept of a log: messages in the order of the log, each once.
 
-    `errors` have the number of their group: other messages between two groups show that the engine continued.
+    `errors` have the number of their group: other messages between two groups show that the engine continued. `kernel`
+    are faults in lines of the kernel that were pasted or collected into the log.
     """
 
     raised: list[Raised] = field(default_factory=list)
     errors: dict[str, int] = field(default_factory=dict)
     plain: dict[str, None] = field(default_factory=dict)
     last: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_MESSAGES))
+    kernel: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_KERNEL))
     serves: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.raised or self.errors)
+        return bool(self.raised or self.errors or self.kernel)
 
     def ending(self) -> list[Raised]:
         """The exceptions that ended their processes, echoes left out: the last one of each process."""
@@ -122,6 +133,11 @@ def texts(raised: Iterable[Raised]) -> Iterator[str]:
     for one in raised:
         yield from one.text
         yield from (line.strip() for line in one.frame)
+
+
+def of_kernel(line: str) -> bool:
+    """Whether a line is a fault that the kernel reports."""
+    return ("NVRM" in line or "ut of memory" in line or "oom-kill" in line) and _KERNEL.search(line) is not None
 
 
 def is_echo(message: str) -> bool:

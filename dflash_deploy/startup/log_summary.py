@@ -43,7 +43,7 @@ def decisive_lines(evidence: LogEvidence, most: int = MOST_LINES) -> tuple[str, 
     """
     raised = [*evidence.ending(), *evidence.causes(), *evidence.logged()]
     told = [*(raised[0].frame if raised else ()), *(line for one in raised for line in _text(one))]
-    told += evidence.fatal() + evidence.errors_before()
+    told += [*evidence.fatal(), *evidence.errors_before(), *evidence.kernel]
     return tuple(_each_once(told or evidence.echoes() or evidence.end())[:most])
 
 

@@ -74,6 +74,38 @@ def test_colors_are_read_through(tmp_path: Path) -> None:
     assert "sequences-beyond-state-cache" in explained(log(tmp_path, colored))
 
 
+XID = "[ 388.565288] NVRM: Xid (PCI:0000:01:00): 79, pid=6211, name=VLLM::EngineCor, GPU has fallen off the bus."
+
+
+def test_an_xid_in_a_pasted_kernel_log_is_named(tmp_path: Path) -> None:
+    driver = "[    4.100000] NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.158.01"
+    for text in (XID, f"Nov 22 22:40:59 box kernel: {XID.partition('] ')[2]}", f"{BANNER}\n{driver}\n{XID}"):
+        data = json.loads(explained(log(tmp_path, text), "--json"))["data"]
+        assert (data["verdict"], data["failure"]["id"]) == ("likely", "gpu-lost")
+    data = json.loads(explained(log(tmp_path, driver), "--json"))["data"]
+    assert (data["verdict"], data["failure"]) == ("none", None)
+
+
+def test_an_xid_below_an_exception_that_is_known_does_not_hide_it(tmp_path: Path) -> None:
+    assert "sequences-beyond-state-cache" in explained(log(tmp_path, f"{KNOWN}{XID}\n"))
+
+
+def test_an_xid_that_no_row_knows_is_shown(tmp_path: Path) -> None:
+    data = json.loads(explained(log(tmp_path, XID.replace(": 79,", ": 62,").replace("fallen off", "left")), "--json"))[
+        "data"
+    ]
+    assert (data["verdict"], data["failure"]) == ("unknown", None)
+    assert "62" in data["lines"][0]
+
+
+def test_a_prompt_that_quotes_an_xid_is_no_failure(tmp_path: Path) -> None:
+    server = "(APIServer pid=1) "
+    request = f"{server}INFO 04-20 11:12:59 [logger.py:40] Received request x: prompt: 'What is"
+    quoted = f"{request}\n{server}{XID}\n{server}?', params: P(n=1)"
+    data = json.loads(explained(log(tmp_path, f"{BANNER}\n{quoted}\n"), "--json"))["data"]
+    assert data["verdict"] == "none"
+
+
 def test_a_pipe_is_read(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

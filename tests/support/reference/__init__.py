@@ -20,6 +20,7 @@ from tests.support.reference import (
     seeds,
     settings,
     speeds,
+    themes,
     unproven,
 )
 
@@ -39,6 +40,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "fleet.yaml": fleet.example,
     "fleet.schema.json": fleet.schema,
     "failures.md": lambda: failures(load_catalog().failures),
+    "failure-themes.md": themes.page,
     "open-routes.md": open_routes.page,
     "faults.md": lambda: fault_matrix.page(fault_matrix.shown()),
     "alerts.md": monitoring.alerts,

@@ -83,6 +83,24 @@ def test_a_failure_of_another_engine_or_version_is_not_taken() -> None:
     assert reader("llamacpp", "b11434").read([line]).diagnosis is not None
 
 
+RANGES = {
+    "dflash2-unknown": "0.28.0",
+    "dflash-unknown": "0.20.0",
+    "block-table-shape": "0.27.0",
+    "drafts-beyond-budget": "0.33",
+}
+"""Failures of a range of releases, and the first release that no longer ends this way."""
+
+
+def test_a_failure_names_no_end_of_a_release_outside_its_range() -> None:
+    assert {failure.id for failure in FAILURES if failure.versions} == set(RANGES)
+    for name, later in RANGES.items():
+        line = next(case for case in LINES if case["id"] == name)
+        for version, is_named in ((line["version"], True), ("", True), (later, False)):
+            found = reader(version=version).read(line["text"].splitlines(), ProcessEnd(1)).diagnosis
+            assert (found is not None and found.id == name) is is_named, (name, version)
+
+
 def test_a_development_version_is_compared_and_one_that_is_none_is_not() -> None:
     failure = next(failure for failure in FAILURES if failure.id == "drafts-beyond-budget")
     assert failure.concerns("vllm", "0.19.1rc1.dev110+gb55d830ec")
