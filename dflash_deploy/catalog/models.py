@@ -128,8 +128,18 @@ class Drafter(Weights):
     layer_types: Annotated[
         Literal["full", "sliding", "mixed"] | None, Field(description="attention of its layers; `null` if unknown")
     ] = None
+    window: Annotated[
+        int | None, Field(gt=0, description="tokens that its sliding layers attend to; `null` if unknown")
+    ] = None
     trained_context: Annotated[int | None, Field(description="longest sequence in tokens it was trained on")] = None
     quantised: Annotated[bool, Field(description="its weights are quantized")] = False
+
+    @property
+    def layers_with_window(self) -> int:
+        """Layers whose window is known. The last layer of a mixed drafter has full attention."""
+        if self.window is None:
+            return 0
+        return {"sliding": self.layers, "mixed": self.layers - 1}.get(self.layer_types or "", 0)
 
     @property
     def most_draft_tokens(self) -> int:

@@ -146,6 +146,7 @@ class EngineRelease(Entry):
                 "drafter-kv-dtype",
                 "sliding-drafters",
                 "mixed-drafters",
+                "drafter-windows",
                 "clamps-draft-slots",
                 "prefix-cache-sound",
                 "drafts-with-images",

@@ -11,6 +11,7 @@ The rest is a rule of thumb, with every term named in `Reserve`. It has not been
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dflash_deploy.catalog.models import Attention, Drafter, ModelPair, Shape
@@ -66,6 +67,13 @@ class Sizing:
     """Whether the share includes activations and graphs; SGLang's does not."""
     cache_bytes: int | None = None
     """The cache's size if it is set directly, as for the CPU engine."""
+    steps_in_flight: int = 2
+    """Steps whose tokens a window keeps until they are settled: vLLM's asynchronous scheduling overlaps two.
+
+    Source: `max_in_flight_tokens` and `max_concurrent_batches` of vLLM's config/vllm.py, 0.33.0.
+    """
+    drafter_windows: bool = False
+    """Whether the engine frees what is outside the window of a drafter's layer."""
     uses_mtp_head: bool = False
     """Whether the target's MTP head makes drafts: no further weights, and one more layer of full attention."""
 
@@ -127,6 +135,20 @@ class MemoryFit:
 
 
 @dataclass(frozen=True)
+class _Layers:
+    """Layers with the same cache before pages are made equal: bytes of one token, or of one recurrent state."""
+
+    count: int
+    per_token: int = 0
+    """0 for a recurrent state."""
+    state: int = 0
+    states: int = 0
+    window: int | None = None
+    heads: tuple[int, int] = (0, 0)
+    """KV heads on one GPU and elements of a head: layers that agree in them share a group."""
+
+
+@dataclass(frozen=True)
 class _Kind:
     """Layers with the same cache: `page` bytes per block in each layer, `blocks` blocks per sequence."""
 
@@ -182,54 +204,93 @@ def bytes_per_element(kv_cache_dtype: str) -> float:
 
 
 def _kinds(pair: ModelPair, sizing: Sizing) -> list[_Kind]:
-    shape = pair.shape
-    kinds: list[_Kind] = []
-    per_token = 0
-    if shape.full_attention is not None:
-        per_token = _kv_bytes(shape.full_attention, sizing)
-    state = _state_bytes(shape, sizing)
-    # vLLM makes a block of attention as large as a recurrent state
-    block = sizing.block_tokens * max(1, math.ceil(state / (sizing.block_tokens * per_token))) if per_token else 0
-    page = max(block * per_token, state)
-    if shape.full_attention is not None and shape.full_attention.layers:
-        layers = (shape.full_attention.layers + int(sizing.uses_mtp_head)) * sizing.caches
-        kinds.append(_Kind(layers, page, block, math.ceil(sizing.max_model_len / block)))
-    if shape.linear_attention is not None:
-        held = sizing.states or sizing.draft_tokens + (2 if sizing.prefix_caching else 1)
-        kinds.append(_Kind(shape.linear_attention.layers, page, 0, held))
-    if shape.sliding_attention is not None:
-        kinds.append(_sliding(shape, sizing, page))
-    if shape.latent_attention is not None:
-        width = int(shape.latent_attention.width * bytes_per_element(sizing.kv_cache_dtype))
-        blocks = math.ceil(sizing.max_model_len / sizing.block_tokens)
-        kinds.append(_Kind(shape.latent_attention.layers, width * sizing.block_tokens, sizing.block_tokens, blocks))
-    if sizing.draft_tokens and not sizing.uses_mtp_head:
-        kinds.append(_drafter_kind(pair.drafter, sizing, page))
+    """The layers of target and drafter in a pool whose pages have one size, as `unify_kv_cache_spec_page_size` does.
+
+    A smaller page gets more tokens if the largest is a multiple of it, else it is padded.
+    """
+    layers = _merged([*_target_layers(pair.shape, sizing), *_drafter_layers(pair.drafter, sizing)])
+    block = _block_tokens(layers, sizing)
+    pages = [block * one.per_token or one.state for one in layers]
+    largest = max(pages, default=0)
+    if _all_grow(layers):
+        # one group, in which layers keep pages of different sizes
+        return [_kind(one, page, block, sizing) for one, page in zip(layers, pages, strict=True)]
+    kinds = []
+    for one, page in zip(layers, pages, strict=True):
+        scale = largest // page if one.per_token and largest % page == 0 else 1
+        kinds.append(_kind(one, largest, block * scale, sizing))
     return kinds
 
 
-def _sliding(shape: Shape, sizing: Sizing, page: int) -> _Kind:
-    sliding = shape.sliding_attention
-    assert sliding is not None  # noqa: S101 - the caller asked
-    per_token = _kv_bytes(sliding, sizing)
-    tokens = max(page // per_token, sizing.block_tokens)
-    kept = min(sizing.max_model_len, sliding.window + sizing.max_num_batched_tokens)
-    return _Kind(sliding.layers, max(page, tokens * per_token), tokens, math.ceil(kept / tokens) + 1)
+def _merged(layers: list[_Layers]) -> list[_Layers]:
+    """Layers of target and drafter with the same cache as one kind, as vLLM groups layers by their spec."""
+    merged: dict[_Layers, int] = {}
+    for one in layers:
+        alike = replace(one, count=0)
+        merged[alike] = merged.get(alike, 0) + one.count
+    return [replace(alike, count=count) for alike, count in merged.items()]
 
 
-def _drafter_kind(drafter: Drafter, sizing: Sizing, page: int) -> _Kind:
-    """The drafter's layers keep every token, also with a window; their blocks grow to the size of the target's."""
+def _all_grow(layers: list[_Layers]) -> bool:
+    return all(one.per_token and one.window is None for one in layers)
+
+
+def _block_tokens(layers: list[_Layers], sizing: Sizing) -> int:
+    """Tokens of the target's blocks: enough that a block of attention is as large as a recurrent state.
+
+    Source: `_align_hybrid_block_size` of vLLM's platforms/interface.py, 0.33.0.
+    """
+    state = max((one.state for one in layers), default=0)
+    per_token = next((one.per_token for one in layers if one.per_token), 0)
+    return sizing.block_tokens * max(1, math.ceil(state / (sizing.block_tokens * per_token))) if per_token else 0
+
+
+def _kind(layers: _Layers, page: int, tokens: int, sizing: Sizing) -> _Kind:
+    if not layers.per_token:
+        return _Kind(layers.count, page, 0, layers.states)
+    if layers.window is None:
+        return _Kind(layers.count, page, tokens, math.ceil(sizing.max_model_len / tokens))
+    # SlidingWindowSpec.max_admission_blocks_per_request of vLLM's v1/kv_cache_interface.py, 0.33.0
+    kept = min(layers.window - 1 + sizing.steps_in_flight * sizing.max_num_batched_tokens, sizing.max_model_len)
+    return _Kind(layers.count, page, tokens, math.ceil(kept / tokens) + 1)
+
+
+def _target_layers(shape: Shape, sizing: Sizing) -> Iterator[_Layers]:
+    full, sliding, latent = shape.full_attention, shape.sliding_attention, shape.latent_attention
+    if full is not None:
+        count = (full.layers + int(sizing.uses_mtp_head)) * sizing.caches
+        yield _Layers(count, _kv_bytes(full, sizing), heads=_heads(full, sizing))
+    if shape.linear_attention is not None:
+        held = sizing.states or sizing.draft_tokens + (2 if sizing.prefix_caching else 1)
+        yield _Layers(shape.linear_attention.layers, state=_state_bytes(shape, sizing), states=held)
+    if sliding is not None:
+        yield _Layers(sliding.layers, _kv_bytes(sliding, sizing), window=sliding.window, heads=_heads(sliding, sizing))
+    if latent is not None:
+        yield _Layers(latent.layers, int(latent.width * bytes_per_element(sizing.kv_cache_dtype)))
+
+
+def _drafter_layers(drafter: Drafter, sizing: Sizing) -> Iterator[_Layers]:
+    """The drafter's layers. Those with a window keep all tokens where the engine, or the window, is not known."""
+    if not sizing.draft_tokens or sizing.uses_mtp_head:
+        return
     heads = max(1, drafter.kv_heads // sizing.gpus)
     per_token = int(2 * heads * drafter.head_dim * bytes_per_element(sizing.kv_cache_dtype))
-    tokens = max(page // per_token, sizing.block_tokens)
-    return _Kind(drafter.layers, max(page, tokens * per_token), tokens, math.ceil(sizing.max_model_len / tokens))
+    windows = drafter.layers_with_window if sizing.drafter_windows else 0
+    if windows:
+        yield _Layers(windows, per_token, window=drafter.window, heads=(heads, drafter.head_dim))
+    if windows < drafter.layers:
+        yield _Layers(drafter.layers - windows, per_token, heads=(heads, drafter.head_dim))
+
+
+def _heads(attention: Attention, sizing: Sizing) -> tuple[int, int]:
+    return max(1, attention.kv_heads // sizing.gpus), attention.head_dim
 
 
 def _kv_bytes(attention: Attention, sizing: Sizing) -> int:
     """Bytes of one token in one layer on one GPU: keys and values, KV heads repeated if there are fewer than GPUs."""
-    heads = max(1, attention.kv_heads // sizing.gpus)
+    heads, size = _heads(attention, sizing)
     tensors = 1 if attention.shared_kv else 2
-    return int(tensors * heads * attention.head_dim * bytes_per_element(sizing.kv_cache_dtype))
+    return int(tensors * heads * size * bytes_per_element(sizing.kv_cache_dtype))
 
 
 def _state_bytes(shape: Shape, sizing: Sizing) -> int:
@@ -243,9 +304,14 @@ def _state_bytes(shape: Shape, sizing: Sizing) -> int:
 
 
 def _full_sequences(kinds: list[_Kind], cache: int) -> float:
-    """Sequences of full length that the pool holds."""
+    """Sequences of full length that the pool holds.
+
+    Source: `get_kv_cache_groups` of vLLM's v1/core/kv_cache_planning.py, 0.33.0, without packed layouts.
+    """
     if not kinds:
         return 0.0
+    if len({(kind.tokens, kind.blocks) for kind in kinds}) == 1:
+        return (cache // sum(kind.layers * kind.page for kind in kinds)) / kinds[0].blocks
     least, most = min(kind.layers for kind in kinds), max(kind.layers for kind in kinds)
     # a few layers more than the smallest kind do not make a separate group
     group = most if most < 1.5 * least else least

@@ -95,6 +95,9 @@ class Engine(ABC):
     recurrent_states: ClassVar[int | None] = None
     """Recurrent states that a sequence holds; `None`: one for each position of a step."""
 
+    steps_in_flight: ClassVar[int] = 1
+    """Steps that are scheduled at the same time; a window keeps the tokens of all of them."""
+
     # --- speculative decoding
     speculation_budget: ClassVar[bool] = False
     """Whether max_num_batched_tokens must hold the draft positions of all sequences beside the prompts."""

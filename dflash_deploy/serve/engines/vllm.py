@@ -96,6 +96,8 @@ class Vllm(Engine):
     )
     refuses_other_models = True
     reports_weights = True
+    # asynchronous scheduling, its default
+    steps_in_flight = 2
     speculation_budget = True
     counts_by_position = True
     counts_every_draft = True

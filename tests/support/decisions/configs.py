@@ -305,7 +305,7 @@ def drafter_config(drafter: Drafter, shape: Shape) -> Config:
         "rope_parameters": ROPE,
         "max_position_embeddings": shape.context,
         "layer_types": kinds,
-        "sliding_window": 2048,
+        "sliding_window": drafter.window or 2048,
         "use_sliding_window": True,
         "max_window_layers": 0,
         "num_target_layers": shape.layers,

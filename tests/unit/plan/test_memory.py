@@ -75,6 +75,32 @@ def test_two_gpus_share_weights_and_heads() -> None:
     assert fit(QWEN, replace(H100, gpus=8)).kv_per_token > one.kv_per_token // 8
 
 
+# asked of vLLM 0.33.0 on a simulated H100: bytes of a block, and blocks of a sequence (tests/decisions)
+@pytest.mark.parametrize(
+    ("pair", "length", "batched", "drafts", "block_bytes", "blocks"),
+    [
+        ("gemma-4-12b-it-bf16", 131_072, 32_768, 15, 655_360, 41_480),
+        ("llama-3.1-8b-instruct-bf16", 131_072, 32_768, 9, 2_424_832, 8192),
+        ("qwen3.6-27b-fp8", 131_072, 32_768, 15, 3_538_944, 3720),
+        ("gpt-oss-120b", 77_824, 32_768, 7, 851_968, 8969),
+    ],
+)
+def test_a_window_keeps_its_tokens_and_those_of_two_steps(
+    pair: str, length: int, batched: int, drafts: int, block_bytes: int, blocks: int
+) -> None:
+    sizing = replace(
+        H100, max_model_len=length, max_num_batched_tokens=batched, draft_tokens=drafts, steps_in_flight=2,
+        drafter_windows=True, prefix_caching=True, memory=1000 * GIB,
+    )  # fmt: skip
+    found = fit(CATALOG.pairs[pair], sizing)
+    assert found.sequences == pytest.approx(found.cache // block_bytes / blocks, rel=1e-6)
+
+
+def test_without_a_known_window_the_drafter_keeps_every_token() -> None:
+    known = fit(QWEN, replace(H100, drafter_windows=True, max_num_batched_tokens=2048)).sequences
+    assert known > 1.2 * fit(QWEN, replace(H100, max_num_batched_tokens=2048)).sequences
+
+
 def test_longer_sequences_and_more_drafts_never_make_more_room() -> None:
     fits = [fit(QWEN, replace(H100, max_model_len=length)).sequences for length in (1024, 8192, 65536, 220_000)]
     assert fits == sorted(fits, reverse=True)
