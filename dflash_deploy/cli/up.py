@@ -27,12 +27,20 @@ def up(
         bool,
         typer.Option("--fix", help="If it fails for a known reason with a safe fix, write that into .env, once."),
     ] = False,
+    ask_engine: Annotated[
+        bool,
+        typer.Option(
+            "--ask-engine/--no-ask-engine",
+            help="Before weights are fetched, let the engine make its configuration from config.json.",
+        ),
+    ] = True,
     as_json: Json = False,
     json_stream: JsonStream = False,
 ) -> Report:
     """Start the engine, follow it while it loads, wait for an answer. Missing weights are fetched first."""
     try:
-        started = operations.start(directory, patience=patience, fix=fix, reporter=terminal(json_stream=json_stream))
+        reporter = terminal(json_stream=json_stream)
+        started = operations.start(directory, patience=patience, fix=fix, ask_engine=ask_engine, reporter=reporter)
     except EngineNotReady as problem:
         return Report(_diagnosis(problem), failure=problem)
     if isinstance(started, operations.Worker):

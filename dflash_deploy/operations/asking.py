@@ -1,7 +1,10 @@
-"""`plan --ask-engine`: the installed engine makes its configuration from config.json, before weights are downloaded."""
+"""`plan --ask-engine` and `up`: the engine makes its configuration from config.json, before weights are downloaded."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import tempfile
 import time
 from collections.abc import Mapping
@@ -11,10 +14,12 @@ from pathlib import Path
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.errors import PreflightRefused
+from dflash_deploy.deployment.files import PRIVATE, write_atomically
+from dflash_deploy.errors import EngineMissing, FileMissing, FileRefused, PreflightRefused
+from dflash_deploy.intake import read_bytes
 from dflash_deploy.operations.planned import DEFAULTS, chosen
 from dflash_deploy.operations.reporter import SILENT, Reporter
-from dflash_deploy.plan import Choice, Plan
+from dflash_deploy.plan import Choice, Plan, engine_environment
 from dflash_deploy.plan.command import drafter_directory
 from dflash_deploy.planning import with_configs
 from dflash_deploy.redact import Redact, Redactor, Secret, redact_by_shape
@@ -25,10 +30,13 @@ from dflash_deploy.weights.checkpoints import metadata_in
 from dflash_deploy.weights.configs import lay_out
 from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import LOCK_FILE, Role, read_lock
-from dflash_deploy.weights.pull import requested_models
+from dflash_deploy.weights.pull import network_is_refused, requested_models
 
 DETAIL_LINES = 20
 """Last lines of an engine that gave no answer."""
+
+NAME = "asked"
+"""The file in `.dflash/` with the digest of the last question that the engine answered without an objection."""
 
 ACCEPTED, REFUSED, UNASKABLE, SILENCE = "accepts", "refuses", "cannot be asked", "did not answer"
 
@@ -98,6 +106,52 @@ def ask_engine(
         heard = ask(made, target, drafter, seconds=seconds)
     redact = Redactor(deployment.known_secrets if deployment.exists() else ())
     return _asked(made, heard, time.monotonic() - started, seconds, lambda text: redact_by_shape(redact(text)))
+
+
+def ask_before_download(deployment: Deployment, plan: Plan, reporter: Reporter) -> None:
+    """Ask the engine of a plan whose weights are missing. Raises PreflightRefused if it, or a rule, refuses.
+
+    An engine that cannot be asked, or that gives no answer, is reported and no obstacle. A question that was answered
+    without an objection is not asked again. Raises what `ask_engine` raises, without EngineMissing.
+    """
+    if plan.settings.several_machines or network_is_refused():
+        return
+    digest = _digest(deployment, plan)
+    if _remembered(deployment) == digest:
+        return
+    try:
+        asked = ask_engine(deployment.directory, reporter=reporter)
+    except EngineMissing as problem:
+        reporter.note(f"the engine is not asked before the download: {problem.message}")
+        return
+    if asked.verdict in {UNASKABLE, SILENCE} and not asked.plan.errors:
+        reporter.note(f"the download begins without the engine's answer: {asked.plan.engine_title} {asked.said}")
+    elif asked.failure is not None:
+        raise asked.failure
+    else:
+        _remember(deployment, digest)
+
+
+def _digest(deployment: Deployment, plan: Plan) -> bytes:
+    """What an answer depends on: engine, settings, and the revisions of the models."""
+    models = [str(one) for one in requested_models(deployment, plan)]
+    question = [plan.engine.name, plan.engine_version, plan.runtime, sorted(engine_environment(plan).items()), models]
+    return hashlib.sha256(json.dumps(question).encode()).hexdigest().encode()
+
+
+def _remembered(deployment: Deployment) -> bytes:
+    """The digest of the last question without an objection; empty if there is none that can be read."""
+    try:
+        return read_bytes(deployment.state / NAME, limit=100).strip()
+    except (FileMissing, FileRefused):
+        return b""
+
+
+def _remember(deployment: Deployment, digest: bytes) -> None:
+    # the next `up` only asks again
+    with contextlib.suppress(OSError):
+        deployment.make_state()
+        write_atomically(deployment.state / NAME, f"{digest.decode()}\n", mode=PRIVATE)
 
 
 def _with_configs(deployment: Deployment, plan: Plan, target: Path, drafter: Path) -> Plan:

@@ -9,6 +9,7 @@ from pathlib import Path
 from dflash_deploy.deployment import Deployment, locked
 from dflash_deploy.deployment.last_good import changes, last_good
 from dflash_deploy.errors import DeployError, EngineNotReady, NotPossible, WeightsMissing
+from dflash_deploy.operations.asking import ask_before_download
 from dflash_deploy.operations.fetching import fetch_missing
 from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.reporter import SILENT, Reporter
@@ -77,17 +78,23 @@ class RolledBackTo(Started):
 
 
 def start(
-    directory: Path, *, patience: float = PATIENCE, fix: bool = False, reporter: Reporter = SILENT
+    directory: Path,
+    *,
+    patience: float = PATIENCE,
+    fix: bool = False,
+    ask_engine: bool = True,
+    reporter: Reporter = SILENT,
 ) -> Running | Worker:
     """Start the engine of a deployment, fetch missing weights before, and wait until it has answered a question.
 
+    With `ask_engine` the engine makes its configuration from config.json before weights are fetched.
     `fix` changes `.env` once if the engine fails for a known reason with a safe change, and starts it again. Raises
     NoDeployment, SettingsRefused, PreflightRefused, DownloadFailed; EngineNotReady, or RolledBack if the last good
     settings run again. The engine answers if it returns a `Running`, whose `failure` has the checks that failed.
     """
     how = Start(patience, reporter)
     with locked(directory, "up") as deployment:
-        plan = _with_weights(deployment, reporter)
+        plan = _with_weights(deployment, reporter, ask=ask_engine)
         for change in changes(deployment):
             reporter.note(f"changed since the last good start: {change}")
         answers = plan.settings.answers_requests
@@ -151,7 +158,7 @@ def _running(started: Started, fixed: Mapping[str, object] | None = None) -> Run
     return Running(started.deployment, started.plan, started.ready, started.checks, fixed or {})
 
 
-def _with_weights(deployment: Deployment, reporter: Reporter) -> Plan:
+def _with_weights(deployment: Deployment, reporter: Reporter, *, ask: bool) -> Plan:
     """The plan, after missing weights were fetched: their configuration may change it."""
     plan = plan_of(deployment)
     try:
@@ -161,6 +168,8 @@ def _with_weights(deployment: Deployment, reporter: Reporter) -> Plan:
         wanted = requested_models(deployment, plan)
         if not wanted:
             raise
+        if ask:
+            ask_before_download(deployment, plan, reporter)
         reporter.note("weights are missing: fetching them, as `dflash-deploy pull` does")
         fetch_missing(deployment, wanted, reporter=reporter)
         return plan_of(deployment)

@@ -9,7 +9,8 @@ import pytest
 
 from dflash_deploy import operations
 from dflash_deploy.errors import EngineMissing, ExitCode, HubUnreachable, PreflightRefused, WeightsMissing
-from dflash_deploy.operations import asking
+from dflash_deploy.operations import asking, running
+from dflash_deploy.operations.reporter import Silent
 from dflash_deploy.plan import Plan
 from dflash_deploy.runtime.asking import Heard
 from dflash_deploy.serve.answer import MARK
@@ -28,14 +29,26 @@ class Engine:
         self.heard = answered({"decided": {"attention_backend": "CPU_ATTN"}})
         self.files: dict[str, dict[str, str]] = {}
         self.places: tuple[Path, ...] = ()
+        self.asked = 0
 
     def __call__(self, plan: Plan, target: Path, drafter: Path, *, seconds: float) -> Heard:
+        self.asked += 1
         self.places = (target, drafter)
         self.files = {
             place.name: {file.name: file.read_text() for file in place.iterdir() if file.is_file()}
             for place in self.places
         }
         return self.heard
+
+
+class Notes(Silent):
+    """Keeps what the operation says."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
 
 
 def answered(answer: object) -> Heard:
@@ -68,6 +81,7 @@ def box(hub: Hub, made: tuple[Box, str], monkeypatch: pytest.MonkeyPatch) -> Box
     box, settings = made
     (box.directory / ".env").write_text(settings)
     (box.directory / "dflash.lock").unlink(missing_ok=True)
+    (box.directory / ".dflash" / "asked").unlink(missing_ok=True)
     for directory in (box.models, Path(box.environment["HF_HOME"])):
         shutil.rmtree(directory, ignore_errors=True)
     for repository, files in FILES.items():
@@ -215,3 +229,87 @@ def test_an_engine_that_is_not_installed_is_named(box: Box, monkeypatch: pytest.
     monkeypatch.setattr("dflash_deploy.serve.engines.vllm.installed_vllm", lambda: None)
     with pytest.raises(EngineMissing, match="vLLM is not installed"):
         operations.ask_engine(box.directory)
+
+
+class Fetching(Exception):
+    """The download of weights would begin now."""
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(*_: object, **__: object) -> None:
+        raise Fetching
+
+    monkeypatch.setattr(running, "fetch_missing", begin)
+
+
+@pytest.mark.usefixtures("fetched")
+def test_up_asks_before_it_fetches_and_once_for_the_same_question(hub: Hub, box: Box, engine: Engine) -> None:
+    for _ in range(2):
+        with pytest.raises(Fetching):
+            operations.start(box.directory)
+    assert engine.asked == 1
+    # another setting, and another revision of the drafter, are other questions
+    edit_env(box.directory, MAX_NUM_SEQS="2")
+    with pytest.raises(Fetching):
+        operations.start(box.directory)
+    assert engine.asked == 2
+    assert hub.sent("model.safetensors") == 0
+    remembered = box.directory / ".dflash" / "asked"
+    assert (remembered.stat().st_mode & 0o777, len(remembered.read_text())) == (0o600, 65)
+    for damaged in (b"", b"\xff" * 1000, b"another digest\n"):
+        remembered.write_bytes(damaged)
+        with pytest.raises(Fetching):
+            operations.start(box.directory)
+    assert engine.asked == 5
+
+
+def test_up_ends_with_code_3_if_the_engine_refuses(hub: Hub, box: Box, engine: Engine) -> None:
+    engine.heard = answered({"refused": "No valid attention backend found for cuda"})
+    for count in (1, 2):
+        ran = invoke("up", "--dir", str(box.directory))
+        assert ran.code is ExitCode.PREFLIGHT
+        assert "error: vLLM 0.32.0 (CPU) refuses this: No valid attention backend found for cuda" in ran.err
+        # a refusal is not remembered: the engine may have been changed
+        assert engine.asked == count
+    assert hub.sent("model.safetensors") == 0
+    assert not box.models.exists()
+    assert not (box.directory / ".dflash" / "asked").exists()
+
+
+def test_up_ends_with_code_3_if_a_rule_refuses_what_was_read(hub: Hub, box: Box, engine: Engine) -> None:
+    hub.publish("o/drafter", {"config.json": json.dumps(json.loads(DRAFTS) | {"hidden_size": 128})})
+    for heard in (engine.heard, Heard(None, "")):
+        engine.heard = heard
+        ran = invoke("up", "--dir", str(box.directory))
+        assert ran.code is ExitCode.PREFLIGHT
+        assert "128" in ran.err
+    assert hub.sent("model.safetensors") == 0
+
+
+@pytest.mark.usefixtures("fetched")
+def test_up_goes_on_without_an_answer_and_says_so(box: Box, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for heard, said in [*SILENT, (answered({"unaskable": "it has no way"}), "it has no way")]:
+        engine.heard = heard
+        notes = Notes()
+        with pytest.raises(Fetching):
+            operations.start(box.directory, reporter=notes)
+        assert any(said in note for note in notes.said)
+    assert not (box.directory / ".dflash" / "asked").exists()
+
+    def missing(*_: object, **__: object) -> Heard:
+        raise EngineMissing("the image is not on this machine", hint="")
+
+    monkeypatch.setattr(asking, "ask", missing)
+    notes = Notes()
+    with pytest.raises(Fetching):
+        operations.start(box.directory, reporter=notes)
+    assert "the engine is not asked before the download: the image is not on this machine" in notes.said
+
+
+@pytest.mark.usefixtures("fetched")
+def test_up_asks_nothing_if_it_is_told_so(hub: Hub, box: Box, engine: Engine) -> None:
+    with pytest.raises(Fetching):
+        operations.start(box.directory, ask_engine=False)
+    assert engine.asked == 0
+    assert hub.sent("config.json") == 0

@@ -273,7 +273,7 @@ def test_weights_are_carried_to_a_machine_without_a_network(hub: Hub, box: Box, 
 
 def test_up_fetches_what_is_missing(hub: Hub, box: Box) -> None:
     # the weights of this test are none that an engine loads; what counts is that they are there when it is started
-    ran = dflash("up", "--patience", "60", at=box.directory, environment=box.environment)
+    ran = dflash("up", "--no-ask-engine", "--patience", "60", at=box.directory, environment=box.environment)
     assert "fetching them" in ran.err
     assert box.whole()
     dflash("down", at=box.directory, environment=box.environment)
