@@ -92,9 +92,11 @@ class Start:
     def gone_back(self, deployment: Deployment, problem: EngineNotReady) -> EngineNotReady:
         """The failure to report, after the last good settings were started again if there are any.
 
-        Several engines have gone back already.
+        Several engines have gone back already, and one of several machines cannot go back without the others.
         """
-        if plan_of(deployment).settings.several_engines:
+        settings = plan_of(deployment).settings
+        # one rank with other settings does not join the others
+        if settings.several_engines or settings.several_machines:
             return problem
         with start_shown(self.reporter, deployment.redact) as show:
             return restore_last_good(deployment, problem, plan_of, runtime_for, patience=self.patience, show=show)

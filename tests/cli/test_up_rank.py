@@ -6,12 +6,26 @@ from typing import Any
 
 import pytest
 
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.last_good import RESTORED, remember_good
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.runtime import EngineState
+from dflash_deploy.runtime.protocol import Narrate
 from tests.support.cli import edit_env, initialise, invoke
 from tests.support.scripted import ScriptedRuntime, play
 
 RUNNING = EngineState("running", identity="process 1")
+
+
+class Counted(ScriptedRuntime):
+    """Counts its starts."""
+
+    starts = 0
+
+    def start(self, narrate: Narrate) -> bool:
+        """It is started once more."""
+        self.starts += 1
+        return super().start(narrate)
 
 
 @pytest.fixture
@@ -45,6 +59,20 @@ def test_an_engine_that_ends_meanwhile_is_explained(directory: Path, monkeypatch
     assert code is ExitCode.NOT_READY
     assert "the moon is full" in said
     assert runtime.halted
+
+
+def test_the_leader_does_not_go_back_to_settings_that_the_others_do_not_have(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit_env(directory, NODE_RANK="0")
+    remember_good(Deployment(directory))
+    edit_env(directory, MAX_NUM_SEQS="2")
+    runtime = Counted([EngineState("exited", exit_code=1)])
+    play(monkeypatch, lambda *_: runtime)
+    code, _, _ = run("up", directory)
+    assert code is ExitCode.NOT_READY
+    assert not (directory / ".dflash" / RESTORED).exists()
+    assert runtime.starts == 1
 
 
 def test_what_needs_an_answer_refuses_and_names_the_way(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
