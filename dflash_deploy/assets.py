@@ -29,20 +29,20 @@ def asset_text(*parts: str) -> str:
     return asset(*parts).read_text(encoding="utf-8")
 
 
-def build_context(engine: str) -> dict[str, Path]:
-    """The files that an engine's image is built from: their path in the build context, and their path on disk."""
-    image = asset("images", engine)
-    beside = sorted(path for path in image.rglob("*") if path.is_file())
+def build_context(image: str) -> dict[str, Path]:
+    """The files that an image is built from, by its folder in images/: their path in the build context, and on disk."""
+    folder = asset("images", image)
+    beside = sorted(path for path in folder.rglob("*") if path.is_file())
     sources = sorted((PACKAGE / "serve").rglob("*.py"))
-    return {f"images/{engine}/{path.relative_to(image)}": path for path in beside} | {
+    return {f"images/{image}/{path.relative_to(folder)}": path for path in beside} | {
         str(source.relative_to(PACKAGE.parent)): source for source in sources
     }
 
 
 @cache
-def build_digest(engine: str) -> str:
+def build_digest(image: str) -> str:
     """Eight hexadecimal digits that change with any file of the build context, so that no stale image is used."""
     digest = hashlib.sha256()
-    for name, path in build_context(engine).items():
+    for name, path in build_context(image).items():
         digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:8]

@@ -1,11 +1,11 @@
-"""The build context of an engine's image in `.dflash/build/`: the files that the engine's Dockerfile copies."""
+"""The build context in `.dflash/build/`: the files that the Dockerfiles of a deployment's images copy."""
 
 from __future__ import annotations
 
 import filecmp
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,13 +15,13 @@ NAME = "build"
 """The directory's name in `.dflash/`. `build.PID` is one that is not complete yet, or not needed any more."""
 
 
-def stage_build_context(state: Path, engine: str) -> None:
-    """Create the build context of an engine in `state`, with the paths of the repository, unless it is there already.
+def stage_build_context(state: Path, images: Iterable[str]) -> None:
+    """Create the build context of these images in `state`, with the paths of the repository, unless it is there.
 
     It is made in a temporary directory and renamed, so that a command that is killed leaves it complete or absent.
     """
     remove_unused_contexts(state)
-    context, files = state / NAME, build_context(engine)
+    context, files = state / NAME, {name: path for image in images for name, path in build_context(image).items()}
     if _is_complete(context, files):
         return
     staged, old = state / f"{NAME}.{os.getpid()}", state / f"{NAME}.{os.getpid()}.old"

@@ -130,16 +130,20 @@ def engines_on_several_machines(plan: Plan, facts: HostFacts) -> Finding | None:
 
 
 def several_engines_in_containers(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Several engines with the Compose runtime."""
-    if not plan.settings.several_engines or plan.runtime == "native":
+    """Several engines in containers of a Docker whose networks this machine does not reach."""
+    docker = facts.container_engine
+    if not plan.settings.several_engines or plan.runtime == "native" or docker is None:
         return None
+    if docker.local and not docker.rootless:
+        return None
+    kind = "rootless Docker" if docker.rootless else "Docker Desktop" if docker.desktop else "Docker on another machine"
     return Finding(
         id="several-engines-in-containers",
         severity="error",
-        message=f"{Settings.replicas}={plan.settings.replicas} with {Settings.dflash_runtime}={plan.runtime}: several "
-        "engines run as processes only",
-        why="compose.yaml has one engine",
-        fix=f"set {Settings.dflash_runtime}=native, or {Settings.replicas}=1",
+        message=f"{Settings.replicas}={plan.settings.replicas} with {kind}: its containers have no address that "
+        "programs of this machine reach",
+        why="only the router is published; each engine is proven, and drained, at the address of its container",
+        fix=f"use Docker Engine as root, set {Settings.dflash_runtime}=native, or set {Settings.replicas}=1",
     )
 
 

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from docker.errors import DockerException, NotFound
 
-from dflash_deploy.catalog.settings import all_setting_names
-from dflash_deploy.deployment.render import SERVICE, render
-from dflash_deploy.errors import EngineMissing, EngineNotReady, FileRefused, SettingsRefused
+from dflash_deploy.deployment.render import render
+from dflash_deploy.deployment.services import (
+    ENGINES_NETWORK,
+    FINGERPRINT,
+    INNER_PORT,
+    rendered_fingerprint,
+    service_of,
+)
+from dflash_deploy.errors import EngineMissing, EngineNotReady
 from dflash_deploy.host import find_container_engine, why_no_container_engine
+from dflash_deploy.runtime.compose_call import STOP_GRACE, remove_project, run_compose
 from dflash_deploy.runtime.container_job import first_line
 from dflash_deploy.runtime.container_log import read_container_log
 from dflash_deploy.runtime.docker_api import docker_client
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, Phase, last_state
 from dflash_deploy.serve.settings import Settings
-
-_NAMES_A_FILE = frozenset({"COMPOSE_FILE", "COMPOSE_ENV_FILES", "COMPOSE_PROJECT_NAME"})
 
 if TYPE_CHECKING:
     import docker
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
     from dflash_deploy.deployment import Deployment
     from dflash_deploy.plan import Plan
-
-STOP_GRACE = 45
-"""Seconds a container gets to stop before it is killed; the same as in compose/base.yaml."""
 
 _PHASES: Mapping[str, Phase] = {
     "created": "exited",
@@ -46,44 +44,16 @@ _PHASES: Mapping[str, Phase] = {
 }
 
 
-def compose_command(deployment: Deployment, *command: str) -> list[str]:
-    """Return the argument list of one Compose call.
-
-    Every call names project, files and `.env`: without one of them, Compose would use another project or file.
-    """
-    files = [deployment.compose_file]
-    if deployment.override_file.is_file():
-        files.append(deployment.override_file)
-    return [
-        "docker",
-        "compose",
-        "--project-directory",
-        str(deployment.directory),
-        "--project-name",
-        deployment.project_name,
-        "--env-file",
-        str(deployment.settings_file),
-        *(part for file in files for part in ("-f", str(file))),
-        *command,
-    ]
-
-
-def compose_environment(environment: Mapping[str, str], written: Collection[str]) -> dict[str, str]:
-    """Return this process's environment without settings and without the names in `.env` (`written`).
-
-    In Compose, an exported variable overrides the same line of `.env`.
-    """
-    return {name: value for name, value in environment.items() if name not in {*all_setting_names(), *written}}
-
-
 class ComposeRuntime:
-    """One deployment under Docker Compose."""
+    """One service of a deployment under Docker Compose: its only engine, one of several, or their router."""
 
     name = "compose"
 
-    def __init__(self, deployment: Deployment, plan: Plan) -> None:
+    def __init__(self, deployment: Deployment, plan: Plan, service: str = "") -> None:
+        """`service` is that of the engine if it is empty."""
         self._deployment = deployment
         self._plan = plan
+        self._service = service or service_of(deployment)
 
     def preflight(self) -> None:
         """Raise EngineMissing if Docker or its Compose plugin does not respond."""
@@ -101,14 +71,20 @@ class ComposeRuntime:
             )
 
     def start(self, narrate: Narrate) -> bool:
-        """Write compose.yaml and run `docker compose up -d`. Raises EngineNotReady with Compose's message."""
-        render(self._deployment, self._plan)
+        """Write compose.yaml and run `docker compose up -d`. Raises EngineNotReady with Compose's message.
+
+        The file of several engines is written before the first of them starts.
+        """
+        one_of_several = self._deployment.member is not None
+        if not one_of_several:
+            render(self._deployment, self._plan)
         before = self.state()
         if before.phase == "paused":
-            self._compose("unpause", narrate=narrate)
+            self._compose("unpause", *self._only, narrate=narrate)
         # older releases of Compose do not notice that a container is disconnected from its network
         recreate = () if before.connected else ("--force-recreate",)
-        self._compose("up", "--detach", "--remove-orphans", *recreate, narrate=narrate)
+        alone = ("--no-deps", *recreate, self._service) if one_of_several else ("--remove-orphans", *recreate)
+        self._compose("up", "--detach", *alone, narrate=narrate)
         after = self.state()
         return before.identity != after.identity or before.phase != "running"
 
@@ -119,35 +95,48 @@ class ComposeRuntime:
         self._compose("build", narrate=narrate)
 
     def is_current(self) -> bool:
-        """Return whether the engine runs; Compose itself notices changed settings."""
-        return self.state().alive
+        """Return whether the engine runs with the settings of the plan.
+
+        Compose itself notices changed settings of a single engine. One of several is restarted only after the router
+        has stopped sending to it, so its container is compared with compose.yaml.
+        """
+        if self._deployment.member is None:
+            return self.state().alive
+        container = self._container()
+        if container is None or container.status != "running":
+            return False
+        return str(container.labels.get(FINGERPRINT)) == rendered_fingerprint(self._deployment, self._service)
 
     @property
     def private_url(self) -> str:
         """The URL at which a router in the same network reaches the engine."""
-        return f"http://{SERVICE}:8000"
+        return f"http://{self._service}:{INNER_PORT}"
+
+    @property
+    def address_here(self) -> str:
+        """The address of the container in the private network, reached from this machine only; empty if none runs."""
+        container = self._container()
+        networks = {} if container is None else container.attrs["NetworkSettings"]["Networks"]
+        return next((str(at["IPAddress"]) for name, at in networks.items() if name.endswith(f"_{ENGINES_NETWORK}")), "")
 
     def halt(self) -> None:
         """Stop the container, which also ends its restarts, and keep it for its log."""
-        self._compose("stop", "--timeout", str(STOP_GRACE))
+        self._compose("stop", "--timeout", str(STOP_GRACE), *self._only)
 
     def down(self) -> bool:
-        """Remove the container and its network. The cache volume and the weights stay.
-
-        Damaged files do not prevent it: Compose finds both by the project's name too.
-        """
+        """Remove the container, and of a single engine the network. The cache volume and the weights stay."""
         there = self._container() is not None
-        down = ("down", "--timeout", str(STOP_GRACE))
-        try:
-            self._compose(*down)
-        except (EngineNotReady, SettingsRefused, FileRefused) as problem:
-            by_name = ["docker", "compose", "--project-name", self._deployment.project_name, *down]
-            try:
-                # a directory without a Compose file, as are those above it
-                self._run("down", by_name, Path("/"), compose_environment(os.environ, _NAMES_A_FILE))
-            except EngineNotReady:
-                raise problem from None
+        if self._deployment.member is None:
+            remove_project(self._deployment)
+        elif there:
+            self._compose("stop", "--timeout", str(STOP_GRACE), self._service)
+            self._compose("rm", "--force", self._service)
         return there
+
+    @property
+    def _only(self) -> tuple[str, ...]:
+        """The service, if the file has more than this one."""
+        return () if self._deployment.member is None else (self._service,)
 
     def state(self) -> EngineState:
         """Return the container's state from Docker's API."""
@@ -204,51 +193,18 @@ class ComposeRuntime:
 
     def _container(self) -> Container | None:
         with _answering():
-            return find_container(self._client, self._deployment)
+            return find_container(self._client, self._deployment, self._service)
 
     def _compose(self, *command: str, narrate: Narrate | None = None) -> None:
         """Run Compose with the files of the deployment."""
-        environment = compose_environment(os.environ, self._deployment.values)
-        call = compose_command(self._deployment, *command)
-        self._run(command[0], call, self._deployment.directory, environment, narrate)
-
-    def _run(
-        self,
-        verb: str,
-        command: list[str],
-        place: Path,
-        environment: Mapping[str, str],
-        narrate: Narrate | None = None,
-    ) -> None:
-        """Run a call of Compose, pass on its lines as they come, and keep the last ones for the error."""
-        tail: deque[str] = deque(maxlen=20)
-        redact = self._deployment.redact
-        with subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            cwd=place,
-            env=environment,
-        ) as process:
-            assert process.stdout is not None  # noqa: S101 - because of stdout=PIPE
-            for line in process.stdout:
-                if text := redact(line.strip()):
-                    tail.append(text)
-                    if narrate:
-                        narrate(text)
-        if process.returncode != 0:
-            raise EngineNotReady(
-                f"docker compose {verb} failed: {tail[-1] if tail else 'no output'}",
-                hint="read the lines above; check the file with `docker compose config` in the deployment directory",
-                detail="\n".join(tail),
-            )
+        run_compose(self._deployment, *command, narrate=narrate)
 
 
-def find_container(client: docker.DockerClient, deployment: Deployment) -> Container | None:
-    """Return the engine's container of a deployment; `None` if there is none. Raises DockerException."""
-    labels = [f"com.docker.compose.project={deployment.project_name}", f"com.docker.compose.service={SERVICE}"]
+def find_container(client: docker.DockerClient, deployment: Deployment, service: str = "") -> Container | None:
+    """Return a service's container; of any service if it is empty. `None` if there is none. Raises DockerException."""
+    labels = [f"com.docker.compose.project={deployment.project_name}"]
+    if service:
+        labels.append(f"com.docker.compose.service={service}")
     # a container that is removed between listing and inspecting is treated as gone
     found = client.containers.list(all=True, filters={"label": labels}, ignore_removed=True)
     return found[0] if found else None

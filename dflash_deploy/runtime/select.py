@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dflash_deploy.deployment.router_files import written_workers
 from dflash_deploy.errors import DeployError
 from dflash_deploy.runtime.supervised import find_supervised
 
@@ -16,32 +17,43 @@ if TYPE_CHECKING:
 
 def runtime_for(deployment: Deployment, plan: Plan) -> Runtime:
     """Return the runtime in the deployment's plan."""
+    if deployment.member is None and (plan.settings.several_engines or _has_several(deployment, plan)):
+        return several_runtime(deployment, plan)
+    # one of the two is needed, and the Docker client takes 0.2 s
     if plan.runtime == "native":
-        from dflash_deploy.runtime.native import NativeRuntime  # noqa: PLC0415 - one of the two is needed
-        from dflash_deploy.runtime.native_several import NativeSeveral, has_several  # noqa: PLC0415
+        from dflash_deploy.runtime.native import NativeRuntime  # noqa: PLC0415
 
-        if deployment.member is None and (plan.settings.several_engines or has_several(deployment)):
-            return NativeSeveral(deployment, plan)
         return NativeRuntime(deployment, plan)
-    from dflash_deploy.runtime.compose import ComposeRuntime  # noqa: PLC0415 - the Docker client takes 0.2 s
+    from dflash_deploy.runtime.compose import ComposeRuntime  # noqa: PLC0415
 
     return ComposeRuntime(deployment, plan)
 
 
 def several_runtime(deployment: Deployment, plan: Plan) -> SeveralRuntime:
     """Return the runtime of a whole deployment with several engines."""
-    from dflash_deploy.runtime.native_several import NativeSeveral  # noqa: PLC0415 - needed for several engines only
+    if plan.runtime == "native":
+        from dflash_deploy.runtime.native_several import NativeSeveral  # noqa: PLC0415 - needed for several engines
 
-    return NativeSeveral(deployment, plan)
+        return NativeSeveral(deployment, plan)
+    from dflash_deploy.runtime.compose_several import ComposeSeveral  # noqa: PLC0415 - needed for several engines
+
+    return ComposeSeveral(deployment, plan)
 
 
 def stop_several(deployment: Deployment, plan: Plan) -> bool:
     """Stop what earlier settings with several engines left, if the plan has one; return whether anything ran."""
-    from dflash_deploy.runtime.native_several import has_several  # noqa: PLC0415 - needed for several engines only
-
-    if plan.settings.several_engines or deployment.member is not None or not has_several(deployment):
+    if plan.settings.several_engines or deployment.member is not None or not _has_several(deployment, plan):
         return False
     return several_runtime(deployment, plan).down()
+
+
+def _has_several(deployment: Deployment, plan: Plan) -> bool:
+    """Whether several engines of a deployment run, or ran and were not stopped, with the runtime of the plan."""
+    if plan.runtime == "native":
+        from dflash_deploy.runtime.native_several import has_several  # noqa: PLC0415
+
+        return has_several(deployment)
+    return bool(written_workers(deployment))
 
 
 def runtime_seen(deployment: Deployment) -> RuntimeName:

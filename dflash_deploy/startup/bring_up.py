@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dflash_deploy.plan import Plan
     from dflash_deploy.runtime import Runtime
     from dflash_deploy.runtime.protocol import Narrate
+    from dflash_deploy.startup.diagnosis import LogReader
 
 WARM_UP_TOKENS = 64
 
@@ -54,13 +55,15 @@ def bring_up(deployment: Deployment, plan: Plan, runtime: Runtime, *, patience: 
     first = plan.profile.first_start
     times = Timekeeper(show, usual_seconds(deployment), first.seconds if first else None)
     question = plan.pair.text.ask
+    start = _started(plan, runtime, times)
+    # a container has no address before it runs
     with endpoint_of(deployment, plan) as endpoint:
-        changed, waiting = _started(plan, runtime, endpoint, times, patience=patience)
-        with _stopped_if(changed, runtime):
+        waiting = start.waiting(plan, runtime, endpoint, patience=patience)
+        with _stopped_if(start.changed, runtime):
             answer = waiting.until_ready(question)
         seconds, phases = times.elapsed, times.ended()
         speed, length = _measured(endpoint, question)
-        return Ready(endpoint.url, endpoint.model, runtime.name, changed, seconds, answer, speed, length, phases)
+        return Ready(endpoint.url, endpoint.model, runtime.name, start.changed, seconds, answer, speed, length, phases)
 
 
 def start_worker(deployment: Deployment, plan: Plan, runtime: Runtime, *, show: ShowProgress) -> bool:
@@ -70,17 +73,31 @@ def start_worker(deployment: Deployment, plan: Plan, runtime: Runtime, *, show: 
     invalid settings end it. Raises what `bring_up` raises.
     """
     preflight(deployment, plan, runtime, joining=True)
+    start = _started(plan, runtime, Timekeeper(show))
     with endpoint_of(deployment, plan) as endpoint:
-        changed, waiting = _started(plan, runtime, endpoint, Timekeeper(show), patience=SETTLES)
-        with _stopped_if(changed, runtime):
+        waiting = start.waiting(plan, runtime, endpoint, patience=SETTLES)
+        with _stopped_if(start.changed, runtime):
             waiting.until_settled(SETTLES)
-    return changed
+    return start.changed
 
 
-def _started(
-    plan: Plan, runtime: Runtime, endpoint: Endpoint, times: Timekeeper, *, patience: float
-) -> tuple[bool, Waiting]:
-    """Return whether the engine had to be started, and the wait for it. Docker's failures are diagnosed too."""
+@dataclass(frozen=True)
+class _Start:
+    """An engine that was started, or found running: `changed` says which. `cursor` is where its log begins."""
+
+    changed: bool
+    cursor: str
+    reader: LogReader
+    times: Timekeeper
+
+    def waiting(self, plan: Plan, runtime: Runtime, endpoint: Endpoint, *, patience: float) -> Waiting:
+        """The wait for it."""
+        phases = Phases(plan.engine.engine)
+        return Waiting(runtime, endpoint, self.reader, phases, patience=patience, times=self.times, cursor=self.cursor)
+
+
+def _started(plan: Plan, runtime: Runtime, times: Timekeeper) -> _Start:
+    """Start the engine if it does not run with these settings. Docker's failures are diagnosed too."""
     reader, cursor = log_reader_for(plan), runtime.next_line()
     try:
         changed = runtime.start(_narrator(runtime.name, times))
@@ -90,9 +107,7 @@ def _started(
             raise
         raise explain(EngineNotReady, problem.message, findings) from None
     # the log of an earlier engine is ignored; the log of a running engine is read from its beginning
-    since = cursor if changed else ""
-    phases = Phases(plan.engine.engine)
-    return changed, Waiting(runtime, endpoint, reader, phases, patience=patience, times=times, cursor=since)
+    return _Start(changed, cursor if changed else "", reader, times)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dflash_deploy.catalog import load_catalog
+from dflash_deploy.deployment.services import INNER_PORT, service_of
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.plan.command import model_path
 from dflash_deploy.serve.settings import Settings
@@ -31,6 +32,8 @@ def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = N
             hint="make a new key: `dflash-deploy keys rotate`",
         )
     host, port = plan.settings.dflash_bind, plan.settings.dflash_port
+    if is_private(deployment, plan):
+        host, port = _container_address(deployment, plan), INNER_PORT
     # a server listens on the wildcard address; a client cannot connect to it
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     if ":" in reachable:
@@ -38,6 +41,20 @@ def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = N
     model = next(iter(plan.settings.served_model_name), model_path(plan))
     url = f"http://{reachable}:{port}"
     return Endpoint(url, deployment.key, model, timeout=timeout) if timeout else Endpoint(url, deployment.key, model)
+
+
+def is_private(deployment: Deployment, plan: Plan) -> bool:
+    """Whether an engine is one of several in containers, whose port is not published."""
+    return deployment.member is not None and plan.runtime == "compose"
+
+
+def _container_address(deployment: Deployment, plan: Plan) -> str:
+    """The address of the engine's container on this machine; a name that is never found if it does not run."""
+    from dflash_deploy.runtime.compose import ComposeRuntime  # noqa: PLC0415 - the Docker client takes 0.2 s
+
+    runtime = ComposeRuntime(deployment, plan)
+    # RFC 6761
+    return runtime.address_here or f"{service_of(deployment)}.invalid"
 
 
 def log_reader_for(plan: Plan) -> LogReader:

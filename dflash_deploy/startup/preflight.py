@@ -8,6 +8,7 @@ from dflash_deploy.errors import PortTaken, PreflightRefused, SettingsRefused
 from dflash_deploy.host import is_address_here, listener_on
 from dflash_deploy.plan.command import drafter_directory, engine_command
 from dflash_deploy.serve.settings import Settings
+from dflash_deploy.startup.known import is_private
 from dflash_deploy.weights import check_weights
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def preflight(
         raise PreflightRefused(finding.message, hint=finding.fix)
     runtime.preflight()
     check_models(deployment, plan)
-    if plan.settings.answers_requests:
+    if plan.settings.answers_requests and not is_private(deployment, plan):
         _check_port(plan, runtime)
 
 

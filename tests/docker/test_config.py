@@ -8,7 +8,7 @@ import pytest
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.runtime.compose import compose_command
+from dflash_deploy.runtime.compose_call import compose_command
 from tests.support.cli import dflash, edit_env, initialise
 from tests.support.container_engine import Engine
 

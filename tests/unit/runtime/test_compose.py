@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.runtime.compose import compose_command, compose_environment, parse_stamped
+from dflash_deploy.runtime.compose import parse_stamped
+from dflash_deploy.runtime.compose_call import compose_command, compose_environment
 from dflash_deploy.serve.settings import Settings
 
 

@@ -1,0 +1,123 @@
+"""The services of `compose.yaml`: one engine, or several of them behind a router in a network of their own."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from dflash_deploy import __version__
+from dflash_deploy.assets import build_digest
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.errors import FileRefused
+from dflash_deploy.host import cores_here
+from dflash_deploy.intake import Invalid, parse_yaml, read_text
+from dflash_deploy.plan import Plan
+from dflash_deploy.plan.replicas import IN_ORDER, VISIBLE, gpus_of_member, member_of
+from dflash_deploy.serve.gateway.health import MEMORY_FILE
+from dflash_deploy.serve.settings import Settings
+
+SERVICE, ROUTER = "engine", "router"
+"""The service of a single engine, which is also the beginning of the names of several, and that of their router."""
+
+ENGINES_NETWORK = "engines"
+"""The network of several engines: only the router is in it too."""
+
+INNER_PORT = 8000
+"""The port of an engine and of the router in their containers; compose/base.yaml and router.yaml set it."""
+
+FINGERPRINT = "dev.dflash.settings-hash"
+"""The label with a hash of everything that a container is created with."""
+
+VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::[-?][^}]*)?\}")
+
+
+def service_of(deployment: Deployment) -> str:
+    """The service of a deployment's engine; of one of several if `deployment` is one of them."""
+    return SERVICE if deployment.member is None else engine_service(deployment.member)
+
+
+def engine_service(number: int) -> str:
+    """The service of one of several engines, counted from 1."""
+    return f"{SERVICE}-{number}"
+
+
+def member_plans(plan: Plan) -> tuple[Plan, ...]:
+    """The plan of each of several engines on this machine, in order; empty if there is only one."""
+    numbers = range(1, plan.settings.replicas + 1) if plan.settings.several_engines else ()
+    return tuple(member_plan(plan, number) for number in numbers)
+
+
+def member_plan(plan: Plan, number: int) -> Plan:
+    """The plan of one of several engines on this machine, counted from 1."""
+    return member_of(plan, number, () if plan.profile.match.gpus else cores_here())
+
+
+def shared_out(document: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+    """Return the Compose file of a single engine as that of several: a service for each, and only the router published.
+
+    `document` has the services of one engine and of the router.
+    """
+    services = dict(document["services"])
+    single, router = services.pop(SERVICE), services.pop(ROUTER)
+    engines = {
+        engine_service(number): _engine(single, plan, member, number)
+        for number, member in enumerate(member_plans(plan), start=1)
+    }
+    router["image"] = f"dflash-deploy/router:{__version__}-{build_digest(ROUTER)}"
+    router["build"]["context"] = single["build"]["context"]
+    router["user"] = single["user"]
+    router["labels"] = {"dev.dflash.version": __version__}
+    return {**document, "services": {**engines, ROUTER: router, **services}}
+
+
+def _engine(single: Mapping[str, Any], plan: Plan, member: Plan, number: int) -> dict[str, Any]:
+    """One of several engines: with its share of the machine, in the private network, and not published."""
+    service = copy.deepcopy(dict(single))
+    service.pop("ports", None)
+    service["networks"] = [ENGINES_NETWORK]
+    environment = service["environment"]
+    environment[MEMORY_FILE] = f"/cache/dflash-health-{number}.json"
+    service["labels"] = {**service["labels"], "dev.dflash.replica": str(number)}
+    if gpus := gpus_of_member(plan, number):
+        environment["NVIDIA_VISIBLE_DEVICES"] = ",".join(gpus)
+        for name in (VISIBLE, IN_ORDER):
+            # the container has only these GPUs, and counts them from 0
+            environment.pop(name, None)
+        for device in service["deploy"]["resources"]["reservations"]["devices"]:
+            device.pop("count", None)
+            device["device_ids"] = list(gpus)
+    if cores := member.values.get(Settings.dflash_cores.name):
+        environment[Settings.dflash_cores.name] = service["cpuset"] = cores
+    return service
+
+
+def with_fingerprints(document: dict[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
+    """Label each of several engines with a hash of its service. `values` are those of `.env`."""
+    for name, service in document["services"].items():
+        if name.startswith(f"{SERVICE}-"):
+            service["labels"][FINGERPRINT] = _fingerprint(service, values)
+    return document
+
+
+def rendered_fingerprint(deployment: Deployment, service: str) -> str:
+    """The hash of a service in `compose.yaml`; empty if the file is missing or damaged, or has no such service."""
+    try:
+        document = parse_yaml(read_text(deployment.compose_file))
+        return str(document["services"][service]["labels"][FINGERPRINT])
+    except (FileRefused, Invalid, KeyError, TypeError):
+        return ""
+
+
+def _fingerprint(service: Mapping[str, Any], values: Mapping[str, str]) -> str:
+    text = yaml.safe_dump(dict(service))
+    used = ((name, values.get(name, "")) for name in sorted(set(_names(text))))
+    return hashlib.sha256(repr((text, *used)).encode()).hexdigest()[:12]
+
+
+def _names(text: str) -> Iterator[str]:
+    return (found["name"] for found in VARIABLE.finditer(text))

@@ -1,0 +1,116 @@
+"""Several engines, their router, and what is published, as one runtime: what both runtimes have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from dflash_deploy.deployment.router_files import write_workers
+from dflash_deploy.plan.replicas import member_of
+from dflash_deploy.runtime.protocol import EngineState, FrontProcess, LogPage, Narrate, Runtime
+
+if TYPE_CHECKING:
+    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.plan import Plan
+
+
+class Several(ABC):
+    """The whole of a deployment with several engines. `start` starts what is around the engines, and no engine."""
+
+    name: str
+
+    def __init__(self, deployment: Deployment, plan: Plan) -> None:
+        self._deployment = deployment
+        self._plan = plan
+        # the engine of settings with one engine may still run
+        self._single = self._runtime(deployment, plan)
+
+    @property
+    @abstractmethod
+    def router(self) -> FrontProcess:
+        """The router."""
+
+    @property
+    @abstractmethod
+    def door(self) -> FrontProcess:
+        """The published door in front of it."""
+
+    @property
+    @abstractmethod
+    def private_url(self) -> str:
+        """The door's address."""
+
+    @abstractmethod
+    def preflight(self) -> None:
+        """Raise EngineMissing if the engine, the router or the door cannot run here."""
+
+    @abstractmethod
+    def start(self, narrate: Narrate) -> bool:
+        """Start the router and the door; stop a single engine of earlier settings, and engines that are too many."""
+
+    @abstractmethod
+    def halt(self) -> None:
+        """Stop all engines, and keep their logs."""
+
+    @abstractmethod
+    def _stop_all(self) -> bool:
+        """Stop the door, the router and all engines; return whether anything ran."""
+
+    @abstractmethod
+    def _runtime(self, deployment: Deployment, plan: Plan) -> Runtime:
+        """The runtime of one engine, or of the only one."""
+
+    @abstractmethod
+    def _numbers(self) -> set[int]:
+        """The numbers of the engines that were started with any settings."""
+
+    def down(self) -> bool:
+        """Stop the door, the router and all engines; return whether anything ran."""
+        write_workers(self._deployment, ())
+        return self._stop_all()
+
+    def state(self) -> EngineState:
+        """Return `running` if the door, the router and at least one engine run; `address` is the door's."""
+        door, router = self.door.state(), self.router.state()
+        states = [member.state() for _, member in self._members()]
+        alive = sum(state.phase == "running" for state in states)
+        if alive and router.phase == door.phase == "running":
+            identity = f"{alive} engines, router {router.identity}, door {door.identity}"
+            return EngineState("running", identity=identity, address=door.address)
+        if alive or any(state.phase != "absent" for state in (door, router, *states)):
+            identity, unasked = f"{alive} engines", door.unasked or router.unasked
+            published = door.phase == "running"
+            return EngineState("exited", identity=identity, address=door.address, unasked=unasked, published=published)
+        return self._single.state()
+
+    def memory(self) -> int | None:
+        """Return the bytes of memory of all engines together; `None` if none runs."""
+        sizes = [size for _, member in self._members() if (size := member.memory()) is not None]
+        return sum(sizes) if sizes else None
+
+    def read_log(self, cursor: str = "") -> LogPage:
+        """Return the lines of all engines, of the router and of the door, with the name of the process before each."""
+        after = dict(part.split("=", 1) for part in cursor.split("|") if part)
+        lines: list[str] = []
+        readers = {f"engine {number}": member.read_log for number, member in self._members()}
+        for name, read in {**readers, "router": self.router.read_log, "door": self.door.read_log}.items():
+            page = read(after.get(name, ""))
+            after[name] = page.cursor
+            lines += (f"{name} | {line}" for line in page.lines)
+        return LogPage(tuple(lines), "|".join(f"{name}={place}" for name, place in after.items()))
+
+    def next_line(self) -> str:
+        """Return the cursor after all lines that are there now."""
+        return self.read_log().cursor
+
+    def is_current(self) -> bool:
+        """Return whether the router and the door run."""
+        return self.router.state().phase == self.door.state().phase == "running"
+
+    def _members(self) -> Iterator[tuple[int, Runtime]]:
+        """The engines of the plan, and those that were started with earlier settings."""
+        planned = range(1, self._plan.settings.replicas + 1) if self._plan.settings.several_engines else ()
+        for number in sorted({*self._numbers(), *planned}):
+            plan = member_of(self._plan, number) if number in planned else self._plan
+            yield number, self._runtime(self._deployment.replica(number), plan)

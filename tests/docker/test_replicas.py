@@ -1,0 +1,236 @@
+"""Two llama.cpp engines and their router as containers: private, killed, restarted, with a new key, and gone."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.operations import status
+from dflash_deploy.operations.probing import MemberStatus
+from dflash_deploy.plan.replicas import engine_port
+from dflash_deploy.planning import plan_of
+from dflash_deploy.serve.router.files import read_keys
+from dflash_deploy.startup import endpoint_of
+from tests.docker.test_llamacpp import SIGNAL_THE_SERVER
+from tests.support.askers import WHOLE, Askers, asking
+from tests.support.cli import Ran, dflash, edit_env
+from tests.support.composed import closed_in, composed, docker
+from tests.support.container_engine import Engine
+from tests.support.standin_llamacpp import DEBIAN, ensure_server_image
+
+IMAGE = "dflash-deploy/llamacpp:replicas-under-test"
+USER = 1000
+CLIENTS = 4
+
+HANGS = 300.0
+"""Seconds after which something counts as hung."""
+
+OVERRIDE = f"""\
+services:
+  router:
+    build:
+      args:
+        BASE_IMAGE: {DEBIAN}
+"""
+
+
+@pytest.fixture(scope="module")
+def deployment(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """`init` and `up` of two engines as the user 1000; both images are built on the way."""
+    directory, base = tmp_path_factory.mktemp("replicas"), ensure_server_image()
+    (directory / "compose.override.yaml").write_text(OVERRIDE)
+    owner = USER if os.geteuid() == 0 else None
+    with composed(directory, base, "--engine", "llamacpp", "--replicas", "2", image=IMAGE, owner=owner) as made:
+        yield made
+
+
+def containers(deployment: Deployment) -> dict[str, dict[str, Any]]:
+    """What `docker inspect` says of each container of the deployment, by its service."""
+    of_project = f"label=com.docker.compose.project={deployment.project_name}"
+    names = docker("ps", "-aq", "--no-trunc", "--filter", of_project).split()
+    found = json.loads(docker("inspect", *names)) if names else []
+    return {one["Config"]["Labels"]["com.docker.compose.service"]: one for one in found}
+
+
+def members(deployment: Deployment) -> dict[int, MemberStatus]:
+    return {member.number: member for member in status(deployment.directory).members}
+
+
+def askers_of(deployment: Deployment) -> Askers:
+    def key() -> str:
+        return Deployment(deployment.directory).key.reveal()
+
+    now = Deployment.existing(deployment.directory)
+    with endpoint_of(now, plan_of(now)) as endpoint:
+        return Askers(endpoint.url, endpoint.model, key, patience=HANGS)
+
+
+def eventually(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + HANGS
+    while not true():
+        assert time.monotonic() < deadline, "it did not become true"
+        time.sleep(0.2)
+
+
+def under_load(deployment: Deployment, command: Callable[[], Ran], *, least: int) -> tuple[Ran, Askers]:
+    """Run a command while clients ask, until they have asked `least` times."""
+    askers = askers_of(deployment)
+    with asking(askers, CLIENTS):
+        ran = command()
+        eventually(lambda: len(askers.asked) >= least)
+    return ran, askers
+
+
+def answered(url: str, key: str) -> int:
+    """The status of a generation with a key; an empty one is not sent."""
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "Count."}], "max_tokens": 4}
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    answer = httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=HANGS)
+    assert ("choices" in answer.text) == (answer.status_code == 200)
+    return answer.status_code
+
+
+def test_both_engines_answer_and_status_shows_each(deployment: Deployment) -> None:
+    found = dflash("status", "--json", at=deployment.directory).succeeded().document["data"]
+    assert [(one["replica"], one["state"], one["routed"]) for one in found["replicas"]] == [
+        (1, "ready", True),
+        (2, "ready", True),
+    ]
+    assert (found["state"], found["router"]["state"]) == ("ready", "running")
+    assert set(containers(deployment)) == {"engine-1", "engine-2", "router"}
+
+
+def test_only_the_router_is_published_and_it_opens_no_answer_without_a_key(deployment: Deployment) -> None:
+    found, port = containers(deployment), int(deployment.values["DFLASH_PORT"])
+    bound = {
+        name: [
+            (at["HostIp"], int(at["HostPort"]))
+            for ports in (one["HostConfig"]["PortBindings"] or {}).values()
+            for at in ports
+        ]
+        for name, one in found.items()
+    }
+    assert bound == {"engine-1": [], "engine-2": [], "router": [("127.0.0.1", port)]}
+    keys = read_keys(deployment.state / "router" / "keys.json")
+    for key in ("", "a-key-that-nobody-has", keys.probe, keys.admin):
+        assert answered(f"http://127.0.0.1:{port}", key) in {401, 403}
+    assert answered(f"http://127.0.0.1:{port}", deployment.key.reveal()) == 200
+    # the ports that engines have without containers
+    for number in (1, 2):
+        with socket.socket() as client:
+            assert client.connect_ex(("127.0.0.1", engine_port(port, number))) != 0
+    # nothing but the router is in the network of the engines, and an engine's own gateway refuses the same keys
+    network = json.loads(docker("network", "inspect", f"{deployment.project_name}_engines"))[0]
+    assert set(network["Containers"]) == {one["Id"] for one in found.values()}
+    assert list(found["engine-1"]["NetworkSettings"]["Networks"]) == [f"{deployment.project_name}_engines"]
+    for member in members(deployment).values():
+        assert answered(member.endpoint.removesuffix("/v1"), "") == 401
+
+
+def test_containers_are_closed_in_and_have_cores_of_their_own(deployment: Deployment) -> None:
+    found = containers(deployment)
+    users = set()
+    for name, one in found.items():
+        host = one["HostConfig"]
+        assert host["ReadonlyRootfs"], name
+        assert host["CapDrop"] == ["ALL"]
+        assert host["RestartPolicy"]["Name"] == "unless-stopped"
+        assert one["Config"]["Healthcheck"]["Test"][0] == "CMD"
+        users.add(one["Config"]["User"].split(":")[0])
+    closed_in(
+        {
+            **found["engine-1"],
+            "HostConfig": {
+                **found["engine-1"]["HostConfig"],
+                "PortBindings": found["router"]["HostConfig"]["PortBindings"],
+            },
+        }
+    )
+    assert users == {str(deployment.env_file.stat().st_uid)}
+    cores = [set(found[f"engine-{number}"]["HostConfig"]["CpusetCpus"].split(",")) for number in (1, 2)]
+    if len(os.sched_getaffinity(0)) > 1:
+        assert not cores[0] & cores[1]
+
+
+def test_no_key_is_in_what_docker_shows(deployment: Deployment) -> None:
+    keys = read_keys(deployment.state / "router" / "keys.json")
+    secrets = (deployment.key.reveal(), keys.probe, keys.admin)
+    for name, one in containers(deployment).items():
+        shown = {
+            "inspect": json.dumps(one),
+            "top": docker("top", one["Id"], "-eo", "pid,args"),
+            "logs": docker("logs", one["Id"]),
+            "history": docker("history", "--no-trunc", one["Config"]["Image"]),
+        }
+        assert [(name, place) for place, text in shown.items() for secret in secrets if secret in text] == []
+
+
+def test_each_engine_has_a_log_of_its_own(deployment: Deployment) -> None:
+    whole = dflash("logs", at=deployment.directory).succeeded().out
+    assert {"engine 1 ", "engine 2 "} <= {line.partition("|")[0] for line in whole.splitlines()}
+    second = dflash("logs", "--replica", "2", at=deployment.directory).succeeded().out
+    assert "dflash: llama.cpp: llama-server --model" in second
+    assert "engine 1 |" not in second
+
+
+def test_docker_restarts_a_killed_engine_and_the_router_takes_it_back(deployment: Deployment) -> None:
+    before = containers(deployment)["engine-1"]
+    askers = askers_of(deployment)
+    with asking(askers, CLIENTS):
+        eventually(lambda: len(askers.asked) > CLIENTS)
+        docker("exec", before["Id"], "python3", "-c", SIGNAL_THE_SERVER, str(int(signal.SIGKILL)))
+        eventually(lambda: containers(deployment)["engine-1"]["RestartCount"] == 1)
+        # the other one goes on, and this one comes back without a command
+        eventually(lambda: (one := members(deployment)[1]).answered.state == "ready" and one.routed)
+        done = len(askers.asked)
+        eventually(lambda: len(askers.asked) > done + CLIENTS)
+    assert len(askers.errors()) <= CLIENTS
+    assert set(askers.outcomes()) <= {WHOLE, "stream ends with an error", "stream cut off"}
+    assert containers(deployment)["engine-1"]["Id"] == before["Id"]
+
+
+def test_a_rolling_restart_and_a_new_key_lose_no_request(deployment: Deployment) -> None:
+    before = {name: one["State"]["StartedAt"] for name, one in containers(deployment).items()}
+    ran, askers = under_load(deployment, lambda: dflash("restart", at=deployment.directory), least=20)
+    ran.succeeded()
+    assert not askers.errors()
+    after = {name: one["State"]["StartedAt"] for name, one in containers(deployment).items()}
+    assert [name for name in sorted(before) if after[name] != before[name]] == ["engine-1", "engine-2"]
+    rotate = lambda: dflash("keys", "rotate", "--json", at=deployment.directory)  # noqa: E731
+    ran, askers = under_load(deployment, rotate, least=20)
+    assert ran.succeeded().document["data"]["proof"] == {
+        "old_key": {"before": 200, "after": 401},
+        "new_key": {"after": 200},
+    }
+    assert not askers.errors()
+
+
+def test_up_again_changes_nothing_and_changed_settings_roll(deployment: Deployment) -> None:
+    before = {name: one["Id"] for name, one in containers(deployment).items()}
+    assert dflash("up", "--json", at=deployment.directory).succeeded().document["data"]["changed"] is False
+    assert {name: one["Id"] for name, one in containers(deployment).items()} == before
+    edit_env(deployment.directory, ENABLE_THINKING="off")
+    ran, askers = under_load(deployment, lambda: dflash("up", "--json", at=deployment.directory), least=20)
+    assert ran.succeeded().document["data"]["changed"] is True
+    assert not askers.errors()
+    after = {name: one["Id"] for name, one in containers(deployment).items()}
+    assert [name for name in sorted(before) if after[name] != before[name]] == ["engine-1", "engine-2"]
+
+
+def test_down_leaves_nothing(deployment: Deployment) -> None:
+    dflash("down", at=deployment.directory).succeeded()
+    assert not containers(deployment)
+    networks = subprocess.run(
+        ["docker", "network", "ls", "--format", "{{.Name}}"], capture_output=True, text=True, check=True
+    )
+    assert deployment.project_name not in networks.stdout
+    assert dflash("status", "--json", at=deployment.directory).document["data"]["state"] == "absent"
