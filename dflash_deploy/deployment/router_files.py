@@ -45,12 +45,10 @@ def router_keys(deployment: Deployment) -> RouterKeys | None:
 
 def make_router_keys(deployment: Deployment) -> RouterKeys:
     """The router's keys, made if there are none. They are random, and no client has them."""
-    known = router_keys(deployment)
-    if known is not None:
-        return known
-    made = RouterKeys(generate_key().reveal(), generate_key().reveal())
-    _write(deployment, KEYS, keys_document_of(made))
-    return made
+    keys = router_keys(deployment) or RouterKeys(generate_key().reveal(), generate_key().reveal())
+    # the owner of .env may have changed
+    _write(deployment, KEYS, keys_document_of(keys))
+    return keys
 
 
 def write_workers(deployment: Deployment, workers: Iterable[RoutedEngine]) -> bool:

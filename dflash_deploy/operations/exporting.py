@@ -124,7 +124,12 @@ def with_metrics_key(deployment: Deployment) -> bool:
 
 
 def _addresses(deployment: Deployment, plan: Plan) -> Iterator[str]:
-    """The address of each engine: a router before several of them has no metrics of an engine."""
+    """The address of each engine: a router before several of them has no metrics of an engine. Raises NotPossible."""
+    if plan.settings.several_engines and plan.runtime == "compose":
+        raise NotPossible(
+            "several engines in containers have no address that stays: a restarted container may get another one",
+            hint="read them with `dflash-deploy status`, or run them with `init --runtime native`",
+        )
     for endpoint in engine_endpoints(deployment, plan, timeout=METRICS_TIMEOUT):
         with endpoint:
             yield endpoint.url.removeprefix("http://")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
 from dflash_deploy.host import HostFacts
@@ -14,6 +15,9 @@ from dflash_deploy.plan.sizes import USUAL_SEQUENCES, fits_at_all, machine_setti
 from dflash_deploy.plan.speed import Speed, predict
 from dflash_deploy.plan.wishes import AUTO, Choice
 from dflash_deploy.serve.settings import ROUTER_PORTS, Settings
+
+if TYPE_CHECKING:
+    from dflash_deploy.serve.field import Field
 
 LOOPBACK = "127.0.0.1"
 
@@ -45,14 +49,7 @@ def share_of(
     profile: Profile, pair: ModelPair, engine: EngineRelease, facts: HostFacts, choice: Choice, memory: int
 ) -> Share | None:
     """How many engines are proposed; `None` for a single one. `memory` is that of one GPU, in bytes."""
-    written = choice.edited.get(Settings.replicas.name, "").strip()
-    asked = (
-        choice.replicas
-        if choice.replicas is not None
-        else int(written)
-        if written.isdecimal() and len(written) < 4
-        else None
-    )
+    asked = choice.replicas if choice.replicas is not None else _written(choice, Settings.replicas)
     if asked in {None, 1} or profile.hardware.machines > 1:
         return Share(1, 0, "--replicas", "as requested") if choice.replicas == 1 else None
     origin = "--replicas" if choice.replicas is not None else ".env"
@@ -67,9 +64,16 @@ def share_of(
         engines = available // gpus
     else:
         engines = int(asked or 1)
-        wanted = machine_settings(profile, engine).tensor_parallel_size or 1
+        size = _written(choice, Settings.tensor_parallel_size)
+        wanted = size or machine_settings(profile, engine).tensor_parallel_size or 1
         gpus = wanted if engines * wanted <= available else max(1, available // engines)
     return Share(engines, gpus, origin, _compared(profile, pair, engine, engines, gpus, choice))
+
+
+def _written(choice: Choice, field: Field[Any]) -> int | None:
+    """The number in `.env`; `None` if there is none, or one that the settings refuse."""
+    text = choice.edited.get(field.name, "").strip()
+    return int(text) if text.isdecimal() and len(text) < 4 else None
 
 
 def gpus_of(profile: Profile, facts: HostFacts) -> tuple[int, ...]:

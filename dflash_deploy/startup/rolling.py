@@ -77,7 +77,7 @@ class Routes:
             said = seen_workers(self._deployment)
             if said is not None and said[0] >= since and {worker.url for worker in said[1]} == urls:
                 return
-            if self._router().phase == "exited":
+            if self._router().phase in {"exited", "restarting"}:
                 raise EngineNotReady(
                     "the router has ended", hint="read why in the lines of `router` in `dflash-deploy logs`"
                 )

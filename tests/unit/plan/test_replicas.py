@@ -7,12 +7,12 @@ import pytest
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.door import Plain
 from dflash_deploy.errors import SettingsRefused
-from dflash_deploy.host import HostFacts
+from dflash_deploy.host import ContainerEngine, HostFacts
 from dflash_deploy.plan import Choice, Plan, engine_environment
 from dflash_deploy.plan.replicas import engine_port, gpus_of_member, member_of, router_port
 from dflash_deploy.rules import plan_deployment
 from dflash_deploy.runtime.native_door import door_of
-from tests.support.machines import H100, RECORDED, RTX_3090, machine
+from tests.support.machines import DOCKER, H100, RECORDED, RTX_3090, machine
 
 SMALL = "qwen3.6-27b-int4"
 
@@ -63,6 +63,12 @@ def test_a_model_that_needs_several_gpus_gets_groups() -> None:
 def test_engines_that_need_more_gpus_than_there_are_are_refused() -> None:
     plan = planned(Choice(edited={"REPLICAS": "3", "TENSOR_PARALLEL_SIZE": "2"}, runtime="native"), four_3090())
     assert "more-gpus-than-there-are" in {finding.id for finding in plan.errors}
+
+
+def test_groups_of_gpus_that_env_asks_for_are_shared_out() -> None:
+    edited = {"REPLICAS": "3", "TENSOR_PARALLEL_SIZE": "2"}
+    plan = planned(Choice(profile="h100", edited=edited, runtime="native"), eight_h100())
+    assert [gpus_of_member(plan, number) for number in (1, 2, 3)] == [("0", "1"), ("2", "3"), ("4", "5")]
 
 
 def test_each_engine_has_its_own_address_and_gpus() -> None:
@@ -117,6 +123,19 @@ def test_several_engines_are_published_on_any_address_and_all_behind_the_door_is
     assert {address.partition(":")[0] for address in (door.router, *door.upstreams)} == {"127.0.0.1"}
 
 
-def test_several_engines_are_refused_in_containers() -> None:
-    plan = planned(Choice(profile="h100", replicas=2, runtime="compose"), eight_h100())
-    assert "several-engines-in-containers" in {finding.id for finding in plan.errors}
+@pytest.mark.parametrize(
+    ("docker", "refused"),
+    [
+        (DOCKER, False),
+        (replace(DOCKER, rootless=True), True),
+        (replace(DOCKER, desktop=True), True),
+        (replace(DOCKER, host="ssh://gpu-box"), True),
+        (None, False),
+    ],
+)
+def test_containers_that_this_machine_does_not_reach_are_refused(docker: ContainerEngine | None, refused: bool) -> None:
+    facts = replace(eight_h100(), container_engine=docker)
+    plan = planned(Choice(profile="h100", replicas=2, runtime="compose"), facts)
+    assert ("several-engines-in-containers" in {finding.id for finding in plan.errors}) == refused
+    single = planned(Choice(profile="h100", replicas=1, runtime="compose"), facts)
+    assert "several-engines-in-containers" not in {finding.id for finding in single.errors}

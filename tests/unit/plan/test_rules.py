@@ -11,7 +11,7 @@ from dflash_deploy.host import HostFacts
 from dflash_deploy.plan import Checkpoints, Choice, Finding, Severity
 from dflash_deploy.rules import CHECKPOINT_RULES, RULES, plan_deployment
 from dflash_deploy.serve.settings import Settings
-from tests.support.machines import H100, MACHINES, SPARK, machine
+from tests.support.machines import DOCKER, H100, MACHINES, SPARK, machine
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,11 @@ CASES = [
     Case("pipeline-with-drafter", "error", "rtx-3090-x2", {"EXTRA_ARGS": "--pipeline-parallel-size 2"}),
     Case("master-address-missing", "error", "dgx-spark-x2", choice={"master_addr": None}),
     Case("engines-on-several-machines", "error", "dgx-spark-x2", {"REPLICAS": "2"}),
-    Case("several-engines-in-containers", "error", "h100", {"REPLICAS": "2"}),
+    Case(
+        *("several-engines-in-containers", "error", "h100"),
+        {"REPLICAS": "2"},
+        facts=machine(H100, H100, container_engine=replace(DOCKER, rootless=True)),
+    ),
     Case("graphs-across-machines", "warning", "dgx-spark-x2", {"ENFORCE_EAGER": "off"}),
     Case("argument-is-gone", "error", "h100", {"EXTRA_ARGS": "--swap-space 4"}),
     Case("argument-is-gone", "warning", "h100", {"VLLM_NVFP4_GEMM_BACKEND": "flashinfer-cutlass"}),

@@ -1,0 +1,138 @@
+"""The Compose file of several engines: what each gets, what is published, and what changes an engine's label."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.render import compose_text, create, render
+from dflash_deploy.deployment.services import FINGERPRINT, rendered_fingerprint
+from dflash_deploy.host import HostFacts
+from dflash_deploy.plan import Choice, Plan
+from dflash_deploy.rules import plan_deployment
+from tests.support.machines import DOCKER, H100, RECORDED, machine
+
+FOUR_H100 = machine(*(replace(H100, index=index) for index in range(4)), container_engine=DOCKER)
+
+
+def planned(facts: HostFacts, **choice: Any) -> Plan:
+    return plan_deployment(facts, Choice(runtime="compose", **choice), load_catalog())
+
+
+def made(directory: Path, facts: HostFacts, **choice: Any) -> tuple[Deployment, Plan, dict[str, Any]]:
+    plan = planned(facts, **choice)
+    assert not plan.errors
+    create(Deployment(directory), plan)
+    deployment = Deployment(directory)
+    return deployment, plan, yaml.safe_load(deployment.compose_file.read_text())
+
+
+def on_cores(monkeypatch: pytest.MonkeyPatch, count: int) -> HostFacts:
+    monkeypatch.setattr("dflash_deploy.deployment.services.cores_here", lambda: tuple(range(count)))
+    return replace(RECORDED["cpu"], cpus=count)
+
+
+def test_one_engine_has_no_router(tmp_path: Path) -> None:
+    _, _, document = made(tmp_path, FOUR_H100, profile="h100", replicas=1)
+    assert set(document["services"]) == {"engine"}
+    assert "networks" not in document
+    assert not (tmp_path / ".dflash/build/images/router").exists()
+
+
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("kind", ["gpu", "cpu"])
+def test_only_the_router_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, count: int) -> None:
+    facts = FOUR_H100 if kind == "gpu" else on_cores(monkeypatch, 8)
+    engine = {} if kind == "gpu" else {"engine": "llamacpp"}
+    profile = "h100" if kind == "gpu" else "cpu"
+    _, _, document = made(tmp_path, facts, profile=profile, replicas=count, **engine)
+    services = document["services"]
+    router = services.pop("router")
+    assert list(services) == [f"engine-{number}" for number in range(1, count + 1)]
+    assert router["ports"] == ["${DFLASH_BIND:-127.0.0.1}:${DFLASH_PORT:-8000}:8000"]
+    assert set(router["networks"]) == {"default", "engines"}
+    assert router["build"]["dockerfile"] == "images/router/Dockerfile"
+    assert (tmp_path / ".dflash/build/images/router/Dockerfile").is_file()
+    # it holds no secret of the deployment
+    assert "secrets" not in router
+    for service in services.values():
+        assert "ports" not in service
+        assert service["networks"] == ["engines"]
+        assert service["secrets"] == ["dotenv"]
+        assert service["restart"] == router["restart"] == "unless-stopped"
+        assert service["image"] == services["engine-1"]["image"]
+    for field in ("user", "read_only", "cap_drop", "security_opt", "init", "logging"):
+        assert router[field] == services["engine-1"][field]
+    # the volume of caches is shared, and the memory of the health check is not
+    assert len({service["environment"]["DFLASH_HEALTH_FILE"] for service in services.values()}) == count
+    assert len({service["labels"][FINGERPRINT] for service in services.values()}) == count
+
+
+@pytest.mark.parametrize(("count", "each"), [(4, 1), (2, 2)])
+def test_each_engine_has_its_gpus(tmp_path: Path, count: int, each: int) -> None:
+    edited = {"REPLICAS": str(count), "TENSOR_PARALLEL_SIZE": str(each)}
+    _, _, document = made(tmp_path, FOUR_H100, profile="h100", edited=edited)
+    shares = []
+    for number in range(1, count + 1):
+        service = document["services"][f"engine-{number}"]
+        (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+        assert "count" not in device
+        assert service["environment"]["NVIDIA_VISIBLE_DEVICES"] == ",".join(device["device_ids"])
+        # the container counts its GPUs from 0
+        assert not {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"} & set(service["environment"])
+        shares += device["device_ids"]
+        assert len(device["device_ids"]) == each
+    assert shares == ["0", "1", "2", "3"]
+    assert "deploy" not in document["services"]["router"]
+
+
+@pytest.mark.parametrize("cores", [2, 7])
+def test_each_engine_has_its_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
+    facts = on_cores(monkeypatch, cores)
+    _, _, document = made(tmp_path, facts, profile="cpu", engine="llamacpp", replicas=2)
+    shares = [document["services"][f"engine-{number}"] for number in (1, 2)]
+    assert [share["cpuset"] for share in shares] == [share["environment"]["DFLASH_CORES"] for share in shares]
+    numbers = [int(core) for share in shares for core in share["cpuset"].split(",")]
+    assert sorted(numbers) == list(range(cores))
+
+
+def test_an_engine_restarts_for_settings_and_the_key_and_for_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = on_cores(monkeypatch, 2)
+    deployment, _, _ = made(tmp_path, facts, profile="cpu", engine="llamacpp", replicas=2)
+
+    def labels() -> tuple[str, str]:
+        now = Deployment(tmp_path)
+        render(now, plan_deployment(facts, Choice(edited=now.values), load_catalog()))
+        return rendered_fingerprint(now, "engine-1"), rendered_fingerprint(now, "engine-2")
+
+    first = labels()
+    assert all(first)
+    assert labels() == first
+    deployment.with_values({"DRAIN_SECONDS": "30"})
+    assert labels() == first
+    deployment.with_values({"ENABLE_THINKING": "off"})
+    second = labels()
+    assert not set(second) & set(first)
+    Deployment(tmp_path).with_new_key()
+    assert not set(labels()) & set(second)
+    assert rendered_fingerprint(Deployment(tmp_path), "engine-3") == ""
+    deployment.compose_file.write_text("services: [")
+    assert rendered_fingerprint(Deployment(tmp_path), "engine-1") == ""
+
+
+def test_neither_the_key_nor_those_of_the_router_are_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = on_cores(monkeypatch, 2)
+    deployment, plan, _ = made(tmp_path, facts, profile="cpu", engine="llamacpp", replicas=2)
+    text = compose_text(deployment, plan)
+    keys = (tmp_path / ".dflash/router/keys.json").read_text()
+    assert deployment.key.reveal() not in text
+    assert not [word for word in keys.split('"') if len(word) > 20 and word in text]
+    assert deployment.key.reveal() not in keys
