@@ -5,13 +5,12 @@ A directory of its own: a container that mounts a single file keeps seeing the o
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.files import PRIVATE, write_if_changed
+from dflash_deploy.deployment.owned_files import write_owned
 from dflash_deploy.deployment.router_files import retired_key, router_keys
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.api_keys import OWNER, ApiKey
@@ -38,15 +37,7 @@ def write_keys(deployment: Deployment, *, coming: Secret | None = None) -> bool:
     several engines accept already. Raises SettingsRefused for an invalid entry.
     """
     text = document_of((*deployment.further_keys, *_of_several_engines(deployment, coming)), retired_key(deployment))
-    deployment.make_state()
-    file = keys_file(deployment)
-    file.parent.mkdir(mode=0o700, exist_ok=True)
-    changed = write_if_changed(file, text, mode=PRIVATE)
-    if os.geteuid() == 0 and deployment.env_file.exists():
-        owner = deployment.env_file.stat()
-        for path in (file.parent, file):
-            os.chown(path, owner.st_uid, owner.st_gid)
-    return changed
+    return write_owned(deployment, keys_file(deployment), text)
 
 
 def _of_several_engines(deployment: Deployment, coming: Secret | None) -> Iterator[ApiKey]:

@@ -141,7 +141,7 @@ def _fragments(plan: Plan) -> list[str]:
     names = ["base", "keys", *plan.engine.kind.fragments]
     if plan.drafting:
         names.append("drafter")
-    names.append("nodes" if plan.settings.several_machines else "router" if plan.settings.several_engines else "port")
+    names.append("nodes" if plan.settings.several_machines else "several" if plan.settings.several_engines else "port")
     names.append("cpu" if plan.engine.cpu else "nvidia")
     return [f"{name}.yaml" for name in names]
 

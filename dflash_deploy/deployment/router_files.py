@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.files import PRIVATE, write_atomically, write_if_changed
+from dflash_deploy.deployment.files import PRIVATE, write_atomically
+from dflash_deploy.deployment.owned_files import write_owned
 from dflash_deploy.errors import FileRefused
 from dflash_deploy.intake import read_text
 from dflash_deploy.redact import generate_key
@@ -99,11 +99,5 @@ def _made(deployment: Deployment) -> Path:
 
 
 def _write(deployment: Deployment, name: str, text: str) -> bool:
-    """Write a file for the router; it belongs to the owner of `.env`, as whom a container runs."""
-    directory = _made(deployment)
-    changed = write_if_changed(directory / name, text, mode=PRIVATE)
-    if os.geteuid() == 0 and deployment.env_file.exists():
-        owner = deployment.env_file.stat()
-        for path in (directory, directory / name):
-            os.chown(path, owner.st_uid, owner.st_gid)
-    return changed
+    """Write a file for the router."""
+    return write_owned(deployment, router_directory(deployment) / name, text)

@@ -21,14 +21,14 @@ from dflash_deploy.plan.replicas import IN_ORDER, VISIBLE, gpus_of_member, membe
 from dflash_deploy.serve.gateway.health import MEMORY_FILE
 from dflash_deploy.serve.settings import Settings
 
-SERVICE, ROUTER = "engine", "router"
-"""The service of a single engine, which is also the beginning of the names of several, and that of their router."""
+SERVICE, ROUTER, DOOR = "engine", "router", "door"
+"""The service of a single engine, which is also the beginning of the names of several; their router and their door."""
 
 ENGINES_NETWORK = "engines"
-"""The network of several engines: only the router is in it too."""
+"""The network of several engines, in which only their router and their door are too."""
 
 INNER_PORT = 8000
-"""The port of an engine and of the router in their containers; compose/base.yaml and router.yaml set it."""
+"""The port of engines, router and door in their containers; compose/base.yaml and several.yaml set it."""
 
 FINGERPRINT = "dev.dflash.settings-hash"
 """The label with a hash of everything that a container is created with."""
@@ -58,21 +58,25 @@ def member_plan(plan: Plan, number: int) -> Plan:
 
 
 def shared_out(document: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-    """Return the Compose file of a single engine as that of several: a service for each, and only the router published.
+    """Return the Compose file of a single engine as that of several: a service for each, and only the door published.
 
-    `document` has the services of one engine and of the router.
+    `document` has the services of one engine, of the router and of the door.
     """
     services = dict(document["services"])
-    single, router = services.pop(SERVICE), services.pop(ROUTER)
+    single, router, door = (services.pop(name) for name in (SERVICE, ROUTER, DOOR))
     engines = {
         engine_service(number): _engine(single, plan, member, number)
         for number, member in enumerate(member_plans(plan), start=1)
     }
-    router["image"] = f"dflash-deploy/router:{__version__}-{build_digest(ROUTER)}"
     router["build"]["context"] = single["build"]["context"]
-    router["user"] = single["user"]
-    router["labels"] = {"dev.dflash.version": __version__}
-    return {**document, "services": {**engines, ROUTER: router, **services}}
+    for service in (router, door):
+        service["image"] = f"dflash-deploy/router:{__version__}-{build_digest(ROUTER)}"
+        service["user"] = single["user"]
+        service["labels"] = {"dev.dflash.version": __version__}
+    settings = plan.settings
+    # what its configuration is made of: a changed label creates the container again
+    door["labels"]["dev.dflash.door"] = f"{settings.replicas} {settings.max_body_mib} {settings.allows_origins}"
+    return {**document, "services": {**engines, ROUTER: router, DOOR: door, **services}}
 
 
 def _engine(single: Mapping[str, Any], plan: Plan, member: Plan, number: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Two llama.cpp engines and their router as containers: private, killed, restarted, with a new key, and gone."""
+"""Two llama.cpp engines, their router and their door as containers: killed, restarted, with a new key, and gone."""
 
 import json
 import os
@@ -15,15 +15,16 @@ import pytest
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.operations import status
 from dflash_deploy.operations.probing import MemberStatus
-from dflash_deploy.plan.replicas import engine_port
+from dflash_deploy.plan.replicas import engine_port, router_port
 from dflash_deploy.planning import plan_of
 from dflash_deploy.serve.router.files import read_keys
 from dflash_deploy.startup import endpoint_of
 from tests.docker.test_llamacpp import SIGNAL_THE_SERVER
 from tests.support.askers import WHOLE, Askers, asking
 from tests.support.cli import Ran, dflash, edit_env
-from tests.support.composed import closed_in, composed, docker
+from tests.support.composed import composed, docker
 from tests.support.container_engine import Engine
+from tests.support.llamacpp_routes import opened
 from tests.support.standin_llamacpp import DEBIAN, ensure_server_image
 
 IMAGE = "dflash-deploy/llamacpp:replicas-under-test"
@@ -104,33 +105,35 @@ def test_both_engines_answer_and_status_shows_each(deployment: Deployment) -> No
         (1, "ready", True),
         (2, "ready", True),
     ]
-    assert (found["state"], found["router"]["state"]) == ("ready", "running")
-    assert set(containers(deployment)) == {"engine-1", "engine-2", "router"}
+    assert (found["state"], found["router"]["state"], found["door"]["state"]) == ("ready", "running", "running")
+    assert set(containers(deployment)) == {"engine-1", "engine-2", "router", "door"}
 
 
-def test_only_the_router_is_published_and_it_opens_no_answer_without_a_key(deployment: Deployment) -> None:
+def test_only_the_door_is_published_and_it_opens_health_without_a_key(deployment: Deployment) -> None:
     found, port = containers(deployment), int(deployment.values["DFLASH_PORT"])
     bound = {
-        name: [
-            (at["HostIp"], int(at["HostPort"]))
-            for ports in (one["HostConfig"]["PortBindings"] or {}).values()
-            for at in ports
-        ]
-        for name, one in found.items()
+        name: one["HostConfig"]["PortBindings"] for name, one in found.items() if one["HostConfig"]["PortBindings"]
     }
-    assert bound == {"engine-1": [], "engine-2": [], "router": [("127.0.0.1", port)]}
+    assert bound == {"door": {"8000/tcp": [{"HostIp": "127.0.0.1", "HostPort": str(port)}]}}
+    url = f"http://127.0.0.1:{port}"
+    assert opened(url) == {("GET", "/health"), ("HEAD", "/health")}
     keys = read_keys(deployment.state / "router" / "keys.json")
     for key in ("", "a-key-that-nobody-has", keys.probe, keys.admin):
-        assert answered(f"http://127.0.0.1:{port}", key) in {401, 403}
-    assert answered(f"http://127.0.0.1:{port}", deployment.key.reveal()) == 200
-    # the ports that engines have without containers
-    for number in (1, 2):
+        assert answered(url, key) in {401, 403}
+    assert answered(url, deployment.key.reveal()) == 200
+    # the ports that router and engines have without containers
+    for private in (router_port(port), engine_port(port, 1), engine_port(port, 2)):
         with socket.socket() as client:
-            assert client.connect_ex(("127.0.0.1", engine_port(port, number))) != 0
-    # nothing but the router is in the network of the engines, and an engine's own gateway refuses the same keys
-    network = json.loads(docker("network", "inspect", f"{deployment.project_name}_engines"))[0]
-    assert set(network["Containers"]) == {one["Id"] for one in found.values()}
-    assert list(found["engine-1"]["NetworkSettings"]["Networks"]) == [f"{deployment.project_name}_engines"]
+            assert client.connect_ex(("127.0.0.1", private)) != 0
+
+
+def test_engines_are_in_a_network_with_router_and_door(deployment: Deployment) -> None:
+    found, private = containers(deployment), f"{deployment.project_name}_engines"
+    inside = json.loads(docker("network", "inspect", private))[0]["Containers"]
+    assert set(inside) == {one["Id"] for one in found.values()}
+    for name in ("engine-1", "engine-2", "router"):
+        assert list(found[name]["NetworkSettings"]["Networks"]) == [private]
+    # where only this machine reaches an engine, its gateway refuses the same requests
     for member in members(deployment).values():
         assert answered(member.endpoint.removesuffix("/v1"), "") == 401
 
@@ -138,22 +141,14 @@ def test_only_the_router_is_published_and_it_opens_no_answer_without_a_key(deplo
 def test_containers_are_closed_in_and_have_cores_of_their_own(deployment: Deployment) -> None:
     found = containers(deployment)
     users = set()
-    for name, one in found.items():
+    for one in found.values():
         host = one["HostConfig"]
-        assert host["ReadonlyRootfs"], name
+        assert host["ReadonlyRootfs"]
         assert host["CapDrop"] == ["ALL"]
+        assert "no-new-privileges:true" in host["SecurityOpt"]
         assert host["RestartPolicy"]["Name"] == "unless-stopped"
         assert one["Config"]["Healthcheck"]["Test"][0] == "CMD"
         users.add(one["Config"]["User"].split(":")[0])
-    closed_in(
-        {
-            **found["engine-1"],
-            "HostConfig": {
-                **found["engine-1"]["HostConfig"],
-                "PortBindings": found["router"]["HostConfig"]["PortBindings"],
-            },
-        }
-    )
     assert users == {str(deployment.env_file.stat().st_uid)}
     cores = [set(found[f"engine-{number}"]["HostConfig"]["CpusetCpus"].split(",")) for number in (1, 2)]
     if len(os.sched_getaffinity(0)) > 1:
@@ -175,7 +170,7 @@ def test_no_key_is_in_what_docker_shows(deployment: Deployment) -> None:
 
 def test_each_engine_has_a_log_of_its_own(deployment: Deployment) -> None:
     whole = dflash("logs", at=deployment.directory).succeeded().out
-    assert {"engine 1 ", "engine 2 "} <= {line.partition("|")[0] for line in whole.splitlines()}
+    assert {"engine 1 ", "engine 2 ", "door "} <= {line.partition("|")[0] for line in whole.splitlines()}
     second = dflash("logs", "--replica", "2", at=deployment.directory).succeeded().out
     assert "dflash: llama.cpp: llama-server --model" in second
     assert "engine 1 |" not in second

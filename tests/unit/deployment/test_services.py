@@ -11,9 +11,11 @@ from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.render import compose_text, create, render
 from dflash_deploy.deployment.services import FINGERPRINT, rendered_fingerprint
+from dflash_deploy.door import caddyfile
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.rules import plan_deployment
+from dflash_deploy.runtime.compose_several import door_of
 from tests.support.machines import DOCKER, H100, RECORDED, machine
 
 FOUR_H100 = machine(*(replace(H100, index=index) for index in range(4)), container_engine=DOCKER)
@@ -45,28 +47,33 @@ def test_one_engine_has_no_router(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("kind", ["gpu", "cpu"])
-def test_only_the_router_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, count: int) -> None:
+def test_only_the_door_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, count: int) -> None:
     facts = FOUR_H100 if kind == "gpu" else on_cores(monkeypatch, 8)
     engine = {} if kind == "gpu" else {"engine": "llamacpp"}
     profile = "h100" if kind == "gpu" else "cpu"
     _, _, document = made(tmp_path, facts, profile=profile, replicas=count, **engine)
     services = document["services"]
-    router = services.pop("router")
+    router, door = services.pop("router"), services.pop("door")
     assert list(services) == [f"engine-{number}" for number in range(1, count + 1)]
-    assert router["ports"] == ["${DFLASH_BIND:-127.0.0.1}:${DFLASH_PORT:-8000}:8000"]
-    assert set(router["networks"]) == {"default", "engines"}
+    assert door["ports"] == ["${DFLASH_BIND:-127.0.0.1}:${DFLASH_PORT:-8000}:8000"]
+    assert set(door["networks"]) == {"default", "engines"}
+    assert router["networks"] == ["engines"]
+    # one image, which is built once
+    assert router["image"] == door["image"]
+    assert "build" not in door
     assert router["build"]["dockerfile"] == "images/router/Dockerfile"
     assert (tmp_path / ".dflash/build/images/router/Dockerfile").is_file()
-    # it holds no secret of the deployment
-    assert "secrets" not in router
-    for service in services.values():
+    # they hold no secret of the deployment
+    assert not [one for one in (router, door) if "secrets" in one]
+    for service in (*services.values(), router):
         assert "ports" not in service
+    for service in services.values():
         assert service["networks"] == ["engines"]
         assert service["secrets"] == ["dotenv"]
-        assert service["restart"] == router["restart"] == "unless-stopped"
+        assert service["restart"] == "unless-stopped"
         assert service["image"] == services["engine-1"]["image"]
-    for field in ("user", "read_only", "cap_drop", "security_opt", "init", "logging"):
-        assert router[field] == services["engine-1"][field]
+    for field in ("user", "read_only", "cap_drop", "security_opt", "init", "restart", "logging"):
+        assert router[field] == door[field] == services["engine-1"][field]
     # the volume of caches is shared, and the memory of the health check is not
     assert len({service["environment"]["DFLASH_HEALTH_FILE"] for service in services.values()}) == count
     assert len({service["labels"][FINGERPRINT] for service in services.values()}) == count
@@ -87,7 +94,7 @@ def test_each_engine_has_its_gpus(tmp_path: Path, count: int, each: int) -> None
         shares += device["device_ids"]
         assert len(device["device_ids"]) == each
     assert shares == ["0", "1", "2", "3"]
-    assert "deploy" not in document["services"]["router"]
+    assert not [name for name in ("router", "door") if "deploy" in document["services"][name]]
 
 
 @pytest.mark.parametrize("cores", [2, 7])
@@ -136,3 +143,23 @@ def test_neither_the_key_nor_those_of_the_router_are_in_the_file(
     assert deployment.key.reveal() not in text
     assert not [word for word in keys.split('"') if len(word) > 20 and word in text]
     assert deployment.key.reveal() not in keys
+
+
+def test_the_door_is_created_again_for_what_its_configuration_is_made_of(tmp_path: Path) -> None:
+    def door(**edited: str) -> tuple[str, str]:
+        plan = planned(FOUR_H100, profile="h100", edited=edited)
+        document = yaml.safe_load(compose_text(Deployment(tmp_path), plan))
+        return document["services"]["door"]["labels"]["dev.dflash.door"], caddyfile(door_of(plan.settings))
+
+    labels, texts = zip(
+        door(REPLICAS="2"),
+        door(REPLICAS="4"),
+        door(REPLICAS="2", MAX_BODY_MIB="7"),
+        door(REPLICAS="2", EXTRA_ARGS="--allowed-origins '[\"https://chat.example\"]'"),
+        strict=True,
+    )
+    assert len(set(labels)) == len(set(texts)) == 4
+    assert "bind 0.0.0.0" in texts[0]
+    assert "reverse_proxy router:8000 {" in texts[0]
+    assert "reverse_proxy engine-1:8000 engine-2:8000 {" in texts[0]
+    assert door(REPLICAS="2", MAX_NUM_SEQS="3") == (labels[0], texts[0])
