@@ -142,7 +142,7 @@ def several_engines_in_containers(plan: Plan, facts: HostFacts) -> Finding | Non
         severity="error",
         message=f"{Settings.replicas}={plan.settings.replicas} with {kind}: its containers have no address that "
         "programs of this machine reach",
-        why="only the router is published; each engine is proven, and drained, at the address of its container",
+        why="only the door is published; each engine is proven, and drained, at the address of its container",
         fix=f"use Docker Engine as root, set {Settings.dflash_runtime}=native, or set {Settings.replicas}=1",
     )
 

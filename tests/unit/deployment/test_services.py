@@ -146,6 +146,8 @@ def test_neither_the_key_nor_those_of_the_router_are_in_the_file(
 
 
 def test_the_door_is_created_again_for_what_its_configuration_is_made_of(tmp_path: Path) -> None:
+    made(tmp_path, FOUR_H100, profile="h100", replicas=2)
+
     def door(**edited: str) -> tuple[str, str]:
         plan = planned(FOUR_H100, profile="h100", edited=edited)
         document = yaml.safe_load(compose_text(Deployment(tmp_path), plan))
