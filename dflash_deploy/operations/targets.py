@@ -178,7 +178,7 @@ def deployed(
     planned = plan_of(whole)
     deployment, plan = seen_as(whole, planned, replica)
     if baseline or mtp is not None:
-        refuse_several(plan, "a comparison")
+        refuse_several(deployment, plan, "a comparison")
     if baseline and baseline_url is not None:
         raise BadInput("--baseline and --baseline-url exclude each other", hint="use one of them")
     if baseline or baseline_url is not None:

@@ -131,7 +131,7 @@ def test(
         refuse_other_ranks(plan)
         deployment, plan = seen_as(deployment, plan, replica)
         if baseline:
-            refuse_several(plan, "a comparison")
+            refuse_several(deployment, plan, "a comparison")
         if plan.settings.several_engines:
             if baseline_url is not None:
                 raise BadInput("--baseline-url compares one engine", hint="choose one with --replica N")
