@@ -30,6 +30,8 @@ from tests.support.askers import Askers, asking
 from tests.support.cli import dflash
 from tests.support.llamacpp_native import server_of
 from tests.support.ports import free_port
+from tests.support.proxies import FailsAndSaysHealthy
+from tests.support.two_engines import first_engine_behind
 
 CLIENTS = 8
 CROWD = 16
@@ -40,6 +42,10 @@ TURNS, CONVERSATIONS = 5, 8
 AT_ONCE = 20
 LEAST = 500
 """Requests around a change that must not fail."""
+FAILS = 20.0
+"""Seconds in which an engine answers 500."""
+PAUSE = 5.0
+"""Seconds without a request after which an engine counts as out."""
 SHORT = 6
 """Tokens of their answers."""
 
@@ -84,6 +90,7 @@ def faults() -> Table:
                 back = _until(directory, again, healthy=True)
                 time.sleep(ROUND)
             drawn.add_row(what, str(len(askers.asked)), _said(askers), f"{out:.0f} s", f"{back:.0f} s")
+        drawn.add_row(*_failing(directory))
         for command in (("restart", "--replica", "1"), ("restart",), ("keys", "rotate")):
             askers = _askers(directory, _url(directory))
             askers.max_tokens = SHORT
@@ -93,6 +100,26 @@ def faults() -> Table:
                     time.sleep(0.5)
             drawn.add_row(f"`{' '.join(command)}`", str(len(askers.asked)), _said(askers), "-", "-")
     return drawn
+
+
+def _failing(directory: Path) -> tuple[str, ...]:
+    """What clients see of an engine that says it is healthy and answers each request with 500, then recovers."""
+    failing, asked = FailsAndSaysHealthy.failing, FailsAndSaysHealthy.asked
+    askers = _askers(directory, _url(directory))
+    with first_engine_behind(directory, FailsAndSaysHealthy), asking(askers, CROWD):
+        time.sleep(ROUND)
+        began = time.monotonic()
+        failing.set()
+        time.sleep(FAILS)
+        failing.clear()
+        again = time.monotonic()
+        time.sleep(2 * FAILS)
+    failed = [at - began for at, fails in asked if fails]
+    # the first pause is the one in which it gets no requests
+    out = next((one for one, next_one in pairwise([*failed, FAILS]) if next_one - one > PAUSE), FAILS)
+    back = min((at - again for at, fails in asked if not fails and at > again), default=float("nan"))
+    what = f"answers {len(failed)} requests with 500 in {FAILS:.0f} s, then recovers"
+    return what, str(len(askers.asked)), _said(askers), f"{out:.1f} s", f"{back:.0f} s"
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from dflash_deploy.errors import NotPossible
 from dflash_deploy.operations.reporter import Reporter
 from dflash_deploy.plan import Plan
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.startup.members import plan_with
+from dflash_deploy.startup.apart import plan_with
 from dflash_deploy.startup.progress import show_redacted
 from dflash_deploy.startup.temporary_settings import temporary_settings
 

@@ -24,8 +24,8 @@ from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import endpoint_of
-from dflash_deploy.startup.members import plan_with, refuse_several, seen_as, whole_endpoint
-from dflash_deploy.startup.rolling import set_apart
+from dflash_deploy.startup.apart import plan_with, set_apart
+from dflash_deploy.startup.members import refuse_several, seen_as, whole_endpoint
 from dflash_deploy.tuning.experiment import mtp_head
 
 Halves = tuple[list[Row], list[Row]]

@@ -36,9 +36,9 @@ from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.runtime import runtime_for
 from dflash_deploy.startup import endpoint_of, log_reader_for
+from dflash_deploy.startup.apart import set_apart
 from dflash_deploy.startup.members import members_of, refuse_several, seen_as, whole_endpoint
 from dflash_deploy.startup.refused import hints_from
-from dflash_deploy.startup.rolling import set_apart
 
 LOSSLESS = "lossless"
 AT_DOOR = {"live", "models", "auth", "stream"}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dflash_deploy.deployment.services import member_plan, member_plans
+from dflash_deploy.deployment.services import member_plans
 from dflash_deploy.errors import BadInput, NotPossible
-from dflash_deploy.plan import Choice
-from dflash_deploy.planning import make_plan
 from dflash_deploy.runtime import runtime_for
 from dflash_deploy.serve.router.files import RoutedEngine
 from dflash_deploy.serve.settings import Settings
@@ -55,12 +53,6 @@ def members_of(deployment: Deployment, plan: Plan) -> tuple[Member, ...]:
     """The engines of a deployment; empty if it has only one."""
     plans = enumerate(member_plans(plan), start=1)
     return tuple(Member(number, deployment.replica(number), one) for number, one in plans)
-
-
-def plan_with(deployment: Deployment, changes: Mapping[str, str]) -> Plan:
-    """The plan of a deployment, or of one of its engines, with some settings changed; `.env` does not change."""
-    whole = make_plan(Choice(edited={**deployment.values, **changes}), deployment)
-    return whole if deployment.member is None else member_plan(whole, deployment.member)
 
 
 def chosen_member(deployment: Deployment, plan: Plan, number: int) -> Member:

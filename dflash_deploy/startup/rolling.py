@@ -7,18 +7,14 @@ generation and the quick checks, add it again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from dflash_deploy.client import EndpointError
 from dflash_deploy.deployment.router_files import seen_workers, write_workers, written_workers
-from dflash_deploy.errors import EngineNotReady, NotPossible
-from dflash_deploy.planning import plan_of
-from dflash_deploy.runtime.select import several_runtime
+from dflash_deploy.errors import EngineNotReady
 from dflash_deploy.startup.known import endpoint_of
-from dflash_deploy.startup.members import Member, chosen_member
+from dflash_deploy.startup.members import Member
 
 if TYPE_CHECKING:
     from dflash_deploy.deployment import Deployment
@@ -128,31 +124,3 @@ def take_out(member: Member, routes: Routes, *, drain_seconds: float, note: Note
     left = drain(member, drain_seconds)
     if left:
         note(f"{member.name}: {left} requests still in progress are cut off")
-
-
-@contextmanager
-def set_apart(deployment: Deployment, note: Note) -> Iterator[None]:
-    """Keep one of several engines out of the router's list as long as the block runs; the only engine stays as it is.
-
-    Its requests end first, and the other engines answer. Raises NotPossible if no other engine gets requests.
-    """
-    if deployment.member is None:
-        yield
-        return
-    whole = replace(deployment, member=None)
-    plan = plan_of(whole)
-    member = chosen_member(whole, plan, deployment.member)
-    routes = Routes(whole, several_runtime(whole, plan).router.state)
-    if not routes.has(member):
-        yield
-        return
-    if not routes.others(member):
-        raise NotPossible(
-            f"{member.name} is the only one that gets requests", hint="start the others first: `dflash-deploy up`"
-        )
-    take_out(member, routes, drain_seconds=plan.settings.drain_seconds, note=note)
-    try:
-        yield
-    finally:
-        routes.add(member)
-        note(f"{member.name} gets requests again")

@@ -15,7 +15,7 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import NotPossible
 from dflash_deploy.plan import Plan, engine_command
 from dflash_deploy.serve.settings import MTP, Settings
-from dflash_deploy.startup.members import plan_with
+from dflash_deploy.startup.apart import plan_with
 
 MOST_CONCURRENT = 16
 """Up to here each power of two is measured if no concurrency is asked for."""

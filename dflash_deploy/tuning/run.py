@@ -11,8 +11,8 @@ from dflash_deploy.client import START_IT, served_names
 from dflash_deploy.deployment import command_lock
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import endpoint_of
+from dflash_deploy.startup.apart import set_apart
 from dflash_deploy.startup.progress import show_redacted
-from dflash_deploy.startup.rolling import set_apart
 from dflash_deploy.startup.temporary_settings import temporary_settings
 from dflash_deploy.tuning.choose import (
     HeadComparison,

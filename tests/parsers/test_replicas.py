@@ -25,6 +25,8 @@ from dflash_deploy.startup import endpoint_of
 from tests.support.askers import WHOLE, Askers, asking
 from tests.support.cli import Ran, dflash, edit_env
 from tests.support.llamacpp_native import processes, server_of
+from tests.support.proxies import FailsAndSaysHealthy
+from tests.support.two_engines import first_engine_behind
 
 HANGS = 300.0
 """Seconds after which something counts as hung."""
@@ -241,6 +243,24 @@ def test_an_engine_that_hangs_is_left_out_and_taken_in_again(two_engines: Path) 
         eventually(lambda: healthy(two_engines, 2))
     # nobody who asked after it was out has waited for it
     assert all(asked.outcome == WHOLE for asked in askers.asked if asked.at > out)
+
+
+def test_an_engine_that_fails_each_request_and_says_it_is_healthy_harms_no_client(two_engines: Path) -> None:
+    askers, failing = askers_of(two_engines), FailsAndSaysHealthy.failing
+    FailsAndSaysHealthy.asked.clear()
+    with first_engine_behind(two_engines, FailsAndSaysHealthy), asking(askers, CLIENTS):
+        eventually(lambda: any(not fails for _, fails in FailsAndSaysHealthy.asked))
+        failing.set()
+        try:
+            eventually(lambda: any(fails for _, fails in FailsAndSaysHealthy.asked))
+            done = len(askers.asked)
+            eventually(lambda: len(askers.asked) > done + 5 * CLIENTS)
+        finally:
+            failing.clear()
+        again = time.monotonic()
+        # it gets requests again without a command
+        eventually(lambda: any(at > again and not fails for at, fails in FailsAndSaysHealthy.asked))
+    assert not askers.errors()
 
 
 def test_settings_that_fail_stop_at_the_first_engine_and_go_back(two_engines: Path) -> None:

@@ -102,6 +102,26 @@ class AnswersEverything(Proxy):
         return True
 
 
+class FailsAndSaysHealthy(Proxy):
+    """Each generation fails with 500 while /health answers 200, as long as `failing` is set (vllm-project/vllm#7633).
+
+    `asked` has the time of each generation, in seconds of the monotonic clock, and whether it failed.
+    """
+
+    failing: ClassVar[threading.Event] = threading.Event()
+    asked: ClassVar[list[tuple[float, bool]]] = []
+
+    def itself(self, body: bytes) -> bool:
+        if self.command != "POST":
+            return False
+        fails = self.failing.is_set()
+        self.asked.append((time.monotonic(), fails))
+        if fails:
+            error = {"message": "EngineCore encountered an issue.", "type": "InternalServerError", "code": 500}
+            self.send(500, "application/json", json.dumps({"error": error}).encode())
+        return fails
+
+
 class DropsPictures(Proxy):
     """Keeps the text of a message alone, as gateways do that know no other content."""
 

@@ -2,17 +2,21 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 
 from dflash_deploy.client.key_usage import KeyUsage
 from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.router_files import seen_workers, write_workers, written_workers
 from dflash_deploy.operations import key, usage_of_keys
 from dflash_deploy.plan.replicas import engine_port, router_port
+from dflash_deploy.serve.router.files import RoutedEngine, SeenWorker
 from tests.support.cli import dflash
+from tests.support.proxies import Proxy, before
 
 HANGS = 300.0
 """Seconds after which something counts as hung."""
@@ -79,3 +83,26 @@ def keys(directory: Path, *names: str, limits: tuple[str, ...] = ()) -> Iterator
     finally:
         for name in names:
             dflash("keys", "revoke", name, at=directory).succeeded()
+
+
+@contextmanager
+def first_engine_behind(directory: Path, kind: type[Proxy]) -> Iterator[None]:
+    """The router reaches the first engine through a proxy of this kind, as long as the block runs."""
+    deployment = Deployment.existing(directory)
+    listed = written_workers(deployment)
+
+    def sends_to(workers: tuple[RoutedEngine, ...]) -> None:
+        write_workers(deployment, workers)
+        wanted = {(worker.url, True) for worker in workers}
+        eventually(lambda: (seen := seen_workers(deployment)) is not None and _healthy(seen[1]) == wanted)
+
+    with before(listed[0].url, kind) as url:
+        sends_to((replace(listed[0], url=url), *listed[1:]))
+        try:
+            yield
+        finally:
+            sends_to(listed)
+
+
+def _healthy(workers: Iterable[SeenWorker]) -> set[tuple[str, bool]]:
+    return {(worker.url, worker.healthy) for worker in workers}

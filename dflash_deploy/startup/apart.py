@@ -1,0 +1,54 @@
+"""One of several engines with other settings for a while, out of the router's list, while the others answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dflash_deploy.deployment.services import member_plan
+from dflash_deploy.errors import NotPossible
+from dflash_deploy.plan import Choice
+from dflash_deploy.planning import make_plan, plan_of
+from dflash_deploy.runtime.select import several_runtime
+from dflash_deploy.startup.members import chosen_member
+from dflash_deploy.startup.rolling import Note, Routes, take_out
+
+if TYPE_CHECKING:
+    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.plan import Plan
+
+
+def plan_with(deployment: Deployment, changes: Mapping[str, str]) -> Plan:
+    """The plan of a deployment, or of one of its engines, with some settings changed; `.env` does not change."""
+    whole = make_plan(Choice(edited={**deployment.values, **changes}), deployment)
+    return whole if deployment.member is None else member_plan(whole, deployment.member)
+
+
+@contextmanager
+def set_apart(deployment: Deployment, note: Note) -> Iterator[None]:
+    """Keep one of several engines out of the router's list as long as the block runs; the only engine stays as it is.
+
+    Its requests end first, and the other engines answer. Raises NotPossible if no other engine gets requests.
+    """
+    if deployment.member is None:
+        yield
+        return
+    whole = replace(deployment, member=None)
+    plan = plan_of(whole)
+    member = chosen_member(whole, plan, deployment.member)
+    routes = Routes(whole, several_runtime(whole, plan).router.state)
+    if not routes.has(member):
+        yield
+        return
+    if not routes.others(member):
+        raise NotPossible(
+            f"{member.name} is the only one that gets requests", hint="start the others first: `dflash-deploy up`"
+        )
+    take_out(member, routes, drain_seconds=plan.settings.drain_seconds, note=note)
+    try:
+        yield
+    finally:
+        routes.add(member)
+        note(f"{member.name} gets requests again")
