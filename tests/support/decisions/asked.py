@@ -28,18 +28,18 @@ def not_askable() -> Mapping[str, int]:
 
 
 def _keys(plan: Plan) -> Iterator[Key]:
-    """What a decision depends on: backends on GPU, shape and drafter, a quantization on the capability."""
+    """What a decision depends on: backends on GPU, shape and drafter, heads on the GPUs, quantizations on the GPU."""
     profile, family, drafter = plan.profile, plan.pair.family.name, plan.pair.drafter
     quantization, capability = plan.pair.target.quantisation, profile.match.compute_capability
-    yield capability, profile.gpus, family, drafter.architecture, drafter.layer_types
-    yield profile.name, quantization, drafter.architecture
+    yield capability, family, drafter.architecture, drafter.layer_types
+    yield profile.match.gpus, family
+    yield profile.name, quantization
     yield capability, quantization
     yield family, quantization
 
 
-@cache
-def asked() -> tuple[tuple[Plan, Decision], ...]:
-    """Plans that cover every key, with vLLM's decision about each."""
+def _chosen() -> list[Plan]:
+    """Plans that cover every key."""
     seen: set[Key] = set()
     chosen = []
     for plan in plans():
@@ -47,7 +47,40 @@ def asked() -> tuple[tuple[Plan, Decision], ...]:
         if keys - seen:
             chosen.append(plan)
             seen |= keys
-    return tuple(zip(chosen, decisions([Question.of(plan) for plan in chosen]), strict=True))
+    return chosen
+
+
+def _wrong() -> dict[str, Question]:
+    """Settings that a rule refuses, by what is wrong with them."""
+    by_name = {(plan.profile.name, plan.pair.name): plan for plan in plans()}
+    h100, ampere = by_name["h100", "qwen3.5-27b-fp8"], by_name["rtx-3090-x4", "qwen3.5-27b-fp8"]
+    gemma, sinks = by_name["rtx-3090-x4", "gemma-4-31b-it-fp8"], by_name["rtx-3090-x4", "gpt-oss-20b"]
+    return {
+        "gemma": Question.of(gemma, attention_backend="FLASH_ATTN"),
+        "sinks": Question.of(sinks, attention_backend="FLASH_ATTN"),
+        "context": Question.of(h100, max_model_len="1000000"),
+        "cache": Question.of(h100, kv_cache_dtype="fp8_e5m2"),
+        "fp8": Question.of(ampere, kv_cache_dtype="fp8"),
+    }
+
+
+@cache
+def _answers() -> tuple[tuple[tuple[Plan, Decision], ...], Mapping[str, Decision]]:
+    """The answers about plans and about wrong settings, of one process: its imports take longer than ten answers."""
+    chosen, wrong = _chosen(), _wrong()
+    answers = decisions([*(Question.of(plan) for plan in chosen), *wrong.values()])
+    about_plans = tuple(zip(chosen, answers, strict=False))
+    return about_plans, dict(zip(wrong, answers[len(chosen) :], strict=True))
+
+
+def asked() -> tuple[tuple[Plan, Decision], ...]:
+    """Plans that cover every key, with vLLM's decision about each."""
+    return _answers()[0]
+
+
+def wrong() -> Mapping[str, Decision]:
+    """What vLLM says about settings that a rule refuses, by what is wrong with them."""
+    return _answers()[1]
 
 
 def mended(plan: Plan) -> bool:

@@ -7,6 +7,7 @@ fork of the process, so that nothing of one answer is left in the next.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import logging
@@ -190,7 +191,8 @@ def _answer(question: Mapping[str, Any], work: Path) -> dict[str, Any]:
         where = f"{Path(place.tb_frame.f_code.co_filename).name}:{place.tb_lineno}" if place else ""
         said = asking.sentence(problem)
         return {"refused": said, "where": where, "kind": type(problem).__name__, "warnings": warnings.said}
-    return {"decided": {name: str(value) for name, value in decided.items()}, "warnings": warnings.said}
+    found = {name: str(value) for name, value in decided.items()}
+    return {"decided": found, "warnings": warnings.said}
 
 
 def _in_fork(question: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,6 +216,17 @@ def _in_fork(question: Mapping[str, Any]) -> dict[str, Any]:
     return answered
 
 
+def _prepare() -> None:
+    """What every answer would do again: set up logging, import each quantization, name the classes of the models."""
+    logger: Any = importlib.import_module("vllm.logger")
+    # else the engine does it while it is asked, and its handlers replace the one that keeps its warnings
+    logger.configure_logging_if_needed(importlib.import_module("vllm.config.logging").LoggingConfig())
+    importlib.import_module(_QUANTIZATION).get_quantization_config("fp8")
+    # forks share the pages of objects that no collection touches
+    gc.collect()
+    gc.freeze()
+
+
 def main() -> None:
     """Answer the questions on standard input, a JSON list."""
     questions: list[dict[str, Any]] = json.load(sys.stdin)
@@ -229,6 +242,7 @@ def main() -> None:
         importlib.import_module(module)
     # a driver is needed to compile kernels, and Triton is there only with one
     setattr(importlib.import_module("vllm.config.vllm"), "HAS_TRITON", True)  # noqa: B010
+    _prepare()
     answers = [_in_fork(question) for question in questions]
     Path(sys.argv[1]).write_text(json.dumps(answers), encoding="utf-8")
     os._exit(0)
