@@ -5,12 +5,13 @@ from __future__ import annotations
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.model_metadata import metadata_of
 from dflash_deploy.plan.result import Finding, Plan
-from dflash_deploy.rules.kinds import Rule
+from dflash_deploy.rules.kinds import Rule, reads_checkpoints
 from dflash_deploy.serve.settings import Settings
 
 ATTENTION, OF_DRAFTER, RECURRENT = "attention heads", "KV heads of the drafter", "key heads of the recurrent layers"
 
 
+@reads_checkpoints
 def heads_do_not_divide(plan: Plan, facts: HostFacts) -> Finding | None:
     """Attention heads or recurrent key heads that the number of GPUs does not divide."""
     gpus = plan.settings.tensor_parallel_size or 1
