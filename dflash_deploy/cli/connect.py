@@ -62,6 +62,8 @@ def _notes(found: Connections, client: str) -> Iterator[str]:
     yield f"goes into  {chosen.where}"
     if not chosen.file.endswith(".sh"):
         yield f"key        {found.export}"
+    if found.root is not None:
+        yield f"trust      copy {found.root} to the client: SSL_CERT_FILE (Python), NODE_EXTRA_CA_CERTS, curl --cacert"
     if chosen.note:
         yield f"note       {chosen.note}"
     if chosen.tools and not found.reads_tool_calls:

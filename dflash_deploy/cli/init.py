@@ -47,6 +47,9 @@ def init(
     runtime: Runtime = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1].")] = None,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port to listen on [8000].")] = None,
+    domain: Annotated[
+        str | None, typer.Option(help="Domain name or IP address to publish it on, with HTTPS.", metavar="NAME")
+    ] = None,
     node_rank: Rank = None,
     master_addr: Master = None,
     replicas: Replicas = None,
@@ -70,6 +73,7 @@ def init(
         drafter=not no_drafter,
         host=host,
         port=port,
+        domain=domain,
         node_rank=node_rank,
         master_addr=master_addr,
         replicas=operations.replicas_asked(replicas),

@@ -54,7 +54,8 @@ def _members(found: Status) -> Iterator[tuple[str, str]]:
     """A line for the door, the router and each of several engines."""
     for name, front in (("door", found.door), ("router", found.router)):
         if front is not None:
-            yield name, ", ".join(filter(None, (front.phase, front.identity)))
+            problem = found.uncertified if name == "door" else ""
+            yield name, ", ".join(filter(None, (front.phase, front.identity, problem)))
     for member in found.members:
         answered, length = member.answered, member.answered.acceptance_length
         parts = (

@@ -6,6 +6,7 @@ import http.client
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -33,12 +34,15 @@ from dflash_deploy.intake.answers import (
     new_client,
     open_stream,
     read_lines,
+    trusting,
     within,
 )
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.engines.counters import SpecCounters
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     import aiohttp
 
 CONNECT_TIMEOUT = 5.0
@@ -61,9 +65,20 @@ class Endpoint:
     """A served model. Use as a context manager; `model` is the served name."""
 
     def __init__(
-        self, url: str, key: Secret, model: str, *, timeout: float = ANSWER_TIMEOUT, proxies: bool = False
+        self,
+        url: str,
+        key: Secret,
+        model: str,
+        *,
+        timeout: float = ANSWER_TIMEOUT,
+        proxies: bool = False,
+        root: Path | None = None,
     ) -> None:
-        """`proxies`: use the proxies of the environment, which an endpoint of this machine does not need."""
+        """`proxies`: use the proxies of the environment, which an endpoint of this machine does not need.
+
+        `root`: the certificate of a private authority, in place of the public ones. Raises SettingsRefused if it
+        cannot be read.
+        """
         self.url = url.rstrip("/")
         self.model = model
         self._key = key
@@ -72,10 +87,10 @@ class Endpoint:
         limits = httpx.Timeout(timeout, connect=CONNECT_TIMEOUT)
         # the engine limits a burst, not the client's default of 100 connections
         pool = httpx.Limits(max_connections=None, max_keepalive_connections=20)
-        self._client = new_client(
-            base_url=self.url, headers=self._authorization, timeout=limits, limits=pool, trust_env=proxies
-        )
-        self._keyless = new_client(base_url=self.url, timeout=CONNECT_TIMEOUT, trust_env=proxies)
+        self._trust = None if root is None else trusting(root)
+        how = {"base_url": self.url, "trust_env": proxies, "verify": self._trust or True}
+        self._client = new_client(headers=self._authorization, timeout=limits, limits=pool, **how)
+        self._keyless = new_client(timeout=CONNECT_TIMEOUT, **how)
 
     def __enter__(self) -> Self:
         return self
@@ -102,7 +117,9 @@ class Endpoint:
         """
         import aiohttp  # noqa: PLC0415 - 0.2 s, needed under load only
 
-        ssl = httpx.create_ssl_context(trust_env=self._proxies) if self.url.startswith("https:") else True
+        ssl: bool | SSLContext = True
+        if self.url.startswith("https:"):
+            ssl = self._trust or httpx.create_ssl_context(trust_env=self._proxies)
         timeout = aiohttp.ClientTimeout(total=LOAD_TIMEOUT, sock_connect=CONNECT_TIMEOUT, sock_read=QUEUE_TIMEOUT)
         return aiohttp.ClientSession(
             # with a slash, so that paths are relative to it: the URL of an endpoint may have a path
@@ -252,8 +269,11 @@ class Endpoint:
 
     def _announce(self, size: int) -> int:
         place = httpx.URL(self.url)
-        kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
-        connection = kind(place.host, place.port, timeout=CONNECT_TIMEOUT)
+        connection = (
+            http.client.HTTPSConnection(place.host, place.port, timeout=CONNECT_TIMEOUT, context=self._trust)
+            if place.scheme == "https"
+            else http.client.HTTPConnection(place.host, place.port, timeout=CONNECT_TIMEOUT)
+        )
         try:
             connection.putrequest("POST", f"{place.path.rstrip('/')}{CHAT}")
             for name, value in (("Content-Type", "application/json"), ("Content-Length", str(size))):

@@ -1,9 +1,10 @@
-"""One endpoint in front of several engines, whose counters are those of all engines together."""
+"""The published endpoint in front of engines, whose counters are those of all engines together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
+from pathlib import Path
 
 from dflash_deploy.client.api import Endpoint
 from dflash_deploy.client.metrics import Metrics
@@ -15,8 +16,10 @@ from dflash_deploy.serve.router.values import ROUTES
 class SharedEndpoint(Endpoint):
     """An endpoint that shares its requests out to `engines`, and publishes no metrics itself."""
 
-    def __init__(self, url: str, key: Secret, model: str, engines: Sequence[Endpoint]) -> None:
-        super().__init__(url, key, model)
+    def __init__(
+        self, url: str, key: Secret, model: str, engines: Sequence[Endpoint], *, root: Path | None = None
+    ) -> None:
+        super().__init__(url, key, model, root=root)
         self._engines = engines
 
     def close(self) -> None:

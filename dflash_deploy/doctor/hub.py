@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from ssl import SSLContext
 
 import httpx
 
 from dflash_deploy.errors import SettingsRefused
+from dflash_deploy.intake import Invalid
 from dflash_deploy.intake.answers import fetch_answer, new_client
 from dflash_deploy.redact import Secret
 
@@ -46,6 +48,18 @@ def ask_hub(hub: str, token: Secret, repo: str, *, timeout: float = TIMEOUT) -> 
     except (httpx.HTTPError, ValueError) as problem:
         said = str(problem).replace(token.reveal(), "") if token else str(problem)
         return HubAnswer(problem=said[:300] or type(problem).__name__)
+    return HubAnswer(answer.status, ahead=_ahead(answer.headers))
+
+
+def ask_date(url: str, trust: SSLContext | None = None, *, timeout: float = TIMEOUT) -> HubAnswer:
+    """The response of any URL; `trust` replaces the public authorities."""
+    try:
+        with new_client(timeout=timeout, verify=trust or True) as client:
+            answer = fetch_answer(client, client.build_request("GET", url), seconds=2 * timeout)
+    except SettingsRefused as problem:
+        return HubAnswer(problem=f"{problem.message}; {problem.hint}")
+    except (httpx.HTTPError, httpx.InvalidURL, Invalid, ValueError) as problem:
+        return HubAnswer(problem=str(problem)[:300] or type(problem).__name__)
     return HubAnswer(answer.status, ahead=_ahead(answer.headers))
 
 

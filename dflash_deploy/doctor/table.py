@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from dflash_deploy.doctor import container, deployment, link, machine, network, storage
+from dflash_deploy.doctor import container, deployment, domain, link, machine, network, storage
 from dflash_deploy.doctor.check import Check
 from dflash_deploy.doctor.context import DoctorContext
 from dflash_deploy.errors import DeployError
@@ -31,6 +31,7 @@ OF_THE_PLAN: tuple[tuple[str, Callable[[DoctorContext, Plan], Iterator[Check]]],
     ("weights", storage.weights),
     ("port", network.port),
     ("link", link.link),
+    ("domain", domain.domain),
     ("hub", network.hub),
 )
 

@@ -2,6 +2,19 @@
 
 from dflash_deploy.door.caddy import OLDEST, Caddy, find_caddy
 from dflash_deploy.door.caddyfile import Door, caddyfile
+from dflash_deploy.door.handshake import refusal, shaken
 from dflash_deploy.door.site import Authority, Plain, Site, site_of
 
-__all__ = ["OLDEST", "Authority", "Caddy", "Door", "Plain", "Site", "caddyfile", "find_caddy", "site_of"]
+__all__ = [
+    "OLDEST",
+    "Authority",
+    "Caddy",
+    "Door",
+    "Plain",
+    "Site",
+    "caddyfile",
+    "find_caddy",
+    "refusal",
+    "shaken",
+    "site_of",
+]

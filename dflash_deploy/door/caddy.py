@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -29,6 +30,14 @@ class Caddy:
     def run(self, caddyfile: Path) -> list[str]:
         """The command that serves a Caddyfile in the foreground."""
         return [str(self.program), "run", "--config", str(caddyfile), "--adapter", "caddyfile"]
+
+    @property
+    def may_bind(self) -> bool:
+        """Whether its file has capabilities, such as that of listening on ports below 1024."""
+        try:
+            return bool(os.getxattr(self.program.resolve(), "security.capability"))
+        except OSError:
+            return False
 
 
 def find_caddy(beside: Path | None = None, *, needed_by: str = "a domain") -> Caddy:

@@ -59,7 +59,7 @@ class Door:
     `site`: a host with TLS, or one address with plain HTTP. `upstreams` are HOST:PORT of gateways. `router` is
     HOST:PORT of a router in front of them, which gets the requests that generate. `body_bytes`: the limit that the
     gateway has. `storage`: the directory of certificates. `metrics`: publish GET /metrics too. `preflights`: pass on
-    what browsers ask before a request, which has no key.
+    what browsers ask before a request, which has no key. `local`: also serve plain HTTP on this address.
     """
 
     site: Site | Plain
@@ -70,6 +70,7 @@ class Door:
     metrics: bool = False
     preflights: bool = False
     router: str = ""
+    local: Plain | None = None
 
 
 def caddyfile(door: Door) -> str:
@@ -94,9 +95,10 @@ def _lines(lines: Iterable[Line], depth: int = 0) -> Iterator[str]:
 
 def _blocks(door: Door) -> Iterator[Line]:
     yield "", [*_options(door)]
-    if isinstance(door.site, Plain):
+    if plain := door.site if isinstance(door.site, Plain) else door.local:
         # the address in a name of a site would only compare the Host of requests, and listen on all addresses
-        yield f"http://:{door.site.port}", [f"bind {_word(door.site.host)}", *_site(door)]
+        yield f"http://:{plain.port}", [f"bind {_word(plain.host)}", *_site(door)]
+    if isinstance(door.site, Plain):
         return
     yield door.site.url, [_certificate(door.site, door.authority), *_site(door)]
     yield door.site.plain_url, [f"redir {door.site.url}{{uri}} 308"]

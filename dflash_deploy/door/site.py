@@ -6,7 +6,7 @@ import ipaddress
 from dataclasses import dataclass
 
 from dflash_deploy.errors import SettingsRefused
-from dflash_deploy.serve.kinds import is_host
+from dflash_deploy.serve.kinds import DOMAIN_HINT, is_domain
 
 HTTP, HTTPS = 80, 443
 """The ports of the schemes."""
@@ -69,11 +69,8 @@ class Authority:
 def site_of(text: str, *, http_port: int = HTTP, https_port: int = HTTPS) -> Site:
     """The site of a domain name or an IP address. Raises SettingsRefused for anything else."""
     host = text.strip().lower().removesuffix(".")
-    if "_" in host or not is_host(host) or _is_cut_address(host):
-        raise SettingsRefused(
-            f"`{text}` is not a valid domain name or IP address",
-            hint="write the host only, such as llm.example.com, box.internal or 192.168.1.5",
-        )
+    if not is_domain(host):
+        raise SettingsRefused(f"`{text}` is not a valid domain name or IP address", hint=DOMAIN_HINT)
     return Site(host, http_port, https_port)
 
 
@@ -83,8 +80,3 @@ def _is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_cut_address(host: str) -> bool:
-    """Whether all parts are numbers, and it is not an address: resolvers read 10.1 as 10.0.0.1."""
-    return not _is_address(host) and all(part.isdigit() for part in host.split("."))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dflash_deploy.host.gpu import Gpu
     from dflash_deploy.host.gpu_processes import GpuProcess
     from dflash_deploy.host.kernel_log import kernel_lines
-    from dflash_deploy.host.ports import is_address_here, listener_on
+    from dflash_deploy.host.ports import is_address_here, listener_on, may_listen_on
 else:
     __getattr__ = lazily(
         __name__,
@@ -24,7 +24,7 @@ else:
             ".gpu": ("Gpu",),
             ".gpu_processes": ("GpuProcess",),
             ".kernel_log": ("kernel_lines",),
-            ".ports": ("is_address_here", "listener_on"),
+            ".ports": ("is_address_here", "listener_on", "may_listen_on"),
         },
     )
 
@@ -41,6 +41,7 @@ __all__ = [
     "is_address_here",
     "kernel_lines",
     "listener_on",
+    "may_listen_on",
     "read_facts",
     "why_no_container_engine",
 ]

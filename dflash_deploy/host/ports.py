@@ -13,6 +13,11 @@ def listener_on(host: str, port: int) -> bool:
     return _refusal(host, port) == errno.EADDRINUSE
 
 
+def may_listen_on(host: str, port: int) -> bool:
+    """Whether this user may listen on `host:port`: ports below 1024 may need root."""
+    return _refusal(host, port) not in {errno.EACCES, errno.EPERM}
+
+
 def is_address_here(host: str) -> bool:
     """Whether `host` is an address of this machine, so that something can listen there."""
     return _refusal(host, 0) != errno.EADDRNOTAVAIL

@@ -5,11 +5,13 @@ httpx's own timeouts limit the pause between two bytes only, and its `text` uses
 
 from __future__ import annotations
 
+import ssl
 import time
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -99,6 +101,17 @@ def new_client(**options: Any) -> httpx.Client:
         ) from None
     client.headers["Accept-Encoding"] = "identity"
     return client
+
+
+def trusting(root: Path) -> ssl.SSLContext:
+    """Return a context that trusts this certificate and no other. Raises SettingsRefused if it cannot be read."""
+    try:
+        return ssl.create_default_context(cafile=str(root))
+    except OSError as problem:
+        raise SettingsRefused(
+            f"the root certificate {root} cannot be read: {problem.strerror or problem}",
+            hint="check that the file is a certificate in PEM format; `dflash-deploy up` writes Caddy's own one",
+        ) from None
 
 
 def fetch_answer(

@@ -15,6 +15,7 @@ from dflash_deploy.operations.ranks import refuse_other_ranks
 from dflash_deploy.planning import plan_of
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import endpoint_of
+from dflash_deploy.startup.published import published_of, whole_url
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class Connections:
     endpoint: EndpointFacts
     known: Mapping[str, ClientTemplate]
     reads_tool_calls: bool
+    root: Path | None = None
+    """The certificate that clients must trust; `None` if a public authority signs, or without TLS."""
 
     @property
     def base_url(self) -> str:
@@ -44,6 +47,8 @@ class Connections:
     def document(self, client: str = "") -> dict[str, object]:
         """The `data` of `connect --json`, for one client or for the list of all."""
         place: dict[str, object] = {"endpoint": self.base_url, "model": self.endpoint.model}
+        if self.root is not None:
+            place["root_certificate"] = str(self.root)
         if not client:
             rows = [{"client": name, "title": one.title, "where": one.where} for name, one in self.known.items()]
             return place | {"clients": rows}
@@ -68,9 +73,10 @@ def connect(directory: Path, client: str = "", *, url: str | None = None) -> Con
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
     refuse_other_ranks(plan)
+    published = published_of(deployment, plan)
     with endpoint_of(deployment, plan) as endpoint:
-        reached = endpoint.url if url is None else address_of(url)
+        reached = whole_url(deployment, plan) if url is None else address_of(url)
         facts = EndpointFacts(reached, endpoint.model, plan.settings.max_model_len, str(deployment.directory))
     # an engine without that setting reads tool calls by the model's chat template
     reads = bool(plan.settings.tool_call_parser) or not plan.engine.kind.knows(Settings.tool_call_parser)
-    return Connections(deployment, facts, known, reads)
+    return Connections(deployment, facts, known, reads, published.root if published and url is None else None)

@@ -18,10 +18,11 @@ from dflash_deploy.host.gpu import read_gpus
 from dflash_deploy.plan.memory import GIB
 from dflash_deploy.planning import plan_as_running
 from dflash_deploy.runtime import EngineState, Runtime, runtime_for
-from dflash_deploy.runtime.select import several_runtime
+from dflash_deploy.runtime.select import domain_door, door_before, several_runtime
 from dflash_deploy.serve.gateway.scopes import LIVENESS
 from dflash_deploy.startup import ProcessEnd, endpoint_of, log_reader_for
 from dflash_deploy.startup.members import Member, members_of, seen_as
+from dflash_deploy.startup.published import published_of, whole_url
 
 if TYPE_CHECKING:
     from dflash_deploy.plan import Plan
@@ -101,6 +102,7 @@ class Status:
 
     `gpus` has used and total memory of each GPU, by all processes. `restored` says since when the last good settings
     run in place of those of `.env`. `costs` are ids of known problems of an engine that answers, from its log.
+    `uncertified` says why the door has no valid certificate.
     """
 
     endpoint: str
@@ -116,6 +118,7 @@ class Status:
     members: tuple[MemberStatus, ...] = ()
     router: EngineState | None = None
     door: EngineState | None = None
+    uncertified: str = ""
 
     @property
     def gpu_memory(self) -> str | None:
@@ -146,7 +149,8 @@ class Status:
             data["replicas"] = [member.document() for member in self.members]
             data["router"] = {"state": self.router.phase, "process": self.router.identity or None}
         if self.door is not None:
-            data["door"] = {"state": self.door.phase, "process": self.door.identity or None}
+            problem = {"problem": self.uncertified} if self.uncertified else {}
+            data["door"] = {"state": self.door.phase, "process": self.door.identity or None, **problem}
         if self.costs is not None:
             data["costs"] = ", ".join(self.costs) or None
         return data
@@ -161,13 +165,14 @@ def status(directory: Path, *, replica: int | None = None) -> Status:
     deployment, plan = seen_as(whole, plan_as_running(whole), replica)
     runtime = runtime_for(deployment, plan)
     several = several_runtime(deployment, plan) if plan.settings.several_engines else None
+    door = door_before(deployment, plan)
     engine = runtime.state()
     with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
         answered = _out_of_reach(plan, engine) or _asked(
             endpoint, plan.pair.text.ask, counts=not plan.settings.several_engines
         )
     return Status(
-        endpoint=f"{endpoint.url}/v1",
+        endpoint=f"{whole_url(deployment, plan)}/v1",
         model=endpoint.model,
         runtime=plan.runtime,
         engine=engine,
@@ -179,8 +184,14 @@ def status(directory: Path, *, replica: int | None = None) -> Status:
         costs=_costs(plan, runtime) if answered.state == "ready" else None,
         members=_members(deployment, plan),
         router=several.router.state() if several else None,
-        door=several.door.state() if several else None,
+        door=door.state() if door else None,
+        uncertified=_uncertified(deployment, plan) if door and door.state().phase == "running" else "",
     )
+
+
+def _uncertified(deployment: Deployment, plan: Plan) -> str:
+    """Why the door has no certificate that clients accept; empty if it has, or without a domain."""
+    return "" if published_of(deployment, plan) is None else domain_door(deployment, plan).uncertified(0)
 
 
 def _members(deployment: Deployment, plan: Plan) -> tuple[MemberStatus, ...]:

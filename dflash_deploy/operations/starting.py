@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dflash_deploy.checks import QUICK, CheckReport, deployed_endpoint, run_checks
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.last_good import remember_good
 from dflash_deploy.errors import EngineNotReady, SmokeTestFailed
+from dflash_deploy.operations.at_door import QUICK_AT_DOOR, checks_at_door
 from dflash_deploy.operations.reporter import Reporter, start_shown
 from dflash_deploy.operations.several import SeveralStart
 from dflash_deploy.plan import Plan
@@ -17,6 +18,7 @@ from dflash_deploy.runtime.select import stop_several
 from dflash_deploy.startup import Ready, endpoint_of, restore_last_good, start_worker
 from dflash_deploy.startup.bring_up import bring_up
 from dflash_deploy.startup.progress import remember_seconds
+from dflash_deploy.startup.published import published_of, whole_url
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Start:
             remember_seconds(deployment, ready.phases)
         with endpoint_of(deployment, plan) as endpoint:
             checks = run_checks(deployed_endpoint(endpoint, plan), QUICK)
-        started = Started(deployment, plan, ready, checks)
+        started = self._published(Started(deployment, plan, ready, checks))
         if started.failure is None:
             remember_good(deployment)
         return started
@@ -75,7 +77,17 @@ class Start:
         """Start or restart several engines, one at a time. Raises as `SeveralStart.run`."""
         start = SeveralStart(deployment, plan, self.patience, self.reporter)
         ready = start.run(force=force, only=only)
-        return Started(deployment, plan, ready, start.checks)
+        return self._published(Started(deployment, plan, ready, start.checks))
+
+    def _published(self, started: Started) -> Started:
+        """The same with the checks through the door under a domain, and with its URL."""
+        deployment, plan = started.deployment, started.plan
+        if published_of(deployment, plan) is None:
+            return started
+        self.reporter.note(f"checking {whole_url(deployment, plan)}")
+        at_door = checks_at_door(deployment, plan, QUICK_AT_DOOR, lambda check: None)
+        ready = replace(started.ready, endpoint=whole_url(deployment, plan))
+        return replace(started, ready=ready, checks=CheckReport((*started.checks.checks, *at_door)))
 
     def or_go_back(self, deployment: Deployment, plan: Plan) -> Started:
         """The same. Raises RolledBack in place of EngineNotReady if the last good settings run again."""

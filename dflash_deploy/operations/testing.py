@@ -27,6 +27,7 @@ from dflash_deploy.deployment import Deployment, locked
 from dflash_deploy.deployment.outputs import write_output
 from dflash_deploy.errors import BadInput, SmokeTestFailed
 from dflash_deploy.operations.addresses import address_of
+from dflash_deploy.operations.at_door import AT_DOOR, checks_at_door
 from dflash_deploy.operations.baselines import check_speculating, restarts, without_drafts
 from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.ranks import refuse_other_ranks
@@ -37,12 +38,11 @@ from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.runtime import runtime_for
 from dflash_deploy.startup import endpoint_of, log_reader_for
 from dflash_deploy.startup.apart import set_apart
-from dflash_deploy.startup.members import members_of, refuse_several, seen_as, whole_endpoint
+from dflash_deploy.startup.members import members_of, refuse_several, seen_as
+from dflash_deploy.startup.published import whole_url
 from dflash_deploy.startup.refused import hints_from
 
 LOSSLESS = "lossless"
-AT_DOOR = {"live", "models", "auth", "stream"}
-"""Checks of what several engines publish together: through the door, and of each of its routes."""
 _BY_WORKLOAD = "acceptance_length of "
 
 
@@ -145,7 +145,10 @@ def test(
             stack.enter_context(set_apart(deployment, reporter.note))
             beside = partial(_restarted, deployment, plan, endpoint, patience, reporter)
         subject = deployed_endpoint(endpoint, plan, beside, explain=_explaining(deployment, plan))
-        return _run(subject, names, deployment.redact, reporter, deployment)
+        done = _run(subject, names, deployment.redact, reporter, deployment)
+        at_door = _at_door(deployment, plan, names, reporter)
+        where = whole_url(deployment, plan)
+        return replace(done, endpoint=f"{where}/v1", report=CheckReport((*done.report.checks, *at_door)))
 
 
 def _each(deployment: Deployment, plan: Plan, names: set[str], reporter: Reporter) -> Tested:
@@ -160,18 +163,23 @@ def _each(deployment: Deployment, plan: Plan, names: set[str], reporter: Reporte
         checks += (replace(check, name=f"{member.name}: {check.name}") for check in done.report.checks)
         if done.acceptance_length is not None:
             lengths[member.name] = done.acceptance_length
-    if at_door := names & AT_DOOR if names else AT_DOOR:
-        with whole_endpoint(deployment, plan) as endpoint:
-            done = _run(deployed_endpoint(endpoint, plan), at_door, deployment.redact, reporter, None, who="door: ")
-        checks += (replace(check, name=f"door: {check.name}") for check in done.report.checks)
+    checks += _at_door(deployment, plan, names, reporter)
     if len(lengths) > 1:
         found = compared(lengths)
         reporter.checked(found)
         checks.append(found)
     with endpoint_of(deployment, plan) as whole:
-        return Tested(
-            f"{whole.url}/v1", whole.model, deployment, CheckReport(tuple(checks)), deployment.redact, lengths
-        )
+        where = f"{whole_url(deployment, plan)}/v1"
+        return Tested(where, whole.model, deployment, CheckReport(tuple(checks)), deployment.redact, lengths)
+
+
+def _at_door(deployment: Deployment, plan: Plan, names: set[str], reporter: Reporter) -> tuple[CheckResult, ...]:
+    redact = deployment.redact
+
+    def show(check: CheckResult) -> None:
+        reporter.checked(replace(check, got=redact(check.got), hint=redact(check.hint)))
+
+    return checks_at_door(deployment, plan, names & AT_DOOR if names else AT_DOOR, show)
 
 
 def _explaining(deployment: Deployment, plan: Plan) -> Explain:

@@ -34,13 +34,25 @@ def is_directory(drafter: str) -> bool:
     return drafter.startswith(("/", "~", "."))
 
 
+OF_THE_DOOR = (
+    Settings.dflash_domain,
+    Settings.dflash_https_port,
+    Settings.dflash_http_port,
+    Settings.dflash_acme_url,
+    Settings.dflash_acme_root,
+)
+"""Settings that change no engine: a new domain restarts none."""
+
+NOT_PASSED_ON = {*SECRET_NAMES, *(field.name for field in OF_THE_DOOR)}
+
+
 def engine_environment(plan: Plan) -> dict[str, str]:
     """The variables that `dflash_deploy.serve` reads, without secrets.
 
     In a container, paths are those of the mounts, and the engine listens on all of the container's addresses.
     """
     values, settings = plan.values, plan.settings
-    names = {*all_setting_names(), *filter(passed_on, values), Settings.dflash_cores.name} - set(SECRET_NAMES)
+    names = {*all_setting_names(), *filter(passed_on, values), Settings.dflash_cores.name} - NOT_PASSED_ON
     environment = {name: values[name] for name in sorted(names) if values.get(name)}
     if plan.runtime == "native":
         places: dict[Field[Any], str] = {

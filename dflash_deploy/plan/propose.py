@@ -101,6 +101,9 @@ def _endpoint(choice: Choice) -> Iterator[Decision]:
     reason = "only this machine can connect unless --host says otherwise"
     yield decided(bind, choice.host or bind.default, "--host" if choice.host else "default", reason)
     yield decided(port, choice.port or port.default, "--port" if choice.port else "default", "the endpoint's port")
+    if choice.domain:
+        reason = "Caddy publishes the endpoint there with HTTPS"
+        yield decided(Settings.dflash_domain, choice.domain, "--domain", reason)
 
 
 def _weights(pair: ModelPair, choice: Choice) -> Iterator[Decision]:

@@ -105,9 +105,10 @@ def member_of(plan: Plan, number: int, cores: Sequence[int] = ()) -> Plan:
     own: dict[str, str] = {
         Settings.dflash_bind.name: LOOPBACK,
         Settings.dflash_port.name: str(engine_port(settings.dflash_port, number)),
-        # neither changes an engine
+        # none of these changes an engine
         Settings.replicas.name: "",
         Settings.drain_seconds.name: "",
+        Settings.dflash_domain.name: "",
         **_devices(plan, number),
         **_cores(plan, number, cores),
     }

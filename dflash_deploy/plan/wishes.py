@@ -35,6 +35,7 @@ class Choice:
     drafter: bool = True
     host: str | None = None
     port: int | None = None
+    domain: str | None = None
     node_rank: int | None = None
     master_addr: str | None = None
     replicas: int | Literal["auto"] | None = None

@@ -52,6 +52,21 @@ def open_to_the_network(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+def domain_in_containers(plan: Plan, facts: HostFacts) -> Finding | None:
+    """A domain with the Compose runtime."""
+    if plan.runtime == "native" or not plan.settings.dflash_domain:
+        return None
+    return Finding(
+        id="domain-in-containers",
+        severity="error",
+        message=f"{Settings.dflash_domain}={plan.settings.dflash_domain} with {Settings.dflash_runtime}={plan.runtime}"
+        ": dflash-deploy starts Caddy only in front of processes",
+        why="compose.yaml has the engine, and nothing that terminates TLS",
+        fix=f"set {Settings.dflash_runtime}=native, or leave {Settings.dflash_domain} empty and run Caddy with the "
+        "Caddyfile of docs/how-to/serve-under-a-domain.md",
+    )
+
+
 def target_notice(plan: Plan, facts: HostFacts) -> Finding | None:
     """What the catalog says that users of this target must know."""
     if not plan.pair.target.notice:
@@ -64,4 +79,4 @@ def target_notice(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
-RULES: tuple[Rule, ...] = (bind_is_no_address, open_to_the_network, target_notice)
+RULES: tuple[Rule, ...] = (bind_is_no_address, open_to_the_network, domain_in_containers, target_notice)

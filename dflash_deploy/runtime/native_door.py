@@ -1,4 +1,4 @@
-"""The published door of several engines as a supervised process of the native runtime: Caddy, on their address."""
+"""The published door as a supervised process of the native runtime: Caddy, in front of several engines or of one."""
 
 from __future__ import annotations
 
@@ -10,27 +10,33 @@ from typing import TYPE_CHECKING
 
 from dflash_deploy.catalog.settings import all_setting_names
 from dflash_deploy.deployment.files import PRIVATE, write_if_changed
-from dflash_deploy.door import Door, Plain, caddyfile, find_caddy
-from dflash_deploy.errors import EngineNotReady, PortTaken
-from dflash_deploy.host import listener_on
-from dflash_deploy.plan.replicas import LOOPBACK, engine_port, router_port
+from dflash_deploy.door import Caddy, caddyfile, find_caddy, refusal, shaken
+from dflash_deploy.errors import EngineNotReady, FileMissing, PortTaken, PreflightRefused
+from dflash_deploy.host import listener_on, may_listen_on
+from dflash_deploy.plan.replicas import LOOPBACK
+from dflash_deploy.runtime.door_inputs import WILDCARDS, door_of, joined, published_site, root_of
 from dflash_deploy.runtime.native_process import Invocation, NativeProcess
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
 from dflash_deploy.runtime.supervised import DOOR
-from dflash_deploy.serve.gateway.body_limit import MIB
 from dflash_deploy.serve.secrets import SECRETS_FILE
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.deployment import Deployment
+    from dflash_deploy.door import Site
     from dflash_deploy.plan import Plan
-    from dflash_deploy.serve.settings import Settings as Values
 
 GRACE = 35.0
 """Seconds Caddy gets to end its open streams; its own limit is 30."""
 
 LISTENS = 60.0
 """Seconds in which Caddy listens or has ended; it needs less than one."""
+
+CERTIFIED = 120.0
+"""Seconds for a certificate: a public authority needs a few, and tries again after a failure that passes."""
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104
+"""A domain is served on all addresses of this machine."""
 
 _ERROR = "Error: "
 """How the line begins in which Caddy says why it ends."""
@@ -47,12 +53,26 @@ class NativeDoor:
 
     @property
     def address(self) -> str:
-        """Its HOST:PORT."""
-        return _joined(self._plan.settings.dflash_bind, self._plan.settings.dflash_port)
+        """Its HOST:PORT: that of the endpoint, or the domain's."""
+        settings = self._plan.settings
+        if self._site is not None and not settings.several_engines:
+            return joined(self._site.host, self._site.https_port)
+        return f"{settings.dflash_bind}:{settings.dflash_port}"
 
     def preflight(self) -> None:
-        """Raise EngineMissing if Caddy is not installed, or too old."""
-        find_caddy(needed_by=f"{Settings.replicas}={self._plan.settings.replicas}")
+        """Raise EngineMissing if Caddy is not installed, or too old; FileMissing, PreflightRefused for its ports."""
+        settings = self._plan.settings
+        one = f"{Settings.dflash_domain}={settings.dflash_domain}"
+        caddy = find_caddy(needed_by=f"{Settings.replicas}={settings.replicas}" if settings.several_engines else one)
+        if self._site is None:
+            return
+        if settings.dflash_acme_root and not self._deployment.path(settings.dflash_acme_root).is_file():
+            raise FileMissing(
+                f"{Settings.dflash_acme_root}: {settings.dflash_acme_root} does not exist",
+                hint="name the file with the root certificate of your authority (PEM)",
+            )
+        if self.state().phase != "running":
+            self._check_domain_ports(caddy)
 
     def start(self, narrate: Narrate) -> bool:
         """Start Caddy and wait until it listens; stop one that runs with other settings first.
@@ -60,7 +80,7 @@ class NativeDoor:
         Returns whether anything had to be done. Raises PortTaken, EngineNotReady if Caddy ends or does not listen; it
         does not run then.
         """
-        text = caddyfile(door_of(self._plan.settings, str(self._directory / "data")))
+        text = caddyfile(door_of(self._deployment, self._plan.settings))
         caddy = find_caddy()
         config = hashlib.sha256(repr((text, caddy)).encode()).hexdigest()[:16]
         if self._process.runs(config):
@@ -71,7 +91,7 @@ class NativeDoor:
         if self._process.state().phase == "running":
             narrate("settings changed: stopping the running door")
             self._process.halt()
-        self._check_port()
+        self._check_ports(caddy)
         write_if_changed(file, text, mode=PRIVATE)
         command = tuple(caddy.run(file))
         self._process.start(
@@ -79,6 +99,24 @@ class NativeDoor:
         )
         self._wait()
         return True
+
+    def uncertified(self, seconds: float = CERTIFIED) -> str:
+        """Wait for a certificate that clients accept; return why there is none after `seconds`, empty if there is.
+
+        It ends early if the authority refuses, with the authority's words, and if Caddy ends.
+        """
+        if self._site is None:
+            return ""
+        root, deadline = root_of(self._deployment, self._plan.settings), time.monotonic() + seconds
+        while problem := shaken(self._site, root):
+            if self.state().phase != "running":
+                return f"Caddy has ended: {self._why()}"
+            if said := refusal(self.read_log().lines):
+                return f"the authority refuses a certificate: {said}"
+            if time.monotonic() > deadline:
+                return problem
+            time.sleep(0.2)
+        return ""
 
     def down(self) -> bool:
         """Stop Caddy and forget it; return whether it ran."""
@@ -92,13 +130,46 @@ class NativeDoor:
         """Return the lines after `cursor`."""
         return self._process.read_log(cursor)
 
-    def _check_port(self) -> None:
+    @property
+    def _site(self) -> Site | None:
+        return published_site(self._plan.settings)
+
+    @property
+    def _listening(self) -> list[tuple[str, int]]:
+        """The addresses that Caddy listens on, as this machine reaches them."""
+        settings, places = self._plan.settings, []
+        if settings.several_engines:
+            places.append((WILDCARDS.get(settings.dflash_bind, settings.dflash_bind), settings.dflash_port))
+        if self._site is not None:
+            places += [(LOOPBACK, self._site.http_port), (LOOPBACK, self._site.https_port)]
+        return places
+
+    def _check_ports(self, caddy: Caddy) -> None:
         host, port = self._plan.settings.dflash_bind, self._plan.settings.dflash_port
-        if listener_on(host, port):
+        if self._plan.settings.several_engines and listener_on(host, port):
             raise PortTaken(
                 f"port {port} on {host} is already in use",
                 hint=f"set another {Settings.dflash_port} in .env, or find the process with `ss -ltnp`",
             )
+        if self._site is not None:
+            self._check_domain_ports(caddy)
+
+    def _check_domain_ports(self, caddy: Caddy) -> None:
+        settings = self._plan.settings
+        for field, port in (
+            (Settings.dflash_https_port, settings.dflash_https_port),
+            (Settings.dflash_http_port, settings.dflash_http_port),
+        ):
+            if listener_on(EVERYWHERE, port):
+                raise PortTaken(
+                    f"port {port} is already in use, and {Settings.dflash_domain} needs it",
+                    hint=f"find the process with `ss -ltnp`, or set another {field} in .env",
+                )
+            if not caddy.may_bind and not may_listen_on(EVERYWHERE, port):
+                raise PreflightRefused(
+                    f"this user may not listen on port {port}, which {Settings.dflash_domain} needs",
+                    hint=f"`sudo setcap cap_net_bind_service=+ep {caddy.program}`, or set another {field} in .env",
+                )
 
     def _wait(self) -> None:
         """Wait until Caddy listens. Raises EngineNotReady, with Caddy's own words, if it ends."""
@@ -115,13 +186,12 @@ class NativeDoor:
             time.sleep(0.05)
 
     def _listens(self) -> bool:
-        host = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(self._plan.settings.dflash_bind)  # noqa: S104
         try:
-            address = (host or self._plan.settings.dflash_bind, self._plan.settings.dflash_port)
-            with socket.create_connection(address, timeout=1):
-                return True
+            for address in self._listening:
+                socket.create_connection(address, timeout=1).close()
         except OSError:
             return False
+        return True
 
     def _why(self) -> str:
         lines = [line for line in self.read_log().lines if line.strip()]
@@ -137,20 +207,3 @@ class NativeDoor:
 
     def _redacted(self, text: str) -> str:
         return self._deployment.redact(text)
-
-
-def door_of(settings: Values, storage: str) -> Door:
-    """What the door of several engines publishes, and where it sends it."""
-    numbers = range(1, settings.replicas + 1)
-    return Door(
-        Plain(settings.dflash_bind, settings.dflash_port),
-        tuple(f"{LOOPBACK}:{engine_port(settings.dflash_port, number)}" for number in numbers),
-        storage,
-        settings.max_body_mib * MIB,
-        preflights=settings.allows_origins,
-        router=f"{LOOPBACK}:{router_port(settings.dflash_port)}",
-    )
-
-
-def _joined(host: str, port: int) -> str:
-    return f"{host}:{port}"

@@ -12,7 +12,7 @@ from dflash_deploy.runtime.native_door import NativeDoor
 from dflash_deploy.runtime.native_router import NativeRouter
 from dflash_deploy.runtime.protocol import Narrate
 from dflash_deploy.runtime.several import Several
-from dflash_deploy.runtime.supervised import DOOR, ROUTER, RUN_FILE
+from dflash_deploy.runtime.supervised import ROUTER, RUN_FILE
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 def has_several(deployment: Deployment) -> bool:
     """Whether several engines of a deployment run, or ran and were not stopped."""
-    return any(deployment.state.glob(f"replicas/*/{RUN_FILE}")) or any(
-        (deployment.state / beside / RUN_FILE).exists() for beside in (ROUTER, DOOR)
-    )
+    return any(deployment.state.glob(f"replicas/*/{RUN_FILE}")) or (deployment.state / ROUTER / RUN_FILE).exists()
 
 
 class NativeSeveral(Several):

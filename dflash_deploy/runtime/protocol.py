@@ -101,6 +101,13 @@ class FrontProcess(Protocol):
         """Return its lines since `cursor`."""
 
 
+class PublishedFront(FrontProcess, Protocol):
+    """The published door."""
+
+    def uncertified(self, seconds: float = ...) -> str:
+        """Wait for a certificate that clients accept; return why there is none, empty if there is or needs none."""
+
+
 class SeveralRuntime(Runtime, Protocol):
     """The whole of a deployment with several engines. `start` starts what is around the engines, and no engine."""
 

@@ -9,9 +9,11 @@ from dflash_deploy.errors import DeployError
 from dflash_deploy.runtime.supervised import find_supervised
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dflash_deploy.deployment import Deployment
     from dflash_deploy.plan import Plan
-    from dflash_deploy.runtime.protocol import Runtime, SeveralRuntime
+    from dflash_deploy.runtime.protocol import FrontProcess, LogPage, PublishedFront, Runtime, SeveralRuntime
     from dflash_deploy.serve.settings import RuntimeName
 
 
@@ -21,12 +23,19 @@ def runtime_for(deployment: Deployment, plan: Plan) -> Runtime:
         return several_runtime(deployment, plan)
     # one of the two is needed, and the Docker client takes 0.2 s
     if plan.runtime == "native":
-        from dflash_deploy.runtime.native import NativeRuntime  # noqa: PLC0415
-
-        return NativeRuntime(deployment, plan)
+        return _native(deployment, plan)
     from dflash_deploy.runtime.compose import ComposeRuntime  # noqa: PLC0415
 
     return ComposeRuntime(deployment, plan)
+
+
+def _native(deployment: Deployment, plan: Plan) -> Runtime:
+    """The engine of the plan, with the door of a domain or of earlier settings with one."""
+    from dflash_deploy.runtime.native import NativeRuntime  # noqa: PLC0415 - one of the runtimes is needed
+    from dflash_deploy.runtime.native_published import NativePublished, has_door  # noqa: PLC0415
+
+    published = deployment.member is None and (plan.settings.published or has_door(deployment))
+    return NativePublished(deployment, plan) if published else NativeRuntime(deployment, plan)
 
 
 def several_runtime(deployment: Deployment, plan: Plan) -> SeveralRuntime:
@@ -38,6 +47,33 @@ def several_runtime(deployment: Deployment, plan: Plan) -> SeveralRuntime:
     from dflash_deploy.runtime.compose_several import ComposeSeveral  # noqa: PLC0415 - needed for several engines
 
     return ComposeSeveral(deployment, plan)
+
+
+def door_before(deployment: Deployment, plan: Plan) -> FrontProcess | None:
+    """Return the published door of a deployment; `None` if its engine is what clients reach."""
+    if deployment.member is not None:
+        return None
+    if plan.settings.several_engines:
+        return several_runtime(deployment, plan).door
+    return domain_door(deployment, plan) if plan.runtime == "native" and plan.settings.published else None
+
+
+def domain_door(deployment: Deployment, plan: Plan) -> PublishedFront:
+    """Return the door of a native deployment under a domain."""
+    from dflash_deploy.runtime.native_door import NativeDoor  # noqa: PLC0415 - needed behind a door only
+
+    return NativeDoor(deployment, plan)
+
+
+def whole_log(deployment: Deployment, plan: Plan) -> Callable[[str], LogPage]:
+    """Return what reads the lines after a cursor: of the engine, and of all that runs beside it."""
+    runtime = runtime_for(deployment, plan)
+    if plan.runtime == "native" and deployment.member is None:
+        from dflash_deploy.runtime.native_published import NativePublished  # noqa: PLC0415 - needed behind a door only
+
+        if isinstance(runtime, NativePublished):
+            return runtime.read_all
+    return runtime.read_log
 
 
 def stop_several(deployment: Deployment, plan: Plan) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NotRequired
 
 from pydantic import Field
 
@@ -67,6 +67,8 @@ class ConnectData(Documented):
     """Base URL for OpenAI clients; it ends with `/v1`."""
     model: str
     """Name of the model in requests."""
+    root_certificate: NotRequired[str]
+    """File of the certificate that clients must trust, if no public authority signs the endpoint's."""
     clients: list[ClientData]
     """All known clients."""
 
@@ -78,6 +80,8 @@ class ConnectClientData(Documented):
     """Base URL for OpenAI clients; it ends with `/v1`."""
     model: str
     """Name of the model in requests."""
+    root_certificate: NotRequired[str]
+    """File of the certificate that clients must trust, if no public authority signs the endpoint's."""
     client: str
     """Name of the client."""
     where: str

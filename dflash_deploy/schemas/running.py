@@ -129,12 +129,14 @@ class ReplicaData(Documented):
 
 
 class FrontData(Documented):
-    """A process in front of several engines."""
+    """A process in front of the engine, or of several."""
 
     state: Literal["absent", "running", "restarting", "exited", "paused"]
     """State of its process."""
     process: str | None
     """The process or container; null if there is none."""
+    problem: NotRequired[str]
+    """Why the door has no certificate that clients accept."""
 
 
 class StatusData(Documented):
@@ -189,7 +191,7 @@ class StatusData(Documented):
     router: NotRequired[FrontData]
     """The router in front of them; missing if there is one engine."""
     door: NotRequired[FrontData]
-    """The published door in front of the router: Caddy; missing if there is one engine."""
+    """The published door: Caddy; missing if there is one engine without a domain."""
     costs: NotRequired[str | None]
     """Ids of known problems that cost speed, with commas between; null if none. Only in the state `ready`."""
 

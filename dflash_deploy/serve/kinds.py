@@ -18,10 +18,14 @@ _HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
 """A host name or an IPv4 address, without scheme, port and path."""
 _NAME = re.compile(r"(?=.{1,253}\Z)(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*\.?\Z", re.IGNORECASE)
 """A host name (RFC 1123), also with the underscores of Compose's services."""
+_HTTPS = re.compile(r"https://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~/%-]*)?")
+"""A URL without credentials and query."""
 _RANGE = re.compile(r"([1-9][0-9]{0,5})(?:-([1-9][0-9]{0,5}))?:([0-9]{1,3})", re.ASCII)
 _DOCKER_SIZE = re.compile(r"\d+(\.\d+)?\s*[kmgKMG]?[bB]?")
 _LARGEST = 1e9
 """Larger than any number of tokens, sequences or GiB."""
+
+DOMAIN_HINT = "write the host only, such as llm.example.com, box.internal or 192.168.1.5"
 
 
 def text(name: str, value: str) -> str:
@@ -79,6 +83,32 @@ def address(name: str, value: str) -> str:
     """An IP address, or a host name."""
     if not is_host(value):
         raise Refused(f"{name}={value} is not a valid address", hint=f"choose another {name}, such as 127.0.0.1")
+    return value
+
+
+def domain(name: str, value: str) -> str:
+    """A domain name in lower case, or an IP address."""
+    host = value.lower().removesuffix(".")
+    if not is_domain(host):
+        raise Refused(f"{name}: `{value}` is not a valid domain name or IP address", hint=DOMAIN_HINT)
+    return host
+
+
+def is_domain(host: str) -> bool:
+    """Whether a text in lower case is a domain name or an IP address that clients can connect to."""
+    try:
+        number = ipaddress.ip_address(host)
+    except ValueError:
+        # resolvers read 10.1 as 10.0.0.1
+        numbers = all(part.isdigit() for part in host.split("."))
+        return "_" not in host and _NAME.match(host) is not None and not numbers
+    return not (number.is_unspecified or number.is_multicast or getattr(number, "scope_id", None))
+
+
+def https_url(name: str, value: str) -> str:
+    """A URL with TLS."""
+    if not _HTTPS.fullmatch(value):
+        raise Refused(f"{name}: `{value}` is not a valid HTTPS URL", hint=f"write {name} as https://HOST/PATH")
     return value
 
 

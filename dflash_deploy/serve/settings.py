@@ -104,6 +104,12 @@ class Settings(Values):
     dflash_api_keys = Field(kinds.text, "", secret=True)
     allowed_media_domains = Field[tuple[str, ...]](kinds.hosts, (), templates=_PYTHON)
     served_model_name = Field[tuple[str, ...]](kinds.words, ())
+    # --- domain
+    dflash_domain = Field(kinds.domain, "")
+    dflash_https_port = Field(kinds.port, 443, unit="port")
+    dflash_http_port = Field(kinds.port, 80, unit="port")
+    dflash_acme_url = Field(kinds.https_url, "")
+    dflash_acme_root = Field(kinds.text, "", unit="file")
     # --- several engines
     replicas = Field[int](kinds.at_most(MOST_REPLICAS), 1, unit="engines")
     drain_seconds = Field[int](kinds.whole, 120, unit="seconds")
@@ -169,6 +175,12 @@ class Settings(Values):
 
     def _check_ports(self) -> None:
         """The ports behind that of the endpoint are those of the router, of its metrics and of the engines."""
+        if self.dflash_domain and len({self.dflash_port, self.dflash_http_port, self.dflash_https_port}) < 3:
+            raise Refused(
+                f"{Settings.dflash_port}, {Settings.dflash_http_port} and {Settings.dflash_https_port} must be three "
+                "different ports",
+                hint=f"choose another {Settings.dflash_port}, such as {Settings.dflash_port.default}",
+            )
         if self.several_engines and self.dflash_port + ROUTER_PORTS + self.replicas > LAST_PORT:
             raise Refused(
                 f"{Settings.dflash_port}={self.dflash_port} leaves no ports for {self.replicas} engines and a router",
@@ -218,6 +230,11 @@ class Settings(Values):
     def several_engines(self) -> bool:
         """Whether a router shares the requests out to several engines on this machine."""
         return self.replicas > 1
+
+    @property
+    def published(self) -> bool:
+        """Whether this machine answers requests under a domain, with HTTPS."""
+        return bool(self.dflash_domain) and self.answers_requests
 
     @property
     def allows_origins(self) -> bool:

@@ -8,6 +8,7 @@ from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment.services import INNER_PORT, service_of
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.plan.command import model_path
+from dflash_deploy.runtime.door_inputs import WILDCARDS, joined
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup.diagnosis import LogReader
 
@@ -31,16 +32,18 @@ def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = N
             f"{Settings.vllm_api_key} has characters that no request can contain",
             hint="make a new key: `dflash-deploy keys rotate`",
         )
+    model = next(iter(plan.settings.served_model_name), model_path(plan))
+    url = url_of(plan)
+    return Endpoint(url, deployment.key, model, timeout=timeout) if timeout else Endpoint(url, deployment.key, model)
+
+
+def url_of(plan: Plan) -> str:
+    """Return the URL at which this machine reaches an endpoint, without a domain's TLS."""
     host, port = plan.settings.dflash_bind, plan.settings.dflash_port
     if is_private(deployment, plan):
         host, port = _container_address(deployment, plan), INNER_PORT
     # a server listens on the wildcard address; a client cannot connect to it
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
-    if ":" in reachable:
-        reachable = f"[{reachable}]"
-    model = next(iter(plan.settings.served_model_name), model_path(plan))
-    url = f"http://{reachable}:{port}"
-    return Endpoint(url, deployment.key, model, timeout=timeout) if timeout else Endpoint(url, deployment.key, model)
+    return f"http://{joined(WILDCARDS.get(host, host), port)}"
 
 
 def is_private(deployment: Deployment, plan: Plan) -> bool:

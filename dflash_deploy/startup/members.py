@@ -12,6 +12,7 @@ from dflash_deploy.runtime import runtime_for
 from dflash_deploy.serve.router.files import RoutedEngine
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup.known import endpoint_of
+from dflash_deploy.startup.published import published_of
 
 if TYPE_CHECKING:
     from dflash_deploy.client import Endpoint
@@ -85,16 +86,17 @@ def engine_endpoints(deployment: Deployment, plan: Plan, *, timeout: float) -> I
 
 
 def whole_endpoint(deployment: Deployment, plan: Plan) -> Endpoint:
-    """The endpoint of a deployment, with the counters of all its engines."""
+    """The endpoint that a deployment publishes, with the counters of all its engines."""
     # as in `endpoint_of`: `down` and `logs` ask no endpoint
     from dflash_deploy.client.several import SharedEndpoint  # noqa: PLC0415
 
-    front = endpoint_of(deployment, plan)
-    if not plan.settings.several_engines:
+    front, published = endpoint_of(deployment, plan), published_of(deployment, plan)
+    if not plan.settings.several_engines and published is None:
         return front
     front.close()
     engines = list(engine_endpoints(deployment, plan, timeout=METRICS_TIMEOUT))
-    return SharedEndpoint(front.url, deployment.key, front.model, engines)
+    url, root = (front.url, None) if published is None else (published.url, published.trusted)
+    return SharedEndpoint(url, deployment.key, front.model, engines, root=root)
 
 
 def refuse_several(deployment: Deployment, plan: Plan, what: str) -> None:

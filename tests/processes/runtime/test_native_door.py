@@ -12,17 +12,19 @@ import pytest
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.door import find_caddy
-from dflash_deploy.errors import EngineMissing, EngineNotReady, ExitCode, PortTaken
+from dflash_deploy.errors import EngineMissing, EngineNotReady, ExitCode, FileMissing, PortTaken
 from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.plan.replicas import engine_port, router_port
 from dflash_deploy.rules import plan_deployment
 from dflash_deploy.runtime import native_door
 from dflash_deploy.runtime.native_door import NativeDoor
 from dflash_deploy.runtime.native_several import NativeSeveral, has_several
+from tests.support.caddy import AUTHORITY, running
 from tests.support.cli import dflash
+from tests.support.door import until
 from tests.support.llamacpp_native import processes
 from tests.support.machines import RECORDED
-from tests.support.ports import free_run
+from tests.support.ports import free_port, free_run
 
 KEY = "a-key-of-the-owner-0123456789"
 
@@ -31,9 +33,17 @@ def silent(line: str) -> None:
     """Progress that no test reads."""
 
 
-def planned(port: int) -> Plan:
-    choice = Choice(profile="cpu", engine="llamacpp", replicas=2, runtime="native", port=port)
+def planned(port: int, **edited: str) -> Plan:
+    replicas = None if edited else 2
+    choice = Choice(profile="cpu", engine="llamacpp", replicas=replicas, runtime="native", port=port, edited=edited)
     return plan_deployment(replace(RECORDED["cpu"], cpus=2), choice, load_catalog())
+
+
+def under(domain: str, **edited: str) -> Plan:
+    """One engine under a domain, on free ports."""
+    port = free_run(3)
+    ports = {"DFLASH_HTTPS_PORT": str(port + 1), "DFLASH_HTTP_PORT": str(port + 2)}
+    return planned(port, DFLASH_PORT=str(port), DFLASH_DOMAIN=domain, **{**ports, **edited})
 
 
 @pytest.fixture
@@ -139,3 +149,45 @@ def test_the_private_ports_of_engines_are_checked_before_anything_starts(deploym
     assert engine_port(taken - 4, 2) == taken
     with pytest.raises(PortTaken, match="engine 2 needs it"):
         NativeSeveral(deployment, planned(taken - 4)).preflight()
+
+
+def test_a_certificate_by_acme_from_an_authority_of_your_own(deployment: Deployment, tmp_path: Path) -> None:
+    """A second Caddy is the authority: it asks ours on port 80, and signs."""
+    signs, there = free_port(), tmp_path / "authority" / "data"
+    text = AUTHORITY.format(storage=there, port=signs, unused=free_port())
+    with running(tmp_path / "authority", text, signs, there) as authority:
+        until(authority.root.exists)
+        url = f"https://localhost:{signs}/acme/local/directory"
+        plan = under("localhost", DFLASH_HTTP_PORT="80", DFLASH_ACME_URL=url, DFLASH_ACME_ROOT=str(authority.root))
+        door = NativeDoor(deployment, plan)
+        door.preflight()
+        assert door.start(silent)
+        try:
+            assert not door.uncertified()
+            assert list((deployment.state / "door" / "data" / "certificates").rglob("localhost.crt"))
+        finally:
+            door.down()
+
+
+def test_an_authority_that_does_not_answer_is_named_with_caddys_words(deployment: Deployment) -> None:
+    port = free_port()
+    door = NativeDoor(deployment, under("llm.example.com", DFLASH_ACME_URL=f"https://localhost:{port}/directory"))
+    assert door.start(silent)
+    try:
+        problem = door.uncertified()
+        assert problem.startswith("the authority refuses a certificate: ")
+        assert str(port) in problem
+    finally:
+        door.down()
+
+
+def test_a_port_of_the_domain_that_is_taken_is_named(deployment: Deployment, taken: int) -> None:
+    door = NativeDoor(deployment, under("box.internal", DFLASH_HTTPS_PORT=str(taken)))
+    with pytest.raises(PortTaken, match=f"port {taken} is already in use, and DFLASH_DOMAIN needs it") as refusal:
+        door.preflight()
+    assert "DFLASH_HTTPS_PORT" in refusal.value.hint
+
+
+def test_a_root_certificate_that_does_not_exist_is_named(deployment: Deployment) -> None:
+    with pytest.raises(FileMissing, match=r"no-such\.crt does not exist"):
+        NativeDoor(deployment, under("box.internal", DFLASH_ACME_ROOT="no-such.crt")).preflight()

@@ -166,3 +166,10 @@ def test_the_document_shows_this_caddyfile() -> None:
     shown = page.partition("```caddyfile\n")[2].partition("    ```")[0]
     written = caddyfile(door(storage="/var/lib/caddy")).partition("\n")[2]
     assert textwrap.dedent(shown) == written
+
+
+def test_several_engines_under_a_domain_are_served_on_their_own_address_too() -> None:
+    text = caddyfile(door(router="127.0.0.1:8001", local=Plain("127.0.0.1", 8000)))
+    assert sites(text)[:2] == ["http://:8000", "https://llm.example.com"]
+    assert text.count("\tbind ") == text.count("\tbind 127.0.0.1\n") == 1
+    assert text.count("reverse_proxy 127.0.0.1:8001 {") == 2

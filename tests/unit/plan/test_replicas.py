@@ -1,17 +1,19 @@
 """How a machine is shared out to several engines, and what each of them gets."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from dflash_deploy.catalog import load_catalog
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.door import Plain
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.host import ContainerEngine, HostFacts
 from dflash_deploy.plan import Choice, Plan, engine_environment
 from dflash_deploy.plan.replicas import engine_port, gpus_of_member, member_of, router_port
 from dflash_deploy.rules import plan_deployment
-from dflash_deploy.runtime.native_door import door_of
+from dflash_deploy.runtime.door_inputs import door_of
 from tests.support.machines import DOCKER, H100, RECORDED, RTX_3090, machine
 
 SMALL = "qwen3.6-27b-int4"
@@ -118,7 +120,7 @@ def test_numbers_that_cannot_be_are_refused(values: dict[str, str]) -> None:
 def test_several_engines_are_published_on_any_address_and_all_behind_the_door_is_private(bind: str) -> None:
     plan = planned(Choice(profile="h100", replicas=2, runtime="native", host=bind), eight_h100())
     assert not plan.errors
-    door = door_of(plan.settings, "/data")
+    door = door_of(Deployment(Path("/box")), plan.settings)
     assert door.site == Plain(bind, plan.settings.dflash_port)
     assert {address.partition(":")[0] for address in (door.router, *door.upstreams)} == {"127.0.0.1"}
 

@@ -1,0 +1,41 @@
+"""The URL that a deployment publishes under its domain, and the root certificate that clients must trust."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dflash_deploy.runtime.door_inputs import published_site, root_of
+from dflash_deploy.startup.known import url_of
+
+if TYPE_CHECKING:
+    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.plan import Plan
+
+
+@dataclass(frozen=True)
+class Published:
+    """What clients need beside the API key. `url` is without /v1; `root` is `None` if a public authority signs."""
+
+    url: str
+    root: Path | None
+
+    @property
+    def trusted(self) -> Path | None:
+        """The root certificate, as soon as it exists."""
+        return self.root if self.root is not None and self.root.is_file() else None
+
+
+def published_of(deployment: Deployment, plan: Plan) -> Published | None:
+    """What a deployment publishes under its domain; `None` without one. Raises SettingsRefused."""
+    site = published_site(plan.settings)
+    if site is None or plan.runtime != "native" or deployment.member is not None:
+        return None
+    return Published(site.url, root_of(deployment, plan.settings))
+
+
+def whole_url(deployment: Deployment, plan: Plan) -> str:
+    """The URL of a deployment as its clients know it, without /v1. Raises SettingsRefused."""
+    published = published_of(deployment, plan)
+    return url_of(plan) if published is None else published.url
