@@ -16,7 +16,7 @@ from dflash_deploy.errors import EngineMissing, SettingsRefused
 from dflash_deploy.host import is_address_here, listener_on, may_listen_on
 from dflash_deploy.intake.answers import trusting
 from dflash_deploy.plan import Plan
-from dflash_deploy.runtime.door_inputs import published_site
+from dflash_deploy.runtime.domain import published_site
 from dflash_deploy.runtime.select import door_before
 from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.settings import Settings

@@ -14,7 +14,8 @@ from dflash_deploy.door import Caddy, caddyfile, find_caddy, refusal, shaken
 from dflash_deploy.errors import EngineNotReady, FileMissing, PortTaken, PreflightRefused
 from dflash_deploy.host import listener_on, may_listen_on
 from dflash_deploy.plan.replicas import LOOPBACK
-from dflash_deploy.runtime.door_inputs import WILDCARDS, door_of, joined, published_site, root_of
+from dflash_deploy.runtime.domain import WILDCARDS, joined, published_site, root_of
+from dflash_deploy.runtime.door_inputs import door_of
 from dflash_deploy.runtime.native_process import Invocation, NativeProcess
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
 from dflash_deploy.runtime.supervised import DOOR

@@ -8,7 +8,7 @@ from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment.services import INNER_PORT, service_of
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.plan.command import model_path
-from dflash_deploy.runtime.door_inputs import WILDCARDS, joined
+from dflash_deploy.runtime.domain import WILDCARDS, joined
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup.diagnosis import LogReader
 

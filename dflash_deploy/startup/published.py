@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_deploy.runtime.door_inputs import published_site, root_of
+from dflash_deploy.runtime.domain import published_site, root_of
 from dflash_deploy.startup.known import url_of
 
 if TYPE_CHECKING:

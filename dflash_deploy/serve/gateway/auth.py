@@ -22,15 +22,13 @@ from dflash_deploy.serve.gateway.keyring import Accepted, Keyring
 from dflash_deploy.serve.gateway.limits import LIMITS_DIRECTORY, KeyLimits
 from dflash_deploy.serve.gateway.metering import Metered
 from dflash_deploy.serve.gateway.progress import ENGINE_HANGS, Progress
-from dflash_deploy.serve.gateway.scopes import LIVENESS, opens
+from dflash_deploy.serve.gateway.scopes import KEY_NAME, LIVENESS, opens
 from dflash_deploy.serve.gateway.usage import KeyCounters
 from dflash_deploy.serve.settings import Settings
 
 AUTHORIZATION, X_API_KEY = b"authorization", b"x-api-key"
 """The headers that carry a key: the first is sent by OpenAI's clients, the second by Anthropic's."""
 
-KEY_NAME = "X-Dflash-Key"
-"""The header of an answer with the name of the key. Caddy writes it to its log and takes it out."""
 
 POLICY_VIOLATION = 1008
 """The close code of RFC 6455 for a refused websocket; before the handshake servers turn it into a 403."""

@@ -9,6 +9,9 @@ LIVENESS = "/health"
 
 METRICS = "/metrics"
 
+KEY_NAME = "X-Dflash-Key"
+"""The header of an answer with the name of the key. Caddy writes it to its log and takes it out."""
+
 INFERENCE = frozenset(
     {
         "/v1/models",

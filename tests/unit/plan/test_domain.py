@@ -12,7 +12,8 @@ from dflash_deploy.errors import ExitCode, SettingsRefused
 from dflash_deploy.plan import Choice, Plan, engine_environment
 from dflash_deploy.plan.replicas import member_of
 from dflash_deploy.rules import plan_deployment
-from dflash_deploy.runtime.door_inputs import door_of, root_of
+from dflash_deploy.runtime.domain import root_of
+from dflash_deploy.runtime.door_inputs import door_of
 from dflash_deploy.startup.published import published_of, whole_url
 from tests.support.machines import RECORDED
 

@@ -1,0 +1,46 @@
+"""The domain of a deployment: its host, the directory of its certificates, and addresses as clients here write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+# not from the package: the Caddyfile's module imports the gateway, and most commands need only the host
+from dflash_deploy.door.site import Site, site_of
+from dflash_deploy.plan.replicas import LOOPBACK
+from dflash_deploy.runtime.supervised import DOOR
+
+if TYPE_CHECKING:
+    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.serve.settings import Settings as Values
+
+WILDCARDS = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104
+"""Where a client on this machine reaches what listens on all addresses."""
+
+
+def published_site(settings: Values) -> Site | None:
+    """The host with a certificate; `None` without a domain. Raises SettingsRefused."""
+    if not settings.published:
+        return None
+    ports = {"http_port": settings.dflash_http_port, "https_port": settings.dflash_https_port}
+    return site_of(settings.dflash_domain, **ports)
+
+
+def storage_of(deployment: Deployment) -> Path:
+    """The directory of the door's certificates and keys."""
+    return deployment.state / DOOR / "data"
+
+
+def root_of(deployment: Deployment, settings: Values) -> Path | None:
+    """The file of the root certificate that clients must trust; `None` if a public authority signs."""
+    site = published_site(settings)
+    if settings.dflash_acme_root:
+        return deployment.path(settings.dflash_acme_root)
+    if site is None or settings.dflash_acme_url or not site.is_private:
+        return None
+    return storage_of(deployment) / "pki" / "authorities" / "local" / "root.crt"
+
+
+def joined(host: str, port: int) -> str:
+    """HOST:PORT, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
