@@ -19,7 +19,7 @@ def two_engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The directory of two llama.cpp servers behind the router and the door, which `up` has started."""
     directory = tmp_path_factory.mktemp("several")
     told = ("--profile", "cpu", "--engine", "llamacpp", "--runtime", "native", "--replicas", "2")
-    dflash("init", *told, "--port", str(free_run(5)), at=directory).succeeded()
+    dflash("init", *told, "--port", str(free_run(7)), at=directory).succeeded()
     dflash("up", at=directory).succeeded()
     yield directory
     dflash("down", at=directory).succeeded()

@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import signal
+import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -334,6 +335,30 @@ def test_one_engine_is_compared_without_drafts_while_the_other_answers(two_engin
     assert after[2].engine.identity == before[2]
     planned = dflash("tune", "--replica", "2", "--dry-run", "--json", at=two_engines)
     assert planned.succeeded().document["data"]["steps"]
+
+
+def test_a_domain_publishes_several_engines_too(two_engines: Path) -> None:
+    before = [member.engine.identity for member in members(two_engines).values()]
+    port = int(Deployment.existing(two_engines).values["DFLASH_PORT"])
+    edit_env(two_engines, DFLASH_DOMAIN="localhost", DFLASH_HTTPS_PORT=str(port + 5), DFLASH_HTTP_PORT=str(port + 6))
+    try:
+        published = dflash("up", "--json", at=two_engines).succeeded().document["data"]["endpoint"]
+        assert published == f"https://localhost:{port + 5}/v1"
+        root = dflash("connect", "--json", at=two_engines).succeeded().document["data"]["root_certificate"]
+        trust = ssl.create_default_context(cafile=root)
+        bearer = {"Authorization": f"Bearer {Deployment.existing(two_engines).key.reveal()}"}
+        body = {"model": "tiny", "messages": [{"role": "user", "content": "Count."}], "max_tokens": 4}
+        with httpx.Client(base_url=published, verify=trust, http2=True, timeout=HANGS) as http:
+            answer = http.post("/chat/completions", json=body, headers=bearer)
+            assert (answer.status_code, answer.http_version) == (200, "HTTP/2")
+            assert http.post("/chat/completions", json=body).status_code == 401
+            assert http.get(f"https://localhost:{port + 5}/engine_metrics", headers=bearer).status_code == 404
+        # the address on this machine stays
+        assert answered(two_engines, Deployment.existing(two_engines).key.reveal()) == 200
+        assert [member.engine.identity for member in members(two_engines).values()] == before
+    finally:
+        edit_env(two_engines, DFLASH_DOMAIN="")
+        dflash("up", at=two_engines).succeeded()
 
 
 def test_fewer_and_more_engines_while_the_others_answer(two_engines: Path) -> None:

@@ -193,6 +193,7 @@ CASES = [
     Case("setting-of-another-engine", "warning", "rtx-3090", {"ATTENTION_BACKEND": "FLASH_ATTN"}),
     Case("bind-is-no-address", "error", "h100", {"DFLASH_BIND": "localhost"}),
     Case("open-to-the-network", "warning", "h100", {"DFLASH_BIND": "0.0.0.0"}),
+    Case("domain-in-containers", "error", "h100", {"DFLASH_DOMAIN": "llm.example.com"}),
     Case("target-notice", "note", "dgx-spark"),
 ]  # fmt: skip
 
