@@ -17,7 +17,7 @@ _OBTAINS = "tls.obtain"
 
 
 def shaken(site: Site, root: Path | None) -> str:
-    """Why a client on this machine does not accept the certificate of the door; empty if it does.
+    """Why a client on this machine refuses the certificate of the door; empty if it does.
 
     It connects to 127.0.0.1, whatever the name resolves to. `root` is the file of a private authority's certificate.
     """

@@ -28,7 +28,7 @@ _HINT = (
 def checks_at_door(
     deployment: Deployment, plan: Plan, names: Set[str], show: Callable[[CheckResult], None]
 ) -> tuple[CheckResult, ...]:
-    """The result of these checks through the door, and of its certificate first; empty if there is no door.
+    """The result of these checks through the door, and of its certificate first; empty without a door.
 
     Without a certificate the other checks are not asked.
     """

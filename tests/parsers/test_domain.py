@@ -138,7 +138,7 @@ def test_the_access_log_has_names_of_keys_and_no_key(served: Path) -> None:
 
     eventually(lambda: len(seen()) == 2)
     uris = [line["request"]["uri"] for line in seen()]  # type: ignore[index]
-    assert uris == ["/v1/models?api_key=REDACTED", "/v1/chat/completions"]
+    assert uris == ["/v1/models?api_key=[redacted]", "/v1/chat/completions"]
     assert any(line.startswith("engine | ") for line in dflash("logs", at=served).succeeded().out.splitlines())
     written = "".join(file.read_text(errors="replace") for file in (served / ".dflash" / "door").glob("*.log*"))
     written += (served / ".dflash" / "door" / "Caddyfile").read_text() + "".join(processes(served).values())
