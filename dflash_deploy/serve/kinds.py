@@ -101,7 +101,7 @@ def is_domain(host: str) -> bool:
     except ValueError:
         # resolvers read 10.1 as 10.0.0.1
         numbers = all(part.isdigit() for part in host.split("."))
-        return "_" not in host and _NAME.match(host) is not None and not numbers
+        return host.isascii() and "_" not in host and _NAME.match(host) is not None and not numbers
     return not (number.is_unspecified or number.is_multicast or getattr(number, "scope_id", None))
 
 
