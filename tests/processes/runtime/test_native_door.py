@@ -57,7 +57,8 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as other:
+    # the ports after it are free too: another test would be in the way
+    with socket.create_server(("127.0.0.1", free_run(5))) as other:
         port: int = other.getsockname()[1]
         yield port
 
