@@ -33,11 +33,11 @@ def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = N
             hint="make a new key: `dflash-deploy keys rotate`",
         )
     model = next(iter(plan.settings.served_model_name), model_path(plan))
-    url = url_of(plan)
+    url = url_of(deployment, plan)
     return Endpoint(url, deployment.key, model, timeout=timeout) if timeout else Endpoint(url, deployment.key, model)
 
 
-def url_of(plan: Plan) -> str:
+def url_of(deployment: Deployment, plan: Plan) -> str:
     """Return the URL at which this machine reaches an endpoint, without a domain's TLS."""
     host, port = plan.settings.dflash_bind, plan.settings.dflash_port
     if is_private(deployment, plan):

@@ -38,4 +38,4 @@ def published_of(deployment: Deployment, plan: Plan) -> Published | None:
 def whole_url(deployment: Deployment, plan: Plan) -> str:
     """The URL of a deployment as its clients know it, without /v1. Raises SettingsRefused."""
     published = published_of(deployment, plan)
-    return url_of(plan) if published is None else published.url
+    return url_of(deployment, plan) if published is None else published.url
