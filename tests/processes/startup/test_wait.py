@@ -160,12 +160,13 @@ REFUSED = (
         '"server_error"}}',
         "chat-template-refuses",
     ),
-    # vllm-project/vllm#10633: the answer of a base model
+    # microsoft/agent-lightning#57: a base model
     (
         "vllm",
         400,
         '{"object":"error","message":"As of transformers v4.44, default chat template is no longer allowed, so you '
-        'must provide a chat template if the tokenizer does not define one.","type":"BadRequestError","code":400}',
+        'must provide a chat template if the tokenizer does not define one. None","type":"BadRequestError","param":'
+        'null,"code":400}',
         "chat-template-missing",
     ),
 )
