@@ -21,8 +21,8 @@ from dflash_deploy.serve.gateway.body_limit import MIB, BodyLimit, read_for_prox
 from dflash_deploy.serve.gateway.keyring import Accepted, Keyring
 from dflash_deploy.serve.gateway.limits import LIMITS_DIRECTORY, KeyLimits
 from dflash_deploy.serve.gateway.metering import Metered
-from dflash_deploy.serve.gateway.progress import ENGINE_HANGS, Progress
-from dflash_deploy.serve.gateway.scopes import KEY_NAME, LIVENESS, opens
+from dflash_deploy.serve.gateway.progress import Progress
+from dflash_deploy.serve.gateway.scopes import ENGINE_HANGS, KEY_NAME, LIVENESS, opens
 from dflash_deploy.serve.gateway.usage import KeyCounters
 from dflash_deploy.serve.settings import Settings
 

@@ -18,9 +18,6 @@ from time import monotonic
 from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send
 from dflash_deploy.serve.gateway.scopes import METRICS
 
-ENGINE_HANGS = "engine_hangs"
-"""The code of the error that /health answers."""
-
 LOOKS_AFTER = 0.1
 """The part of the limit after which /health compares the engine's counters: before, it costs nothing."""
 PROVEN = 0.8

@@ -9,6 +9,9 @@ LIVENESS = "/health"
 
 METRICS = "/metrics"
 
+ENGINE_HANGS = "engine_hangs"
+"""The code of the error that /health answers if the engine makes no progress."""
+
 KEY_NAME = "X-Dflash-Key"
 """The header of an answer with the name of the key. Caddy writes it to its log and takes it out."""
 
