@@ -12,7 +12,6 @@ ATTENTION, OF_DRAFTER, RECURRENT = "attention heads", "KV heads of the drafter",
 
 
 @reads_checkpoints
-@reads_checkpoints
 def heads_do_not_divide(plan: Plan, facts: HostFacts) -> Finding | None:
     """Attention heads or recurrent key heads that the number of GPUs does not divide."""
     gpus = plan.settings.tensor_parallel_size or 1
