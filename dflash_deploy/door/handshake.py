@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import ssl
 from collections.abc import Iterable
 from pathlib import Path
 
 from dflash_deploy.door.site import Site
+from dflash_deploy.intake import MIB, Invalid, parse_object
 
 TIMEOUT = 5.0
 
@@ -44,10 +44,10 @@ def refusal(lines: Iterable[str]) -> str:
         if _OBTAINS not in line:
             continue
         try:
-            entry = json.loads(line)
-        except ValueError:
+            entry = parse_object(line, limit=MIB)
+        except Invalid:
             continue
-        if not isinstance(entry, dict) or entry.get("logger") != _OBTAINS:
+        if entry.get("logger") != _OBTAINS:
             continue
         if entry.get("level") == "error" and entry.get("error"):
             said = str(entry["error"])
