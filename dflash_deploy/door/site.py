@@ -6,7 +6,7 @@ import ipaddress
 from dataclasses import dataclass
 
 from dflash_deploy.errors import SettingsRefused
-from dflash_deploy.serve.kinds import DOMAIN_HINT, is_domain
+from dflash_deploy.serve.kinds import DOMAIN_HINT, domain_in
 
 HTTP, HTTPS = 80, 443
 """The ports of the schemes."""
@@ -17,7 +17,7 @@ PRIVATE_NAMES = ("localhost", "local", "internal", "home.arpa", "lan", "test")
 
 @dataclass(frozen=True)
 class Site:
-    """A host with a certificate. `host` is a name in lower case, or an IP address."""
+    """A host with a certificate. `host` is a name in lower case, or an IP address in its shortest form."""
 
     host: str
     http_port: int = HTTP
@@ -63,13 +63,12 @@ class Authority:
 
     directory: str = ""
     root: str = ""
-    email: str = ""
 
 
 def site_of(text: str, *, http_port: int = HTTP, https_port: int = HTTPS) -> Site:
     """The site of a domain name or an IP address. Raises SettingsRefused for anything else."""
-    host = text.strip().lower().removesuffix(".")
-    if not is_domain(host):
+    host = domain_in(text.strip())
+    if host is None:
         raise SettingsRefused(f"`{text}` is not a valid domain name or IP address", hint=DOMAIN_HINT)
     return Site(host, http_port, https_port)
 

@@ -47,7 +47,7 @@ def open_to_the_network(plan: Plan, facts: HostFacts) -> Finding | None:
         severity="warning",
         message=f"the endpoint listens on {host}: keys, prompts and answers cross the network unencrypted",
         why="anyone who reads a key on its way can use it",
-        fix=f"{_ONLY_LOCAL} and put a reverse proxy in front that speaks TLS",
+        fix=f"{_ONLY_LOCAL} and set {Settings.dflash_domain}, or put a reverse proxy in front that speaks TLS",
         source="RFC 6750, section 5.3",
     )
 

@@ -87,22 +87,24 @@ def address(name: str, value: str) -> str:
 
 
 def domain(name: str, value: str) -> str:
-    """A domain name in lower case, or an IP address."""
-    host = value.lower().removesuffix(".")
-    if not is_domain(host):
+    """A domain name in lower case, or an IP address in its shortest form, which clients send as the host."""
+    host = domain_in(value)
+    if host is None:
         raise Refused(f"{name}: `{value}` is not a valid domain name or IP address", hint=DOMAIN_HINT)
     return host
 
 
-def is_domain(host: str) -> bool:
-    """Whether a text in lower case is a domain name or an IP address that clients can connect to."""
+def domain_in(text: str) -> str | None:
+    """The host that a text names: a domain name, or an IP address that clients can connect to; `None` without one."""
+    host = text.lower().removesuffix(".")
     try:
         number = ipaddress.ip_address(host)
     except ValueError:
         # resolvers read 10.1 as 10.0.0.1
         numbers = all(part.isdigit() for part in host.split("."))
-        return host.isascii() and "_" not in host and _NAME.match(host) is not None and not numbers
-    return not (number.is_unspecified or number.is_multicast or getattr(number, "scope_id", None))
+        return host if host.isascii() and "_" not in host and _NAME.match(host) and not numbers else None
+    unreachable = number.is_unspecified or number.is_multicast or getattr(number, "scope_id", None)
+    return None if unreachable else str(number)
 
 
 def https_url(name: str, value: str) -> str:

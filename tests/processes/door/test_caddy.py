@@ -96,6 +96,8 @@ CLOSED = (
     *("/v1/models/../../metrics", "/v1/models/%2e%2e/%2e%2e/metrics", "/v1/models/..%2f..%2fmetrics", "/health/x"),
     *("/", "//metrics", "/v1", "/v1/lora-adapters", "/completion", "/v1/chat/completions/render", "/sleep"),
     *("/workers", "/engine_metrics", "/config/", "/add_worker"),
+    # an engine may read these otherwise than Caddy
+    *("/metrics/../v1/models", "/v1/conversations/..%2fmodels", "//v1/models", "/v1//models", "/v1/models/%2e%2e/x"),
 )
 """Routes of engines, of routers and of Caddy's own administration."""
 
@@ -145,6 +147,32 @@ def test_the_log_has_names_of_keys_and_no_key(edge: Edge) -> None:
     written = edge.caddy.log.read_text() + edge.caddy.errors.read_text()
     assert not [key for key in (KEY, ALICE) if key in written]
     assert not [key for key in (KEY, ALICE) if key in (edge.caddy.log.parent / "Caddyfile").read_text()]
+
+
+def test_a_stream_that_its_client_leaves_is_logged_without_its_key(edge: Edge) -> None:
+    (edge.gateway.place / "go").unlink(missing_ok=True)
+    asked = {"messages": [{"role": "user", "content": "Count."}], "stream": True}
+    with (
+        edge.client("") as http,
+        http.stream("POST", "/v1/chat/completions", headers={"x-api-key": ALICE}, json=asked) as answer,
+    ):
+        assert answer.status_code == 200
+        next(answer.iter_lines())
+    until(lambda: "incomplete response" in edge.caddy.errors.read_text())
+    assert ALICE not in edge.caddy.errors.read_text() + edge.caddy.log.read_text()
+
+
+def test_before_a_router_two_keys_must_be_the_same(edge: Edge, tmp_path: Path) -> None:
+    """A router reads one header. Here the gateway is where a router would be."""
+    door = door_of(edge.gateway.url, tmp_path, router=edge.gateway.url.removeprefix("http://"))
+    assert isinstance(door.site, Site)
+    asked = {"messages": [{"role": "user", "content": "Count."}]}
+    with published(tmp_path / "caddy", door) as caddy, Edge(edge.gateway, caddy, door.site).client() as http:
+        statuses = [
+            http.post("/v1/chat/completions", json=asked, headers={"x-api-key": key}).status_code
+            for key in (ALICE, KEY, f"x {ALICE}")
+        ]
+    assert statuses == [200, 401, 401]
 
 
 @pytest.mark.parametrize("http2", [False, True])
@@ -197,7 +225,7 @@ def test_a_certificate_of_another_authority_by_acme(tmp_path: Path) -> None:
     with running(tmp_path / "authority", text, signs, there) as authority:
         until(authority.root.exists)
         directory = f"https://localhost:{signs}/acme/local/directory"
-        own = Authority(directory, str(authority.root), "ops@example.com")
+        own = Authority(directory, str(authority.root))
         door = door_of(f"127.0.0.1:{free_port()}", tmp_path, site=Site("localhost", HTTP, https), authority=own)
         with published(tmp_path / "door", door) as caddy:
             (certificate,) = (caddy.storage / "certificates").rglob("localhost.crt")
