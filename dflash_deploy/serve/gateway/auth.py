@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send, answer_error, header_values
-from dflash_deploy.serve.gateway.asking import Asks
+from dflash_deploy.serve.gateway.asking import Asks, asks_of_vllm
 from dflash_deploy.serve.gateway.body_limit import MIB, BodyLimit, read_for_proxy
 from dflash_deploy.serve.gateway.keyring import Accepted, Keyring
 from dflash_deploy.serve.gateway.limits import LIMITS_DIRECTORY, KeyLimits
@@ -51,13 +51,14 @@ class DenyByDefault:
         app: App,
         environment: Mapping[str, str] = os.environ,
         *,
-        asks: Asks = Asks.STREAM_OPTIONS,
+        asks: Asks | None = None,
         engine_key: str = "",
     ) -> None:
         """Raises Refused if the environment has no valid key.
 
-        `asks`: as for `Metered`. `engine_key`: the key that the application has instead of the owner's.
-        It is passed on with each admitted request, and admitted too: an engine may send requests to itself.
+        `asks`: as for `Metered`; `None`: as for vLLM, which builds its middleware without arguments.
+        `engine_key`: the key that the application has instead of the owner's. It is passed on with each admitted
+        request, and admitted too: an engine may send requests to itself.
         """
         self._app = app
         self._keys = Keyring(environment, engine_key)
@@ -65,7 +66,7 @@ class DenyByDefault:
         self._silent_for = Settings.hang_seconds.read(environment)
         self._progress = Progress(app, self._silent_for, self._first)
         limits = KeyLimits(_shared(environment))
-        self._metered = Metered(self._progress.serve, KeyCounters(), limits, asks)
+        self._metered = Metered(self._progress.serve, KeyCounters(), limits, asks or asks_of_vllm(environment))
         self._most = Settings.max_body_mib.read(environment) * MIB
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

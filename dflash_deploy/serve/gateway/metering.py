@@ -23,7 +23,7 @@ class Metered:
     `asks`: how the tokens of a stream are asked for if the client did not. They are taken out of the stream again.
     """
 
-    def __init__(self, app: App, usage: KeyCounters, limits: KeyLimits, asks: Asks = Asks.STREAM_OPTIONS) -> None:
+    def __init__(self, app: App, usage: KeyCounters, limits: KeyLimits, asks: Asks) -> None:
         self._app = app
         self._usage = usage
         self._limits = limits

@@ -11,7 +11,7 @@ ANSWER_LIMIT = 32 << 20
 """Bytes of an answer that are kept to read its usage."""
 
 STATES = (b'"usage"', b'"timings"')
-"""What an answer has in it that states its tokens."""
+"""Keys of an answer that contain token counts."""
 
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
 
@@ -20,6 +20,7 @@ _USAGE = re.compile(rb',\s*"usage":\s*(?:null|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 _TIMINGS = re.compile(rb',\s*"timings":\s*\{[^{}]*\}')
 _NO_CHOICES = re.compile(rb'"choices":\s*\[\]')
 _UNFINISHED = re.compile(rb'"finish_reason":\s*null')
+_ROLE = re.compile(rb'"role":\s*"')
 _INDEX = re.compile(rb'"index":\s*(\d+)')
 
 
@@ -36,13 +37,15 @@ class Strips(Enum):
     NOTHING = "nothing"
     TIMINGS = "llama.cpp's timings of each chunk but the last"
     CHUNKS = "the usage of each chunk"
-    USAGE = "the usage of each chunk, and the event at the end that has nothing else"
+    USAGE = "the usage of each chunk, and the event at the end that has no choices"
+    """That event has the usage, and vLLM's `system_fingerprint` and `metrics`."""
 
 
 class Stream:
     """Server-sent events: reads the tokens they state, also of a stream that is cut short.
 
     Engines state them in the event at the end, and in each chunk if the request asks for it: what was generated so far.
+    If a stream ends before it states any, each of its chunks counts as one token: it has at least one.
     """
 
     def __init__(self, strips: Strips = Strips.NOTHING) -> None:
@@ -50,6 +53,7 @@ class Stream:
         self._rest = b""
         self._stated: Tokens | None = None
         self._whole = 0
+        self._unstated = 0
         self._chunks: dict[bytes, bytes] = {}
 
     @property
@@ -58,7 +62,7 @@ class Stream:
         # a chunk has those of its own answer only, if the request asks for several
         chunks = [found for event in self._chunks.values() if (found := _tokens(_data(event))) is not None]
         if self._stated is None and not chunks:
-            return None
+            return Tokens(0, self._unstated) if self._unstated else None
         stated = self._stated or Tokens(0, 0)
         prompt = max((stated.prompt, *(chunk.prompt for chunk in chunks)))
         return Tokens(prompt, max(stated.generated, self._whole, sum(chunk.generated for chunk in chunks)))
@@ -79,6 +83,8 @@ class Stream:
     def _noted(self, event: bytes) -> bytes:
         """What to send of an event, whose tokens are read or kept for later: reading takes longer than sending."""
         if not any(word in event for word in STATES):
+            # the chunk with the role precedes all tokens, and the last one can be empty
+            self._unstated += bool(_UNFINISHED.search(event)) and not _ROLE.search(event)
             return event
         index = _INDEX.search(event)
         if index is not None and b'"choices"' in event and not _NO_CHOICES.search(event):

@@ -6,22 +6,32 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
 from dflash_deploy.client.key_usage import KeyUsage, read_key_usage
 from dflash_deploy.serve.gateway.asgi import Message, Receive, Scope, Send
 from dflash_deploy.serve.gateway.asking import Asks
+from dflash_deploy.serve.gateway.asking import asked as asks_for
 from dflash_deploy.serve.gateway.auth import DenyByDefault
 from dflash_deploy.serve.gateway.tokens import Stream, Strips, Tokens, tokens_of
 
 OWNER, ALICE, SCRAPER = "key-of-the-owner-0123", "key-of-alice-01234567", "key-of-the-scraper-01"
 KEYS = {"VLLM_API_KEY": OWNER, "DFLASH_API_KEYS": f"alice:{ALICE}:in_flight=1,scraper:{SCRAPER}:metrics"}
 
+REASONS = KEYS | {"REASONING_PARSER": "qwen3"}
+
 CHAT = "/v1/chat/completions"
 CHUNK = b'data: {"choices":[{"index":0,"delta":{"content":"one"}}]}\n\n'
 LAST = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":5}}\n\n'
 DONE = b"data: [DONE]\n\n"
+
+FIELD: TypeAdapter[bool | None] = TypeAdapter(bool | None)
+"""The type of `stream` in vLLM's requests."""
+
+VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4)
+"""What a client can write as `stream`."""
 
 
 def with_usage(chunk: bytes, generated: int) -> bytes:
@@ -37,6 +47,54 @@ def timed(generated: int, *, index: int = 0, finish: bytes = b"null") -> bytes:
     return text % (finish, index) + timings % generated
 
 
+def choice(delta: bytes, finish: bytes = b"null") -> bytes:
+    """A chunk of a chat of vLLM with a reasoning parser; written after its source, 0.32 and 0.33."""
+    head = b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"tiny","choices":'
+    return head + b'[{"index":0,"delta":{%b},"logprobs":null,"finish_reason":%b,"token_ids":null}]}\n\n' % (
+        delta,
+        finish,
+    )
+
+
+BEGIN = choice(b'"role":"assistant","content":""')
+REASONED = [
+    choice(b'"reasoning":"The \\"role\\": a"'),
+    choice(b'"reasoning":" \\"usage\\":{}"'),
+    choice(b'"content":"\\n\\n"'),
+    choice(b'"tool_calls":[{"id":"call_1","type":"function","index":0,"function":{"name":"role","arguments":""}}]'),
+    choice(b'"tool_calls":[{"index":0,"function":{"arguments":"{\\"usage\\":1}"}}]'),
+]
+FINISH = choice(b"", b'"tool_calls"')
+DETAILS = (
+    b'"prompt_tokens":7,"total_tokens":%d,"completion_tokens":%d,"completion_tokens_details":{"reasoning_tokens":3}'
+)
+END = (
+    b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"tiny","choices":[],"usage":{'
+    + DETAILS % (29, 22)
+    + b',"prompt_tokens_details":{"cached_tokens":4}},"system_fingerprint":"vllm",'
+    + b'"metrics":{"speculative_decoding":{}}}\n\n'
+)
+
+
+async def leave_after(door: DenyByDefault, sent: int, body: bytes, path: str = CHAT) -> list[bytes]:
+    """What the client got of the stream, which it leaves after `sent` chunks."""
+    seen: list[bytes] = []
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            seen.append(message["body"])
+            if len(seen) == sent:
+                raise ConnectionResetError
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    headers = [(b"authorization", f"Bearer {ALICE}".encode())]
+    with pytest.raises(ConnectionResetError):
+        await door({"type": "http", "method": "POST", "path": path, "headers": headers}, receive, send)
+    return seen
+
+
 @dataclass
 class Engine:
     """Answers as vLLM 0.33 does; a stream states its usage as the request asks for it."""
@@ -46,6 +104,8 @@ class Engine:
     bodies: list[bytes] = field(default_factory=list)
     headers: list[dict[bytes, bytes]] = field(default_factory=list)
     gate: asyncio.Event | None = None
+    states: bool = True
+    """Whether it adds what the request asks for; without it, `pieces` are all of the answer."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body, more = b"", True
@@ -61,7 +121,7 @@ class Engine:
         pieces = self.pieces
         if scope["path"] == "/metrics":
             pieces, headers = [b"vllm:num_requests_running 1.0\n"], [(b"content-length", b"30")]
-        elif b'"include_usage":true' in body.replace(b" ", b"") and self.kind == b"text/event-stream":
+        elif self.states and b'"include_usage":true' in body.replace(b" ", b"") and self.kind == b"text/event-stream":
             pieces = [*pieces[:-1], LAST, pieces[-1]]
             if json.loads(body)["stream_options"].get("continuous_usage_stats"):
                 pieces = [with_usage(piece, number) if piece == CHUNK else piece for number, piece in enumerate(pieces)]
@@ -177,7 +237,11 @@ def test_options_that_do_not_ask_are_completed(options: dict[str, bool] | None) 
         b"not json",
         b"[" * 100_000,
         b'{"stream": false}',
-        b'{"stream": "true"}',
+        b'{"stream": "false"}',
+        b'{"stream": 0}',
+        b'{"stream": null}',
+        b'{"strea\\u006d": false}',
+        '{"stream": false}'.encode("utf-16"),
         b'{"stream": true, "stream_options": 3}',
         b'["stream"]',
         b'{"messages": [{"content": "\\"stream\\": true"}]}',
@@ -188,6 +252,42 @@ def test_any_other_body_is_passed_on_as_it_is(body: bytes) -> None:
     engine = Engine([b"{}"])
     ask(DenyByDefault(engine, KEYS), [body[:3], body[3:]])
     assert engine.bodies == [body]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"stream": "true"}',
+        b'{"stream": "Yes"}',
+        b'{"stream": 1}',
+        b'{"stream": 1.0}',
+        b'{"\\u0073tream": true}',
+        b'\xef\xbb\xbf{"stream": true}',
+        '{"stream": true}'.encode("utf-16"),
+        '{"stream": true}'.encode("utf-32-be"),
+        b'{"stream": 1, "stream_options": {"include_usage": false}}',
+        b'{"stream": true, "x": {"stream_options": {}}, "stream_option\\u0073": {"include_usage": true}}',
+    ],
+)
+@pytest.mark.parametrize("parser", ["", "qwen3"])
+def test_every_body_that_the_engine_streams_counts(body: bytes, parser: str) -> None:
+    engine = Engine([CHUNK, DONE], b"text/event-stream")
+    door = DenyByDefault(engine, KEYS | {"REASONING_PARSER": parser})
+    ask(door, body)
+    assert json.loads(engine.bodies[0])["stream_options"]["include_usage"] is True
+    assert json.loads(engine.bodies[0])["stream_options"].get("continuous_usage_stats", False) is (not parser)
+    assert used(door) == KeyUsage("alice", {"200": 1}, 7, 5, 0)
+
+
+@settings(max_examples=50)
+@given(st.sampled_from(["1", "on", "T", "True", "y", "yes", "0", "off", "no", "", " true", "maybe"]) | VALUES)
+def test_what_streams_is_what_the_engines_take_for_true(value: object) -> None:
+    try:
+        streams = FIELD.validate_python(value) is True
+    except ValidationError:
+        streams = False
+    body, strips = asks_for(Asks.USAGE_IN_EACH_CHUNK, json.dumps({"stream": value}).encode())
+    assert (body is not None, strips is Strips.USAGE) == (streams, streams)
 
 
 def test_a_body_keeps_what_its_client_wrote() -> None:
@@ -258,22 +358,58 @@ def test_a_client_that_leaves_is_counted_as_cancelled() -> None:
 
 def test_a_stream_that_its_client_leaves_counts_as_far_as_it_came() -> None:
     door = DenyByDefault(Engine([CHUNK, CHUNK, CHUNK, DONE], b"text/event-stream"), KEYS)
-    seen: list[bytes] = []
-
-    async def send(message: Message) -> None:
-        if message["type"] == "http.response.body":
-            seen.append(message["body"])
-            if len(seen) == 2:
-                raise ConnectionResetError
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": stream_of(), "more_body": False}
-
-    headers = [(b"authorization", f"Bearer {ALICE}".encode())]
-    with pytest.raises(ConnectionResetError):
-        asyncio.run(door({"type": "http", "method": "POST", "path": CHAT, "headers": headers}, receive, send))
-    assert seen == [CHUNK, CHUNK]
+    assert asyncio.run(leave_after(door, 2, stream_of())) == [CHUNK, CHUNK]
     assert used(door) == KeyUsage("alice", {"cancelled": 1}, 7, 2, 0)
+
+
+def test_with_a_reasoning_parser_vllm_states_the_usage_of_a_chat_once() -> None:
+    engine = Engine([BEGIN, *REASONED, FINISH, END, DONE], b"text/event-stream", states=False)
+    door = DenyByDefault(engine, REASONS)
+    assert ask(door, stream_of())[1] == BEGIN + b"".join(REASONED) + FINISH + DONE
+    assert json.loads(engine.bodies[0])["stream_options"] == {"include_usage": True}
+    assert used(door) == KeyUsage("alice", {"200": 1}, 7, 22, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "stays"),
+    [
+        ({"include_usage": True}, True),
+        ({"include_usage": 1, "continuous_usage_stats": True}, True),
+        ({"include_usage": False, "continuous_usage_stats": True}, False),
+    ],
+)
+def test_a_client_decides_whether_each_chunk_has_its_usage(options: dict[str, object], stays: bool) -> None:
+    engine = Engine([BEGIN, END, DONE], b"text/event-stream", states=False)
+    body = stream_of(stream_options=options)
+    assert ask(DenyByDefault(engine, REASONS), body)[1] == BEGIN + (END if stays else b"") + DONE
+    asked_for = {"include_usage": True, "continuous_usage_stats": False}
+    assert engine.bodies[0] == body if stays else json.loads(engine.bodies[0])["stream_options"] == asked_for
+
+
+@pytest.mark.parametrize(("sent", "generated"), [(1, 0), (2, 1), (6, 5), (7, 5)])
+def test_each_chunk_of_a_cut_chat_is_at_least_one_token(sent: int, generated: int) -> None:
+    chunks = [BEGIN, *REASONED, FINISH]
+    door = DenyByDefault(Engine([*chunks, END, DONE], b"text/event-stream", states=False), REASONS)
+    assert asyncio.run(leave_after(door, sent, stream_of())) == chunks[:sent]
+    assert used(door) == KeyUsage("alice", {"cancelled": 1}, 0, generated, 0)
+
+
+def test_completions_have_no_reasoning_parser() -> None:
+    engine = Engine([CHUNK, CHUNK, DONE], b"text/event-stream")
+    door = DenyByDefault(engine, REASONS)
+    asyncio.run(leave_after(door, 2, stream_of(), "/v1/completions"))
+    assert json.loads(engine.bodies[0])["stream_options"]["continuous_usage_stats"] is True
+    assert used(door) == KeyUsage("alice", {"cancelled": 1}, 7, 2, 0)
+
+
+def test_the_usage_of_each_chunk_leaves_no_trace_in_it() -> None:
+    stream = Stream(Strips.USAGE)
+    for number, chunk in enumerate([BEGIN, *REASONED, FINISH]):
+        usage = b',"usage":{' + DETAILS % (7 + 3 * number, 3 * number) + b"}}\n\n"
+        assert stream.take(chunk.removesuffix(b"}\n\n") + usage, more=True) == chunk
+        assert stream.tokens == Tokens(7, 3 * number)
+    assert stream.take(END + DONE, more=False) == DONE
+    assert stream.tokens == Tokens(7, 22)
 
 
 def test_llama_cpp_is_asked_for_the_timings_of_each_chunk() -> None:
