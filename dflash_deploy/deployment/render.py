@@ -108,7 +108,7 @@ def compose_text(deployment: Deployment, plan: Plan) -> str:
     several = plan.settings.several_engines
     document = _with_defaults(shared_out(document, plan) if several else document, _unwritten(deployment, plan))
     if several:
-        document = with_fingerprints(document, deployment.values)
+        document = with_fingerprints(document, deployment)
     header = (HEADER + (HEADER_SEVERAL if several else HEADER_SINGLE)).format(
         version=__version__, profile=plan.profile.name, pair=plan.pair.name, engine=plan.engine.name
     )

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -15,11 +15,14 @@ from dflash_deploy.assets import build_digest
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import FileRefused
 from dflash_deploy.host import cores_here
-from dflash_deploy.intake import Invalid, parse_yaml, read_text
+from dflash_deploy.intake import MIB, Invalid, parse_yaml, read_text
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.replicas import IN_ORDER, VISIBLE, gpus_of_member, member_of
 from dflash_deploy.serve.gateway.health import MEMORY_FILE
 from dflash_deploy.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from dflash_deploy.door import Door
 
 SERVICE, ROUTER, DOOR = "engine", "router", "door"
 """The service of a single engine, which is also the beginning of the names of several; their router and their door."""
@@ -30,10 +33,20 @@ ENGINES_NETWORK = "engines"
 INNER_PORT = 8000
 """The port of engines, router and door in their containers; compose/base.yaml and several.yaml set it."""
 
+CERTIFICATES = "/tmp/caddy"  # noqa: S108 - in the container, whose /tmp is its own
+"""Where Caddy keeps certificates; plain HTTP has none."""
+
 FINGERPRINT = "dev.dflash.settings-hash"
 """The label with a hash of everything that a container is created with."""
 
+DOOR_LABEL, REPLICA_LABEL = "dev.dflash.door", "dev.dflash.replica"
+"""Labels that only the door and the engines of several have."""
+
 VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::[-?][^}]*)?\}")
+"""A variable as the fragments of compose/ have them."""
+
+_ANY_VARIABLE = re.compile(r"\$\{?(?P<name>\w+)")
+"""A variable in any notation of Compose: a user writes the override."""
 
 
 def service_of(deployment: Deployment) -> str:
@@ -57,6 +70,27 @@ def member_plan(plan: Plan, number: int) -> Plan:
     return member_of(plan, number, () if plan.profile.match.gpus else cores_here())
 
 
+def door_of(settings: Settings) -> Door:
+    """What the door of several engines publishes of its container, and where it sends it."""
+    from dflash_deploy.door import Door, Plain  # noqa: PLC0415 - needed for several engines
+
+    return Door(
+        Plain("0.0.0.0", INNER_PORT),  # noqa: S104 - in the container; several.yaml has the address on the host
+        tuple(f"{engine_service(number)}:{INNER_PORT}" for number in range(1, settings.replicas + 1)),
+        CERTIFICATES,
+        settings.max_body_mib * MIB,
+        preflights=settings.allows_origins,
+        router=f"{ROUTER}:{INNER_PORT}",
+    )
+
+
+def door_text(settings: Settings) -> str:
+    """The Caddyfile of the door of several engines."""
+    from dflash_deploy.door import caddyfile  # noqa: PLC0415 - needed for several engines
+
+    return caddyfile(door_of(settings))
+
+
 def shared_out(document: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     """Return the Compose file of a single engine as that of several: a service for each, and only the door published.
 
@@ -73,9 +107,8 @@ def shared_out(document: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
         service["image"] = f"dflash-deploy/router:{__version__}-{build_digest(ROUTER)}"
         service["user"] = single["user"]
         service["labels"] = {"dev.dflash.version": __version__}
-    settings = plan.settings
-    # what its configuration is made of: a changed label creates the container again
-    door["labels"]["dev.dflash.door"] = f"{settings.replicas} {settings.max_body_mib} {settings.allows_origins}"
+    # Caddy reads its configuration only when it starts: a changed label creates the container again
+    door["labels"][DOOR_LABEL] = hashlib.sha256(door_text(plan.settings).encode()).hexdigest()
     return {**document, "services": {**engines, ROUTER: router, DOOR: door, **services}}
 
 
@@ -86,7 +119,7 @@ def _engine(single: Mapping[str, Any], plan: Plan, member: Plan, number: int) ->
     service["networks"] = [ENGINES_NETWORK]
     environment = service["environment"]
     environment[MEMORY_FILE] = f"/cache/dflash-health-{number}.json"
-    service["labels"] = {**service["labels"], "dev.dflash.replica": str(number)}
+    service["labels"] = {**service["labels"], REPLICA_LABEL: str(number)}
     if gpus := gpus_of_member(plan, number):
         environment["NVIDIA_VISIBLE_DEVICES"] = ",".join(gpus)
         for name in (VISIBLE, IN_ORDER):
@@ -100,11 +133,16 @@ def _engine(single: Mapping[str, Any], plan: Plan, member: Plan, number: int) ->
     return service
 
 
-def with_fingerprints(document: dict[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
-    """Label each of several engines with a hash of its service. `values` are those of `.env`."""
+def with_fingerprints(document: dict[str, Any], deployment: Deployment) -> dict[str, Any]:
+    """Label each of several engines with a hash of its service, of the user's override, and of the values of both.
+
+    Raises FileRefused if the override cannot be read.
+    """
+    # Compose merges it into the services; a directory of this name is not passed to Compose either
+    override = read_text(deployment.override_file) if deployment.override_file.is_file() else ""
     for name, service in document["services"].items():
         if name.startswith(f"{SERVICE}-"):
-            service["labels"][FINGERPRINT] = _fingerprint(service, values)
+            service["labels"][FINGERPRINT] = _fingerprint(service, override, deployment.values)
     return document
 
 
@@ -117,11 +155,11 @@ def rendered_fingerprint(deployment: Deployment, service: str) -> str:
         return ""
 
 
-def _fingerprint(service: Mapping[str, Any], values: Mapping[str, str]) -> str:
-    text = yaml.safe_dump(dict(service))
+def _fingerprint(service: Mapping[str, Any], override: str, values: Mapping[str, str]) -> str:
+    text = yaml.safe_dump(dict(service)) + override
     used = ((name, values.get(name, "")) for name in sorted(set(_names(text))))
     return hashlib.sha256(repr((text, *used)).encode()).hexdigest()[:12]
 
 
 def _names(text: str) -> Iterator[str]:
-    return (found["name"] for found in VARIABLE.finditer(text))
+    return (found["name"] for found in _ANY_VARIABLE.finditer(text))

@@ -210,6 +210,13 @@ def find_container(client: docker.DockerClient, deployment: Deployment, service:
     return found[0] if found else None
 
 
+def project_labels(client: docker.DockerClient, deployment: Deployment) -> tuple[Mapping[str, str], ...]:
+    """Return the labels of each container of a deployment, whatever its state. Raises DockerException."""
+    wanted = [f"com.docker.compose.project={deployment.project_name}"]
+    listed = client.api.containers(all=True, filters={"label": wanted})
+    return tuple(one.get("Labels") or {} for one in listed)
+
+
 @contextmanager
 def _answering() -> Iterator[None]:
     """Turn errors of Docker's API into EngineNotReady: Docker responded when this command began."""

@@ -65,7 +65,8 @@ def remove_project(deployment: Deployment) -> None:
     """
     down = ("down", "--timeout", str(STOP_GRACE))
     try:
-        run_compose(deployment, *down)
+        # compose.yaml may have been written with other settings since
+        run_compose(deployment, *down, "--remove-orphans")
     except (EngineNotReady, SettingsRefused, FileRefused) as problem:
         by_name = ["docker", "compose", "--project-name", deployment.project_name, *down]
         try:

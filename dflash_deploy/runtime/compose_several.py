@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+from docker.errors import DockerException
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.owned_files import write_owned
 from dflash_deploy.deployment.render import render
 from dflash_deploy.deployment.router_files import written_workers
-from dflash_deploy.deployment.services import DOOR, INNER_PORT, ROUTER, engine_service
-from dflash_deploy.door import Door, Plain, caddyfile
+from dflash_deploy.deployment.services import DOOR, DOOR_LABEL, REPLICA_LABEL, ROUTER, door_text
+from dflash_deploy.errors import DeployError
 from dflash_deploy.plan import Plan
-from dflash_deploy.runtime.compose import ComposeRuntime, find_container
+from dflash_deploy.runtime.compose import ComposeRuntime, find_container, project_labels
 from dflash_deploy.runtime.compose_call import STOP_GRACE, remove_project, run_compose
 from dflash_deploy.runtime.docker_api import docker_client
 from dflash_deploy.runtime.protocol import Narrate
 from dflash_deploy.runtime.several import Several
-from dflash_deploy.serve.gateway.body_limit import MIB
 
-if TYPE_CHECKING:
-    from dflash_deploy.serve.settings import Settings
 
-STORAGE = "/tmp/caddy"  # noqa: S108 - in the container, whose /tmp is its own
-"""Where Caddy keeps certificates; plain HTTP has none."""
+def door_file(deployment: Deployment) -> Path:
+    """The Caddyfile of the door, in the directory that its container mounts."""
+    return deployment.state / DOOR / "Caddyfile"
+
+
+def has_several(deployment: Deployment) -> bool:
+    """Whether Docker has the door or an engine of several, also if none of them was ever ready.
+
+    False if Docker does not respond, and without a call if the deployment never had several engines.
+    """
+    if written_workers(deployment):
+        return True
+    if not door_file(deployment).exists():
+        return False
+    try:
+        labels = project_labels(docker_client(), deployment)
+    except (DeployError, DockerException, OSError):
+        return False
+    return any({DOOR_LABEL, REPLICA_LABEL} & one.keys() for one in labels)
 
 
 class ComposeSeveral(Several):
@@ -57,9 +73,7 @@ class ComposeSeveral(Several):
     def start(self, narrate: Narrate) -> bool:
         """Write compose.yaml, start the router and the door; Compose removes services that the file no longer has."""
         render(self._deployment, self._plan)
-        write_owned(
-            self._deployment, self._deployment.state / DOOR / "Caddyfile", caddyfile(door_of(self._plan.settings))
-        )
+        write_owned(self._deployment, door_file(self._deployment), door_text(self._plan.settings))
         # the router first: its service builds the image of both
         return any([self._up(ROUTER, self._router, narrate), self._up(DOOR, self._door, narrate)])
 
@@ -84,15 +98,3 @@ class ComposeSeveral(Several):
 
     def _numbers(self) -> set[int]:
         return {int(worker.id) for worker in written_workers(self._deployment) if worker.id.isdecimal()}
-
-
-def door_of(settings: Settings) -> Door:
-    """What the door publishes of its container, and where it sends it."""
-    return Door(
-        Plain("0.0.0.0", INNER_PORT),  # noqa: S104 - in the container; several.yaml has the address on the host
-        tuple(f"{engine_service(number)}:{INNER_PORT}" for number in range(1, settings.replicas + 1)),
-        STORAGE,
-        settings.max_body_mib * MIB,
-        preflights=settings.allows_origins,
-        router=f"{ROUTER}:{INNER_PORT}",
-    )

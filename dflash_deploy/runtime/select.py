@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dflash_deploy.deployment.router_files import written_workers
 from dflash_deploy.errors import DeployError
 from dflash_deploy.runtime.supervised import find_supervised
 
@@ -86,10 +85,12 @@ def stop_several(deployment: Deployment, plan: Plan) -> bool:
 def _has_several(deployment: Deployment, plan: Plan) -> bool:
     """Whether several engines of a deployment run, or ran and were not stopped, with the runtime of the plan."""
     if plan.runtime == "native":
-        from dflash_deploy.runtime.native_several import has_several  # noqa: PLC0415
+        from dflash_deploy.runtime.native_several import has_several as runs_natively  # noqa: PLC0415
 
-        return has_several(deployment)
-    return bool(written_workers(deployment))
+        return runs_natively(deployment)
+    from dflash_deploy.runtime.compose_several import has_several as runs_in_docker  # noqa: PLC0415
+
+    return runs_in_docker(deployment)
 
 
 def runtime_seen(deployment: Deployment) -> RuntimeName:

@@ -10,12 +10,11 @@ import yaml
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.render import compose_text, create, render
-from dflash_deploy.deployment.services import FINGERPRINT, rendered_fingerprint
+from dflash_deploy.deployment.services import FINGERPRINT, door_text, rendered_fingerprint
 from dflash_deploy.door import caddyfile
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.rules import plan_deployment
-from dflash_deploy.runtime.compose_several import door_of
 from tests.support.machines import DOCKER, H100, RECORDED, machine
 
 FOUR_H100 = machine(*(replace(H100, index=index) for index in range(4)), container_engine=DOCKER)
@@ -133,6 +132,27 @@ def test_an_engine_restarts_for_settings_and_the_key_and_for_nothing_else(
     assert rendered_fingerprint(Deployment(tmp_path), "engine-1") == ""
 
 
+def test_an_engine_restarts_for_the_users_override(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = on_cores(monkeypatch, 2)
+    deployment, _, _ = made(tmp_path, facts, profile="cpu", engine="llamacpp", replicas=2)
+
+    def label() -> str:
+        now = Deployment(tmp_path)
+        render(now, plan_deployment(facts, Choice(edited=now.values), load_catalog()))
+        return rendered_fingerprint(now, "engine-1")
+
+    without = label()
+    deployment.override_file.write_text("services: {engine-1: {environment: {LEVEL: $LEVEL}}}\n")
+    added = label()
+    assert added != without
+    assert label() == added
+    with deployment.env_file.open("a") as file:
+        file.write("LEVEL=3\n")
+    assert label() != added
+    deployment.override_file.unlink()
+    assert label() == without
+
+
 def test_neither_the_key_nor_those_of_the_router_are_in_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,13 +165,15 @@ def test_neither_the_key_nor_those_of_the_router_are_in_the_file(
     assert deployment.key.reveal() not in keys
 
 
-def test_the_door_is_created_again_for_what_its_configuration_is_made_of(tmp_path: Path) -> None:
+def test_the_door_is_created_again_for_what_its_configuration_is_made_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made(tmp_path, FOUR_H100, profile="h100", replicas=2)
 
     def door(**edited: str) -> tuple[str, str]:
         plan = planned(FOUR_H100, profile="h100", edited=edited)
         document = yaml.safe_load(compose_text(Deployment(tmp_path), plan))
-        return document["services"]["door"]["labels"]["dev.dflash.door"], caddyfile(door_of(plan.settings))
+        return document["services"]["door"]["labels"]["dev.dflash.door"], door_text(plan.settings)
 
     labels, texts = zip(
         door(REPLICAS="2"),
@@ -165,3 +187,8 @@ def test_the_door_is_created_again_for_what_its_configuration_is_made_of(tmp_pat
     assert "reverse_proxy router:8000 {" in texts[0]
     assert "reverse_proxy engine-1:8000 engine-2:8000 {" in texts[0]
     assert door(REPLICAS="2", MAX_NUM_SEQS="3") == (labels[0], texts[0])
+    # as a newer release writes it, for the same settings
+    monkeypatch.setattr("dflash_deploy.door.caddyfile", lambda door: f"# newer\n{caddyfile(door)}")
+    label, text = door(REPLICAS="2")
+    assert text != texts[0]
+    assert label not in labels
