@@ -15,7 +15,7 @@ from pathlib import Path
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
-from dflash_deploy.errors import EngineMissing, FileMissing, FileRefused, PreflightRefused
+from dflash_deploy.errors import EngineMissing, FileMissing, FileRefused, PreflightRefused, WeightsMissing
 from dflash_deploy.intake import read_bytes
 from dflash_deploy.operations.planned import DEFAULTS, chosen
 from dflash_deploy.operations.reporter import SILENT, Reporter
@@ -111,8 +111,9 @@ def ask_engine(
 def ask_before_download(deployment: Deployment, plan: Plan, reporter: Reporter) -> None:
     """Ask the engine of a plan whose weights are missing. Raises PreflightRefused if it, or a rule, refuses.
 
-    An engine that cannot be asked, or that gives no answer, is reported and no obstacle. A question that was answered
-    without an objection is not asked again. Raises what `ask_engine` raises, without EngineMissing.
+    An engine that cannot be asked, or that gives no answer, is reported and no obstacle. The same holds for a damaged
+    config.json: the download replaces it. A question that was answered without an objection is not asked again.
+    Raises what `ask_engine` raises, without EngineMissing and WeightsMissing.
     """
     if plan.settings.several_machines or network_is_refused():
         return
@@ -121,7 +122,7 @@ def ask_before_download(deployment: Deployment, plan: Plan, reporter: Reporter) 
         return
     try:
         asked = ask_engine(deployment.directory, reporter=reporter)
-    except EngineMissing as problem:
+    except (EngineMissing, WeightsMissing) as problem:
         reporter.note(f"the engine is not asked before the download: {problem.message}")
         return
     if asked.verdict in {UNASKABLE, SILENCE} and not asked.plan.errors:

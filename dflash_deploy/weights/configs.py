@@ -1,7 +1,8 @@
 """config.json and the other small files of a model in a directory of their own, without weights.
 
-Those on disk are copied. If config.json is missing, they are fetched: of a drafter only config.json, of a target also
-the tokenizer and the processor of images, without which an engine takes it for a model that reads text only.
+Those on disk are copied. Missing ones, such as after an interrupted download, are fetched: of a drafter only
+config.json, of a target also the tokenizer and the processor of images, without which an engine takes it for a model
+that reads text only.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from pathlib import Path, PurePath, PurePosixPath
 
 from dflash_deploy.errors import FileMissing, FileRefused, WeightsMissing
 from dflash_deploy.intake import MIB, Invalid, parse_object, read_bytes
+from dflash_deploy.serve.engines.vllm_question import has_tokenizer
 from dflash_deploy.weights.checkpoints import LARGEST_CONFIG
 from dflash_deploy.weights.fetch import DownloadOptions, fetch
 from dflash_deploy.weights.hub import Source
-from dflash_deploy.weights.lockfile import Lock, LockedFile
+from dflash_deploy.weights.lockfile import Lock, LockedFile, LockedModel, Role
 from dflash_deploy.weights.pull import RequestedModel, lock_for, network_is_refused
 
 CONFIG = "config.json"
@@ -36,7 +38,8 @@ def lay_out(
     place.mkdir(parents=True)
     if _checked(directory, role):
         _copy(directory, place)
-        return
+        if requested is None or network_is_refused() or _is_complete(place, requested, lock):
+            return
     if requested is None or network_is_refused():
         why = "HF_HUB_OFFLINE is set" if requested else "its repository is not known"
         raise WeightsMissing(
@@ -44,12 +47,33 @@ def lay_out(
             hint="the engine decides from it: put it into the directory, or run `dflash-deploy pull`",
         )
     model = lock_for((requested,), lock, source).models[requested.role]
-    names = _OF_DRAFTER if requested.role == "drafter" else {file.path for file in model.files if _is_small(file)}
-    fetch(source, model.only(names), place, DownloadOptions())
+    # the question is about the files on disk, also if they differ from the lock's
+    fetch(source, model.only(_names(model, requested.role) - _files_in(place)), place, DownloadOptions())
     if not _checked(place, role):
         raise WeightsMissing(
             f"{requested.repo} has no {CONFIG}", hint="choose a repository with weights in Transformers format"
         )
+
+
+def _is_complete(place: Path, requested: RequestedModel, lock: Lock | None) -> bool:
+    """Whether nothing is missing: by the lock's list of files, else by the tokenizer."""
+    if requested.role == "drafter":
+        return True
+    known = lock.models.get(requested.role) if lock is not None else None
+    if known is not None and known.repo.lower() == requested.repo.lower():
+        return _names(known, requested.role) <= _files_in(place)
+    return has_tokenizer(place)
+
+
+def _names(model: LockedModel, role: Role) -> set[str]:
+    """The files of a model that an engine decides from."""
+    if role == "drafter":
+        return {file.path for file in model.files if file.path in _OF_DRAFTER}
+    return {file.path for file in model.files if _is_small(file)}
+
+
+def _files_in(place: Path) -> set[str]:
+    return {entry.name for entry in place.iterdir()}
 
 
 def _checked(directory: Path, role: str) -> bool:

@@ -128,6 +128,33 @@ def test_weights_on_disk_need_no_hub(hub: Hub, box: Box, engine: Engine) -> None
     assert not [name for files in engine.files.values() for name in files if name.endswith(".safetensors")]
 
 
+def test_what_an_interrupted_download_lacks_is_fetched(hub: Hub, box: Box, engine: Engine) -> None:
+    hub.publish("o/target", {"preprocessor_config.json": "{}"})
+    target = box.models / "target"
+    target.mkdir(parents=True)
+    (target / "config.json").write_text(CONFIG)
+    operations.ask_engine(box.directory)
+    assert {"tokenizer.json", "preprocessor_config.json"} <= set(engine.files["target"])
+    assert hub.sent("config.json") == len(DRAFTS)
+    assert [file.name for file in target.iterdir()] == ["config.json"]
+    # with a lock the processor of images is missed too
+    box.pull().succeeded()
+    (target / "preprocessor_config.json").unlink()
+    operations.ask_engine(box.directory)
+    assert engine.files["target"]["preprocessor_config.json"] == "{}"
+
+
+def test_an_interrupted_download_offline_is_asked_as_it_is(
+    hub: Hub, box: Box, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for role, config in (("target", CONFIG), ("drafter", DRAFTS)):
+        (box.models / role).mkdir(parents=True)
+        (box.models / role / "config.json").write_text(config)
+    operations.ask_engine(box.directory)
+    assert (list(engine.files["target"]), hub.requests()) == (["config.json"], [])
+
+
 def test_the_engines_own_sentence_is_shown_with_the_fix_of_the_rule(box: Box, engine: Engine) -> None:
     edit_env(box.directory, KV_CACHE_DTYPE="fp7")
     engine.heard = answered({"refused": "--kv-cache-dtype: invalid choice: 'fp7'"})
@@ -262,6 +289,17 @@ def test_up_asks_before_it_fetches_and_once_for_the_same_question(hub: Hub, box:
         with pytest.raises(Fetching):
             operations.start(box.directory)
     assert engine.asked == 5
+
+
+@pytest.mark.usefixtures("fetched")
+def test_up_fetches_a_damaged_config_json_again(box: Box, engine: Engine) -> None:
+    (box.models / "target").mkdir(parents=True)
+    (box.models / "target" / "config.json").write_text("{")
+    notes = Notes()
+    with pytest.raises(Fetching):
+        operations.start(box.directory, reporter=notes)
+    assert engine.asked == 0
+    assert any("config.json is not valid JSON" in note for note in notes.said), notes.said
 
 
 def test_up_ends_with_code_3_if_the_engine_refuses(hub: Hub, box: Box, engine: Engine) -> None:
