@@ -1,9 +1,9 @@
 """Whether a deployment fits into memory: what one GPU holds, and the context and sequences that its cache has room for.
 
-The KV cache is counted as vLLM pools it (v1/core/kv_cache_utils.py of 0.32). All layers share one pool of blocks, each
-as large as the largest kind of layer needs. Layers form groups as small as the smallest kind, and a sequence takes
-whole blocks in every group. tests/engine compares the count with the real engine. SGLang and llama.cpp pool
-differently; for them the same count is an estimate.
+The KV cache is counted as vLLM pools it (v1/core/kv_cache_planning.py of 0.33; kv_cache_utils.py of 0.32). All layers
+share one pool of blocks, each as large as the largest kind of layer needs. Layers form groups as small as the smallest
+kind, and a sequence takes whole blocks in every group. tests/engine compares the count with the real engine. SGLang and
+llama.cpp pool differently; for them the same count is an estimate.
 
 The rest is a rule of thumb, with every term named in `Reserve`. It has not been compared with a GPU.
 """
@@ -58,6 +58,11 @@ class Sizing:
     draft_tokens: int
     kv_cache_dtype: str
     prefix_caching: bool
+    steps_in_flight: int
+    """Steps whose tokens a window keeps until they are settled: vLLM's asynchronous scheduling overlaps two on GPUs.
+
+    Source: `max_in_flight_tokens` and `max_concurrent_batches` of vLLM's config/vllm.py, 0.33.0.
+    """
     block_tokens: int = 16
     states: int | None = None
     """Recurrent states that a sequence holds; `None`: one for every position of a step, as in vLLM."""
@@ -67,11 +72,6 @@ class Sizing:
     """Whether the share includes activations and graphs; SGLang's does not."""
     cache_bytes: int | None = None
     """The cache's size if it is set directly, as for the CPU engine."""
-    steps_in_flight: int = 2
-    """Steps whose tokens a window keeps until they are settled: vLLM's asynchronous scheduling overlaps two.
-
-    Source: `max_in_flight_tokens` and `max_concurrent_batches` of vLLM's config/vllm.py, 0.33.0.
-    """
     drafter_windows: bool = False
     """Whether the engine frees what is outside the window of a drafter's layer."""
     uses_mtp_head: bool = False

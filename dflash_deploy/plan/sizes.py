@@ -52,7 +52,8 @@ def sizing_of(
         block_tokens=CPU_BLOCK if engine.cpu else 16,
         states=kind.recurrent_states,
         caches=kind.drafting_caches if draft_tokens else 1,
-        steps_in_flight=kind.steps_in_flight,
+        # vLLM's platforms/cpu.py turns asynchronous scheduling off
+        steps_in_flight=1 if engine.cpu else kind.steps_in_flight,
         drafter_windows="drafter-windows" in engine.abilities,
         reserve_within=kind.utilization_covers_activations,
         cache_bytes=int(space * GIB) if space is not None and engine.cpu else None,

@@ -6,6 +6,8 @@ import pytest
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.plan.memory import GIB, Sizing, bytes_per_element, fit
+from dflash_deploy.plan.sizes import sizing_of
+from dflash_deploy.serve.settings import Settings
 
 CATALOG = load_catalog()
 QWEN = CATALOG.pairs["qwen3.5-27b-fp8"]
@@ -20,6 +22,7 @@ TINY = Sizing(
     draft_tokens=7,
     kv_cache_dtype="auto",
     prefix_caching=False,
+    steps_in_flight=1,
     block_tokens=128,
     cache_bytes=GIB,
 )
@@ -49,6 +52,16 @@ def test_a_hybrid_target_keeps_states_for_every_draft_position() -> None:
     # 48 layers x 48 heads x 128 x 128 x 4 bytes, and the convolution's window
     assert plain == pytest.approx(48 * 48 * 128 * 128 * 4, rel=0.1)
     assert drafting > 16 * plain
+
+
+def test_the_cpu_engine_has_one_step_in_flight() -> None:
+    for profile, steps in (("cpu", 1), ("h100", 2)):
+        engines = [CATALOG.engines[choice.release] for choice in CATALOG.profiles[profile].engines]
+        engine = next(one for one in engines if one.engine == "vllm")
+        sizing = sizing_of(
+            Settings({}), CATALOG.profiles[profile], CATALOG.pairs["tiny"], engine, memory=GIB, draft_tokens=0
+        )
+        assert sizing.steps_in_flight == steps
 
 
 def test_a_head_of_the_target_s_own_brings_no_weights_and_one_layer() -> None:
