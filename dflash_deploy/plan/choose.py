@@ -110,15 +110,17 @@ def passed_over(
     return usual
 
 
-def choose_engine(profile: Profile, pair: ModelPair, engines: Sequence[EngineRelease]) -> EngineRelease:
-    """The first engine that serves the pair on this profile.
+def choose_engine(
+    profile: Profile, pair: ModelPair, engines: Sequence[EngineRelease], *, gpus: int | None = None
+) -> EngineRelease:
+    """The first engine that serves the pair on this profile, on `gpus` GPUs if they are fewer than the profile's.
 
     Engines that are not known to have loaded its quantization come last. Raises NotPossible, with all obstacles.
     """
-    serving = [engine for engine in engines if not obstacles(profile, pair, engine)]
+    serving = [engine for engine in engines if not obstacles(profile, pair, engine, gpus=gpus)]
     if serving:
         return min(serving, key=lambda engine: pair.target.quantisation in engine.unproven)
-    reasons = dict.fromkeys(reason for engine in engines for reason in obstacles(profile, pair, engine))
+    reasons = dict.fromkeys(reason for engine in engines for reason in obstacles(profile, pair, engine, gpus=gpus))
     raise NotPossible(
         f"{pair.name} cannot be served on {profile.name}: {'; '.join(reasons)}",
         hint="`dflash-deploy models list` shows which models run on which hardware, and why",

@@ -16,6 +16,9 @@ KV_OF_16_BITS = frozenset({"", "auto", "float16", "bfloat16", "bf16", "f16"})
 KV_FP8 = frozenset({"fp8", "fp8_e4m3"})
 """Names of one type: FP8 with four bits of exponent."""
 
+_LONG = {"latent": "latent attention (MLA)"}
+"""Traits of an attention in words, if their names are not."""
+
 NO_GPU = "0.0"
 """The compute capability of a machine without a GPU."""
 
@@ -26,13 +29,16 @@ def capability(text: str) -> tuple[int, int]:
     return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
 
 
-def obstacles(profile: Profile, pair: ModelPair, engine: EngineRelease) -> tuple[str, ...]:
-    """Why the engine cannot serve the pair on the profile, each reason in one sentence. Memory is not checked here."""
+def obstacles(profile: Profile, pair: ModelPair, engine: EngineRelease, *, gpus: int | None = None) -> tuple[str, ...]:
+    """Why the engine cannot serve the pair on the profile, each reason in one sentence. Memory is not checked here.
+
+    `gpus`: those of one engine, if they are fewer than the profile's.
+    """
     return (
         *_engine_on_machine(profile, engine),
         *_target_in_engine(profile, pair, engine),
         *_drafter_in_engine(pair, engine),
-        *_split(profile, pair),
+        *_split(profile, pair, gpus or profile.gpus),
     )
 
 
@@ -97,7 +103,7 @@ def refused_traits(reader: Backend, pair: ModelPair) -> list[str]:
     """What the target's attention needs and the backend cannot compute, or lacks and the backend requires."""
     needed = pair.shape.attention_needs
     refused = [str(trait) for trait in needed if trait in reader.refuses]
-    return refused + [f"not {trait}" for trait in reader.needs if trait not in needed]
+    return refused + [f"the backend needs {_LONG.get(trait, trait)}" for trait in reader.needs if trait not in needed]
 
 
 def reads_fp8(reader: Backend, pair: ModelPair) -> bool:
@@ -131,11 +137,14 @@ def _drafter_in_engine(pair: ModelPair, engine: EngineRelease) -> Iterator[str]:
         yield f"{engine.title} does not run drafters with {drafter.layer_types} attention windows"
 
 
-def _split(profile: Profile, pair: ModelPair) -> Iterator[str]:
+def _split(profile: Profile, pair: ModelPair, shared: int) -> Iterator[str]:
     """Tensor parallelism gives each GPU whole heads; KV heads are repeated if there are fewer than GPUs."""
     gpus, attention, most = profile.gpus, pair.shape.full_attention, pair.target.most_gpus
-    if most is not None and gpus > most:
-        yield f"the weights of {pair.target.repo} can be divided among {most} GPUs at most, not among {gpus}"
+    if most is not None and shared > most:
+        yield (
+            f"the weights of {pair.target.repo} can be divided among {most} GPUs at most, not among {shared}: "
+            f"add --replicas {-(-gpus // most)}"
+        )
     if gpus < 2 or attention is None:
         return
     if attention.heads % gpus:

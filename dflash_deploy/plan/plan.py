@@ -24,6 +24,7 @@ from dflash_deploy.plan.choose import (
 from dflash_deploy.plan.command import is_directory, read_settings, refusals_of_env
 from dflash_deploy.plan.memory import GIB, MemoryFit, fit
 from dflash_deploy.plan.propose import Basis, directory_below, directory_of, propose
+from dflash_deploy.plan.replicas import gpus_of_one
 from dflash_deploy.plan.result import Decision, Plan
 from dflash_deploy.plan.sizes import USUAL_SEQUENCES, sizing_of
 from dflash_deploy.plan.speed import Speed, predict
@@ -117,7 +118,9 @@ def _pair_and_engine(
     def served_by(candidates: Sequence[EngineRelease]) -> tuple[ModelPair, EngineRelease]:
         memory = _memory_of_one_gpu(profile, facts)
         pair = catalog.pair(model) if model is not None else choose_pair(profile, catalog, candidates, memory)
-        return pair, choose_engine(profile, _as_on_disk(pair, checkpoints), candidates)
+        return pair, choose_engine(
+            profile, _as_on_disk(pair, checkpoints), candidates, gpus=gpus_of_one(profile, choice)
+        )
 
     here = engines_here(facts, engines, _runtime_asked(choice))
     with suppress(NotPossible):

@@ -70,6 +70,16 @@ def share_of(
     return Share(engines, gpus, origin, _compared(profile, pair, engine, engines, gpus, choice))
 
 
+def gpus_of_one(profile: Profile, choice: Choice) -> int | None:
+    """The GPUs of one engine, if options or `.env` make them fewer than the profile's; else `None`."""
+    if profile.hardware.machines > 1:
+        return None
+    asked = choice.replicas if choice.replicas is not None else _written(choice, Settings.replicas)
+    size = _written(choice, Settings.tensor_parallel_size)
+    each = size or (profile.gpus // asked if isinstance(asked, int) and asked else profile.gpus)
+    return each if 0 < each < profile.gpus else None
+
+
 def _written(choice: Choice, field: Field[Any]) -> int | None:
     """The number in `.env`; `None` if there is none, or one that the settings refuse."""
     text = choice.edited.get(field.name, "").strip()

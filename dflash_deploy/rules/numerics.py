@@ -24,7 +24,7 @@ _QUANTIZATION_FLAGS = {
 """Values of QUANTIZATION that match a checkpoint's quantization. It can always be left empty."""
 
 _LATENT = "_mla"
-"""End of the types that only models with latent attention have; their backends are not in the catalog."""
+"""End of the types that only backends of sparse latent attention read; those are not in the catalog."""
 
 _CHOOSE_ANOTHER = "choose another quantization of the target: `dflash-deploy models list` shows which this machine runs"
 

@@ -13,8 +13,18 @@ ATTENTION, OF_DRAFTER, RECURRENT = "attention heads", "KV heads of the drafter",
 
 @reads_checkpoints
 def heads_do_not_divide(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Attention heads or recurrent key heads that the number of GPUs does not divide."""
-    gpus = plan.settings.tensor_parallel_size or 1
+    """Attention heads, recurrent key heads or weights that cannot be divided among so many GPUs."""
+    gpus, most = plan.settings.tensor_parallel_size or 1, plan.pair.target.most_gpus
+    if most is not None and gpus > most:
+        return Finding(
+            id="heads-do-not-divide",
+            severity="error",
+            message=f"{Settings.tensor_parallel_size}={gpus} exceeds the {most} GPUs that can share a layer of "
+            f"{plan.pair.target.repo}",
+            why="a share of its quantized weights would not be a multiple of their blocks",
+            fix=f"set {Settings.tensor_parallel_size}={most}; more GPUs run more engines: {Settings.replicas}",
+            source="catalog/families",
+        )
     attention, drafter = plan.pair.shape.full_attention, plan.pair.drafter
     keys = _key_heads(plan)
     counts = {ATTENTION: attention.heads} if attention is not None else {}

@@ -176,6 +176,8 @@ CASES = [
     Case("heads-do-not-divide", "error", "cpu", {"TENSOR_PARALLEL_SIZE": "2"}),
     Case("heads-do-not-divide", "error", "h100", {"TENSOR_PARALLEL_SIZE": "2"},
          target={"text_config": {"linear_num_key_heads": 1}}),
+    Case("heads-do-not-divide", "error", "h100-x4", {"TENSOR_PARALLEL_SIZE": "8"},
+         choice={"model": "minimax-m2.5-fp8"}),
     Case("more-gpus-than-there-are", "error", "rtx-3090-x2", {"TENSOR_PARALLEL_SIZE": "4"}),
     Case("pipeline-with-drafter", "error", "rtx-3090-x2", {"EXTRA_ARGS": "--pipeline-parallel-size 2"}),
     Case("master-address-missing", "error", "dgx-spark-x2", choice={"master_addr": None}),

@@ -1,5 +1,7 @@
 """Profiles of several data-centre GPUs, of quantized drafters, and of targets that only some GPUs or engines serve."""
 
+from dataclasses import replace
+
 import pytest
 
 from dflash_deploy.catalog import load_catalog
@@ -7,6 +9,7 @@ from dflash_deploy.errors import NotPossible
 from dflash_deploy.host import Gpu
 from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.plan.choose import choose_profile
+from dflash_deploy.plan.compatible import backends_on
 from dflash_deploy.rules import plan_deployment
 from tests.support.machines import A100, H100, MACHINES, RTX_4090, RTX_5090, machine
 
@@ -61,6 +64,31 @@ def test_fp8_blocks_of_minimax_are_not_divided_among_eight_gpus() -> None:
     assert planned("h100-x4", model="minimax-m2.7-fp8", engine="vllm-0.33").errors == ()
     with pytest.raises(NotPossible, match="among 4 GPUs at most, not among 8"):
         planned("h100-x8", model="minimax-m2.7-fp8")
+
+
+def test_two_engines_of_minimax_share_eight_gpus() -> None:
+    kind = Choice(profile="h200-x8", model="minimax-m2.5-fp8", runtime="compose")
+    with pytest.raises(NotPossible, match="add --replicas 2"):
+        plan_deployment(MACHINES["h200-x8"], kind, CATALOG)
+    for choice in (
+        replace(kind, replicas=2),
+        replace(kind, edited={"REPLICAS": "2", "TENSOR_PARALLEL_SIZE": "4"}),
+        replace(kind, edited={"TENSOR_PARALLEL_SIZE": "4"}),
+    ):
+        plan = plan_deployment(MACHINES["h200-x8"], choice, CATALOG)
+        assert (plan.settings.tensor_parallel_size, plan.errors) == (4, ())
+
+
+def test_a_backend_of_latent_attention_reads_fp8() -> None:
+    for profile, readers in (("b200-x8", {"FLASHINFER_MLA", "TRITON_MLA"}), ("a100", set()), ("h100", {"TRITON_MLA"})):
+        on = backends_on(CATALOG.profiles[profile], CATALOG.engines["vllm-0.33"])
+        assert {one.name for one in on if one.fp8_kv and one.needs} == readers
+    edited = {"KV_CACHE_DTYPE": "fp8"}
+    choice = Choice(profile="b200-x8", model="kimi-k2.5-nvfp4", runtime="compose", edited=edited)
+    assert plan_deployment(MACHINES["b200-x8"], choice, CATALOG).errors == ()
+    other = Choice(profile="h100", runtime="compose", edited={"ATTENTION_BACKEND": "TRITON_MLA"})
+    (refused,) = plan_deployment(MACHINES["h100"], other, CATALOG).errors
+    assert refused.message.endswith(": the backend needs latent attention (MLA)")
 
 
 def test_a_drafter_of_four_bits_goes_with_vllm_and_not_with_sglang() -> None:
