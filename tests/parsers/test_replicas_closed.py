@@ -7,8 +7,9 @@ from pathlib import Path
 import httpx
 
 from dflash_deploy.serve.engines.llamacpp_routes import ROUTES as ENGINE
-from dflash_deploy.serve.gateway.scopes import opens
+from dflash_deploy.serve.gateway.scopes import INFERENCE, LIVENESS, opens
 from dflash_deploy.serve.router.files import read_keys
+from dflash_deploy.serve.router.values import ROUTES as CLOSED
 from tests.support import router_routes
 from tests.support.router_routes import OPEN, Route
 from tests.support.two_engines import HANGS, door, engine_tokens, engines, keys, router
@@ -43,6 +44,10 @@ def generated(directory: Path) -> Counter[str]:
 
 def test_these_are_the_routes_of_the_router() -> None:
     assert router_routes.is_installed()
+
+
+def test_the_open_routes_of_the_router_are_closed_at_the_door() -> None:
+    assert {path for _, path in OPEN} - INFERENCE <= {*CLOSED, LIVENESS}
 
 
 def test_an_engine_opens_its_liveness_route_to_requests_without_a_key(two_engines: Path) -> None:

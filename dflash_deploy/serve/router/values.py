@@ -10,7 +10,16 @@ from dflash_deploy.serve.field import VLLM
 MIB = 1 << 20
 
 ROUTES = (
-    *("/workers", "/engine_metrics", "/get_loads", "/flush_cache", "/readiness", "/liveness", "/health_generate"),
+    *(
+        "/workers",
+        "/engine_metrics",
+        "/loads",
+        "/get_loads",
+        "/flush_cache",
+        "/readiness",
+        "/liveness",
+        "/health_generate",
+    ),
     *("/server_info", "/get_server_info", "/get_model_info", "/generate", "/wasm", "/start_profile", "/stop_profile"),
     *("/v1/conversations", "/v1/tokenizers", "/v1/classify", "/parse/function_call", "/parse/reasoning"),
 )
