@@ -1,4 +1,4 @@
-"""Why an engine that listens does not generate: its answer tells more than its log."""
+"""Why an engine that listens does not generate: the answer names the cause more often than the log."""
 
 from __future__ import annotations
 
