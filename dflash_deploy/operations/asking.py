@@ -134,7 +134,7 @@ def ask_before_download(deployment: Deployment, plan: Plan, reporter: Reporter) 
 
 
 def _digest(deployment: Deployment, plan: Plan) -> bytes:
-    """What an answer depends on: engine, settings, and the revisions of the models."""
+    """What an answer depends on: engine, settings, and the models with the revisions that the catalog pins."""
     models = [str(one) for one in requested_models(deployment, plan)]
     question = [plan.engine.name, plan.engine_version, plan.runtime, sorted(engine_environment(plan).items()), models]
     return hashlib.sha256(json.dumps(question).encode()).hexdigest().encode()
