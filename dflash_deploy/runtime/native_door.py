@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import socket
 import time
+from collections.abc import Set
 from typing import TYPE_CHECKING
 
 from dflash_deploy.catalog.settings import all_setting_names
@@ -13,6 +15,7 @@ from dflash_deploy.deployment.files import PRIVATE, write_if_changed
 from dflash_deploy.door import Caddy, caddyfile, find_caddy, refusal, shaken
 from dflash_deploy.errors import EngineNotReady, FileMissing, PortTaken, PreflightRefused
 from dflash_deploy.host import listener_on, may_listen_on
+from dflash_deploy.intake import read_text
 from dflash_deploy.plan.replicas import LOOPBACK
 from dflash_deploy.runtime.domain import WILDCARDS, joined, published_site, root_of
 from dflash_deploy.runtime.door_inputs import door_of
@@ -38,6 +41,9 @@ CERTIFIED = 120.0
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104
 """A domain is served on all addresses of this machine."""
+
+_PORT = re.compile(r"^(?:\thttps?_port |http://:)(\d+)", re.MULTILINE)
+"""A port that Caddy listens on, in a Caddyfile."""
 
 _ERROR = "Error: "
 """How the line begins in which Caddy says why it ends."""
@@ -72,14 +78,13 @@ class NativeDoor:
                 f"{Settings.dflash_acme_root}: {settings.dflash_acme_root} does not exist",
                 hint="name the file with the root certificate of your authority (PEM)",
             )
-        if self.state().phase != "running":
-            self._check_domain_ports(caddy)
+        self._check_domain_ports(caddy, self._held())
 
     def start(self, narrate: Narrate) -> bool:
         """Start Caddy and wait until it listens; stop one that runs with other settings first.
 
-        Returns whether anything had to be done. Raises PortTaken, EngineNotReady if Caddy ends or does not listen; it
-        does not run then.
+        Returns whether anything had to be done. Raises PortTaken and PreflightRefused while the earlier one still runs;
+        EngineNotReady if Caddy ends or does not listen: none runs then.
         """
         text = caddyfile(door_of(self._deployment, self._plan.settings))
         caddy = find_caddy()
@@ -89,10 +94,10 @@ class NativeDoor:
         self._deployment.make_state()
         self._directory.mkdir(mode=0o700, exist_ok=True)
         file = self._directory / "Caddyfile"
+        self._check_ports(caddy, self._held())
         if self._process.state().phase == "running":
             narrate("settings changed: stopping the running door")
             self._process.halt()
-        self._check_ports(caddy)
         write_if_changed(file, text, mode=PRIVATE)
         command = tuple(caddy.run(file))
         self._process.start(
@@ -145,23 +150,30 @@ class NativeDoor:
             places += [(LOOPBACK, self._site.http_port), (LOOPBACK, self._site.https_port)]
         return places
 
-    def _check_ports(self, caddy: Caddy) -> None:
+    def _held(self) -> frozenset[int]:
+        """The ports that the running Caddy of this deployment listens on, by its Caddyfile."""
+        file = self._directory / "Caddyfile"
+        if self.state().phase != "running" or not file.is_file():
+            return frozenset()
+        return frozenset(map(int, _PORT.findall(read_text(file, lossy=True))))
+
+    def _check_ports(self, caddy: Caddy, held: Set[int]) -> None:
         host, port = self._plan.settings.dflash_bind, self._plan.settings.dflash_port
-        if self._plan.settings.several_engines and listener_on(host, port):
+        if self._plan.settings.several_engines and port not in held and listener_on(host, port):
             raise PortTaken(
                 f"port {port} on {host} is already in use",
                 hint=f"set another {Settings.dflash_port} in .env, or find the process with `ss -ltnp`",
             )
         if self._site is not None:
-            self._check_domain_ports(caddy)
+            self._check_domain_ports(caddy, held)
 
-    def _check_domain_ports(self, caddy: Caddy) -> None:
+    def _check_domain_ports(self, caddy: Caddy, held: Set[int]) -> None:
         settings = self._plan.settings
         for field, port in (
             (Settings.dflash_https_port, settings.dflash_https_port),
             (Settings.dflash_http_port, settings.dflash_http_port),
         ):
-            if listener_on(EVERYWHERE, port):
+            if port not in held and listener_on(EVERYWHERE, port):
                 raise PortTaken(
                     f"port {port} is already in use, and {Settings.dflash_domain} needs it",
                     hint=f"find the process with `ss -ltnp`, or set another {field} in .env",

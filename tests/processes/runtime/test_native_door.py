@@ -12,7 +12,7 @@ import pytest
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.door import find_caddy
-from dflash_deploy.errors import EngineMissing, EngineNotReady, ExitCode, FileMissing, PortTaken
+from dflash_deploy.errors import EngineMissing, EngineNotReady, ExitCode, FileMissing, PortTaken, PreflightRefused
 from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.plan.replicas import engine_port, router_port
 from dflash_deploy.rules import plan_deployment
@@ -187,6 +187,34 @@ def test_a_port_of_the_domain_that_is_taken_is_named(deployment: Deployment, tak
     with pytest.raises(PortTaken, match=f"port {taken} is already in use, and DFLASH_DOMAIN needs it") as refusal:
         door.preflight()
     assert "DFLASH_HTTPS_PORT" in refusal.value.hint
+
+
+def test_a_door_runs_on_if_the_next_one_may_not_listen(
+    deployment: Deployment, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while it runs, ports are checked before it stops: all but its own."""
+    port = free_run(3)
+    ports = {"DFLASH_HTTPS_PORT": str(port + 1), "DFLASH_HTTP_PORT": str(port + 2)}
+    door = NativeDoor(deployment, under("box.internal", **ports))
+    assert door.start(silent)
+    try:
+        first = door.state().identity
+        # its own ports are free for it, also the other way round
+        swapped = {"DFLASH_HTTPS_PORT": str(port + 2), "DFLASH_HTTP_PORT": str(port + 1)}
+        for free in (ports, swapped):
+            NativeDoor(deployment, under("other.internal", **free)).preflight()
+        moved = NativeDoor(deployment, under("box.internal", **{**ports, "DFLASH_HTTPS_PORT": str(taken)}))
+        for step in (moved.preflight, lambda: moved.start(silent)):
+            with pytest.raises(PortTaken, match=f"port {taken} is already in use"):
+                step()
+        monkeypatch.setattr(native_door, "may_listen_on", lambda host, port: False)
+        renamed = NativeDoor(deployment, under("other.internal", **ports))
+        for step in (renamed.preflight, lambda: renamed.start(silent)):
+            with pytest.raises(PreflightRefused, match=f"may not listen on port {port + 1}"):
+                step()
+        assert (door.state().phase, door.state().identity) == ("running", first)
+    finally:
+        assert door.down()
 
 
 def test_a_root_certificate_that_does_not_exist_is_named(deployment: Deployment) -> None:
