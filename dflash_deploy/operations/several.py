@@ -11,7 +11,7 @@ from dflash_deploy.checks import QUICK, CheckReport, deployed_endpoint, run_chec
 from dflash_deploy.client import Completion, EndpointError
 from dflash_deploy.deployment.keys_file import write_keys
 from dflash_deploy.deployment.last_good import changes, last_good, mark_restored, remember_good
-from dflash_deploy.deployment.router_files import forget_retired_key
+from dflash_deploy.deployment.router_files import forget_retired_key, write_workers, written_workers
 from dflash_deploy.errors import DeployError, EngineNotReady, RolledBack
 from dflash_deploy.operations.reporter import Reporter, start_shown
 from dflash_deploy.plan.command import model_path
@@ -51,12 +51,13 @@ class SeveralStart:
         """
         began = time.monotonic()
         members = [member for member in members_of(self.deployment, self.plan) if only in {None, member.number}]
-        started = several_runtime(self.deployment, self.plan).start(self.reporter.note)
-        stopped = [member for member in members if member.runtime.state().phase != "running"]
-        running = [member for member in members if member not in stopped]
-        stale = [member for member in running if force or not member.runtime.is_current()]
         routes = self._routes()
         try:
+            self._drop_stopped(members)
+            started = several_runtime(self.deployment, self.plan).start(self.reporter.note)
+            stopped = [member for member in members if not _runs(member)]
+            running = [member for member in members if member not in stopped]
+            stale = [member for member in running if force or not member.runtime.is_current()]
             self._start_stopped(stopped, routes)
             for member in running:
                 if member not in stale and not routes.has(member):
@@ -80,6 +81,16 @@ class SeveralStart:
 
     def _routes(self) -> Routes:
         return Routes(self.deployment, several_runtime(self.deployment, self.plan).router.state)
+
+    def _drop_stopped(self, members: Sequence[Member]) -> None:
+        """Take engines that do not run off the router's list: it would send requests to one that is not proven yet.
+
+        A router that does not run reads the list when it starts; one that runs, twice a second.
+        """
+        gone = {str(member.number) for member in members if not _runs(member)}
+        listed = written_workers(self.deployment)
+        if any(worker.id in gone for worker in listed):
+            write_workers(self.deployment, (worker for worker in listed if worker.id not in gone))
 
     def _start_stopped(self, members: Sequence[Member], routes: Routes) -> None:
         """Prove the settings with the first engine, then start the others together."""
@@ -138,9 +149,13 @@ class SeveralStart:
         good = last_good(self.deployment)
         if good is None or not changes(self.deployment):
             return problem
+        plan = plan_of(good)
+        if not plan.settings.several_engines:
+            # the caller starts a single engine
+            return problem
         self.reporter.note(f"failed: {self.deployment.redact(problem.message)}")
         self.reporter.note("going back to the last working settings")
-        back = SeveralStart(good, plan_of(good), self.patience, self.reporter)
+        back = SeveralStart(good, plan, self.patience, self.reporter)
         try:
             back.restore([member.number for member in self.touched])
         except DeployError as second:
@@ -168,6 +183,10 @@ class SeveralStart:
             member.runtime.halt()
             self._prove(member)
             routes.add(member)
+
+
+def _runs(member: Member) -> bool:
+    return member.runtime.state().phase == "running"
 
 
 def answer_model(plan: Plan) -> str:

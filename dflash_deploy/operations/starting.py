@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from dflash_deploy.checks import QUICK, CheckReport, deployed_endpoint, run_checks
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.last_good import remember_good
+from dflash_deploy.deployment.last_good import changes, last_good, remember_good
 from dflash_deploy.errors import EngineNotReady, SmokeTestFailed
 from dflash_deploy.operations.at_door import QUICK_AT_DOOR, checks_at_door
 from dflash_deploy.operations.reporter import Reporter, start_shown
@@ -55,7 +55,7 @@ class Start:
     reporter: Reporter
 
     def and_check(self, deployment: Deployment, plan: Plan) -> Started:
-        """Start the engine, or find it running, and check it; remember the settings if all checks pass.
+        """Start the engine, or find it running, and check it; remember the settings if all its checks pass.
 
         Raises PreflightRefused, SettingsRefused and EngineNotReady.
         """
@@ -68,10 +68,11 @@ class Start:
             remember_seconds(deployment, ready.phases)
         with endpoint_of(deployment, plan) as endpoint:
             checks = run_checks(deployed_endpoint(endpoint, plan), QUICK)
-        started = self._published(Started(deployment, plan, ready, checks))
+        started = Started(deployment, plan, ready, checks)
         if started.failure is None:
+            # a missing certificate is no fault of these settings: DNS and the authority decide
             remember_good(deployment)
-        return started
+        return self._published(started)
 
     def several(self, deployment: Deployment, plan: Plan, *, force: bool = False, only: int | None = None) -> Started:
         """Start or restart several engines, one at a time. Raises as `SeveralStart.run`."""
@@ -104,11 +105,17 @@ class Start:
     def gone_back(self, deployment: Deployment, problem: EngineNotReady) -> EngineNotReady:
         """The failure to report, after the last good settings were started again if there are any.
 
-        Several engines have gone back already, and one of several machines cannot go back without the others.
+        Several engines have gone back already, except to settings with one engine: those are started here. One of
+        several machines cannot go back without the others.
         """
-        settings = plan_of(deployment).settings
+        settings, good = plan_of(deployment).settings, last_good(deployment)
         # one rank with other settings does not join the others
-        if settings.several_engines or settings.several_machines:
+        if settings.several_machines or good is None or not changes(deployment):
             return problem
+        if settings.several_engines:
+            single = plan_of(good)
+            if single.settings.several_engines:
+                return problem
+            stop_several(good, single)
         with start_shown(self.reporter, deployment.redact) as show:
             return restore_last_good(deployment, problem, plan_of, runtime_for, patience=self.patience, show=show)

@@ -46,8 +46,8 @@ def set_apart(deployment: Deployment, note: Note) -> Iterator[None]:
         raise NotPossible(
             f"{member.name} is the only one that gets requests", hint="start the others first: `dflash-deploy up`"
         )
-    take_out(member, routes, drain_seconds=plan.settings.drain_seconds, note=note)
     try:
+        take_out(member, routes, drain_seconds=plan.settings.drain_seconds, note=note)
         yield
     finally:
         routes.add(member)
