@@ -16,7 +16,7 @@ from dflash_deploy.errors import EngineMissing, SettingsRefused
 from dflash_deploy.host import is_address_here, listener_on, may_listen_on
 from dflash_deploy.intake.answers import trusting
 from dflash_deploy.plan import Plan
-from dflash_deploy.runtime.domain import published_site
+from dflash_deploy.runtime.domain import may_listen_from, published_site
 from dflash_deploy.runtime.select import door_before
 from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.settings import Settings
@@ -84,8 +84,7 @@ def judge_port(field: Field[int], number: int, caddy: Caddy | None, *, ours: boo
         fix = f"find the process with `ss -ltnp`, or set another {field} in .env"
         return Check(name, "no", f"another process already listens on port {number}", fix)
     if not may_listen_on(EVERYWHERE, number) and not (caddy and caddy.may_bind):
-        program = caddy.program if caddy else "caddy"
-        fix = f"`sudo setcap cap_net_bind_service=+ep {program}`, or set another {field} in .env"
+        fix = f"{may_listen_from(number)}, or set another {field} in .env"
         return Check(name, "no", f"this user may not listen on port {number}", fix)
     return Check(name, "ok", f"port {number} is free")
 

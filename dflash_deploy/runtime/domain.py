@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 # not from the package: the Caddyfile's module imports the gateway, and most commands need only the host
-from dflash_deploy.door.site import Site, site_of
+from dflash_deploy.door.site import HTTP, Site, site_of
 from dflash_deploy.plan.replicas import LOOPBACK
 from dflash_deploy.runtime.supervised import DOOR
 
@@ -39,6 +39,14 @@ def root_of(deployment: Deployment, settings: Values) -> Path | None:
     if site is None or settings.dflash_acme_url or not site.is_private:
         return None
     return storage_of(deployment) / "pki" / "authorities" / "local" / "root.crt"
+
+
+def may_listen_from(port: int) -> str:
+    """The command that lets all users listen on a port, on that of HTTP, and on those above.
+
+    Not `setcap` of Caddy: Linux clears the signal by which a program with capabilities ends with its supervisor.
+    """
+    return f"`sudo sysctl net.ipv4.ip_unprivileged_port_start={min(port, HTTP)}`"
 
 
 def joined(host: str, port: int) -> str:

@@ -181,6 +181,16 @@ class Settings(Values):
                 "different ports",
                 hint=f"choose another {Settings.dflash_port}, such as {Settings.dflash_port.default}",
             )
+        private = range(self.dflash_port + 1, self.dflash_port + ROUTER_PORTS + self.replicas + 1)
+        for field, port in (
+            (Settings.dflash_https_port, self.dflash_https_port),
+            (Settings.dflash_http_port, self.dflash_http_port),
+        ):
+            if self.dflash_domain and self.several_engines and port in private:
+                raise Refused(
+                    f"{field}={port} is a port of the router or of an engine ({private[0]}-{private[-1]})",
+                    hint=f"choose another {field}, or another {Settings.dflash_port}: their ports follow it",
+                )
         if self.several_engines and self.dflash_port + ROUTER_PORTS + self.replicas > LAST_PORT:
             raise Refused(
                 f"{Settings.dflash_port}={self.dflash_port} leaves no ports for {self.replicas} engines and a router",
