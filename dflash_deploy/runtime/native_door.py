@@ -17,7 +17,7 @@ from dflash_deploy.errors import EngineNotReady, FileMissing, PortTaken, Preflig
 from dflash_deploy.host import listener_on, may_listen_on
 from dflash_deploy.intake import read_text
 from dflash_deploy.plan.replicas import LOOPBACK
-from dflash_deploy.runtime.domain import WILDCARDS, joined, published_site, root_of
+from dflash_deploy.runtime.domain import WILDCARDS, joined, may_listen_from, published_site, root_of
 from dflash_deploy.runtime.door_inputs import door_of
 from dflash_deploy.runtime.native_process import Invocation, NativeProcess
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
@@ -181,7 +181,7 @@ class NativeDoor:
             if not caddy.may_bind and not may_listen_on(EVERYWHERE, port):
                 raise PreflightRefused(
                     f"this user may not listen on port {port}, which {Settings.dflash_domain} needs",
-                    hint=f"`sudo setcap cap_net_bind_service=+ep {caddy.program}`, or set another {field} in .env",
+                    hint=f"{may_listen_from(port)}, or set another {field} in .env",
                 )
 
     def _wait(self) -> None:
