@@ -12,6 +12,7 @@ from dflash_deploy.client import Completion, EndpointError
 from dflash_deploy.deployment.keys_file import write_keys
 from dflash_deploy.deployment.last_good import changes, last_good, mark_restored, remember_good
 from dflash_deploy.deployment.router_files import forget_retired_key, write_workers, written_workers
+from dflash_deploy.deployment.services import member_plan
 from dflash_deploy.errors import DeployError, EngineNotReady, RolledBack
 from dflash_deploy.operations.reporter import Reporter, start_shown
 from dflash_deploy.plan.command import model_path
@@ -54,6 +55,7 @@ class SeveralStart:
         routes = self._routes()
         try:
             self._drop_stopped(members)
+            self._retire(routes)
             started = several_runtime(self.deployment, self.plan).start(self.reporter.note)
             stopped = [member for member in members if not _runs(member)]
             running = [member for member in members if member not in stopped]
@@ -91,6 +93,17 @@ class SeveralStart:
         listed = written_workers(self.deployment)
         if any(worker.id in gone for worker in listed):
             write_workers(self.deployment, (worker for worker in listed if worker.id not in gone))
+
+    def _retire(self, routes: Routes) -> None:
+        """Take engines that are too many off the router's list, and wait for their requests: `start` stops them."""
+        if several_runtime(self.deployment, self.plan).router.state().phase != "running":
+            return
+        for number in (int(worker.id) for worker in written_workers(self.deployment)):
+            member = Member(number, self.deployment.replica(number), member_plan(self.plan, number))
+            if number > self.plan.settings.replicas and _runs(member):
+                # the last working settings have it
+                self.touched.append(member)
+                take_out(member, routes, drain_seconds=self._drain, note=self.reporter.note)
 
     def _start_stopped(self, members: Sequence[Member], routes: Routes) -> None:
         """Prove the settings with the first engine, then start the others together."""

@@ -121,6 +121,28 @@ def test_an_engine_that_has_ended_leaves_the_routers_list_before_it_starts(
     assert seen == [["1"]]
 
 
+def test_engines_that_are_too_many_end_their_requests_before_they_stop(
+    tmp_path: Path, around: Around, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three = written(tmp_path, REPLICAS="3")
+    write_workers(three, (member.worker for member in members_of(three, planned(three))))
+    deployment = written(tmp_path, REPLICAS="2")
+    order: list[str] = []
+
+    def ended(member: Member, routes: Routes, **_: object) -> None:
+        assert routes.has(member)
+        order.append(f"{member.name} has no requests, {len(around.started)} starts")
+
+    monkeypatch.setattr(SeveralStart, "_drop_stopped", lambda start, members: None)
+    monkeypatch.setattr(several, "_runs", lambda member: True)
+    monkeypatch.setattr(several, "take_out", ended)
+    around.fails_with = {2}
+    with pytest.raises(EngineNotReady, match="Caddy does not start"):
+        SeveralStart(deployment, planned(deployment), 1, SILENT).run()
+    assert order == ["engine 3 has no requests, 0 starts"]
+    assert around.started == [2]
+
+
 def test_a_missing_certificate_leaves_a_good_start_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deployment = written(tmp_path, DFLASH_DOMAIN="llm.example.com", MAX_MODEL_LEN="2048")
     plan, failed = planned(deployment), CheckResult("door: certificate", "failed", 0.1, "a handshake", "NXDOMAIN")
