@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dflash_deploy.deployment.router_files import write_workers
 from dflash_deploy.plan.replicas import member_of
+from dflash_deploy.runtime.interleaved import interleaved
 from dflash_deploy.runtime.protocol import EngineState, FrontProcess, LogPage, Narrate, Runtime
 
 if TYPE_CHECKING:
@@ -78,11 +79,15 @@ class Several(ABC):
         if alive and router.phase == door.phase == "running":
             identity = f"{alive} engines, router {router.identity}, door {door.identity}"
             return EngineState("running", identity=identity, address=door.address)
+        single = self._single.state()
+        if single.alive and not alive and router.phase != "running":
+            # the door may be that of its domain
+            return single
         if alive or any(state.phase != "absent" for state in (door, router, *states)):
             identity, unasked = f"{alive} engines", door.unasked or router.unasked
             published = door.phase == "running"
             return EngineState("exited", identity=identity, address=door.address, unasked=unasked, published=published)
-        return self._single.state()
+        return single
 
     def memory(self) -> int | None:
         """Return the bytes of memory of all engines together; `None` if none runs."""
@@ -91,14 +96,8 @@ class Several(ABC):
 
     def read_log(self, cursor: str = "") -> LogPage:
         """Return the lines of all engines, of the router and of the door, with the name of the process before each."""
-        after = dict(part.split("=", 1) for part in cursor.split("|") if part)
-        lines: list[str] = []
-        readers = {f"engine {number}": member.read_log for number, member in self._members()}
-        for name, read in {**readers, "router": self.router.read_log, "door": self.door.read_log}.items():
-            page = read(after.get(name, ""))
-            after[name] = page.cursor
-            lines += (f"{name} | {line}" for line in page.lines)
-        return LogPage(tuple(lines), "|".join(f"{name}={place}" for name, place in after.items()))
+        engines = {f"engine {number}": member.read_log for number, member in self._members()}
+        return interleaved({**engines, "router": self.router.read_log, "door": self.door.read_log}, cursor)
 
     def next_line(self) -> str:
         """Return the cursor after all lines that are there now."""
