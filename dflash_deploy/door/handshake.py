@@ -38,7 +38,10 @@ def shaken(site: Site, root: Path | None) -> str:
 
 
 def refusal(lines: Iterable[str]) -> str:
-    """What an authority said last when it refused a certificate, from the lines of Caddy's log; empty if nothing."""
+    """Why Caddy got no certificate the last time it asked, from the lines of its log; empty if it has got one since.
+
+    The words are the authority's, or those of a connection to it that failed.
+    """
     said = ""
     for line in lines:
         if _OBTAINS not in line:

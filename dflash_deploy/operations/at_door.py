@@ -20,9 +20,7 @@ QUICK_AT_DOOR = frozenset({"live", "models"})
 """Those of them that `up` ends with."""
 
 _DOOR = "door: "
-_HINT = (
-    "check name, ports and clock with `dflash-deploy doctor`; Caddy keeps trying, and `dflash-deploy up` looks again"
-)
+_HINT = "check name, ports and clock with `dflash-deploy doctor`; `dflash-deploy up` asks for a certificate again"
 
 
 def checks_at_door(

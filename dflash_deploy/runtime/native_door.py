@@ -81,7 +81,7 @@ class NativeDoor:
         self._check_domain_ports(caddy, self._held())
 
     def start(self, narrate: Narrate) -> bool:
-        """Start Caddy and wait until it listens; stop one that runs with other settings first.
+        """Start Caddy and wait until it listens; stop one first that runs with other settings, or got no certificate.
 
         Returns whether anything had to be done. Raises PortTaken and PreflightRefused while the earlier one still runs;
         EngineNotReady if Caddy ends or does not listen: none runs then.
@@ -89,14 +89,16 @@ class NativeDoor:
         text = caddyfile(door_of(self._deployment, self._plan.settings))
         caddy = find_caddy()
         config = hashlib.sha256(repr((text, caddy)).encode()).hexdigest()[:16]
-        if self._process.runs(config):
+        refused = refusal(self.read_log().lines)
+        if self._process.runs(config) and not refused:
             return False
         self._deployment.make_state()
         self._directory.mkdir(mode=0o700, exist_ok=True)
         file = self._directory / "Caddyfile"
         self._check_ports(caddy, self._held())
         if self._process.state().phase == "running":
-            narrate("settings changed: stopping the running door")
+            again = "no certificate yet: starting the door again, so that it asks for one now"
+            narrate(again if self._process.runs(config) else "settings changed: stopping the running door")
             self._process.halt()
         write_if_changed(file, text, mode=PRIVATE)
         command = tuple(caddy.run(file))
@@ -109,7 +111,7 @@ class NativeDoor:
     def uncertified(self, seconds: float = CERTIFIED) -> str:
         """Wait for a certificate that clients accept; return why there is none after `seconds`, empty if there is.
 
-        It ends early if the authority refuses, with the authority's words, and if Caddy ends.
+        It ends early if the authority refuses or cannot be reached, with Caddy's words, and if Caddy ends.
         """
         if self._site is None:
             return ""
@@ -118,7 +120,7 @@ class NativeDoor:
             if self.state().phase != "running":
                 return f"Caddy has ended: {self._why()}"
             if said := refusal(self.read_log().lines):
-                return f"the authority refuses a certificate: {said}"
+                return f"no certificate from the authority: {said}"
             if time.monotonic() > deadline:
                 return problem
             time.sleep(0.2)

@@ -1,5 +1,6 @@
 """The published door of several engines: Caddy missing, too old, ended, or its port taken. Nothing is left running."""
 
+import os
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +19,7 @@ from dflash_deploy.plan.replicas import engine_port, router_port
 from dflash_deploy.rules import plan_deployment
 from dflash_deploy.runtime import native_door
 from dflash_deploy.runtime.native_door import NativeDoor
+from dflash_deploy.runtime.native_process import Invocation, NativeProcess
 from dflash_deploy.runtime.native_several import NativeSeveral, has_several
 from tests.support.caddy import AUTHORITY, running
 from tests.support.cli import dflash
@@ -176,8 +178,13 @@ def test_an_authority_that_does_not_answer_is_named_with_caddys_words(deployment
     assert door.start(silent)
     try:
         problem = door.uncertified()
-        assert problem.startswith("the authority refuses a certificate: ")
+        assert problem.startswith("no certificate from the authority: ")
         assert str(port) in problem
+        # the next `up` asks again at once: the waits between Caddy's own attempts grow to hours
+        first, said = door.state().identity, []
+        assert door.start(said.append)
+        assert said == ["no certificate yet: starting the door again, so that it asks for one now"]
+        assert door.state().identity != first
     finally:
         door.down()
 
@@ -215,6 +222,22 @@ def test_a_door_runs_on_if_the_next_one_may_not_listen(
         assert (door.state().phase, door.state().identity) == ("running", first)
     finally:
         assert door.down()
+
+
+def test_one_engine_under_a_domain_is_no_obstacle_to_several(deployment: Deployment) -> None:
+    """Its port is that of the next door: `up` must not take it for one of another process."""
+    port = free_run(6)
+    one = under("box.internal", DFLASH_PORT=str(port))
+    door, engine = NativeDoor(deployment, one), NativeProcess(deployment.engine_state, "engine", str, grace=5)
+    address = f"127.0.0.1:{port}"
+    engine.start(Invocation(dict(os.environ), "x", address, deployment.directory, ("sleep", "600")), silent)
+    try:
+        assert door.start(silent)
+        several = NativeSeveral(deployment, planned(port))
+        assert several.state().holds("127.0.0.1", port)
+    finally:
+        door.down()
+        engine.down()
 
 
 def test_a_root_certificate_that_does_not_exist_is_named(deployment: Deployment) -> None:
