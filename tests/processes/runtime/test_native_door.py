@@ -45,7 +45,7 @@ def under(domain: str, **edited: str) -> Plan:
     """One engine under a domain, on free ports."""
     port = free_run(3)
     ports = {"DFLASH_HTTPS_PORT": str(port + 1), "DFLASH_HTTP_PORT": str(port + 2)}
-    return planned(port, DFLASH_PORT=str(port), DFLASH_DOMAIN=domain, **{**ports, **edited})
+    return planned(port, **{"DFLASH_PORT": str(port), "DFLASH_DOMAIN": domain, **ports, **edited})
 
 
 @pytest.fixture
