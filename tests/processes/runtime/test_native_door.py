@@ -181,7 +181,8 @@ def test_an_authority_that_does_not_answer_is_named_with_caddys_words(deployment
         assert problem.startswith("no certificate from the authority: ")
         assert str(port) in problem
         # the next `up` asks again at once: the waits between Caddy's own attempts grow to hours
-        first, said = door.state().identity, []
+        said: list[str] = []
+        first = door.state().identity
         assert door.start(said.append)
         assert said == ["no certificate yet: starting the door again, so that it asks for one now"]
         assert door.state().identity != first
