@@ -23,8 +23,8 @@ COLOURS: dict[str, tuple[int, int, int]] = {
 
 DIGIT_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
-NARROWEST = 3
-"""The longer side of a plain image, divided by the shorter one."""
+NARROWEST = 1.5
+"""The longest side of a plain image, divided by the other one."""
 
 ShownPicture = tuple[str, tuple[str, ...], bytes]
 """A description, the words of which one must be in the answer, and the PNG."""
@@ -38,7 +38,7 @@ def colour(tested: EndpointUnderTest) -> CheckOutcome:
     for name in chance.sample(sorted(COLOURS), k=3):
         width = chance.randint(48, 512)
         # llama.cpp pads a narrow image with black, and a small model then names that color
-        height = chance.randint(max(48, width // NARROWEST), min(512, width * NARROWEST))
+        height = chance.randint(max(48, round(width / NARROWEST)), min(512, round(width * NARROWEST)))
         pictures.append((f"{name} {width}x{height}", (name,), plain_png(COLOURS[name], width, height)))
     return _looked(tested, tested.questions.vision, pictures)
 

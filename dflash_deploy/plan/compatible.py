@@ -145,6 +145,9 @@ def _split(profile: Profile, pair: ModelPair, shared: int) -> Iterator[str]:
             f"the weights of {pair.target.repo} can be divided among {most} GPUs at most, not among {shared}: "
             f"add --replicas {-(-gpus // most)}"
         )
+    linear = pair.shape.linear_attention
+    if linear is not None and linear.key_heads % shared:
+        yield f"{linear.key_heads} key heads of recurrent layers cannot be divided among {shared} GPUs"
     if gpus < 2 or attention is None:
         return
     if attention.heads % gpus:
