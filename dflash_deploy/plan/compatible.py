@@ -146,7 +146,7 @@ def _split(profile: Profile, pair: ModelPair, shared: int) -> Iterator[str]:
             f"add --replicas {-(-gpus // most)}"
         )
     linear = pair.shape.linear_attention
-    if linear is not None and linear.key_heads % shared:
+    if shared and linear is not None and linear.key_heads % shared:
         yield f"{linear.key_heads} key heads of recurrent layers cannot be divided among {shared} GPUs"
     if gpus < 2 or attention is None:
         return
