@@ -70,7 +70,7 @@ class Start:
             checks = run_checks(deployed_endpoint(endpoint, plan), QUICK)
         started = Started(deployment, plan, ready, checks)
         if started.failure is None:
-            # a missing certificate is no fault of these settings: DNS and the authority decide
+            # DNS and the authority decide about a certificate, not these settings
             remember_good(deployment)
         return self._published(started)
 

@@ -13,7 +13,7 @@ ATTENTION, OF_DRAFTER, RECURRENT = "attention heads", "KV heads of the drafter",
 
 @reads_checkpoints
 def heads_do_not_divide(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Attention heads, recurrent key heads or weights that cannot be divided among so many GPUs."""
+    """Attention heads, recurrent key heads or weights that cannot be divided among the GPUs."""
     gpus, most = plan.settings.tensor_parallel_size or 1, plan.pair.target.most_gpus
     if most is not None and gpus > most:
         return Finding(
