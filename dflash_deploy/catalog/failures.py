@@ -62,6 +62,16 @@ class Failure(Entry):
     echo: Annotated[
         bool, Field(description="the line only reports another failure: it counts if nothing else tells a cause")
     ] = False
+    general: Annotated[
+        bool,
+        Field(description="it names a family of failures: it counts if no other row matches the errors of the log"),
+    ] = False
+    request: Annotated[
+        bool,
+        Field(
+            description="it fails a request, not the engine: it counts only if the engine is not known to have ended"
+        ),
+    ] = False
     last: Annotated[
         bool, Field(description="the engine hangs there: the line counts only if it is the log's last, at any level")
     ] = False

@@ -49,6 +49,12 @@ class Backend(Entry):
     drafts: Annotated[bool, Field(description="it supports non-causal attention, which a DFlash drafter needs")]
     fp8_kv: Annotated[bool, Field(description="it supports an FP8 KV cache on these GPUs")] = False
     fp8_kv_most_head_dim: Annotated[int | None, Field(description="largest head dimension with FP8 KV cache")] = None
+    fp8_kv_refuses: Annotated[
+        list[AttentionTrait], Field(description="what it cannot compute for a target together with an FP8 KV cache")
+    ] = []
+    block_tokens: Annotated[
+        dict[int, int], Field(description="tokens of a block that it reads, by head dimension; 16 for all others")
+    ] = {}
     other_kv: Annotated[
         list[str], Field(description="types of KV cache that it supports beside 16 bits and `fp8`, on these GPUs")
     ] = []

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
-from dflash_deploy.startup.evidence import LogEvidence, Raised, is_echo, of_kernel
+from dflash_deploy.startup.error_groups import ErrorGroups
+from dflash_deploy.startup.evidence import LogEvidence, Raised, is_echo, is_invalid_request, of_kernel
 from dflash_deploy.startup.log_lines import ERRORS, QUIET, LogLine, parsed
 
 MOST_REPORTS = 20_000
@@ -20,12 +21,11 @@ MOST_REPORTS = 20_000
 MOST_RAISED = 400
 """Exceptions that are kept: the first and the last of them."""
 
+MOST_BEFORE = 3
+"""Messages just before the first error that are kept."""
+
 MOST_TEXT = 60
 """Lines of an exception's text."""
-
-
-CONTINUES = 4
-"""Messages without an error that show that the engine continued after the errors before them."""
 
 TRACEBACK = "Traceback (most recent call last)"
 RAISED = re.compile(
@@ -47,17 +47,20 @@ _PARENT = re.compile(r"Process \w[\w-]*:$")
 _ERROR = re.compile(
     r"\b(?:error|fatal|failed|failure|abort(?:ed)?|assert(?:ion)?|panic|killed|refused|cannot|could\w'?t|denied|dead|died)\b"
     r"|_assert\(|not found \(required|terminate called|not found$|out of memory"
+    r"|[a-z](?:error|exception): |\bsegmentation fault|\(core dumped\)"
 )
 _ERRORS = (
     *("error", "fatal", "fail", "abort", "assert", "panic", "kill", "refused", "cannot", "could", "denied"),
-    *("dead", "died", "not found", "terminate", "out of memory"),
+    *("dead", "died", "not found", "terminate", "out of memory", "exception", "segmentation", "core dumped"),
 )
 
 
 _RETRIES = "retrying without pipeline parallelism"
 """llama.cpp repeats the allocation that failed above: that failure is history, and it reports the next one."""
 
-_ANSWERED = ('" 200 OK', '" 200')
+_ANSWERED = ('" 200 OK', " 200")
+_OF_ENGINE = ('" 200', "request: POST ")
+"""What else a line with an answer has: uvicorn's form, or llama.cpp's."""
 _PROBE = re.compile(r"GET /(?:health|metrics|ping|v1/models)")
 _BEGINS = ("dflash: vLLM", "dflash: SGLang", "dflash: llama", "server_args=ServerArgs", "build: ")
 _BANNER = re.compile(r"█ {1,2}version ")
@@ -93,7 +96,7 @@ class Collector:
         self._open: dict[str, _Reading] = {}
         self._loose = ""
         self._quoted, self._quoting = False, ""
-        self._group, self._calm = 1, 0
+        self._groups = ErrorGroups()
 
     def evidence(self) -> LogEvidence:
         """What is kept: of a new start that shows nothing yet, the evidence of the one before."""
@@ -103,20 +106,23 @@ class Collector:
     def read(self, lines: Iterable[str]) -> Collector:
         """Read lines that are free of colors."""
         for line in lines:
-            self._calm += 1
             if _INFO.match(line) is None or _tells_more(line):
                 self._add(line)
             else:
                 # nearly all lines of a long log
                 self._now.last.append(line)
                 self._quoted = False
-                if line.endswith(_ANSWERED) and not _PROBE.search(line):
+                if self._groups.watches:
+                    self._groups.passed(parsed(line))
+                if _answered(line):
                     self._serves()
         return self
 
     def _add(self, whole: str) -> None:
         line = parsed(whole)
         message, level = line.message, line.level
+        if self._groups.watches:
+            self._groups.passed(line)
         if not message or self._quotes(line):
             return
         self._now.last.append(whole)
@@ -127,8 +133,13 @@ class Collector:
             _keep(self.told, message, None)
         if level not in ERRORS and self._begins_or_serves(message):
             return
+        if level == "WARNING" and tells_error(message):
+            _keep(self._now.warned, message, None)
         if level not in QUIET and (level != "WARNING" or is_echo(message)):
+            known = bool(self._now)
             self._tell(line)
+            if self._now and not known:
+                self._now.before = tuple(self._now.last)[-1 - MOST_BEFORE : -1]
 
     def _quotes(self, line: LogLine) -> bool:
         """Whether a line quotes a request, or continues the quotation in the line above."""
@@ -174,7 +185,12 @@ class Collector:
         elif reading.raised is not None and message.startswith("- ") and self._continues(reading, line):
             # a list of attempts belongs to the exception above it
             reading.raised.text.append(message)
-        elif RAISED.match(message) or (not line.record and ": error: " in message and _USAGE.match(message)):
+        elif (
+            RAISED.match(message)
+            or is_invalid_request(message)
+            or (not line.record and ": error: " in message and _USAGE.match(message))
+        ):
+            reading.level = line.level
             self._raise(own, reading, message)
         elif message.startswith(_CHAINED):
             if reading.raised is not None:
@@ -227,14 +243,12 @@ class Collector:
 
     def _other(self, line: LogLine) -> None:
         message = line.message
-        if message[0].isspace() and (thrown := message.strip()).startswith(_THROWN):
+        indented = message[0].isspace()
+        if indented and ((thrown := message.strip()).startswith(_THROWN) or RAISED.match(thrown)):
             # the text of an exception of native code, below `terminate called after throwing an instance of`
-            _keep(self._now.errors, thrown, self._group)
-        elif line.level in ERRORS or line.level == "WARNING" or (tells_error(message) and not message[0].isspace()):
-            if self._calm > CONTINUES:
-                self._group += 1
-            self._calm = 0
-            _keep(self._now.errors, message, self._group)
+            _keep(self._now.errors, thrown, self._groups.of_error(line))
+        elif line.level in ERRORS or line.level == "WARNING" or (tells_error(message) and not indented):
+            _keep(self._now.errors, message, self._groups.of_error(line))
         elif not line.record:
             _keep(self._now.plain, message, None)
 
@@ -274,7 +288,12 @@ def _serving(message: str) -> bool:
         or "are idle" in message
     ):
         return True
-    return message.endswith(_ANSWERED) and not _PROBE.search(message)
+    return _answered(message)
+
+
+def _answered(line: str) -> bool:
+    """Whether a line reports an answer to a request that the engine has computed."""
+    return line.endswith(_ANSWERED) and any(form in line for form in _OF_ENGINE) and not _PROBE.search(line)
 
 
 def tells_error(message: str) -> bool:

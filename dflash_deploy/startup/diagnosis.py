@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from itertools import islice, product
 from typing import TYPE_CHECKING, Literal
 
 from dflash_deploy.startup.collector import Collector
-from dflash_deploy.startup.evidence import LogEvidence, Raised, texts
+from dflash_deploy.startup.evidence import LogEvidence, texts
 from dflash_deploy.startup.log_lines import readable
 from dflash_deploy.startup.log_summary import decisive_lines, searchable
 
@@ -26,16 +26,25 @@ Confidence = Literal["named", "likely", "unknown"]
 class ProcessEnd:
     """How the engine's process ended, if it did. A negative exit code is the signal that killed it.
 
-    `restarts` counts the restarts by the runtime, such as Docker's restart policy.
+    `restarts` counts the restarts by the runtime, such as Docker's restart policy. `ended`: it is known to have ended,
+    even if nothing else is known.
     """
 
     exit_code: int | None = None
     out_of_memory: bool = False
     restarts: int = 0
+    ended: bool = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the process is known to have ended."""
+        return self.ended or self.exit_code is not None or self.out_of_memory or self.restarts > 0
 
     def allows(self, failure: Failure) -> bool:
         """Whether the conditions of a fingerprint hold that concern the end and not the log."""
         if (failure.out_of_memory and not self.out_of_memory) or (failure.restarted and not self.restarts):
+            return False
+        if failure.request and self.is_known:
             return False
         return not failure.exit_codes or self.exit_code in failure.exit_codes
 
@@ -117,16 +126,21 @@ class LogReader:
     ) -> Explanation:
         """Explain a failed engine from a log that has been read."""
         evidence = collected.evidence()
-        ends = [failure for failure in self.failures if failure.effect == "ends" and self._concerns(failure)]
-        ends = [failure for failure in ends if ending.allows(failure)]
-        self._mark_reports(evidence.raised, ends)
+        concerned = [failure for failure in self.failures if failure.effect == "ends" and self._concerns(failure)]
+        of_kernel = searchable((*evidence.kernel, *readable(kernel)))
+        if any(failure.where == "kernel" and _searched(failure, of_kernel) for failure in concerned):
+            ending = replace(ending, ended=True)
+        ends = [failure for failure in concerned if ending.allows(failure)]
+        requests = [failure for failure in concerned if failure.request and not ending.allows(failure)]
+        self._mark_reports(evidence, ends, requests)
         unknown = bool(evidence.ending())
-        for rank in _ranks(evidence):
-            if not (unknown and rank.weaker):
-                matched = _first(ends, rank)
-                if matched is not None:
+        ranks = [rank for rank in _ranks(evidence) if not (unknown and rank.weaker)]
+        for confidence, general in product(("named", "likely"), (False, True)):
+            for rank in ranks:
+                rows = (failure for failure in ends if failure.general == general)
+                if rank.confidence == confidence and (matched := _first(rows, rank)) is not None:
                     return self._named(matched, evidence, ending, rank.confidence)
-        rest = self._without_log(ends, evidence, ending, (*evidence.kernel, *readable(kernel)))
+        rest = self._without_log(ends, evidence, ending, of_kernel)
         if rest is not None:
             return self._named(rest, evidence, ending, "likely")
         return Explanation(None, decisive_lines(evidence), "unknown", ending.circumstances())
@@ -144,11 +158,19 @@ class LogReader:
     def _concerns(self, failure: Failure) -> bool:
         return not self.engine or failure.concerns(self.engine, self.version)
 
-    def _mark_reports(self, raised: Iterable[Raised], ends: Sequence[Failure]) -> None:
-        """Mark the exceptions of which a row says that they only report another failure."""
+    def _mark_reports(self, evidence: LogEvidence, ends: Sequence[Failure], requests: Sequence[Failure]) -> None:
+        """Mark the exceptions and errors of which a row says that they only report another failure, or fail a request.
+
+        An error that tells the failure too, behind the report, is none.
+        """
         echoes = [failure.compiled for failure in ends if failure.echo and failure.pattern]
-        for one in raised:
+        echoes += [failure.compiled for failure in requests]
+        for one in evidence.raised:
             one.reported = any(pattern.search(line) for line in one.text for pattern in echoes)
+        messages = searchable(tuple(evidence.errors))
+        for message, shown in zip(evidence.errors, messages, strict=True):
+            if any(pattern.search(shown) for pattern in echoes) and _first(ends, _Rank((shown,))) is None:
+                evidence.reported.add(message)
 
     def _without_log(
         self, ends: Sequence[Failure], evidence: LogEvidence, ending: ProcessEnd, kernel: Sequence[str]
@@ -157,13 +179,11 @@ class LogReader:
         unknown = bool(evidence.ending())
         silent = not unknown and not evidence.fatal()
         for failure in ends:
-            if failure.where == "kernel" and (hits := _searched(failure, searchable(kernel))):
+            if failure.where == "kernel" and (hits := _searched(failure, kernel)):
                 return failure, hits
             if failure.out_of_memory and not failure.pattern:
                 return failure, ()
-        reports = [failure for failure in ends if failure.echo]
-        untold = [line for line in evidence.fatal() if not any(row.compiled.search(line) for row in reports)]
-        echoes = () if unknown or untold else (*evidence.echoes(), *evidence.fatal(), *evidence.plain)
+        echoes = () if unknown or evidence.fatal() else (*evidence.echoes(), *evidence.plain)
         for failure in ends:
             if failure.echo and (hits := _searched(failure, searchable(echoes))):
                 return failure, hits

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from dflash_deploy.startup.log_lines import parsed
+from dflash_deploy.startup.log_lines import QUIET, parsed
 
 LAST_MESSAGES = 6
 """Messages of the log's end that are kept whatever they say."""
@@ -22,7 +22,8 @@ _KERNEL = re.compile(
 """Faults that the kernel and NVIDIA's driver report."""
 
 _ECHO = re.compile(
-    r"[Ss]ee root cause above|[Ss]ee stack trace|check the stack trace above|^(?:WorkerProc|EngineCore) failed to start"
+    r"[Ss]ee root cause above|[Ss]ee stack trace|check the stack trace above"
+    r"|(?:^|: )(?:WorkerProc|EngineCore) failed to start"
     r"|^(?:WorkerProc|EngineCore) (?:hit an exception|encountered a fatal error)|EngineDeadError|EngineGenerateError"
     r"|engine core exited unexpectedly|died unexpectedly|^(?:SystemExit|KeyboardInterrupt|EOFError|BrokenPipeError)\b"
     r"|CancelledError|^subprocess\.CalledProcessError|Error raised in subprocess|^Process \w+:$"
@@ -32,13 +33,15 @@ _ECHO = re.compile(
     r"|this warning is normal during memory fitting|Failed to init server, please check the input params"
     r"|^AsyncLLM output_handler failed|^Error in (?:chat )?completion stream generator"
 )
-"""Messages that only report that another process or step failed."""
+"""Messages that only report that another process, step or request failed."""
+
+_INVALID_REQUEST = re.compile(r"validation errors? for \w{0,60}Request\b")
 
 _ASSERTION = re.compile(r"Assertion [`'].{1,300}['`] failed")
 
 _COLLATERAL = re.compile(
     r"Connection (?:reset|refused|closed) by peer|ConnectionResetError|DistBackendError|DistNetworkError|DistStoreError"
-    r"|NCCL error|ProcessGroupNCCL|zmq\.error|TimeoutError|timed out"
+    r"|NCCL error|ProcessGroupNCCL|Gloo connectFullMesh failed|zmq\.error|TimeoutError|timed out"
 )
 """What the others raise when one of several processes is gone."""
 
@@ -59,7 +62,12 @@ class Raised:
     @property
     def echo(self) -> bool:
         """Whether it only reports another failure."""
-        return self.reported or _ECHO.search(self.text[0]) is not None
+        return self.reported or is_echo(self.text[0])
+
+    @property
+    def told(self) -> list[str]:
+        """Its text; of a request that is not valid only the first line, since the others tell what is wrong with it."""
+        return self.text[:1] if is_invalid_request(self.text[0]) else self.text
 
     @property
     def collateral(self) -> bool:
@@ -72,7 +80,9 @@ class LogEvidence:
     """What is kept of a log: messages in the order of the log, each once.
 
     `errors` have the number of their group: other messages between two groups show that the engine continued. `kernel`
-    are faults in lines of the kernel that were pasted or collected into the log.
+    are faults in lines of the kernel that were pasted or collected into the log. `reported`: errors of which a row of
+    the catalog says that they only report another failure. `before` are the lines just before the first error,
+    `warned` the warnings that tell an error.
     """
 
     raised: list[Raised] = field(default_factory=list)
@@ -80,6 +90,9 @@ class LogEvidence:
     plain: dict[str, None] = field(default_factory=dict)
     last: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_MESSAGES))
     kernel: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_KERNEL))
+    reported: set[str] = field(default_factory=set)
+    before: tuple[str, ...] = ()
+    warned: dict[str, None] = field(default_factory=dict)
     serves: bool = False
 
     def __bool__(self) -> bool:
@@ -103,9 +116,14 @@ class LogEvidence:
         """The last messages of the log, whatever they say."""
         return [parsed(line).message for line in self.last]
 
+    def around(self) -> list[str]:
+        """What was written just before the first error and at the end, besides INFO, frames and echoes."""
+        lines = map(parsed, (*self.before, *self.last))
+        return [line.message for line in lines if line.level not in QUIET and _tells_something(line.message)]
+
     def fatal(self) -> list[str]:
         """The last group of errors besides exceptions and echoes."""
-        told = {message: group for message, group in self.errors.items() if not _ECHO.search(message)}
+        told = {message: group for message, group in self.errors.items() if not self._is_report(message)}
         last = max(told.values(), default=0)
         return [message for message, group in told.items() if group == last]
 
@@ -116,16 +134,25 @@ class LogEvidence:
     def errors_before(self) -> list[str]:
         """Errors after which the engine continued."""
         fatal = self.fatal()
-        return [message for message in self.errors if message not in fatal and not _ECHO.search(message)]
+        return [message for message in self.errors if message not in fatal and not self._is_report(message)]
 
     def echoes(self) -> list[str]:
         """Messages that only report another failure."""
-        raised = [line for one in self.raised if one.echo for line in one.text]
-        return [*raised, *(message for message in self.errors if _ECHO.search(message))]
+        raised = [line for one in self.raised if one.echo for line in one.told]
+        return [*raised, *(message for message in self.errors if self._is_report(message))]
+
+    def _is_report(self, message: str) -> bool:
+        return message in self.reported or is_echo(message)
 
     def _told(self) -> list[Raised]:
         told = [one for one in self.raised if not one.echo]
         return [one for one in told if not one.collateral] or told
+
+
+def _tells_something(message: str) -> bool:
+    """Whether a message says something itself: it is neither part of a traceback, nor signs only, nor an echo."""
+    words = message[:1].strip() and "Traceback (" not in message and re.search(r"\w{3}", message)
+    return bool(words) and not is_echo(message)
 
 
 def texts(raised: Iterable[Raised]) -> Iterator[str]:
@@ -140,6 +167,11 @@ def of_kernel(line: str) -> bool:
     return ("NVRM" in line or "ut of memory" in line or "oom-kill" in line) and _KERNEL.search(line) is not None
 
 
+def is_invalid_request(message: str) -> bool:
+    """Whether pydantic reports the fields of a request here, and not those of a configuration."""
+    return _INVALID_REQUEST.search(message) is not None
+
+
 def is_echo(message: str) -> bool:
     """Whether a message only reports another failure."""
-    return _ECHO.search(message) is not None
+    return _ECHO.search(message) is not None or is_invalid_request(message)

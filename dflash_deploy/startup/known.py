@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dflash_deploy.catalog import load_catalog
-from dflash_deploy.deployment.services import INNER_PORT, service_of
+from dflash_deploy.deployment.service_names import INNER_PORT, service_of
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.plan.command import model_path
 from dflash_deploy.runtime.domain import WILDCARDS, joined

@@ -69,12 +69,17 @@ ERRORS = frozenset({"ERROR", "CRITICAL"})
 
 
 class LogLine(NamedTuple):
-    """A line of a log. `level` is empty if the line has none; `record`: a prefix with level or time begins it."""
+    """A line of a log. `level` is empty if the line has none; `form` numbers its format, 0 if it has none."""
 
     process: str
     level: str
     message: str
-    record: bool
+    form: int = 0
+
+    @property
+    def record(self) -> bool:
+        """Whether a prefix with level or time begins it."""
+        return bool(self.form)
 
 
 def readable(lines: Iterable[str]) -> tuple[str, ...]:
@@ -92,20 +97,20 @@ def clean(line: str) -> str:
 
 def parsed(line: str) -> LogLine:
     """Split a line. A line in no known format is a message of no level."""
-    process, level, at, record = "", "", 0, False
+    process, level, at, form = "", "", 0, 0
     if line[:1].isdigit() or line[3:4] == " " or "|" in line[:64]:
         at = _collected(line)
     while line[at : at + 1] in _BRACKETS and (named := _PROCESS.match(line, at)) is not None:
         process, at = named["process"] or named["rank"], named.end()
-    for known in _FORMATS if line[at : at + 1] in _BEGINS else ():
+    for number, known in enumerate(_FORMATS, 1) if line[at : at + 1] in _BEGINS else ():
         if (found := known.match(line, at)) is not None:
             fields = found.groupdict()
             level = fields["level"] or ""
             process = process or (fields.get("process") or "").strip()
-            at, record = found.end(), True
+            at, form = found.end(), number
             break
     message = line[at:].rstrip()
-    return LogLine(process, _judged(_NAMES.get(level, level), message), message, record)
+    return LogLine(process, _judged(_NAMES.get(level, level), message), message, form)
 
 
 def _collected(line: str) -> int:

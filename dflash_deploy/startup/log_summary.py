@@ -11,6 +11,9 @@ from dflash_deploy.startup.log_lines import LONGEST_LINE
 
 MOST_LINES = 12
 
+MOST_AROUND = 4
+"""Lines around the errors that are shown below them."""
+
 MOST_WORK = 4 * 10**8
 """Sum of the squared lengths of messages that are searched: one pattern takes at most a second or two for them."""
 
@@ -39,12 +42,18 @@ def key_lines(lines: Sequence[str], most: int = MOST_LINES) -> tuple[str, ...]:
 def decisive_lines(evidence: LogEvidence, most: int = MOST_LINES) -> tuple[str, ...]:
     """Return at most `most` lines, each once: the exceptions that ended the engine, their causes, the errors.
 
-    The first exception has the frame that raised it. Without an error, return the last messages.
+    The first exception has the frame that raised it. The last MOST_AROUND lines are around the errors:
+    just before the first one, and at the end. Without an error, return warnings that tell one and the last messages.
     """
     raised = [*evidence.ending(), *evidence.causes(), *evidence.logged()]
     told = [*(raised[0].frame if raised else ()), *(line for one in raised for line in _text(one))]
     told += [*evidence.fatal(), *evidence.errors_before(), *evidence.kernel]
-    return tuple(_each_once(told or evidence.echoes() or evidence.end())[:most])
+    if not told:
+        return tuple(_each_once([*(evidence.echoes() or evidence.warned), *evidence.end()][-most:]))
+    errors = _each_once(told)
+    around = _each_once([*errors, *evidence.around()])[len(errors) :]
+    kept = around[-MOST_AROUND:]
+    return (*errors[: most - len(kept)], *kept)
 
 
 def _text(raised: Raised) -> Iterator[str]:

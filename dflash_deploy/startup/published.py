@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_deploy.runtime.domain import published_site, root_of
+from dflash_deploy.door.site import published_site
+from dflash_deploy.runtime.domain import root_of
 from dflash_deploy.startup.known import url_of
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Published:
 def published_of(deployment: Deployment, plan: Plan) -> Published | None:
     """What a deployment publishes under its domain; `None` without one. Raises SettingsRefused."""
     site = published_site(plan.settings)
-    if site is None or plan.runtime != "native" or deployment.member is not None:
+    if site is None or deployment.member is not None:
         return None
     return Published(site.url, root_of(deployment, plan.settings))
 

@@ -132,7 +132,9 @@ class Waiting:
         if state is not None and state.phase == "restarting":
             # a container that ends at once has restarted before the first poll
             restarts = max(restarts, 1)
-        ending = ProcessEnd() if state is None else ProcessEnd(state.exit_code, state.out_of_memory, restarts)
+        ending = (
+            ProcessEnd() if state is None else ProcessEnd(state.exit_code, state.out_of_memory, restarts, ended=True)
+        )
         return self._reader.read(self._log, ending, kernel_lines(self._started - CLOCKS_DIFFER))
 
     def _died(self, state: EngineState) -> EngineNotReady:

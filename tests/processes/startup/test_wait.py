@@ -9,6 +9,7 @@ from dflash_deploy.checks import EndpointUnderTest, run_checks
 from dflash_deploy.checks.run import NOT_READY
 from dflash_deploy.client import Endpoint
 from dflash_deploy.errors import EngineDied, EngineStalled
+from dflash_deploy.operations import testing
 from dflash_deploy.redact import Secret
 from dflash_deploy.runtime import EngineState
 from dflash_deploy.startup import LogReader, StartProgress
@@ -203,3 +204,20 @@ def test_a_check_that_fails_for_a_reason_in_the_log_gives_it() -> None:
         checked = EndpointUnderTest(endpoint, Questions(), explain=hints_from(READER, lambda: lines))
         (check,) = run_checks(checked, ["text"]).checks
     assert "prefix caching" in check.hint
+
+
+@pytest.mark.parametrize(("status", "body", "failure"), [(status, body, known) for _, status, body, known in REFUSED])
+def test_a_refused_answer_of_any_endpoint_is_explained(status: int, body: str, failure: str) -> None:
+    with listening(status, refusal=body) as url:
+        tested = testing.test_url(url, Secret("key-of-the-test"), model="m", only=["text"])
+    (check,) = tested.report.checks
+    assert check.status == "failed"
+    assert f"({failure}): " in check.hint
+    assert tested.failure is not None
+    assert tested.failure.hint == check.hint
+
+
+def test_a_failed_answer_of_any_endpoint_that_names_no_cause_gets_no_cause() -> None:
+    with listening(500, refusal='{"error": "internal error"}') as url:
+        tested = testing.test_url(url, Secret("key-of-the-test"), model="m", only=["text"])
+    assert tested.report.checks[0].hint == NOT_READY

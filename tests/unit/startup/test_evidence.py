@@ -1,6 +1,7 @@
 """Evidence has ranks: no exit code, warning, echo, quotation or order of rows hides what ended the engine."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -248,17 +249,49 @@ HARMLESS = (
     "/x/functions.py:1575: UserWarning: Dynamo detected a call to a wrapped function",
     FULL,
 )
-KNOWN = [case for half in HALVES for case in cases(half) if result(case)[0] == "named"]
+KNOWN = [case for name in (*HALVES, *BLIND_SETS) for case in cases(name) if result(case)[0] == "named"]
+
+
+def mixed_into(case: Case, mixed: Sequence[tuple[int, str]]) -> Case:
+    lines = list(case.lines)
+    for place, line in mixed:
+        lines.insert(place % (len(lines) + 1), line)
+    return replace(case, lines=tuple(lines))
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in KNOWN])
+def test_a_burst_of_harmless_lines_changes_no_verdict(case: Case) -> None:
+    # twice, so that the lines of each format and process are more than one
+    for place in range(len(case.lines) + 1):
+        changed = mixed_into(case, [(place, line) for line in HARMLESS * 2])
+        assert result(changed) == result(case), place
 
 
 @given(st.sampled_from(KNOWN), st.lists(st.tuples(st.integers(0, 400), st.sampled_from(HARMLESS)), max_size=12))
 @settings(deadline=None, max_examples=120)
 def test_a_failure_stays_named_among_harmless_lines(case: Case, mixed: list[tuple[int, str]]) -> None:
-    lines = list(case.lines)
-    for place, line in mixed:
-        lines.insert(place % (len(lines) + 1), line)
-    changed = Case(case.name, case.engine, case.version, tuple(lines), case.exit_code, case.right, case.decisive)
-    assert result(changed) == result(case)
+    assert result(mixed_into(case, mixed)) == result(case)
+
+
+FORMATTED = "0.00.910.211 "
+
+
+def test_an_error_is_history_if_its_own_process_continues() -> None:
+    full = f"{FORMATTED}E cudaMalloc failed: out of memory"
+    last = f"{FORMATTED}E srv load_model: the moon is full: error"
+    continues = [f"{FORMATTED}I load: {name}" for name in ("one", "two", "three", "four")]
+    others = [f"{API}INFO 08-03 17:45:33 [x.py:1] {number}" for number in range(100)]
+    for between, is_named in (([], True), (continues, False), (others, True), (others * 30, False)):
+        found = named([full, *between, last], engine="llamacpp")
+        assert found == ("gpu-out-of-memory" if is_named else ""), between
+
+
+def test_a_report_behind_harmless_lines_does_not_hide_what_it_reports() -> None:
+    refused = f"{FORMATTED}E clip_init: failed to load model '/mmproj.gguf': load_hparams: unknown projector type: x"
+    report = f"{FORMATTED}E mtmd_init_from_file: error: Failed to load CLIP model from /mmproj.gguf"
+    between = [f"{FORMATTED}I load: {number}" for number in range(9)]
+    assert named([refused, *between, report], engine="llamacpp") == "projector-unknown"
+    assert named([report], engine="llamacpp") == "projector-not-loaded"
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in cases("healthy")])
@@ -289,5 +322,49 @@ def test_no_healthy_log_of_the_blind_set_is_called_ill(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in BLIND if case.decisive])
-def test_no_failure_of_the_blind_set_is_named_wrongly(case: Case) -> None:
-    assert result(case)[0] != "wrong"
+def test_no_failure_of_the_blind_set_is_named_wrongly_and_none_is_hidden(case: Case) -> None:
+    assert result(case)[0] in {"named", "line shown"}
+
+
+# what is shown of an unknown failure
+
+MOON = "ValueError: the moon is full"
+SHAPES_OF_MOON = (
+    MOON,
+    "    " + MOON,
+    "engine-1  | " + MOON,
+    "Error: " + MOON,
+    "error: RuntimeError: " + MOON,
+    "2026/11/23 10:00:01 worker[7] " + MOON,
+    '{"message": "' + MOON + '", "ts": 1}',
+    '{"level":"error","msg":"' + MOON + '"}',
+    "(EngineCore pid=274) " + MOON,
+    "[rank0]: " + MOON,
+    "WARNING 08-03 17:46:10 [x.py:1] " + MOON,
+    "INFO 08-03 17:46:10 [x.py:1] " + MOON,
+)
+
+
+@pytest.mark.parametrize("line", SHAPES_OF_MOON)
+def test_an_exception_of_any_shape_is_shown_if_it_is_the_only_line(line: str) -> None:
+    found = explained([line])
+    assert found.diagnosis is None
+    assert any("the moon is full" in shown for shown in found.lines)
+
+
+@pytest.mark.parametrize("line", SHAPES_OF_MOON[:-2])
+def test_an_exception_of_any_shape_is_shown_among_other_errors(line: str) -> None:
+    others = [f"{CORE}error: the {place} sea is dry" for place in ("first", "second", "third", "fourth")]
+    for log in ([line, *others], [*others[:2], line, *others[2:]], [*others, line]):
+        found = explained([*log, *(f"INFO 08-03 17:46:{n:02} [x.py:1] shutting down" for n in range(9))])
+        assert found.diagnosis is None
+        assert any("the moon is full" in shown for shown in found.lines)
+
+
+def test_the_last_words_and_those_before_the_first_error_are_shown() -> None:
+    before = ["slot 0: new prompt", "slot 0: prompt is cut to the context"]
+    errors = [f"llama_decode: failed to decode the {name} batch" for name in ("red", "green", "blue", "black")] * 5
+    found = explained([*before, *errors, "Segmentation fault (core dumped)"], ProcessEnd(139), "llamacpp")
+    assert found.diagnosis is None
+    assert {*before, errors[0], "Segmentation fault (core dumped)"} <= set(found.lines)
+    assert len(found.lines) <= 12

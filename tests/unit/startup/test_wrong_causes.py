@@ -1,0 +1,186 @@
+"""Lines that look like a known failure and are another one: no wrong cause is named."""
+
+import pytest
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.startup import Explanation, LogReader, ProcessEnd
+
+FAILURES = load_catalog().failures
+
+NOT_KNOWN = ProcessEnd()
+OOM = "Out of memory: Killed process 24045 (VLLM::EngineCor) total-vm:48922340kB, anon-rss:16384000kB"
+CALM = [f"(APIServer pid=1) INFO 11-21 11:02:{n:02} [loggers.py:1] Avg prompt throughput: {n}" for n in range(50)]
+LLAMACPP_ANSWER = "srv  log_server_r: done request: POST /v1/chat/completions 127.0.0.1 200"
+
+OF_REQUESTS = {
+    "request-beyond-context": (
+        "vllm",
+        "(APIServer pid=1) ERROR 11-21 11:01:56 [serving.py:9] ValueError: This model's maximum context length is 4096"
+        " tokens. However, you requested 9000 tokens.",
+    ),
+    "image-unreadable": ("vllm", "PIL.UnidentifiedImageError: cannot identify image file <_io.BytesIO object at 0x7f>"),
+    "images-not-served": ("llamacpp", 'got exception: {"code":500,"message":"image input is not supported"}'),
+    "grammar-refused": ("llamacpp", "srv    operator(): got exception: failed to parse grammar"),
+    "tools-not-enabled": ("llamacpp", "error: tools param requires --jinja flag"),
+    "images-beyond-limit": ("vllm", "ValueError: At most 1 image(s) may be provided in one prompt."),
+}
+"""Refused requests: the engine, and what it writes."""
+
+
+def explained(
+    log: list[str], end: ProcessEnd = NOT_KNOWN, engine: str = "vllm", kernel: tuple[str, ...] = ()
+) -> Explanation:
+    return LogReader(FAILURES, engine, "b11549" if engine == "llamacpp" else "0.33.0").read(log, end, kernel)
+
+
+def named(
+    log: list[str], end: ProcessEnd = NOT_KNOWN, engine: str = "vllm", kernel: tuple[str, ...] = ()
+) -> str | None:
+    found = explained(log, end, engine, kernel).diagnosis
+    return None if found is None else found.id
+
+
+def test_these_are_the_rows_of_requests() -> None:
+    assert {failure.id for failure in FAILURES if failure.request} >= OF_REQUESTS.keys()
+
+
+@pytest.mark.parametrize("name", OF_REQUESTS)
+def test_a_refused_request_is_named_as_long_as_no_end_is_known(name: str) -> None:
+    engine, line = OF_REQUESTS[name]
+    assert named([line], engine=engine) == name
+    assert named([line, *CALM], engine=engine) == name
+
+
+@pytest.mark.parametrize("name", OF_REQUESTS)
+def test_a_refused_request_does_not_hide_a_kill_for_memory(name: str) -> None:
+    engine, line = OF_REQUESTS[name]
+    for log in ([line], [line, *CALM]):
+        assert named(log, ProcessEnd(137), engine, (OOM,)) == "kernel-killed-engine"
+        assert named(log, ProcessEnd(), engine, (OOM,)) == "kernel-killed-engine"
+        assert named([*log, f"[123.4] {OOM}"], ProcessEnd(), engine) == "kernel-killed-engine"
+        assert named(log, ProcessEnd(137, out_of_memory=True), engine) == "container-out-of-memory"
+        assert named(log, ProcessEnd(137), engine) == "killed"
+
+
+@pytest.mark.parametrize("name", OF_REQUESTS)
+def test_a_refused_request_is_no_cause_of_another_end(name: str) -> None:
+    engine, line = OF_REQUESTS[name]
+    log = [line, *CALM]
+    assert named(log, ProcessEnd(139), engine) == "segmentation-fault"
+    assert named(log, ProcessEnd(-11), engine) == "segmentation-fault"
+    assert named(log, ProcessEnd(restarts=3), engine) == "crash-loop"
+    assert named(log, ProcessEnd(ended=True), engine) is None
+    unknown = explained(log, ProcessEnd(1), engine)
+    assert unknown.diagnosis is None
+    assert unknown.lines
+
+
+def test_an_unknown_exception_behind_a_refused_request_is_shown() -> None:
+    _, line = OF_REQUESTS["request-beyond-context"]
+    found = explained([line, *CALM, "ValueError: the moon is full"], ProcessEnd(1))
+    assert found.diagnosis is None
+    assert found.lines == ("ValueError: the moon is full",)
+
+
+def test_a_request_that_llamacpp_answers_makes_the_refused_one_history() -> None:
+    engine, line = "llamacpp", "srv send_error: the request exceeds the available context size"
+    assert named([line], engine=engine) == "request-beyond-context"
+    for before in ("", "0.51.940.248 I "):
+        assert named([line, before + LLAMACPP_ANSWER], engine=engine) is None
+        assert named([line, before + LLAMACPP_ANSWER.replace("200", "500")], engine=engine) is not None
+        probe = LLAMACPP_ANSWER.replace("POST /v1/chat/completions", "GET /health")
+        assert named([line, before + probe], engine=engine) is not None
+
+
+LIKE_OTHERS = {
+    "parallel-size-does-not-divide": (
+        "AssertionError: real block_size must be divisible by hash_block_size",
+        "ValueError: block_size must be divisible by prefix_match_unit",
+        "torch._inductor.exc.InductorError: ValueError: Q and KV block size must be divisible by BLOCK_M and BLOCK_N",
+    ),
+    "hub-token-refused": (
+        "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: https://example.com/image.png",
+    ),
+    "address-not-here": (
+        "zmq.error.ZMQError: Cannot assign requested address (addr='tcp://10.0.0.9:5555')",
+        "OSError: [Errno 99] Cannot assign requested address",
+        "aiohttp.client_exceptions.ClientConnectorError: Cannot connect to host x:1 [Cannot assign requested address]",
+    ),
+    "nccl-no-interface": ("RuntimeError: Gloo connectFullMesh failed with [pair.cc:144] no error",),
+    "process-limit": ("OpenBLAS blas_thread_init: pthread_create failed for thread 1 of 64: Operation not permitted",),
+    "certificate-refused": (
+        "SSLCertVerificationError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: certificate has expired",
+        "tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time 2026-01-01",
+    ),
+    "docker-not-running": (
+        "failed to connect to the docker API at unix:///var/run/docker.sock: connect: permission denied",
+    ),
+    "hub-file-differs": ("ValueError: Checksum mismatch", "RuntimeError: hash mismatch for a graph of the cache"),
+    "processor-refuses-input": (
+        "AttributeError: 'InputProcessor' object has no attribute 'x'",
+        "AttributeError: 'OutputProcessor' object has no attribute 'x'",
+        "AttributeError: 'MinPLogitsProcessor' object has no attribute 'x'",
+        "AttributeError: 'IOProcessor' object has no attribute 'x'",
+    ),
+    "host-out-of-memory": (
+        "RuntimeError: Call to ibv_reg_mr failed with error Cannot allocate memory",
+        "error: failed to mlock 4096-byte buffer (after previously locking 0 bytes): Cannot allocate memory",
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: you"
+        " tried to allocate 18446744073709551000 bytes. Error code 12 (Cannot allocate memory)",
+    ),
+    "weights-of-another-shape": ("RuntimeError: start (0) + length (5120) exceeds dimension size (2560).",),
+}
+"""Rows, and lines of other failures that contain words of theirs."""
+
+
+@pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in LIKE_OTHERS.items() for line in lines])
+def test_words_of_a_row_in_another_failure_do_not_name_it(name: str, line: str) -> None:
+    for end in (ProcessEnd(), ProcessEnd(1)):
+        assert named([line], end) != name
+        assert named([line], end, engine="") != name
+
+
+STILL_KNOWN = (
+    (
+        "parallel-size-does-not-divide",
+        "ValueError: Total number of attention heads (28) must be divisible by tp_size 8",
+    ),
+    (
+        "hub-token-refused",
+        "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: https://huggingface.co/api/whoami-v2",
+    ),
+    (
+        "address-not-here",
+        "OSError: [Errno 99] error while attempting to bind on address ('::9', 80): cannot assign requested address",
+    ),
+    ("processor-refuses-input", "AttributeError: 'Qwen3VLProcessor' object has no attribute '_get_num_tokens'"),
+    ("host-out-of-memory", "ERROR 11-21 11:01:56 [x.py:1] mmap of the weights: Cannot allocate memory"),
+)
+
+
+@pytest.mark.parametrize(("name", "line"), STILL_KNOWN)
+def test_a_line_of_the_row_itself_names_it(name: str, line: str) -> None:
+    assert named([line], ProcessEnd(1)) == name
+
+
+@pytest.mark.parametrize(
+    "detail",
+    ["  Value error, Expecting value: line 1 column 2 (char 1)", "  Value error, top_k must be at least 1 [x]"],
+)
+@pytest.mark.parametrize("kind", ["pydantic_core._pydantic_core.ValidationError: ", ""])
+def test_what_pydantic_says_of_a_request_is_no_setting(detail: str, kind: str) -> None:
+    text = [f"{kind}1 validation error for ChatCompletionRequest", detail]
+    for log in (text, [f"(APIServer pid=1) ERROR 11-21 11:01:56 [x.py:1] {line}" for line in text]):
+        assert named(log) is None
+        assert named(log, ProcessEnd(1)) is None
+    assert named([text[0].replace("ChatCompletionRequest", "ModelConfig"), detail], ProcessEnd(1)) is not None
+
+
+def test_gloo_reports_the_end_of_another_process() -> None:
+    log = [
+        "(Worker_TP0 pid=1) ERROR 11-21 11:01:56 [x.py:1] ValueError: the moon is full",
+        "(Worker_TP1 pid=2) ERROR 11-21 11:01:57 [x.py:1] RuntimeError: Gloo connectFullMesh failed with no error",
+    ]
+    found = explained(log, ProcessEnd(1))
+    assert found.diagnosis is None
+    assert found.lines[0] == "ValueError: the moon is full"
