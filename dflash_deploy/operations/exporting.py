@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,15 +13,36 @@ from dflash_deploy.assets import asset, asset_text
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.files import PRIVATE, PUBLIC, write_atomically
 from dflash_deploy.deployment.outputs import STATE, check_output, not_written
-from dflash_deploy.errors import BadInput, NotPossible
+from dflash_deploy.errors import BadInput, FileRefused, NotPossible
+from dflash_deploy.intake.files import MIB, read_text, shown
+from dflash_deploy.monitoring.alertmanager import (
+    CONFIG_FILE,
+    GENERATED,
+    NO_RECEIVERS,
+    RECEIVER_FILES,
+    Receivers,
+    alertmanager_files,
+)
+from dflash_deploy.monitoring.containers import (
+    ADDRESSES,
+    DATA,
+    PASSWORD_FILE,
+    MonitoringContainers,
+    container_files,
+)
 from dflash_deploy.monitoring.limits import MonitoringLimits, limits
 from dflash_deploy.monitoring.prometheus import INTERVAL, KEY_FILE, ScrapeTargets, limits_file, prometheus_file
 from dflash_deploy.operations.named_keys import add_key
 from dflash_deploy.operations.ranks import refuse_other_ranks
+from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.sizes import USUAL_SEQUENCES
 from dflash_deploy.planning import plan_of
+from dflash_deploy.redact import generate_key
+from dflash_deploy.runtime.monitoring import PROGRAMS, RETENTION, address_of
 from dflash_deploy.startup.members import METRICS_TIMEOUT, engine_endpoints
+
+CONFIGURATION, COMPOSE_FILE = "prometheus.yml", "docker-compose.yaml"
 
 KEY_NAME = "prometheus"
 """The name of the further key that Prometheus sends."""
@@ -55,27 +77,75 @@ def export_monitoring(
     interval: int = INTERVAL,
     nodes: Sequence[str] = (),
     gpus: Sequence[str] = (),
+    containers: bool = False,
+    to: Receivers = NO_RECEIVERS,
+    reporter: Reporter = SILENT,
 ) -> MonitoringExport:
     """Write prometheus.yml, rules, alerts, limits and dashboards for a deployment into `out`, and a key of its own.
 
     The key opens /metrics only and is in a file of mode 0600. `interval` is in seconds; `nodes` and `gpus` are the
-    addresses (HOST:PORT) of node exporters and DCGM exporters. Raises BadInput for an address or a directory that
-    cannot be used, NotPossible if the key's name belongs to a key that opens more, NoDeployment, SettingsRefused.
+    addresses (HOST:PORT) of node exporters and DCGM exporters. `containers` adds a Compose project with Prometheus,
+    Grafana, exporters, and with receivers (`to`) Alertmanager, all on 127.0.0.1. Raises BadInput for an address or a
+    directory that cannot be used, NotPossible if the key's name belongs to a key that opens more, NoDeployment,
+    SettingsRefused.
     """
     for address in (*nodes, *gpus):
         if not _ADDRESS.fullmatch(address):
             raise BadInput(f"`{address}` is not a valid address: expected HOST:PORT", hint="such as 127.0.0.1:9100")
+    if to and not containers:
+        raise BadInput("receivers of alerts need Alertmanager", hint="add --compose, or use `dflash-deploy monitor up`")
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
     refuse_other_ranks(plan)
     check_output(_created(out) / KEY_FILE)
+    names = {KEY_FILE, CONFIGURATION, "limits.yaml", *_packaged(), *(alertmanager_files(to) if to else ())}
+    _refuse_files_of_others(out, {*names, COMPOSE_FILE} if containers else names)
+    if containers and any(address_of(deployment, program) for program in PROGRAMS):
+        reporter.note("`monitor up` runs, and has the same ports: stop it with `dflash-deploy monitor down` first")
     added = with_metrics_key(deployment)
     engines = tuple(_addresses(deployment, plan))
+    has_gpu = bool(plan.profile.match.gpus)
+    if containers:
+        nodes = (*nodes, ADDRESSES["node"])
+        gpus = (*gpus, ADDRESSES["gpu"]) if has_gpu else gpus
     targets = ScrapeTargets(deployment.project_name, engines, nodes, gpus)
-    texts = monitoring_files(deployment, plan, targets, interval=interval)
-    for name, text in texts.items():
-        _write(out / name, text, PRIVATE if name == KEY_FILE else PUBLIC)
+    sender = ADDRESSES["alertmanager"] if to else None
+    texts = monitoring_files(deployment, plan, targets, interval=interval, alertmanager=sender)
+    private = {KEY_FILE: texts.pop(KEY_FILE)}
+    if containers:
+        private |= alertmanager_files(to) if to else {}
+        private |= {} if (out / PASSWORD_FILE).exists() else {PASSWORD_FILE: f"{generate_key().reveal()}\n"}
+        texts |= container_files(_containers(deployment, has_gpu, to))
+        _make_data(out)
+    # first the one that says whose folder it is: a command that is killed is repeated
+    for name, text in {CONFIGURATION: texts[CONFIGURATION], **private, **texts}.items():
+        _write(out / name, text, PRIVATE if name in private else PUBLIC)
+    if _is_generated(out / CONFIG_FILE):
+        _remove(out, set(RECEIVER_FILES) - private.keys())
+    texts = private | texts
     return MonitoringExport(out.absolute(), tuple(texts), engines, added)
+
+
+def _containers(deployment: Deployment, has_gpu: bool, to: Receivers) -> MonitoringContainers:
+    return MonitoringContainers(
+        deployment.project_name,
+        __version__,
+        # the owner of the files that are written now: a file secret keeps its owner and mode
+        f"{os.geteuid()}:{os.getegid()}",
+        RETENTION,
+        has_gpu,
+        bool(to),
+        tuple(name for name in alertmanager_files(to) if name != CONFIG_FILE) if to else (),
+    )
+
+
+def _make_data(out: Path) -> None:
+    """Create the directories of data, which Docker would create for root."""
+    try:
+        for name in DATA:
+            (out / "data" / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as problem:
+        raise not_written(out, problem) from None
 
 
 def scraped(deployment: Deployment, plan: Plan) -> ScrapeTargets:
@@ -92,7 +162,7 @@ def monitoring_files(
     config = prometheus_file(targets, version=__version__, interval=interval, alertmanager=alertmanager)
     return {
         KEY_FILE: f"{key}\n",
-        "prometheus.yml": config,
+        CONFIGURATION: config,
         "limits.yaml": limits_file(deployment.project_name, _limits(plan)),
         **_packaged(),
     }
@@ -148,6 +218,34 @@ def _packaged() -> Mapping[str, str]:
     folder = asset("monitoring")
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix in {".yaml", ".json"})
     return {name: asset_text("monitoring", name) for name in names}
+
+
+def _refuse_files_of_others(out: Path, names: Collection[str]) -> None:
+    """Raise BadInput if a file that will be written exists and this command did not write it."""
+    own = _is_generated(out / CONFIGURATION)
+    for name in sorted(names):
+        path = out / name
+        headed = name in {CONFIGURATION, COMPOSE_FILE, CONFIG_FILE}
+        if path.exists() and not (_is_generated(path) if headed else own):
+            raise BadInput(
+                f"{shown(path)} exists, and `monitor export` did not write it",
+                hint="choose a new or an empty directory",
+            )
+
+
+def _is_generated(path: Path) -> bool:
+    try:
+        return read_text(path, limit=MIB, lossy=True).startswith(GENERATED)
+    except FileRefused:
+        return False
+
+
+def _remove(folder: Path, names: Collection[str]) -> None:
+    try:
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+    except OSError as problem:
+        raise not_written(folder, problem) from None
 
 
 def _write(path: Path, text: str, mode: int) -> None:

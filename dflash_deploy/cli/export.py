@@ -1,0 +1,87 @@
+"""`export`: the deployment for other platforms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from dflash_deploy import operations
+from dflash_deploy.cli.command import command
+from dflash_deploy.cli.options import HERE, Directory, Json
+from dflash_deploy.cli.shown import Grid, Report
+from dflash_deploy.errors import BadInput
+
+if TYPE_CHECKING:
+    from dflash_deploy.operations import KubernetesCheck, KubernetesExport
+
+export = typer.Typer(
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="The deployment for other platforms: kubernetes.",
+)
+
+
+@command
+def export_kubernetes(
+    directory: Directory = HERE,
+    out: Annotated[Path, typer.Option(help="Where to write the folder; it is created.", file_okay=False)] = Path(
+        "kubernetes"
+    ),
+    replicas: Annotated[int, typer.Option(min=1, max=64, help="Pods, each with one engine.")] = 1,
+    name: Annotated[str, typer.Option(help="Name of all objects.")] = "dflash",
+    weights: Annotated[
+        Literal["host-path", "claim"], typer.Option(help="Weights: in directories of each node, or in a claim.")
+    ] = "host-path",
+    image: Annotated[str, typer.Option(help="The pushed image, with its digest.", show_default=False)] = "",
+    gpu_resource: Annotated[str, typer.Option(help="Resource that the device plugin offers.")] = "nvidia.com/gpu",
+    runtime_class: Annotated[
+        str, typer.Option(help="RuntimeClass of the pods, such as nvidia on k3s.", show_default=False)
+    ] = "",
+    storage_class: Annotated[
+        str, typer.Option(help="StorageClass of the claims, else the cluster's.", show_default=False)
+    ] = "",
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare the folder with the settings of today; write nothing.")
+    ] = False,
+    as_json: Json = False,
+) -> Report:
+    """Write a kustomize folder with the settings of this deployment. No key is in it; the README has the steps."""
+    cluster = operations.Cluster(
+        name=name,
+        replicas=replicas,
+        weights=weights,
+        image=image,
+        gpu_resource=gpu_resource,
+        runtime_class=runtime_class,
+        storage_class=storage_class,
+    )
+    if check:
+        if cluster != operations.Cluster():
+            raise BadInput("--check uses the options of the last export", hint="leave out the others, except --out")
+        found = operations.check_kubernetes(directory, out)
+        return Report(found.document(), _differs(found), failure=found.failure)
+    done = operations.export_kubernetes(directory, out, cluster)
+    return Report(done.document(), _shown(done))
+
+
+def _shown(done: KubernetesExport) -> tuple[str, ...]:
+    return (
+        f"wrote        {done.directory}: {', '.join(done.files)}",
+        f"image        {done.note or done.image}",
+        f"secret       {done.secret_command}",
+        f"next         {done.directory}/README.md has the steps; this command applied nothing",
+    )
+
+
+def _differs(found: KubernetesCheck) -> tuple[str | Grid, ...]:
+    if not found.differs:
+        return (f"unchanged    {found.directory} is what an export writes today",)
+    grid = Grid("file", "value", "folder", "deployment", wraps=("folder", "deployment"))
+    for one in found.differs:
+        grid.add_row(one.file, one.place, one.folder, one.plan)
+    return (grid,)
+
+
+export.command("kubernetes")(export_kubernetes)

@@ -1,0 +1,134 @@
+"""A folder of generated files that a person keeps: written again only where it is as it was written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from dflash_deploy.deployment.files import PUBLIC, write_atomically
+from dflash_deploy.deployment.outputs import STATE, not_written
+from dflash_deploy.errors import BadInput, FileMissing, FileRefused
+from dflash_deploy.intake import MIB, Invalid, read_bytes, read_text
+from dflash_deploy.intake.documents import ExportRecord, parse_document
+from dflash_deploy.intake.files import shown
+
+RECORD = ".dflash-export.json"
+"""The file with the digests of what was written, so that edited files and those of others are known."""
+
+Options = Mapping[str, str | int]
+"""The options of an export, by name."""
+
+NO_FILES: Mapping[str, list[str]] = {}
+
+
+def write_folder(out: Path, owner: str, texts: Mapping[str, str], options: Options) -> None:
+    """Write a folder's files, and remove those of its last export that it no longer has.
+
+    `owner` is the deployment that it comes from, `options` are those of the export. Raises BadInput, and writes
+    nothing, if the folder belongs to another deployment, has files of a person instead of an export, or if one of its
+    files was edited; PreflightRefused if the disk is full.
+    """
+    record = read_record(out, owner)
+    before = record.files if record else NO_FILES
+    present = {name: _digest_at(out / name) for name in {*texts, *before}}
+    for name, text in texts.items():
+        digest = present[name]
+        if digest is not None and digest not in (*before.get(name, ()), _digest(text.encode())):
+            raise BadInput(
+                f"{shown(out / name)} was edited, or written by someone else",
+                hint="move your changes to an overlay and remove the file, or choose another directory with --out",
+            )
+    after = {name: [_digest(text.encode())] for name, text in texts.items()}
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        # first with the digests of both exports: a command that is killed is repeated, and finds its own files
+        _record(
+            out, owner, options, {name: [*before.get(name, ()), *after.get(name, ())] for name in {*before, *after}}
+        )
+        for name, text in texts.items():
+            place = out / name
+            place.parent.mkdir(exist_ok=True)
+            write_atomically(place, text, mode=PUBLIC)
+        for name in before.keys() - texts.keys():
+            # an edited one is a person's now
+            if present[name] in before[name]:
+                (out / name).unlink()
+        _record(out, owner, options, after)
+    except OSError as problem:
+        raise not_written(out, problem) from None
+
+
+def read_folder(out: Path, record: ExportRecord) -> dict[str, str]:
+    """The texts of the files of the last export that still exist.
+
+    Raises FileRefused for one that is not a regular file, is too large or is not text.
+    """
+    texts = {}
+    for name in record.files:
+        with suppress(FileMissing):
+            texts[name] = read_text(out / name, limit=MIB)
+    return texts
+
+
+def read_record(out: Path, owner: str) -> ExportRecord | None:
+    """What the last export into the folder wrote; `None` for a new or an empty folder.
+
+    Raises BadInput if the folder is a deployment's, has another deployment's export, or files and no export.
+    """
+    if STATE in out.absolute().parts:
+        raise BadInput(f"{shown(out)} is a directory of a deployment", hint="choose another directory with --out")
+    try:
+        record = parse_document(read_bytes(out / RECORD, limit=MIB), ExportRecord, limit=MIB)
+    except FileMissing:
+        if _has_files(out):
+            raise BadInput(
+                f"{shown(out)} has files that this command did not write",
+                hint="choose a new or an empty directory with --out",
+            ) from None
+        return None
+    except Invalid as problem:
+        raise BadInput(
+            f"{shown(out / RECORD)} {problem}", hint="choose a new directory with --out: this one may have edited files"
+        ) from None
+    if any(Path(name).is_absolute() or ".." in Path(name).parts for name in record.files):
+        raise BadInput(
+            f"{shown(out / RECORD)} names files outside of its folder", hint="choose a new directory with --out"
+        )
+    if record.deployment != owner:
+        raise BadInput(
+            f"{shown(out)} has the export of another deployment: {shown(Path(record.deployment))}",
+            hint="choose another directory with --out",
+        )
+    return record
+
+
+def _has_files(out: Path) -> bool:
+    try:
+        return any(out.iterdir())
+    except FileNotFoundError:
+        return False
+    except OSError as problem:
+        raise not_written(out, problem) from None
+
+
+def _digest_at(path: Path) -> str | None:
+    """The digest of a file; `None` if it is missing, empty if it is not a file of this kind."""
+    try:
+        return _digest(read_bytes(path, limit=MIB))
+    except FileMissing:
+        # a link to a missing file is something that a person made
+        return "" if path.is_symlink() else None
+    except FileRefused:
+        return ""
+
+
+def _digest(content: bytes) -> str:
+    return sha256(content).hexdigest()
+
+
+def _record(out: Path, owner: str, options: Options, files: Mapping[str, list[str]]) -> None:
+    document = {"schema": 1, "deployment": owner, "options": dict(options), "files": dict(sorted(files.items()))}
+    write_atomically(out / RECORD, json.dumps(document, indent=2) + "\n", mode=PUBLIC)

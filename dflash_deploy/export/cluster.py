@@ -1,0 +1,126 @@
+"""What a person chooses for the cluster, and what the export reads of the deployment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from dflash_deploy.errors import BadInput
+from dflash_deploy.plan import Plan
+from dflash_deploy.serve.settings import Settings
+
+Weights = Literal["host-path", "claim"]
+"""Where pods find the weights: in the directories of each node, or in a PersistentVolumeClaim."""
+
+LONGEST_NAME = 40
+"""Characters of the name. A pod adds up to 17, and a label has at most 63."""
+
+MOST_REPLICAS = 64
+
+UNKNOWN_START = 1200.0
+"""Expected seconds of a first start without a measurement: the start period of the Compose file."""
+
+_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+_OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+_RESOURCE = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_IMAGE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:/-]*(@sha256:[0-9a-f]{64})?")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The choices for one cluster. Empty texts leave a choice to the cluster, or to the deployment.
+
+    `name` is that of all objects. `image` replaces the image of the deployment.
+    """
+
+    name: str = "dflash"
+    replicas: int = 1
+    weights: Weights = "host-path"
+    image: str = ""
+    gpu_resource: str = "nvidia.com/gpu"
+    runtime_class: str = ""
+    storage_class: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises BadInput for what Kubernetes would refuse."""
+        if not _NAME.fullmatch(self.name) or len(self.name) > LONGEST_NAME:
+            raise BadInput(
+                f"`{self.name[:80]}` is not a valid name for objects in Kubernetes",
+                hint=f"expected lower-case letters, digits and -, at most {LONGEST_NAME} characters, such as dflash",
+            )
+        if not 1 <= self.replicas <= MOST_REPLICAS:
+            raise BadInput(
+                f"`{self.replicas}` is not a valid number of replicas (1-{MOST_REPLICAS})",
+                hint="each replica needs GPUs of its own",
+            )
+        self._check("image", self.image, _IMAGE, "registry.example.com/dflash-vllm:1@sha256:DIGEST")
+        self._check("GPU resource", self.gpu_resource, _RESOURCE, "nvidia.com/gpu")
+        self._check("runtime class", self.runtime_class, _OBJECT, "nvidia")
+        self._check("storage class", self.storage_class, _OBJECT, "local-path")
+
+    @staticmethod
+    def _check(what: str, value: str, pattern: re.Pattern[str], example: str) -> None:
+        if value and not pattern.fullmatch(value):
+            raise BadInput(f"`{value[:80]}` is not a valid {what}", hint=f"such as {example}")
+
+
+@dataclass(frozen=True)
+class ExportSource:
+    """What the export reads: the plan, and facts of the deployment that the plan does not have.
+
+    `environment` is that of the engine's container in Compose, without secrets. `target` and `drafter` are absolute
+    directories on this machine; `drafter` is empty without one. `locked` is the repository and commit of each role,
+    `weights_bytes` the size of all locked files.
+    """
+
+    plan: Plan
+    environment: Mapping[str, str]
+    env_file: str
+    target: str
+    drafter: str
+    user: int
+    group: int
+    locked: Mapping[str, str]
+    weights_bytes: int
+
+    def image(self, cluster: Cluster) -> str:
+        """The image of the engine."""
+        return cluster.image or self.plan.settings.dflash_image
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one pod: those of the tensor parallelism; for engines without it all of the machine."""
+        if self.plan.engine.cpu:
+            return 0
+        if self.plan.engine.kind.knows(Settings.tensor_parallel_size):
+            return self.plan.settings.tensor_parallel_size or 1
+        return self.plan.profile.match.gpus
+
+    @property
+    def start_seconds(self) -> float:
+        """Expected seconds of the first start, with empty caches."""
+        known = self.plan.profile.first_start
+        return known.seconds if known else UNKNOWN_START
+
+    @property
+    def architecture(self) -> str:
+        """The processor as Kubernetes names it; empty if the profile does not say."""
+        return {"aarch64": "arm64", "x86_64": "amd64"}.get(self.plan.profile.hardware.architecture or "", "")
+
+    @property
+    def claim_gib(self) -> int:
+        """GiB of the claim for the weights: the locked files and a tenth."""
+        return max(1, -(-self.weights_bytes * 11 // (10 * 2**30)))
+
+
+def is_pinned(image: str) -> bool:
+    """Whether an image is named by its digest, so that every node runs the same."""
+    return "@sha256:" in image
+
+
+def has_registry(image: str) -> bool:
+    """Whether an image names its registry. Nodes would look for any other one on Docker Hub."""
+    first, slash, _ = image.partition("/")
+    return bool(slash) and ("." in first or ":" in first or first == "localhost")

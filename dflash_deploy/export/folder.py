@@ -1,0 +1,50 @@
+"""The kustomize folder: the text of each of its files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from dflash_deploy import __version__
+from dflash_deploy.export.cluster import Cluster, ExportSource
+from dflash_deploy.export.objects import loader, objects
+from dflash_deploy.export.readme import readme
+
+BASE = "base"
+"""The folder with the objects; overlays of a person name it under `resources`."""
+
+HEADER = """\
+# Written by dflash-deploy {version} export kubernetes, from .env and dflash.lock.
+# Put changes into an overlay of your own: an edited file is not written again.
+"""
+
+
+def folder(source: ExportSource, cluster: Cluster) -> dict[str, str]:
+    """The text of each file, by its path below the folder. No text has a secret."""
+    made = objects(source, cluster)
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": list(made),
+    }
+    texts = {f"{BASE}/{name}": text_of(document) for name, document in made.items()}
+    texts[f"{BASE}/kustomization.yaml"] = text_of(kustomization)
+    if cluster.weights == "claim":
+        texts["loader.yaml"] = text_of(loader(source, cluster))
+    texts["README.md"] = readme(source, cluster)
+    return texts
+
+
+def text_of(document: Mapping[str, Any]) -> str:
+    """A document as YAML, with a comment that says where it comes from."""
+    return HEADER.format(version=__version__) + yaml.dump(document, Dumper=_Plain, sort_keys=False, width=120)
+
+
+class _Plain(yaml.SafeDumper):
+    """YAML without anchors: a person reads each object by itself."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        """Write what occurs twice twice."""
+        return True

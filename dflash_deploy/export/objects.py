@@ -1,0 +1,186 @@
+"""The objects of the folder's base, as documents for Kubernetes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from dflash_deploy import __version__
+from dflash_deploy.export.cluster import Cluster, ExportSource
+from dflash_deploy.export.pod import CONTAINER, PORT, STARTS, cache_claim, pod_spec, settings_name, weights_claim
+
+CACHE_SIZE = "20Gi"
+"""Room for compiled kernels and graphs."""
+
+CLIENT_LABEL = "dflash.dev/client"
+"""The label of a namespace whose pods may reach the endpoint."""
+
+DNS_PORT, HTTP_PORT, HTTPS_PORT = 53, 80, 443
+
+
+def objects(source: ExportSource, cluster: Cluster) -> dict[str, dict[str, Any]]:
+    """Each object, by the name of its file. The Secret is missing: a person creates it."""
+    found = {
+        "settings.yaml": _config_map(source, cluster),
+        "deployment.yaml": _deployment(source, cluster),
+        "service.yaml": _service(cluster),
+        "disruption.yaml": _disruption(cluster),
+        "network.yaml": _network(source, cluster),
+    }
+    if cluster.weights == "claim":
+        found["weights.yaml"] = _weights_claim(source, cluster)
+    if claim := cache_claim(cluster):
+        found["cache.yaml"] = _claim(cluster, claim, CACHE_SIZE, "ReadWriteOnce")
+    return found
+
+
+def loader(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
+    """A pod that waits, with the claim of the weights writable: a person fills the claim through it."""
+    spec = pod_spec(source, cluster)
+    (engine,) = spec["containers"]
+    container = {
+        "name": "loader",
+        "image": engine["image"],
+        "imagePullPolicy": engine["imagePullPolicy"],
+        "command": ["python3", "-c", "import time; time.sleep(86400)"],
+        "securityContext": engine["securityContext"],
+        "volumeMounts": [{"name": "weights", "mountPath": "/models"}],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": _metadata(cluster, f"{cluster.name}-loader", component="loader"),
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            **{name: spec[name] for name in ("enableServiceLinks", "automountServiceAccountToken", "nodeSelector")},
+            "securityContext": spec["securityContext"],
+            "containers": [container],
+            "volumes": [{"name": "weights", "persistentVolumeClaim": {"claimName": weights_claim(cluster)}}],
+        },
+    }
+
+
+def selector(cluster: Cluster) -> dict[str, str]:
+    """The labels of the engine's pods, and of no others."""
+    return {
+        "app.kubernetes.io/name": "dflash-deploy",
+        "app.kubernetes.io/instance": cluster.name,
+        "app.kubernetes.io/component": CONTAINER,
+    }
+
+
+def _metadata(cluster: Cluster, name: str, component: str = CONTAINER) -> dict[str, Any]:
+    return {"name": name, "labels": {**selector(cluster), "app.kubernetes.io/component": component}}
+
+
+def _config_map(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _metadata(cluster, settings_name(cluster)),
+        "data": dict(source.environment),
+    }
+
+
+def _deployment(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {**_metadata(cluster, cluster.name), "annotations": _origin(source)},
+        "spec": {
+            "replicas": cluster.replicas,
+            # a pod beyond them finds no GPU
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            # a first start may take longer than the ten minutes of the default
+            "progressDeadlineSeconds": 600 + STARTS * int(source.start_seconds),
+            "revisionHistoryLimit": 3,
+            "selector": {"matchLabels": selector(cluster)},
+            "template": {
+                "metadata": {
+                    "labels": selector(cluster),
+                    # changed settings change the pods, so that Kubernetes replaces them
+                    "annotations": {"dflash.dev/settings": _digest(source.environment)},
+                },
+                "spec": pod_spec(source, cluster),
+            },
+        },
+    }
+
+
+def _origin(source: ExportSource) -> dict[str, str]:
+    """What the manifests were made from."""
+    plan = source.plan
+    return {
+        "dflash.dev/version": __version__,
+        "dflash.dev/profile": plan.profile.name,
+        "dflash.dev/pair": plan.pair.name,
+        "dflash.dev/engine": plan.engine.name,
+        **{f"dflash.dev/{role}": commit for role, commit in source.locked.items()},
+    }
+
+
+def _service(cluster: Cluster) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(cluster, cluster.name),
+        "spec": {
+            "type": "ClusterIP",
+            "selector": selector(cluster),
+            "ports": [{"name": "http", "port": PORT, "targetPort": "http", "protocol": "TCP"}],
+        },
+    }
+
+
+def _disruption(cluster: Cluster) -> dict[str, Any]:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": _metadata(cluster, cluster.name),
+        # a minimum of one would keep a node with the only replica from ever being drained
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector(cluster)}},
+    }
+
+
+def _network(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
+    """Pods of the namespace and of labelled ones reach the endpoint; the engine reaches others only for images."""
+    clients = [{"podSelector": {}}, {"namespaceSelector": {"matchLabels": {CLIENT_LABEL: "true"}}}]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": _metadata(cluster, cluster.name),
+        "spec": {
+            "podSelector": {"matchLabels": selector(cluster)},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"from": clients, "ports": [{"protocol": "TCP", "port": PORT}]}],
+            "egress": _egress(source),
+        },
+    }
+
+
+def _egress(source: ExportSource) -> list[dict[str, Any]]:
+    if not source.plan.settings.allowed_media_domains:
+        return []
+    dns = [{"protocol": protocol, "port": DNS_PORT} for protocol in ("UDP", "TCP")]
+    return [{"ports": dns}, {"ports": [{"protocol": "TCP", "port": port} for port in (HTTP_PORT, HTTPS_PORT)]}]
+
+
+def _weights_claim(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
+    mode = "ReadWriteOnce" if cluster.replicas == 1 else "ReadWriteMany"
+    claim = _claim(cluster, weights_claim(cluster), f"{source.claim_gib}Gi", mode)
+    claim["metadata"]["annotations"] = {f"dflash.dev/{role}": commit for role, commit in source.locked.items()}
+    return claim
+
+
+def _claim(cluster: Cluster, name: str, size: str, mode: str) -> dict[str, Any]:
+    spec: dict[str, Any] = {"accessModes": [mode], "resources": {"requests": {"storage": size}}}
+    if cluster.storage_class:
+        spec["storageClassName"] = cluster.storage_class
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": _metadata(cluster, name), "spec": spec}
+
+
+def _digest(environment: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,181 @@
+"""The README of the folder: what a person runs, in which order, and what they see then."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from dflash_deploy.export.cluster import Cluster, ExportSource, has_registry, is_pinned
+from dflash_deploy.export.objects import CACHE_SIZE, CLIENT_LABEL
+from dflash_deploy.export.pod import GRACE, KEYS_IN_SECRET, PORT, STARTS, cache_claim, secret_name, weights_claim
+from dflash_deploy.serve.settings import Settings
+
+KEYS = (Settings.vllm_api_key.name, Settings.dflash_api_keys.name)
+
+
+def secret_command(source: ExportSource, cluster: Cluster) -> str:
+    """The line that creates the Secret. The keys go through a pipe, so neither `ps` nor a shell's history has them."""
+    # as the engine reads .env: blanks and `export` may precede a name
+    return (
+        f"{plain_lines(source.env_file)} | "
+        f"kubectl create secret generic {secret_name(cluster)} --from-file={KEYS_IN_SECRET}=/dev/stdin"
+    )
+
+
+def plain_lines(env_file: str) -> str:
+    """The command that prints the keys of `.env` as lines of NAME=VALUE."""
+    blank = "[[:space:]]"
+    found = f"^{blank}*(export{blank}+)?({'|'.join(KEYS)}){blank}*={blank}*"
+    return f"sed -nE 's/{found}/\\2=/p' {shlex.quote(env_file)}"
+
+
+def image_note(source: ExportSource, cluster: Cluster) -> str:
+    """What is missing for the nodes to have the image; empty if it is named by its digest."""
+    image = source.image(cluster)
+    if is_pinned(image):
+        return ""
+    if has_registry(image):
+        return f"{image} has no digest: a node that pulls it later may run another one"
+    return f"{image} is on this machine only: push it to a registry, or load it onto each node"
+
+
+def readme(source: ExportSource, cluster: Cluster) -> str:
+    """The text of README.md."""
+    sections = [
+        _head(source, cluster),
+        _image(source, cluster),
+        _weights(source, cluster),
+        _secret(source, cluster),
+        _apply(source, cluster),
+        _limits(cluster),
+    ]
+    return "\n".join(sections)
+
+
+def _head(source: ExportSource, cluster: Cluster) -> str:
+    plan = source.plan
+    return f"""\
+# {cluster.name} on Kubernetes
+
+Profile {plan.profile.name}, models {plan.pair.name}, engine {plan.engine.name}, replicas: {cluster.replicas}.
+
+`base/` is a kustomize folder without a namespace and without a secret. Its manifests are validated against the
+published schemas of Kubernetes, and applied to no cluster. Run the steps in this order.
+"""
+
+
+def _image(source: ExportSource, cluster: Cluster) -> str:
+    image = source.image(cluster)
+    if not (note := image_note(source, cluster)):
+        return f"## 1. The image\n\nNodes pull `{image}`.\n"
+    if has_registry(image):
+        return f"""\
+## 1. The image
+
+{note}. Pin it:
+
+    docker pull {image}
+    docker image inspect --format '{{{{index .RepoDigests 0}}}}' {image}
+    dflash-deploy export kubernetes --image REPOSITORY@sha256:DIGEST     # and the other options as before
+"""
+    built = f"for {source.architecture}, the processor of the nodes" if source.architecture else "for their processor"
+    return f"""\
+## 1. The image
+
+{note}. Build it {built}.
+
+With a registry; `docker push` prints the digest:
+
+    dflash-deploy image build
+    docker tag {image} REGISTRY/{image.rpartition("/")[2]}
+    docker push REGISTRY/{image.rpartition("/")[2]}
+    dflash-deploy export kubernetes --image REGISTRY/{image.rpartition("/")[2].partition(":")[0]}@sha256:DIGEST
+
+Without a registry, on each node of k3s (`imagePullPolicy` is `Never`, so no other registry is asked):
+
+    docker save {image} | sudo k3s ctr images import -
+"""
+
+
+def _weights(source: ExportSource, cluster: Cluster) -> str:
+    places = {"target": source.target, "drafter": source.drafter}
+    known = {role: path for role, path in places.items() if path}
+    owner = f"user {source.user}, group {source.group}"
+    if cluster.weights == "host-path":
+        listed = "\n".join(f"    {path}" for path in known.values())
+        return f"""\
+## 2. The weights
+
+Each node needs these directories, readable for {owner}:
+
+{listed}
+
+`dflash-deploy pull` fetches them, verified. A namespace with the Pod Security level `baseline` or `restricted` refuses
+host paths: export with `--weights claim` for it.
+"""
+    copies = "\n".join(
+        f"    tar -C {shlex.quote(path)} -chf - . | "
+        f"kubectl exec -i {cluster.name}-loader -- sh -c 'mkdir -p /models/{role} && tar -C /models/{role} -xf -'"
+        for role, path in known.items()
+    )
+    return f"""\
+## 2. The weights
+
+The claim `{weights_claim(cluster)}` has {source.claim_gib} GiB. Fill it once, from this machine:
+
+    dflash-deploy pull --verify
+    kubectl apply -f base/weights.yaml -f loader.yaml
+    kubectl wait --for=condition=Ready pod/{cluster.name}-loader --timeout=10m
+{copies}
+    kubectl delete -f loader.yaml
+"""
+
+
+def _secret(source: ExportSource, cluster: Cluster) -> str:
+    return f"""\
+## 3. The API keys
+
+    {secret_command(source, cluster)}
+
+The token for the Hugging Face Hub stays here. After a key changed, replace the Secret and restart the pods:
+
+    kubectl delete secret {secret_name(cluster)}     # then the command above
+    kubectl rollout restart deployment/{cluster.name}
+"""
+
+
+def _apply(source: ExportSource, cluster: Cluster) -> str:
+    minutes = max(1, round(STARTS * source.start_seconds / 60))
+    return f"""\
+## 4. Apply and test
+
+    kubectl apply -k base
+    kubectl rollout status deployment/{cluster.name} --timeout={minutes}m
+    kubectl port-forward service/{cluster.name} {PORT}:{PORT} &
+    dflash-deploy test --url http://127.0.0.1:{PORT} --key-file FILE
+
+A pod is `Running` and not ready while the engine loads. A first start may take {minutes} minutes ({STARTS} times the
+expected one); then Kubernetes restarts it. `kubectl logs deployment/{cluster.name}` shows the engine's log.
+"""
+
+
+def _limits(cluster: Cluster) -> str:
+    return "## What to know\n\n" + "".join(f"- {line}\n" for line in _known(cluster))
+
+
+def _known(cluster: Cluster) -> Iterator[str]:
+    yield "On k3s, pods reach the GPU with the runtime class `nvidia`: export with `--runtime-class nvidia`."
+    yield (
+        f"Pods of the same namespace reach the endpoint. Open it to another one with "
+        f"`kubectl label namespace NAME {CLIENT_LABEL}=true`."
+    )
+    yield "An update stops a pod before it starts the next one: a second pod finds no GPU."
+    yield f"A pod that ends has {GRACE} seconds. Longer answers break off."
+    yield "Limits of an API key apply to each pod by itself."
+    if claim := cache_claim(cluster):
+        yield f"The claim `{claim}` ({CACHE_SIZE}) keeps compiled kernels, so that later starts are faster."
+    else:
+        yield "Each pod compiles its kernels itself: they are lost with the pod."
+        yield "The Service spreads connections, not conversations: it is not aware of prefix caches."
+        if cluster.weights == "claim":
+            yield "The claim of the weights needs a storage class with `ReadWriteMany`; that of k3s has none."

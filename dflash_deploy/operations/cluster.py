@@ -1,0 +1,210 @@
+"""`export kubernetes`: the deployment as a kustomize folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.exported_folder import read_folder, read_record, write_folder
+from dflash_deploy.deployment.render import environment_of
+from dflash_deploy.deployment.secret_lines import names_a_secret
+from dflash_deploy.errors import BadInput, NotPossible, PreflightRefused
+from dflash_deploy.export.cluster import Cluster, ExportSource, is_pinned
+from dflash_deploy.export.drift import Difference, differences
+from dflash_deploy.export.folder import folder
+from dflash_deploy.export.readme import image_note, secret_command
+from dflash_deploy.intake.files import shown
+from dflash_deploy.plan import Plan
+from dflash_deploy.planning import plan_of
+from dflash_deploy.redact import redact_by_shape
+from dflash_deploy.serve.secrets import SECRETS_FILE
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.weights.lockfile import LOCK_FILE, Lock, Role, read_lock
+
+USUAL_CLUSTER = Cluster()
+
+IMAGE_USER = 1000
+"""The user and the group of the image, if root owns `.env`: pods do not run as root."""
+
+
+@dataclass(frozen=True)
+class KubernetesExport:
+    """The folder that `export kubernetes` wrote. `note` says what the nodes lack of the image; empty if nothing."""
+
+    directory: Path
+    files: Sequence[str]
+    cluster: Cluster
+    image: str
+    note: str
+    secret_command: str
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `export kubernetes --json`; no key is in it."""
+        return {
+            "directory": str(self.directory),
+            "files": list(self.files),
+            "name": self.cluster.name,
+            "replicas": self.cluster.replicas,
+            "weights": self.cluster.weights,
+            "image": self.image,
+            "image_pinned": is_pinned(self.image),
+            "image_note": self.note,
+            "secret_command": self.secret_command,
+        }
+
+
+def export_kubernetes(directory: Path, out: Path, cluster: Cluster = USUAL_CLUSTER) -> KubernetesExport:
+    """Write the deployment in a directory as a kustomize folder into `out`, which is created.
+
+    Files of a person are never overwritten. Raises NotPossible for a native deployment, several machines or engines,
+    and for weights that a claim cannot have; BadInput for a folder that cannot be used; PreflightRefused if the plan
+    has errors or the disk is full; NoDeployment, SettingsRefused, LockRefused.
+    """
+    deployment = Deployment.existing(directory)
+    source, texts = _rendered(deployment, cluster)
+    write_folder(out, deployment.project_name, texts, asdict(cluster))
+    return KubernetesExport(
+        out.absolute(),
+        tuple(sorted(texts)),
+        cluster,
+        source.image(cluster),
+        image_note(source, cluster),
+        secret_command(source, cluster),
+    )
+
+
+@dataclass(frozen=True)
+class KubernetesCheck:
+    """What `export kubernetes --check` found: `differs` has each value of the folder that the plan has no longer."""
+
+    directory: Path
+    differs: Sequence[Difference]
+
+    @property
+    def failure(self) -> BadInput | None:
+        """Why the command fails; `None` if nothing differs."""
+        if not self.differs:
+            return None
+        count = len(self.differs)
+        return BadInput(
+            f"{shown(self.directory)} differs from the deployment in {count} place{'s' if count > 1 else ''}",
+            hint="run `dflash-deploy export kubernetes` with the options of the last export; an edited file has to be "
+            "removed first",
+        )
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `export kubernetes --check --json`."""
+        return {"directory": str(self.directory), "differs": [asdict(one) for one in self.differs]}
+
+
+def check_kubernetes(directory: Path, out: Path) -> KubernetesCheck:
+    """Compare the folder `out` with what an export with the options of the last one would write; writes nothing.
+
+    Raises BadInput if the folder has no export of this deployment, and what `export_kubernetes` raises.
+    """
+    deployment = Deployment.existing(directory)
+    record = read_record(out, deployment.project_name)
+    if record is None:
+        raise BadInput(f"{shown(out)} has no export", hint="run `dflash-deploy export kubernetes` first")
+    _, texts = _rendered(deployment, Cluster(**record.options.model_dump()))
+    # an edited file may have a key, also as a part of a line
+    found = differences(read_folder(out, record), texts)
+    return KubernetesCheck(out.absolute(), tuple(_redacted(deployment, one) for one in found))
+
+
+def _redacted(deployment: Deployment, one: Difference) -> Difference:
+    line = redact_by_shape(deployment.redact(f"{one.place}={one.folder}"))
+    return replace(one, place=redact_by_shape(deployment.redact(one.place)), folder=line.partition("=")[2])
+
+
+def _rendered(deployment: Deployment, cluster: Cluster) -> tuple[ExportSource, dict[str, str]]:
+    """The text of each file, and what it is made from. Raises what keeps the deployment from being exported."""
+    plan = plan_of(deployment)
+    _check(plan, deployment)
+    lock = read_lock(deployment.directory / LOCK_FILE)
+    if cluster.weights == "claim":
+        _check_lock(plan, lock)
+    source = source_of(deployment, plan, lock)
+    texts = folder(source, cluster)
+    _check_secrets(deployment, source, texts)
+    return source, texts
+
+
+def source_of(deployment: Deployment, plan: Plan, lock: Lock | None) -> ExportSource:
+    """What the folder is rendered from."""
+    owner = deployment.env_file.stat()
+    settings = plan.settings
+    models = lock.models if lock else {}
+    return ExportSource(
+        plan=plan,
+        environment=environment_of(plan),
+        env_file=str(deployment.env_file),
+        target=_place(deployment, settings.model_host_path),
+        drafter=_place(deployment, settings.drafter_host_path) if plan.drafting else "",
+        user=owner.st_uid or IMAGE_USER,
+        group=owner.st_gid or IMAGE_USER,
+        locked={role: f"{model.repo}@{model.commit}" for role, model in models.items()},
+        weights_bytes=sum(model.size for model in models.values()),
+    )
+
+
+def _place(deployment: Deployment, written: str) -> str:
+    return str(deployment.path(written).resolve())
+
+
+def _check(plan: Plan, deployment: Deployment) -> None:
+    """Raise what keeps a deployment from being exported."""
+    if plan.settings.several_machines:
+        raise NotPossible(
+            f"{Settings.nodes}={plan.settings.nodes}: one model on several nodes cannot be exported yet",
+            hint="export a deployment for one machine",
+        )
+    if plan.settings.several_engines:
+        raise NotPossible(
+            f"{Settings.replicas}={plan.settings.replicas}: several engines behind a router cannot be exported yet",
+            hint=f"set {Settings.replicas}=1, and run `dflash-deploy export kubernetes --replicas "
+            f"{plan.settings.replicas}`",
+        )
+    if plan.runtime == "native":
+        raise NotPossible(
+            "the deployment runs natively, and Kubernetes runs images",
+            hint=f"set {Settings.dflash_runtime}=compose in .env, then prove it with `up` and `test`",
+        )
+    if plan.settings.dflash_domain:
+        raise NotPossible(
+            f"{Settings.dflash_domain}={plan.settings.dflash_domain}: Caddy cannot be exported",
+            hint=f"leave {Settings.dflash_domain} empty: a cluster publishes the Service with an Ingress or a Gateway",
+        )
+    for finding in plan.errors:
+        raise PreflightRefused(deployment.redact(finding.message), hint=finding.fix)
+
+
+def _check_lock(plan: Plan, lock: Lock | None) -> None:
+    """Raise NotPossible if the lock does not say what the claim has to have."""
+    roles: dict[Role, str] = {"target": plan.settings.model_host_path}
+    if plan.drafting:
+        roles["drafter"] = plan.settings.drafter_host_path
+    for role, path in roles.items():
+        if lock is None or role not in lock.models:
+            raise NotPossible(
+                f"{LOCK_FILE} does not have the {role}: it exists only on this machine, in {shown(Path(path))}",
+                hint="run `dflash-deploy pull`, or export with `--weights host-path`",
+            )
+
+
+def _check_secrets(deployment: Deployment, source: ExportSource, texts: Mapping[str, str]) -> None:
+    """Raise BadInput if a file would have a secret: a person may have written one into a setting or a path."""
+    looks = [f"the setting {name}" for name, value in source.environment.items() if _like_a_secret(name, value)]
+    known = [f"the file {name}" for name, text in texts.items() if deployment.redact(text) != text]
+    for what in (*looks, *known):
+        raise BadInput(
+            f"{what} would have a key or a token, and manifests are kept in Git",
+            hint=f"remove it from .env; keys are in {Settings.vllm_api_key} and {Settings.dflash_api_keys} only",
+        )
+
+
+def _like_a_secret(name: str, value: str) -> bool:
+    line = f"{name}={value}"
+    return (name != SECRETS_FILE and names_a_secret(name)) or redact_by_shape(line) != line

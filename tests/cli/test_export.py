@@ -1,0 +1,241 @@
+"""`export kubernetes`: a folder without a key, from a deployment that images can run."""
+
+import base64
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dflash_deploy import operations, planning
+from dflash_deploy.assets import asset
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.render import create
+from dflash_deploy.errors import DeployError, ExitCode
+from dflash_deploy.plan import Choice
+from dflash_deploy.rules import plan_deployment
+from dflash_deploy.serve.api_keys import api_keys
+from dflash_deploy.serve.secrets import SECRETS_FILE, read_secrets
+from dflash_deploy.weights.lockfile import LOCK_FILE, Lock, LockedFile, LockedModel
+from tests.support.cli import dflash, edit_env, initialise, invoke
+from tests.support.commands import run_command
+from tests.support.machines import SPARK
+from tests.support.manifests import kubectl, pod_of
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+FILES = (LockedFile("model.safetensors", 3 * 2**30, sha256="0" * 64),)
+TARGET, DRAFTER = LockedModel("lab/target", COMMIT, FILES), LockedModel("lab/drafter", COMMIT, FILES)
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Path:
+    place = tmp_path / "vision"
+    initialise("--profile", "cpu", "--runtime", "compose", at=place)
+    return place
+
+
+def test_no_file_has_a_key(deployment: Path) -> None:
+    edit_env(deployment, DFLASH_API_KEYS=f"alice:{'b7' * 20}", HF_TOKEN="hf_" + "a1b2c3d4e5" * 3)
+    ran = dflash("export", "kubernetes", "--json", at=deployment).succeeded()
+    data = ran.document["data"]
+    out = deployment / "kubernetes"
+    assert data["directory"] == str(out)
+    assert {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()} == {
+        *data["files"],
+        ".dflash-export.json",
+    }
+    read = Deployment(deployment)
+    secrets = [read.key.reveal(), read.further_keys[0].key, read.secrets["HF_TOKEN"].reveal()]
+    texts = [path.read_text() for path in out.rglob("*") if path.is_file()] + [ran.out, ran.err]
+    for secret in secrets:
+        assert len(secret) > 20
+        assert not [text for text in texts if secret in text]
+        assert not [text for text in texts if base64.b64encode(secret.encode()).decode() in text]
+
+
+def test_the_printed_line_makes_a_secret_that_the_engine_reads(deployment: Path, tmp_path: Path) -> None:
+    edit_env(deployment, DFLASH_API_KEYS=f"alice:{'b7' * 20}", HF_TOKEN="hf_" + "a1b2c3d4e5" * 3)
+    ran = dflash("export", "kubernetes", "--json", at=deployment).succeeded()
+    line = ran.document["data"]["secret_command"]
+    assert line in (deployment / "kubernetes/README.md").read_text()
+    path = f"{kubectl().parent}:/usr/bin:/bin"
+    done = run_command("sh", "-c", f"PATH={path}; {line} --dry-run=client -o yaml")
+    assert done.returncode == 0, done.stderr
+    secret = yaml.safe_load(done.stdout)
+    document = yaml.safe_load((deployment / "kubernetes/base/deployment.yaml").read_text())
+    volumes = {volume["name"]: volume for volume in pod_of(document)["volumes"]}
+    assert secret["metadata"]["name"] == volumes["keys"]["secret"]["secretName"]
+    (name,) = secret["data"]
+    settings = yaml.safe_load((deployment / "kubernetes/base/settings.yaml").read_text())["data"]
+    assert settings[SECRETS_FILE] == f"/run/secrets/{name}"
+    mounted = tmp_path / name
+    mounted.write_bytes(base64.b64decode(secret["data"][name]))
+    assert "hf_" not in mounted.read_text()
+    assert all(re.match(r"[A-Z_]+=", row) for row in mounted.read_text().splitlines())
+    found = read_secrets({SECRETS_FILE: str(mounted)})
+    read = Deployment(deployment)
+    assert [key.key for key in api_keys(found)] == [read.key.reveal(), read.further_keys[0].key]
+
+
+def test_a_second_export_follows_the_settings_and_stops_at_an_edited_file(deployment: Path) -> None:
+    out = deployment / "kubernetes"
+    dflash("export", "kubernetes", at=deployment).succeeded()
+    edit_env(deployment, MAX_NUM_SEQS="3")
+    dflash("export", "kubernetes", "--replicas", "2", at=deployment).succeeded()
+    assert yaml.safe_load((out / "base/settings.yaml").read_text())["data"]["MAX_NUM_SEQS"] == "3"
+    assert not (out / "base/cache.yaml").exists()
+    (out / "base/service.yaml").write_text("kind: mine\n")
+    edit_env(deployment, MAX_NUM_SEQS="2")
+    ran = dflash("export", "kubernetes", at=deployment)
+    assert ran.code is ExitCode.USAGE
+    assert "base/service.yaml was edited" in ran.err
+    assert yaml.safe_load((out / "base/settings.yaml").read_text())["data"]["MAX_NUM_SEQS"] == "3"
+
+
+def test_a_check_names_what_an_export_would_change_and_writes_nothing(deployment: Path) -> None:
+    out = deployment / "kubernetes"
+    operations.export_kubernetes(deployment, out, operations.Cluster(name="vision", replicas=2))
+    (out / "mine").mkdir()
+    (out / "mine/kustomization.yaml").write_text("resources: [../base]\n")
+    ran = dflash("export", "kubernetes", "--check", "--json", at=deployment).succeeded()
+    assert ran.document["data"] == {"directory": str(out), "differs": []}
+    before = yaml.safe_load((out / "base/settings.yaml").read_text())["data"]["MAX_NUM_SEQS"]
+    edit_env(deployment, MAX_NUM_SEQS="3")
+    key = Deployment(deployment).key.reveal()
+    service = out / "base/service.yaml"
+    service.write_text(service.read_text().replace("ClusterIP", key))
+    (out / "base/disruption.yaml").unlink()
+    texts = {path: path.read_bytes() for path in deployment.rglob("*") if path.is_file()}
+    ran = dflash("export", "kubernetes", "--check", "--json", at=deployment)
+    assert ran.code is ExitCode.USAGE
+    assert key not in ran.out + ran.err
+    found = {(one["file"], one["place"]): (one["folder"], one["plan"]) for one in ran.document["data"]["differs"]}
+    digest = found.pop(("base/deployment.yaml", "spec.template.metadata.annotations.dflash.dev/settings"))
+    assert digest[0] != digest[1]
+    hidden = found.pop(("base/service.yaml", "spec.type"))
+    assert hidden[1] == "ClusterIP"
+    assert found == {
+        ("base/settings.yaml", "data.MAX_NUM_SEQS"): (before, "3"),
+        ("base/disruption.yaml", ""): ("missing", "exists"),
+    }
+    assert {path: path.read_bytes() for path in deployment.rglob("*") if path.is_file()} == texts
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(("--check",), "has no export"), (("--check", "--replicas", "2"), "--check uses the options of the last export")],
+)
+def test_a_check_that_is_not_possible_is_refused(deployment: Path, options: tuple[str, ...], said: str) -> None:
+    ran = invoke("export", "kubernetes", "--dir", str(deployment), "--out", str(deployment / "out"), *options)
+    assert ran.code is ExitCode.USAGE
+    assert said in " ".join(ran.err.split())
+
+
+def test_two_deployments_do_not_share_a_folder(deployment: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    initialise("--profile", "cpu", "--runtime", "compose", at=other)
+    dflash("export", "kubernetes", "--out", "../out", at=deployment).succeeded()
+    before = (tmp_path / "out/README.md").read_text()
+    ran = dflash("export", "kubernetes", "--out", "../out", at=other)
+    assert ran.code is ExitCode.USAGE
+    assert "has the export of another deployment" in ran.err
+    assert (tmp_path / "out/README.md").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("edits", "cluster", "out", "code", "said"),
+    [
+        ({"DFLASH_RUNTIME": "native"}, {}, "out", ExitCode.USAGE, "the deployment runs natively"),
+        ({"DFLASH_DOMAIN": "ai.example.com"}, {}, "out", ExitCode.USAGE, "DFLASH_DOMAIN=ai.example.com: Caddy"),
+        ({"REPLICAS": "2"}, {}, "out", ExitCode.USAGE, "REPLICAS=2: several engines"),
+        ({"NODES": "2", "MASTER_ADDR": "10.0.0.1"}, {}, "out", ExitCode.USAGE, "NODES=2: one model on several nodes"),
+        ({}, {"weights": "claim"}, "out", ExitCode.USAGE, "dflash.lock does not have the target"),
+        ({}, {}, ".dflash/out", ExitCode.USAGE, "is a directory of a deployment"),
+        ({}, {}, ".", ExitCode.USAGE, "has files that this command did not write"),
+        ({}, {}, ".env", ExitCode.USAGE, ".env"),
+        ({"MAX_MODEL_LEN": "999999"}, {}, "out", ExitCode.PREFLIGHT, "999999"),
+        ({"EXTRA_ARGS": "'--x hf_a1b2c3d4e5a1b2c3d4e5'"}, {}, "out", ExitCode.USAGE, "the setting EXTRA_ARGS would"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_line_and_writes_nothing(
+    deployment: Path, edits: dict[str, str], cluster: dict[str, Any], out: str, code: ExitCode, said: str
+) -> None:
+    if edits:
+        edit_env(deployment, **edits)
+    before = {path: path.read_bytes() for path in deployment.rglob("*") if path.is_file()}
+    with pytest.raises(DeployError) as refused:
+        operations.export_kubernetes(deployment, deployment / out, operations.Cluster(**cluster))
+    assert refused.value.exit_code is code
+    assert said in refused.value.message
+    assert "\n" not in refused.value.message
+    assert refused.value.hint
+    assert {path: path.read_bytes() for path in deployment.rglob("*") if path.is_file()} == before
+
+
+def test_a_refusal_is_shown_with_a_hint(deployment: Path) -> None:
+    ran = dflash("export", "kubernetes", "--name", "Vision", at=deployment)
+    assert (ran.code, ran.out) == (ExitCode.USAGE, "")
+    assert "`Vision` is not a valid name" in ran.err
+    assert "hint:" in ran.err
+
+
+def test_the_key_in_another_setting_is_refused(deployment: Path) -> None:
+    edit_env(deployment, SERVED_MODEL_NAME=Deployment(deployment).key.reveal())
+    ran = dflash("export", "kubernetes", at=deployment)
+    assert ran.code is not ExitCode.DONE
+    assert Deployment(deployment).key.reveal() not in ran.err
+    assert not (deployment / "kubernetes").exists()
+
+
+def test_a_claim_has_what_the_lock_has(deployment: Path) -> None:
+    (deployment / LOCK_FILE).write_text(Lock({"target": TARGET}).text())
+    ran = dflash("export", "kubernetes", "--weights", "claim", at=deployment)
+    assert ran.code is ExitCode.USAGE
+    assert "dflash.lock does not have the drafter: it exists only on this machine" in " ".join(ran.err.split())
+    (deployment / LOCK_FILE).write_text(Lock({"target": TARGET, "drafter": DRAFTER}).text())
+    dflash("export", "kubernetes", "--weights", "claim", at=deployment).succeeded()
+    claim = yaml.safe_load((deployment / "kubernetes/base/weights.yaml").read_text())
+    assert claim["spec"]["resources"]["requests"]["storage"] == "7Gi"
+    assert claim["metadata"]["annotations"]["dflash.dev/drafter"] == f"lab/drafter@{COMMIT}"
+
+
+def test_the_lines_of_the_readme_fill_the_claim(deployment: Path, tmp_path: Path) -> None:
+    """The copying lines run with a `kubectl exec` that runs the command here, with /models in a directory."""
+    (deployment / LOCK_FILE).write_text(Lock({"target": TARGET, "drafter": DRAFTER}).text())
+    dflash("export", "kubernetes", "--weights", "claim", at=deployment).succeeded()
+    readme = (deployment / "kubernetes/README.md").read_text()
+    lines = [line.strip() for line in readme.splitlines() if line.startswith("    tar -C")]
+    assert len(lines) == 2
+    (tmp_path / "bin").mkdir()
+    fake = tmp_path / "bin/kubectl"
+    # the words before the command are: exec -i POD -- sh -c
+    fake.write_text(f'#!/bin/sh\nshift 6\nexec sh -c "$(printf %s "$1" | sed s,/models,{tmp_path}/models,g)"\n')
+    fake.chmod(0o755)
+    for line in lines:
+        done = run_command("sh", "-c", f"PATH={tmp_path}/bin:/usr/bin:/bin; {line}")
+        assert done.returncode == 0, done.stderr
+    for role in ("target", "drafter"):
+        source = asset("models/tiny", role)
+        copied = {path.name for path in (tmp_path / "models" / role).iterdir()}
+        assert copied == {path.name for path in source.iterdir()}
+
+
+def test_a_dgx_spark_is_exported_from_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with its GPU writes the folder in this process, since this one has none."""
+    monkeypatch.setattr(planning, "read_facts", lambda: SPARK)
+    place = tmp_path / "spark"
+    place.mkdir()
+    create(Deployment(place), plan_deployment(SPARK, Choice(), load_catalog()))
+    image = f"registry.example.com/dflash-vllm@sha256:{'0' * 64}"
+    done = operations.export_kubernetes(place, tmp_path / "out", operations.Cluster(name="spark", image=image))
+    assert not done.note
+    document = yaml.safe_load((tmp_path / "out/base/deployment.yaml").read_text())
+    pod = pod_of(document)
+    assert pod["nodeSelector"]["kubernetes.io/arch"] == "arm64"
+    assert pod["containers"][0]["image"] == image
+    assert pod["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+    assert f"Nodes pull `{image}`" in (tmp_path / "out/README.md").read_text()
+    shutil.rmtree(tmp_path / "out")

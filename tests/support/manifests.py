@@ -1,0 +1,80 @@
+"""Manifests of every profile and engine, and the published schemas of Kubernetes that they are checked against."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+from kubernetes_validate import utils
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.deployment.render import environment_of
+from dflash_deploy.errors import DeployError
+from dflash_deploy.export.cluster import ExportSource
+from dflash_deploy.plan import Choice, Plan
+from dflash_deploy.rules import plan_deployment
+from tests.support.machines import MACHINES
+
+OLDEST = "1.29"
+
+VERSIONS = [one for one in map(utils.major_minor, utils.all_versions()) if int(one[2:]) >= int(OLDEST[2:])]
+VERSIONS = list(dict.fromkeys(VERSIONS))
+"""The versions of Kubernetes that the manifests are for, as far as their schemas are published."""
+
+# each call of validate reads 3 MB of definitions
+utils.schema_contents = cache(utils.schema_contents)
+
+
+def validated(document: Mapping[str, Any], version: str) -> str:
+    """The version whose strict schema accepts a document: unknown fields are errors too. Raises ValidationError."""
+    return str(kubernetes_validate.validate(dict(document), version, strict=True))
+
+
+def plan_for(profile: str, engine: str | None = None, **choice: Any) -> Plan:
+    """The plan of a profile's own machine, with containers."""
+    return plan_deployment(
+        MACHINES[profile], Choice(profile=profile, engine=engine, runtime="compose", **choice), load_catalog()
+    )
+
+
+def plans() -> Iterator[Plan]:
+    """A plan for each profile of one machine with each of its engines; and with each other engine that it can run."""
+    catalog = load_catalog()
+    for name, profile in catalog.profiles.items():
+        if profile.hardware.machines > 1:
+            continue
+        for engine in catalog.engines:
+            try:
+                yield plan_for(name, engine)
+            except DeployError:
+                # the profile cannot run this engine; those that it lists it can
+                assert engine not in {choice.release for choice in profile.engines}
+
+
+def source_for(plan: Plan, *, weights_bytes: int = 0, locked: Mapping[str, str] | None = None) -> ExportSource:
+    """What an export of the plan reads, with weights below /srv."""
+    return ExportSource(
+        plan=plan,
+        environment=environment_of(plan),
+        env_file="/srv/vision/.env",
+        target="/srv/weights/target",
+        drafter="/srv/weights/drafter" if plan.drafting else "",
+        user=1000,
+        group=1000,
+        locked=locked or {},
+        weights_bytes=weights_bytes,
+    )
+
+
+def pod_of(deployment: Mapping[str, Any]) -> dict[str, Any]:
+    """The pod's specification in a Deployment."""
+    spec: dict[str, Any] = deployment["spec"]["template"]["spec"]
+    return spec
+
+
+def kubectl() -> Path:
+    """The real kubectl."""
+    import sys
+
+    return Path(sys.executable).parent / "kubectl"

@@ -1,0 +1,273 @@
+"""Manifests of every profile and engine: valid for each version of Kubernetes, and the same engine as in Compose."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes_validate import ValidationError
+
+from dflash_deploy.assets import asset
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.render import ALL_GPUS, compose_text
+from dflash_deploy.errors import BadInput
+from dflash_deploy.export.cluster import Cluster, ExportSource
+from dflash_deploy.export.folder import folder
+from dflash_deploy.export.objects import loader, objects
+from dflash_deploy.export.pod import quantity
+from dflash_deploy.plan import Plan
+from dflash_deploy.serve.settings import Settings
+from tests.support.manifests import VERSIONS, plan_for, plans, pod_of, source_for, validated
+
+PLANS = {f"{plan.profile.name}-{plan.engine.name}": plan for plan in plans()}
+
+CLUSTERS = (
+    Cluster(),
+    Cluster(replicas=3, weights="claim", runtime_class="nvidia", storage_class="local-path", image="r.example/v:1"),
+)
+
+
+def container_of(source: ExportSource, cluster: Cluster = CLUSTERS[0]) -> dict[str, Any]:
+    (container,) = pod_of(objects(source, cluster)["deployment.yaml"])["containers"]
+    assert isinstance(container, dict)
+    return container
+
+
+def every_document(plan: Plan) -> list[dict[str, Any]]:
+    """All objects of a plan, read from the files' texts as kubectl reads them."""
+    source = source_for(plan, weights_bytes=2**35, locked={"target": f"a/b@{'0' * 40}"})
+    texts = [text for cluster in CLUSTERS for name, text in folder(source, cluster).items() if name.endswith(".yaml")]
+    documents = [yaml.safe_load(text) for text in texts]
+    return [document for document in documents if document["kind"] != "Kustomization"]
+
+
+def form_of(value: Any) -> Any:
+    """The fields of a document with the types of their values; of the settings, which are texts, only the type."""
+    if isinstance(value, dict):
+        if value.get("kind") == "ConfigMap":
+            assert all(isinstance(text, str) for text in value["data"].values())
+            value = {**value, "data": {}}
+        return {key: form_of(one) for key, one in value.items()}
+    return [form_of(one) for one in value] if isinstance(value, list) else type(value).__name__
+
+
+def test_every_profile_and_engine_is_valid_in_every_version() -> None:
+    written = [one for plan in PLANS.values() for one in every_document(plan)]
+    # documents with the same fields and types are the same to a schema, which takes 0.1 s for each
+    documents = {json.dumps(form_of(one), sort_keys=True): one for one in written}.values()
+    kinds = {document["kind"] for document in documents}
+    assert kinds == {
+        "ConfigMap", "Deployment", "NetworkPolicy", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "Service"
+    }  # fmt: skip
+    assert VERSIONS[0] == "1.29"
+    assert len(VERSIONS) >= 9
+    for version in VERSIONS:
+        assert {validated(document, version) for document in documents} == {version}
+    print(f"{len(written)} documents of {len(PLANS)} plans, {len(documents)} forms, are valid in {', '.join(VERSIONS)}")
+
+
+def test_each_engine_of_each_profile_is_exported() -> None:
+    listed = {
+        f"{profile.name}-{choice.release}"
+        for profile in load_catalog().profiles.values()
+        for choice in profile.engines
+        if profile.hardware.machines == 1
+    }
+    assert listed <= PLANS.keys()
+    assert {plan.engine.engine for plan in PLANS.values()} >= {"vllm", "sglang", "llamacpp"}
+
+
+@pytest.mark.parametrize("field", ["livenesProbe", "readinessProb"])
+def test_the_schemas_refuse_a_misspelt_field(field: str) -> None:
+    document = objects(source_for(plan_for("dgx-spark")), Cluster())["deployment.yaml"]
+    pod_of(document)["containers"][0][field] = {}
+    for version in (VERSIONS[0], VERSIONS[-1]):
+        with pytest.raises(ValidationError, match=field):
+            validated(document, version)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_settings_are_those_of_compose(name: str, tmp_path: Path) -> None:
+    plan = PLANS[name]
+    deployment = Deployment(tmp_path, text="")
+    service = yaml.safe_load(compose_text(deployment, plan))["services"]["engine"]
+    expanded = {
+        key: re.sub(r"\$\{(\w+):[-?]([^}]*)\}", lambda found: plan.values.get(found[1]) or found[2], value)
+        for key, value in service["environment"].items()
+    }
+    for only_docker in ("DFLASH_KEYS_FILE", "DFLASH_LIMITS_DIRECTORY", ALL_GPUS):
+        expanded.pop(only_docker, None)
+    data = objects(source_for(plan), Cluster())["settings.yaml"]["data"]
+    assert data == {key: value for key, value in expanded.items() if value}
+    # the engine reads them without a complaint
+    assert Settings(data).target.startswith("/models/target")
+
+
+def test_the_numbers_of_this_machines_gpus_are_left_out() -> None:
+    plan = plan_for("rtx-3090-x4", replicas=2)
+    assert plan.values["CUDA_VISIBLE_DEVICES"]
+    data = objects(source_for(plan), Cluster())["settings.yaml"]["data"]
+    assert not {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES"} & data.keys()
+
+
+def test_the_container_is_confined_as_in_compose() -> None:
+    base = yaml.safe_load(asset("compose", "base.yaml").read_text("utf-8"))["services"]["engine"]
+    document = objects(source_for(plan_for("dgx-spark")), Cluster())["deployment.yaml"]
+    pod, container = pod_of(document), pod_of(document)["containers"][0]
+    assert base["read_only"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert container["securityContext"]["capabilities"]["drop"] == base["cap_drop"]
+    assert base["security_opt"] == ["no-new-privileges:true"]
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["runAsUser"] == 1000
+    assert container["livenessProbe"]["exec"]["command"] == base["healthcheck"]["test"][1:]
+    assert f"{container['livenessProbe']['periodSeconds']}s" == base["healthcheck"]["interval"]
+    assert pod["terminationGracePeriodSeconds"] > int(base["stop_grace_period"].removesuffix("s"))
+    mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert mounts == {"/models/target", "/models/drafter", "/run/secrets", "/cache", *base["tmpfs"], "/dev/shm"}
+    writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+    assert writable == {"/cache", "/tmp", "/dev/shm"}
+    assert pod["enableServiceLinks"] is False
+    assert pod["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_start_may_take_three_times_what_is_expected(name: str) -> None:
+    source = source_for(PLANS[name])
+    probe = container_of(source)["startupProbe"]
+    known = PLANS[name].profile.first_start
+    assert probe["periodSeconds"] * probe["failureThreshold"] == pytest.approx(
+        3 * (known.seconds if known else 1200), abs=10
+    )
+    deadline = objects(source, Cluster())["deployment.yaml"]["spec"]["progressDeadlineSeconds"]
+    assert deadline > probe["periodSeconds"] * probe["failureThreshold"]
+
+
+@pytest.mark.parametrize(
+    ("profile", "engine", "gpus"),
+    [
+        ("cpu", None, None),
+        ("dgx-spark", None, 1),
+        ("rtx-3090", "llamacpp-b11434", 1),
+        ("rtx-3090-x2", "vllm-0.33", 2),
+        ("rtx-3090-x4", "vllm-0.33", 4),
+    ],
+)
+def test_a_pod_asks_for_the_gpus_that_its_engine_uses(profile: str, engine: str | None, gpus: int | None) -> None:
+    cluster = Cluster(gpu_resource="example.com/gpu", runtime_class="nvidia")
+    document = objects(source_for(plan_for(profile, engine)), cluster)["deployment.yaml"]
+    (container,) = pod_of(document)["containers"]
+    assert container.get("resources") == (gpus and {"limits": {"example.com/gpu": gpus}})
+    assert pod_of(document).get("runtimeClassName") == (gpus and "nvidia")
+
+
+def test_a_dgx_spark_is_arm64() -> None:
+    pod = pod_of(objects(source_for(plan_for("dgx-spark")), Cluster())["deployment.yaml"])
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64"}
+
+
+@pytest.mark.parametrize(
+    ("image", "policy"),
+    [
+        ("", "Never"),
+        ("someone/vllm:1", "Never"),
+        ("localhost:5000/vllm:1", "IfNotPresent"),
+        (f"ghcr.io/me/vllm@sha256:{'0' * 64}", "IfNotPresent"),
+    ],
+)
+def test_no_image_is_searched_on_docker_hub(image: str, policy: str) -> None:
+    source = source_for(plan_for("h100"))
+    container = container_of(source, Cluster(image=image))
+    assert container["imagePullPolicy"] == policy
+    assert container["image"] == image or source.plan.settings.dflash_image
+
+
+def test_no_pod_is_added_before_one_is_gone() -> None:
+    spec = objects(source_for(plan_for("h100")), Cluster(replicas=4))["deployment.yaml"]["spec"]
+    assert spec["replicas"] == 4
+    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+
+
+def test_the_cache_of_one_pod_is_kept_and_never_shared() -> None:
+    source = source_for(plan_for("h100"))
+    kept, several = objects(source, Cluster()), objects(source, Cluster(replicas=2))
+    assert kept["cache.yaml"]["metadata"]["name"] == "dflash-cache"
+    assert "cache.yaml" not in several
+    volumes = {volume["name"]: volume for volume in pod_of(several["deployment.yaml"])["volumes"]}
+    assert volumes["cache"] == {"name": "cache", "emptyDir": {}}
+
+
+def test_changed_settings_replace_the_pods() -> None:
+    source = source_for(plan_for("h100"))
+    other = replace(source, environment={**source.environment, "MAX_NUM_SEQS": "3"})
+    digests = [
+        objects(one, Cluster())["deployment.yaml"]["spec"]["template"]["metadata"]["annotations"]
+        for one in (source, other)
+    ]
+    assert digests[0] != digests[1]
+
+
+def test_the_engine_reaches_nothing_unless_it_may_fetch_images() -> None:
+    source = source_for(plan_for("h100"))
+    assert objects(source, Cluster())["network.yaml"]["spec"]["egress"] == []
+    values = {**source.plan.values, Settings.allowed_media_domains.name: "example.com"}
+    allowed = replace(source, plan=replace(source.plan, settings=Settings(values)))
+    (dns, web) = objects(allowed, Cluster())["network.yaml"]["spec"]["egress"]
+    assert {port["port"] for port in dns["ports"]} == {53}
+    assert {port["port"] for port in web["ports"]} == {80, 443}
+
+
+def test_one_claim_has_target_and_drafter() -> None:
+    source = source_for(plan_for("h100"), weights_bytes=50 * 2**30)
+    cluster = Cluster(weights="claim", storage_class="fast")
+    made = objects(source, cluster)
+    claim = made["weights.yaml"]["spec"]
+    assert claim["resources"]["requests"]["storage"] == "55Gi"
+    assert claim["storageClassName"] == "fast"
+    mounts = {mount["mountPath"]: mount.get("subPath") for mount in container_of(source, cluster)["volumeMounts"]}
+    assert mounts["/models/target"] == "target"
+    assert mounts["/models/drafter"] == "drafter"
+    pod = loader(source, cluster)["spec"]
+    assert pod["volumes"] == [{"name": "weights", "persistentVolumeClaim": {"claimName": "dflash-weights"}}]
+    assert "/srv/weights" not in json.dumps(made)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [("16g", "16Gi"), ("", "1Gi"), ("512m", "512Mi"), ("1.5g", "1536Mi"), ("1GB", "1Gi"), ("64k", "64Ki"), ("9", "9")],
+)
+def test_sizes_are_those_of_kubernetes(size: str, expected: str) -> None:
+    assert quantity({Settings.dflash_shm_size.name: size}) == expected
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ({"name": "Vision"}, "`Vision` is not a valid name"),
+        ({"name": "a" * 41}, "is not a valid name"),
+        ({"name": "1st"}, "is not a valid name"),
+        ({"name": "a-"}, "is not a valid name"),
+        ({"replicas": 0}, "is not a valid number of replicas"),
+        ({"image": "a b"}, "is not a valid image"),
+        ({"image": "a@sha256:12"}, "is not a valid image"),
+        ({"gpu_resource": "gpu"}, "is not a valid GPU resource"),
+        ({"runtime_class": "Nvidia!"}, "is not a valid runtime class"),
+        ({"storage_class": "-"}, "is not a valid storage class"),
+    ],
+)
+def test_what_kubernetes_would_refuse_is_refused_here(choice: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        Cluster(**choice)
+
+
+def test_the_longest_name_fits() -> None:
+    name = "v" * 40
+    source = source_for(plan_for("h100"), weights_bytes=1)
+    assert len(f"{name}-0123456789-01234") <= 63
+    for document in objects(source, Cluster(name=name, weights="claim")).values():
+        assert len(document["metadata"]["name"]) <= 63
