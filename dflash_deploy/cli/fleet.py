@@ -9,7 +9,9 @@ import typer
 
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
-from dflash_deploy.cli.options import HERE, Directory, Json, Patience
+from dflash_deploy.cli.held import input_ended, read_token
+from dflash_deploy.cli.numbers import GB
+from dflash_deploy.cli.options import HERE, Directory, Json, JsonStream, Patience
 from dflash_deploy.cli.shown import Grid, Report
 from dflash_deploy.cli.streams import lost_output
 from dflash_deploy.cli.visible import visible
@@ -25,7 +27,7 @@ Hosts = Annotated[
 fleet = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="Several machines over SSH: init, up, status, test, logs, down.",
+    help="Several machines over SSH: init, up, status, test, watch, down.",
 )
 
 
@@ -105,6 +107,20 @@ def fleet_restart(
 
 
 @command
+def fleet_watch(
+    directory: Directory = HERE,
+    patience: Patience = PATIENCE,
+    looks: Annotated[
+        int | None,
+        typer.Option("--looks", min=1, help="End after this many looks; else with Ctrl-C.", show_default=False),
+    ] = None,
+) -> Report:
+    """Check the ranks of one engine every 10 s, and restart all of them if one is lost."""
+    operations.fleet_watch(directory, patience=patience, looks=looks, reporter=terminal())
+    return Report()
+
+
+@command
 def fleet_facts(
     directory: Annotated[
         Path | None, typer.Option("--dir", help="Also the state of the engine of this deployment.", file_okay=False)
@@ -121,9 +137,56 @@ def fleet_facts(
     return Report(document, tuple(f"{name:13} {value}" for name, value in document.items()))
 
 
+@command
+def fleet_weights(
+    directory: Directory = HERE,
+    probe: Annotated[
+        float, typer.Option("--probe", min=0.0, max=60.0, help="Download for this many seconds to measure the Hub.")
+    ] = 0.0,
+    as_json: Json = False,
+) -> Report:
+    """Print what this machine lacks of its weights; `fleet up` calls it on each host."""
+    found = operations.fleet_weights(directory, probe=probe)
+    rate = f", {found.rate / 1e6:.0f} MB/s from the Hub" if found.rate else ""
+    return Report(found.document(), (f"missing  {found.missing / GB:.2f} of {found.size / GB:.2f} GB{rate}",))
+
+
+@command
+def fleet_take(
+    directory: Directory = HERE,
+    url: Annotated[
+        str, typer.Option("--from", help="URL of `fleet offer` on another host; its token is on standard input.")
+    ] = "",
+    json_stream: JsonStream = False,
+    as_json: Json = False,
+) -> Report:
+    """Fetch missing weights from another host, or from the Hub as `up` does; `fleet up` calls it on a host."""
+    token, stopped = (read_token(), input_ended()) if url else (None, None)
+    reporter = terminal(json_stream=json_stream)
+    done = operations.fleet_take(directory, url=url, token=token, stopped=stopped, reporter=reporter)
+    models = done.document() if done else {"models": []}
+    return Report(models, ("all files are present and match dflash.lock",))
+
+
+@command
+def fleet_offer(
+    address: Annotated[str, typer.Option(help="The address of this machine on the link between the hosts.")],
+    directory: Directory = HERE,
+    json_stream: JsonStream = False,
+    as_json: Json = False,
+) -> Report:
+    """Offer the weights of this machine to the other hosts until standard input ends; `fleet up` calls it on a host."""
+    token, reporter = read_token(), terminal(json_stream=json_stream)
+    url = operations.fleet_offer(directory, address=address, token=token, ended=input_ended(), reporter=reporter)
+    return Report({"url": url}, (f"offered  weights at {url}",))
+
+
 def _report(done: FleetResult, after: tuple[str, ...] = ()) -> Report:
     shape = f"shape    {done.chosen.shape}: {done.chosen.reason}"
-    return Report(done.document(), (shape, _table(done), *(() if done.failure else after)), failure=done.failure)
+    way = done.weights.way if done.weights else None
+    weights = (f"weights  {way.way}: {way.reason}",) if way else ()
+    shown = (shape, *weights, _table(done), *(() if done.failure else after))
+    return Report(done.document(), shown, failure=done.failure)
 
 
 def _table(done: FleetResult) -> Grid:
@@ -145,4 +208,8 @@ fleet.command("test")(fleet_test)
 fleet.command("logs")(fleet_logs)
 fleet.command("down")(fleet_down)
 fleet.command("restart")(fleet_restart)
+fleet.command("watch")(fleet_watch)
 fleet.command("facts")(fleet_facts)
+fleet.command("weights")(fleet_weights)
+fleet.command("take")(fleet_take)
+fleet.command("offer")(fleet_offer)

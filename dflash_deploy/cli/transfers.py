@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
@@ -16,12 +17,26 @@ EVERY = 10.0
 """Seconds between two lines in a pipe."""
 
 
+@dataclass(frozen=True)
+class Arrived:
+    """How far a transfer is: bytes, and seconds since it began."""
+
+    done: int
+    total: int
+    seconds: float
+
+    def __str__(self) -> str:
+        rate = self.done / max(self.seconds, 0.001)
+        left = (self.total - self.done) / rate if rate > 0 else 0.0
+        return f"{self.done / GB:.2f} of {self.total / GB:.2f} GB, {rate / 1e6:.0f} MB/s, {left:.0f} s left"
+
+
 @contextmanager
 def transfer_display(total: int) -> Iterator[Callable[[int], None]]:
     """Yields the function that takes the count of bytes as they arrive; any thread may call it."""
     screen = console(stderr=True)
     if not screen.is_terminal or screen.is_dumb_terminal:
-        yield _Lines(total)
+        yield Lines(total, EVERY, lambda arrived: console(stderr=True).print(str(arrived), markup=False))
         return
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=screen, transient=True) as progress:
@@ -29,25 +44,24 @@ def transfer_display(total: int) -> Iterator[Callable[[int], None]]:
         yield lambda count: progress.advance(task, count)
 
 
-class _Lines:
-    """Prints how far it is, at most every EVERY seconds."""
+class Lines:
+    """Says how far a transfer is, at most once in `every` seconds; any thread may call it."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, every: float, say: Callable[[Arrived], None]) -> None:
         self._total = total
+        self._every = every
+        self._say = say
         self._done = 0
         self._began = self._said = time.monotonic()
         self._guard = threading.Lock()
 
     def __call__(self, count: int) -> None:
+        """Count bytes that have arrived since the last call."""
         with self._guard:
             self._done += count
             now = time.monotonic()
-            if now - self._said < EVERY:
+            if now - self._said < self._every:
                 return
             self._said = now
-            rate = self._done / max(now - self._began, 0.001)
-            left = (self._total - self._done) / rate if rate > 0 else 0.0
-        console(stderr=True).print(
-            f"{self._done / GB:.2f} of {self._total / GB:.2f} GB, {rate / 1e6:.0f} MB/s, {left:.0f} s left",
-            markup=False,
-        )
+            arrived = Arrived(self._done, self._total, now - self._began)
+        self._say(arrived)

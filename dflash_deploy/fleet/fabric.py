@@ -22,6 +22,11 @@ class Fabric:
     ports: Mapping[str, Link]
     twins: Mapping[str, tuple[Link, ...]]
 
+    @property
+    def addresses(self) -> dict[str, str]:
+        """The address of each host on this link."""
+        return {name: port.address for name, port in self.ports.items()}
+
     def settings(self, host: FleetHost) -> dict[str, str]:
         """The variables with which the engine of a host uses this link, and not the one of SSH."""
         port = self.ports[host.name]
@@ -95,6 +100,23 @@ def _rank(fleet: Fleet, ports: Mapping[str, Link]) -> tuple[bool, int, bool, int
 
 def _asked_for(fleet: Fleet, ports: Mapping[str, Link]) -> bool:
     return all(not host.fabric or ports[host.name].interface == host.fabric for host in fleet.hosts)
+
+
+def judge_hosts(drivers: Mapping[str, Sequence[str]], peers: Mapping[str, Mapping[str, bool]]) -> None:
+    """Raise HostUnfit if the GPU drivers of the hosts differ, or a host does not answer another one over the link.
+
+    `peers` has for each host the addresses on the link that it asked, and whether they answered.
+    """
+    if len({tuple(found) for found in drivers.values()}) > 1:
+        said = ", ".join(f"{name} {' '.join(found) or 'none'}" for name, found in drivers.items())
+        raise HostUnfit(f"the GPU drivers differ: {said}", hint="install the same driver on all hosts")
+    for name, answers in peers.items():
+        for address, answered in answers.items():
+            if not answered:
+                raise HostUnfit(
+                    f"{name}: {address} does not answer over the link",
+                    hint="check the cable and the firewall: `ping` it from this host",
+                )
 
 
 def judge_fabric(fleet: Fleet, fabric: Fabric) -> None:

@@ -25,6 +25,9 @@ EXAMPLE = "docs/reference/fleet.yaml is an annotated example"
 Shape = Literal["replicas", "one-engine"]
 """`replicas`: each host runs an engine of its own. `one-engine`: all hosts run one engine, split between their GPUs."""
 
+Carriage = Literal["auto", "fabric", "hub"]
+"""How weights reach the hosts: `fabric`: one host downloads them for all. `hub`: each host downloads them."""
+
 Role = Literal["leader", "worker"]
 
 RemotePath = Annotated[str, Field(pattern=r"^[A-Za-z0-9_./~][A-Za-z0-9_./ ~+-]{0,254}$")]
@@ -95,6 +98,12 @@ class Fleet(Entry):
     shape: Annotated[
         Shape | Literal["auto"],
         Field(description="replicas: an engine on each host; one-engine: one engine over all hosts; auto: as planned"),
+    ] = "auto"
+    weights: Annotated[
+        Carriage,
+        Field(
+            description="fabric: one host downloads, the others take it from there; hub: each downloads; auto: faster"
+        ),
     ] = "auto"
     ssh_config: Annotated[
         str, Field(max_length=4096, description="SSH configuration file; else that of the user (~/.ssh/config)")
@@ -185,6 +194,9 @@ def _head() -> Iterator[str]:
     yield ""
     yield f"# {fields['shape'].description}"
     yield "shape: auto"
+    yield ""
+    yield f"# {fields['weights'].description}"
+    yield "#: weights: fabric"
     yield ""
     yield f"# {fields['ssh_config'].description}"
     yield "#: ssh_config: ssh.config"

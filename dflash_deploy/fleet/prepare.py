@@ -16,6 +16,7 @@ from dflash_deploy.fleet import problems, scripts
 from dflash_deploy.fleet.file import FILE, Fleet, FleetHost
 from dflash_deploy.fleet.session import Session
 from dflash_deploy.fleet.shape import Place
+from dflash_deploy.host.links import Link
 from dflash_deploy.intake import MIB, Invalid, read_bytes
 from dflash_deploy.intake.answers import ForeignDocument, read_document
 
@@ -45,17 +46,35 @@ class ExaminedHost:
     lacks: tuple[str, ...]
 
 
-class PlaceFacts(ForeignDocument):
-    """What `fleet facts` prints of the paths on a host."""
+class RemoteEngine(ForeignDocument):
+    """The process or container of an engine on a host."""
+
+    phase: str = Field(max_length=40)
+    identity: str | None = Field(None, max_length=400)
+    restarts: int = Field(0, ge=0, lt=2**31)
+    hangs: bool = False
+
+
+class RemoteFacts(ForeignDocument):
+    """What `fleet facts` prints on a host."""
 
     home: str = Field(max_length=1000)
     assets: str = Field(max_length=1000)
+    links: list[Link] = Field(default_factory=list, max_length=1000)
+    drivers: list[str] = Field(default_factory=list, max_length=100)
+    peers: dict[str, bool] = Field(default_factory=dict, max_length=100)
+    engine: RemoteEngine | None = None
+
+    @property
+    def place(self) -> Place:
+        """Where paths begin on the host."""
+        return Place(self.home, self.assets)
 
 
 class FactsDocument(ForeignDocument):
     """The document of `fleet facts`."""
 
-    data: PlaceFacts
+    data: RemoteFacts
 
 
 @dataclass(frozen=True)
@@ -155,14 +174,13 @@ def install(session: Session, wheel: Wheel | None, found: ExaminedHost, say: Say
     session.require(scripts.install(environment, spec), seconds=INSTALLS)
 
 
-def read_place(session: Session, environment: str) -> Place:
-    """Return where paths begin on a host. Raises HostUnfit, also if it has another version."""
-    text = session.require(scripts.run(session.host, environment, "fleet", "facts", "--json"))
+def read_facts(session: Session, environment: str, *options: str) -> RemoteFacts:
+    """Return what `fleet facts` prints on a host. Raises HostUnfit, also if it has another version."""
+    text = session.require(scripts.run(session.host, environment, "fleet", "facts", "--json", *options))
     try:
-        data = read_document(text, FactsDocument).data
+        return read_document(text, FactsDocument).data
     except Invalid as problem:
         raise HostUnfit(
             f"{session.host.name}: the output of `fleet facts` {problem}",
             hint="check that the shell's start-up files on the host print nothing",
         ) from None
-    return Place(data.home, data.assets)

@@ -21,7 +21,7 @@ from dflash_deploy.errors import (
 )
 from dflash_deploy.fleet import problems, scripts
 from dflash_deploy.fleet.file import FleetHost
-from dflash_deploy.fleet.session import Session
+from dflash_deploy.fleet.session import MOST_OUTPUT, Input, Session
 from dflash_deploy.intake.answers import ForeignDocument, read_document
 from dflash_deploy.intake.invalid import Invalid
 
@@ -36,6 +36,7 @@ NO_DEPLOYMENT = "no deployment found in"
 
 Text = Annotated[str, AfterValidator(lambda text: text[:LONGEST])]
 Number = Annotated[float, Field(ge=0, lt=1e12)]
+Bytes = Annotated[int, Field(ge=0, lt=2**60)]
 Count = Annotated[int, Field(ge=0, lt=2**31)]
 
 
@@ -61,6 +62,9 @@ class RemoteData(ForeignDocument):
     tokens_per_second: Number | None = None
     acceptance_length: Number | None = None
     restarts: Count | None = None
+    missing_bytes: Bytes | None = None
+    bytes_per_second: Number | None = None
+    lock: Annotated[str, Field(max_length=MOST_OUTPUT)] = ""
     engine: Text | None = None
     cause: Text | None = None
     problem: Text | None = None
@@ -108,7 +112,12 @@ _RAISED: Mapping[int, type[DeployError]] = {
 
 
 def call(
-    session: Session, environment: str, *args: str, seconds: float | None = None, on_progress: OnProgress | None = None
+    session: Session,
+    environment: str,
+    *args: str,
+    seconds: float | None = None,
+    on_progress: OnProgress | None = None,
+    stdin: Input | None = None,
 ) -> RemoteDocument:
     """Run a command of dflash-deploy on a host, and return its document, also if it failed.
 
@@ -116,7 +125,7 @@ def call(
     """
     lines = _Lines(on_progress)
     words = scripts.run(session.host, environment, *args)
-    output = session.run(words, seconds=seconds, on_line=lines.take)
+    output = session.run(words, seconds=seconds, on_line=lines.take, stdin=stdin)
     text = lines.rest(output.out)
     if not text.strip():
         raise problems.script_failure(session.host, output.code, output.err)

@@ -82,6 +82,16 @@ has=$("$program" --version) || exit 90
 exec "$program" "$@"
 """
 
+# The lock file names the command that holds it. Only a start is interrupted, never another command.
+_INTERRUPT = """\
+lock=$1/.dflash/lock
+case $lock in /*) ;; *) lock=$HOME/$lock ;; esac
+[ -f "$lock" ] || exit 0
+flock -n "$lock" true && exit 0
+pid=$(sed -n -E 's/^(up|restart), process ([0-9]+), since.*/\\2/p' "$lock")
+[ -z "$pid" ] || kill -INT "$pid"
+"""
+
 
 def _shell(script: str, *args: str) -> list[str]:
     return ["sh", "-c", script, "fleet", *args]
@@ -106,6 +116,11 @@ def run(host: FleetHost, environment: str, *args: str) -> list[str]:
     """Runs dflash-deploy with these arguments, if the host has this version of it."""
     program = host.program or f"{ROOT}/{environment}/bin/dflash-deploy"
     return _shell(_RUN, _in_home(program), __version__, *args)
+
+
+def interrupt(directory: str) -> list[str]:
+    """Interrupts an `up` or `restart` that runs in a deployment directory."""
+    return _shell(_INTERRUPT, _in_home(directory))
 
 
 def _in_home(path: str) -> str:

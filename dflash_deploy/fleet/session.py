@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, BinaryIO
+from typing import IO, Protocol
 
 from dflash_deploy.errors import HostUnfit, Interrupted
 from dflash_deploy.fleet import problems, scripts
@@ -43,6 +43,13 @@ class Output:
     err: str
 
 
+class Input(Protocol):
+    """The standard input of a command on a host."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes, empty at the end. It may wait."""
+
+
 class Calls:
     """The SSH clients that run now, so that they can be ended all together."""
 
@@ -51,7 +58,7 @@ class Calls:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._ended = False
 
-    def start(self, command: Sequence[str], stdin: BinaryIO | None) -> subprocess.Popen[bytes]:
+    def start(self, command: Sequence[str], stdin: Input | None) -> subprocess.Popen[bytes]:
         """Start a client. Raises Interrupted after `end`, FileNotFoundError without a client."""
         with self._guard:
             if self._ended:
@@ -99,7 +106,7 @@ class Session:
         words: Sequence[str],
         *,
         seconds: float | None = SHORT,
-        stdin: BinaryIO | None = None,
+        stdin: Input | None = None,
         on_line: OnLine | None = None,
     ) -> Output:
         """Run a command on the host and return its output. `on_line` takes the lines instead of the output.
@@ -126,7 +133,7 @@ class Session:
             raise problems.connection_failure(self.host, output.err)
         return output
 
-    def require(self, words: Sequence[str], *, seconds: float | None = SHORT, stdin: BinaryIO | None = None) -> str:
+    def require(self, words: Sequence[str], *, seconds: float | None = SHORT, stdin: Input | None = None) -> str:
         """Return the output of a script that must succeed. Raises HostUnfit, and what `run` raises."""
         output = self.run(words, seconds=seconds, stdin=stdin)
         if output.code:
@@ -144,7 +151,7 @@ class Session:
 class _Pipes:
     """Feeds and reads the pipes of a process, each in a thread."""
 
-    def __init__(self, process: subprocess.Popen[bytes], stdin: BinaryIO | None, on_line: OnLine | None) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], stdin: Input | None, on_line: OnLine | None) -> None:
         self._process = process
         self._stdin = stdin
         self._on_line = on_line
@@ -155,12 +162,15 @@ class _Pipes:
 
     def read(self, seconds: float | None) -> Output:
         """Return all output. Raises TimeoutExpired, OverflowError, and what the taker of lines raises."""
-        threads = [threading.Thread(target=work, daemon=True) for work in (self._read_out, self._read_err, self._feed)]
-        for thread in threads:
+        *readers, feeder = (
+            threading.Thread(target=work, daemon=True) for work in (self._read_out, self._read_err, self._feed)
+        )
+        for thread in (*readers, feeder):
             thread.start()
         ends = None if seconds is None else time.monotonic() + seconds
         code = self._process.wait(seconds)
-        for thread in threads:
+        # an input that has not ended is of no use to a process that has
+        for thread in readers:
             thread.join(None if ends is None else max(ends - time.monotonic(), 1.0))
         if self._failure is not None:
             raise self._failure
@@ -176,6 +186,7 @@ class _Pipes:
         with contextlib.suppress(OSError):
             while block := self._stdin.read(CHUNK):
                 pipe.write(block)
+                pipe.flush()
         with contextlib.suppress(OSError):
             pipe.close()
 

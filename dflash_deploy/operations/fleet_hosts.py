@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from dflash_deploy.assets import asset
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.errors import DeployError
+from dflash_deploy.errors import BadInput, DeployError
+from dflash_deploy.fleet.carrying import MovedWeights
 from dflash_deploy.fleet.each import HostOutcome, failure_of_all, on_each
 from dflash_deploy.fleet.file import Fleet, FleetHost, read_fleet
 from dflash_deploy.fleet.prepare import Wheel, environment_of, read_wheel
@@ -48,7 +49,7 @@ class HostResult:
             "rank": self.rank,
             "state": self.state,
             "seconds": round(self.seconds, 1),
-            "endpoint": data and data.endpoint,
+            "endpoint": (data and data.endpoint) or None,
             "model": data and data.model,
             "tokens_per_second": data and data.tokens_per_second,
             "acceptance_length": data and data.acceptance_length,
@@ -62,18 +63,21 @@ class HostResult:
 
 @dataclass(frozen=True)
 class FleetResult:
-    """The result of a command on all hosts."""
+    """The result of a command on all hosts. `weights` says how they reached the hosts."""
 
     chosen: Chosen
     hosts: tuple[HostResult, ...]
     failure: DeployError | None = None
+    weights: MovedWeights | None = None
 
     def document(self) -> dict[str, object]:
         """The `data` of the command's document."""
+        moved = {} if self.weights is None else {"weights": self.weights.document()}
         return {
             "shape": self.chosen.shape,
             "reason": self.chosen.reason,
             "hosts": [host.row() for host in self.hosts],
+            **moved,
         }
 
 
@@ -92,6 +96,11 @@ class OpenFleet:
     def environment(self) -> str:
         """The name of the environment with dflash-deploy on each host."""
         return environment_of(self.fleet, self.wheel)
+
+    def require_all(self) -> None:
+        """Raise BadInput if one engine over all hosts would start or stop on some of them."""
+        if self.chosen.shape == "one-engine" and len(self.hosts) < len(self.fleet.hosts):
+            raise BadInput("one engine runs on all hosts together", hint="leave out --host")
 
     def say(self, host: FleetHost, text: str) -> None:
         """Report one line of progress of a host, without secrets."""

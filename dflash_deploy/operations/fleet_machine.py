@@ -9,7 +9,7 @@ from pathlib import Path
 from dflash_deploy import __version__
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.host.gpu import read_gpus
-from dflash_deploy.host.interfaces import answers, read_links
+from dflash_deploy.host.interfaces import answers, hangs, read_links
 from dflash_deploy.host.links import Link
 from dflash_deploy.operations.fleet_hosts import place_here
 from dflash_deploy.planning import plan_to_stop
@@ -27,6 +27,7 @@ class MachineFacts:
     drivers: tuple[str, ...]
     peers: tuple[tuple[str, bool], ...] = ()
     engine: EngineState | None = None
+    hangs: bool = False
 
     def document(self) -> dict[str, object]:
         """The `data` of `fleet facts --json`."""
@@ -40,7 +41,12 @@ class MachineFacts:
             "drivers": list(self.drivers),
             "peers": dict(self.peers),
             "engine": engine
-            and {"phase": engine.phase, "identity": engine.identity or None, "restarts": engine.restarts},
+            and {
+                "phase": engine.phase,
+                "identity": engine.identity or None,
+                "restarts": engine.restarts,
+                "hangs": self.hangs,
+            },
         }
 
 
@@ -55,10 +61,13 @@ def fleet_facts(
     `peers` are addresses to ask whether they answer on the network of the address `source`. Raises NoDeployment.
     """
     place = place_here()
-    engine = None
+    engine, hung = None, False
     if directory is not None:
         deployment = Deployment.existing(directory, check=False)
-        engine = runtime_for(deployment, plan_to_stop(deployment)).state()
+        plan = plan_to_stop(deployment)
+        engine, settings = runtime_for(deployment, plan).state(), plan.settings
+        if engine.phase == "running" and settings.answers_requests:
+            hung = hangs(settings.dflash_bind, settings.dflash_port)
     drivers = tuple(sorted({gpu.driver for gpu in read_gpus().gpus if gpu.driver}))
     asked = tuple((peer, answers(peer, source=source)) for peer in peers)
-    return MachineFacts(place.home, place.assets, platform.machine(), read_links(), drivers, asked, engine)
+    return MachineFacts(place.home, place.assets, platform.machine(), read_links(), drivers, asked, engine, hung)

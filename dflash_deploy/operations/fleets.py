@@ -10,13 +10,13 @@ from queue import SimpleQueue
 from dflash_deploy.deployment import Deployment, locked
 from dflash_deploy.deployment.files import PUBLIC, write_atomically
 from dflash_deploy.deployment.outputs import FULL, not_written
-from dflash_deploy.errors import BadInput, DeployError, HostUnprepared
+from dflash_deploy.errors import BadInput, DeployError
 from dflash_deploy.fleet import problems, scripts
 from dflash_deploy.fleet.each import failure_of_all
 from dflash_deploy.fleet.file import FILE, FleetHost, fleet_text, host_from
 from dflash_deploy.fleet.prepare import ExaminedHost, examine
-from dflash_deploy.fleet.remote import RemoteDocument, error_of
 from dflash_deploy.fleet.session import Session
+from dflash_deploy.operations.fleet_engines import stop_engine
 from dflash_deploy.operations.fleet_hosts import FleetResult, HostResult, OpenFleet, open_fleet
 from dflash_deploy.operations.reporter import SILENT, Reporter
 
@@ -25,9 +25,6 @@ LOOKS = 180.0
 
 TESTS = 3600.0
 """Seconds for a `test` on a host."""
-
-STOPS = 300.0
-"""Seconds for a `down` on a host: requests in progress get 45 s."""
 
 
 @dataclass(frozen=True)
@@ -116,19 +113,8 @@ def fleet_down(directory: Path, names: tuple[str, ...] = (), *, reporter: Report
     """Stop the engine on each host; weights and settings stay. Raises as `open_fleet`, and DirectoryBusy."""
     with locked(directory, "fleet down"):
         opened = open_fleet(directory, names, reporter)
-        return opened.results(opened.on_each(lambda one: _down(opened, one)), "stopped")
-
-
-def _down(opened: OpenFleet, session: Session) -> RemoteDocument:
-    """Stop the engine of a host. One that was never prepared has none."""
-    nothing = RemoteDocument.model_validate({"schema": 1, "status": "ok", "data": {"state": "absent"}})
-    try:
-        document = opened.call(session, "down", "--json", seconds=STOPS)
-    except HostUnprepared:
-        return nothing
-    if isinstance(error_of(session.host, document), HostUnprepared):
-        return nothing
-    return document
+        opened.require_all()
+        return opened.results(opened.on_each(lambda one: stop_engine(opened, one)), "stopped")
 
 
 def answering(opened: OpenFleet, hosts: tuple[FleetHost, ...]) -> tuple[FleetHost, ...]:

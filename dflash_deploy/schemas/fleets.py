@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field
 
@@ -51,6 +51,21 @@ class FleetHostData(Documented):
     """Why the command failed on this host; null if it did not."""
 
 
+class FleetWeightsMovedData(Documented):
+    """How the weights reached the hosts."""
+
+    way: Literal["present", "hub", "fabric"]
+    """`present`: no host lacks weights; `hub`: each host downloads; `fabric`: one does, and the others copy from it."""
+    reason: str
+    """Why this way. The text may change."""
+    source: str | None
+    """Name of the host that the others take them from; null if each downloads."""
+    carried_bytes: Count
+    """Bytes of weights that went from host to host."""
+    seconds: Seconds
+    """Seconds until all hosts had them; 0 if each downloads."""
+
+
 class FleetData(Documented):
     """The result of a command on several hosts."""
 
@@ -60,6 +75,8 @@ class FleetData(Documented):
     """Why it has this shape. The text may change."""
     hosts: list[FleetHostData]
     """The hosts, in the order of fleet.yaml."""
+    weights: NotRequired[FleetWeightsMovedData]
+    """How the weights reached the hosts: `fleet up` only. Missing if they come with dflash-deploy."""
 
 
 class FleetInitData(Documented):
@@ -107,6 +124,8 @@ class FleetEngineData(Documented):
     """The process or container; null if there is none."""
     restarts: Count
     """How often the runtime has restarted it."""
+    hangs: bool
+    """Whether it answers /health with 503: requests wait, and it computes nothing."""
 
 
 class FleetFactsData(Documented):
@@ -128,3 +147,23 @@ class FleetFactsData(Documented):
     """For each address of `--peer`, whether it answers."""
     engine: FleetEngineData | None
     """The engine of the deployment of `--dir`; null without the option."""
+
+
+class FleetWeightsData(Documented):
+    """What a machine lacks of its weights."""
+
+    missing_bytes: Count
+    """Bytes of the files that are missing or have another size than in dflash.lock."""
+    bytes: Count
+    """Bytes of all files."""
+    lock: str
+    """Text of dflash.lock; empty if the weights need none."""
+    bytes_per_second: Count | None
+    """What the Hub sends to this machine; null without `--probe`, or if nothing arrived."""
+
+
+class FleetOfferData(Documented):
+    """An offer of weights that has ended."""
+
+    url: str
+    """Where other hosts could take them."""

@@ -72,7 +72,7 @@ def fetch(source: Source, model: LockedModel, directory: Path, options: Download
         options.count(sum(file.size for file in model.files if file not in wanted))
         options.count(sum(one.done for one in progress.values()))
         if wanted:
-            with download_client() as client:
+            with download_client(direct=source.direct) as client:
                 _fetch_all(Transfer(source, model, client, options), directory, staging, progress)
         _VerifiedFiles(directory).remember(model.files)
         _tidy(staging, model)

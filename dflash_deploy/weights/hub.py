@@ -78,10 +78,14 @@ class HubModel(ForeignDocument):
 
 @dataclass(frozen=True)
 class Source:
-    """Where weights come from: the Hugging Face Hub or a mirror, and the token for it."""
+    """Where weights come from: the Hugging Face Hub or a mirror, and the token for it.
+
+    `direct`: without the proxy of the environment, such as another host of a fleet.
+    """
 
     endpoint: str
     token: Secret
+    direct: bool = False
 
     @classmethod
     def of(cls, token: Secret, endpoint: str | None = None) -> Source:

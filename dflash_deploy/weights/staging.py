@@ -99,7 +99,10 @@ def check_room(directory: Path, left: int, model: LockedModel) -> None:
         )
 
 
-def download_client() -> httpx.Client:
-    """Return an HTTP client for all connections of one download. Raises SettingsRefused for an unusable proxy."""
+def download_client(*, direct: bool = False) -> httpx.Client:
+    """Return an HTTP client for all connections of one download; `direct`: without the proxy of the environment.
+
+    Raises SettingsRefused for an unusable proxy.
+    """
     limits = httpx.Limits(max_connections=2 * WORKERS, max_keepalive_connections=2 * WORKERS)
-    return new_client(timeout=httpx.Timeout(PATIENCE, connect=15.0), limits=limits)
+    return new_client(timeout=httpx.Timeout(PATIENCE, connect=15.0), limits=limits, trust_env=not direct)

@@ -25,7 +25,10 @@ def directory(tmp_path: Path) -> Path:
         (None, ("init", "x@a", "y@a"), "two hosts have the same name", "name them"),
         (TWO, ("init", "x@a"), "fleet.yaml already exists", "--force"),
         (TWO, ("status", "--host", "c"), "`c` is not a host of fleet.yaml", "valid hosts: a, b"),
-        (TWO + "shape: one-engine\n", ("up",), "does not start one engine over several hosts", "two-boxes.md"),
+        *(
+            (TWO + "shape: one-engine\n", (verb, "--host", "a"), "one engine runs on all hosts together", "--host")
+            for verb in ("up", "restart", "down")
+        ),
         (TWO + "install: {wheel: x.whl}\n", ("up",), "x.whl is not a wheel of dflash-deploy", "make dist"),
     ],
 )
@@ -40,6 +43,14 @@ def test_what_is_refused_before_a_host_is_reached(
     assert said in ran.document["error"]["message"]
     assert hint in ran.document["error"]["hint"]
     assert (file.read_text() if file.exists() else None) == text
+
+
+def test_replicas_have_no_ranks_to_watch(directory: Path) -> None:
+    (directory / "fleet.yaml").write_text(TWO)
+    ran = invoke("fleet", "watch", "--dir", str(directory))
+    assert ran.code is ExitCode.USAGE
+    assert "`fleet watch` restarts the ranks of one engine" in ran.err
+    assert "fleet status" in ran.err
 
 
 def test_a_directory_without_a_deployment_is_named(tmp_path: Path) -> None:

@@ -50,6 +50,9 @@ def test_it_is_started_and_not_waited_for(directory: Path, monkeypatch: pytest.M
     # nothing is asked of it either
     _, document, _ = run("status", directory)
     assert (document["data"]["state"], document["data"]["rank"]) == ("running", 1)
+    # nothing listens on this machine
+    assert document["data"]["endpoint"] == ""
+    assert "endpoint" not in invoke("status", "--dir", str(directory)).succeeded().out
 
 
 def test_an_engine_that_ends_meanwhile_is_explained(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,56 +1,14 @@
 """`fleet up` that is killed, interrupted or cut off in each phase: the same command continues, and nothing is half."""
 
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from dflash_deploy.errors import ExitCode
+from tests.support.fleet_command import started
 from tests.support.fleet_lab import Host, Lab
 
-PHASES = {"checks the host": "checks", "settings and the API key": "settings", "starting": "start"}
-"""Lines of progress that begin a phase of `fleet up`, and its name."""
-
-
-class Started:
-    """`fleet up` for the second host, which runs now."""
-
-    def __init__(self, lab: Lab) -> None:
-        command = [*lab.prefix, sys.executable, "-m", "dflash_deploy", "fleet", "up", "--host", "host-b"]
-        self.process = subprocess.Popen(
-            command, cwd=lab.directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )  # fmt: skip
-        self.said = ""
-
-    def until(self, words: str) -> None:
-        """Wait for a line of progress."""
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.said += line
-            if words in line:
-                return
-        raise AssertionError(f"no line with {words!r}:\n{self.said}")
-
-    def ended(self) -> int:
-        """Wait for the end; return the exit code."""
-        assert self.process.stderr is not None
-        self.said += self.process.stderr.read()
-        self.process.stderr.close()
-        return self.process.wait(600)
-
-
-@contextmanager
-def started(lab: Lab) -> Iterator[Started]:
-    found = Started(lab)
-    try:
-        yield found
-    finally:
-        found.process.kill()
-        found.process.wait()
+UP = ("fleet", "up", "--host", "host-b")
+"""`fleet up` for the second host."""
 
 
 def half_written(host: Host) -> list[Path]:
@@ -65,7 +23,7 @@ def test_a_command_that_is_killed_or_interrupted_continues(hosts: Lab) -> None:
         ("settings and", signal.SIGINT),
         ("starting", signal.SIGKILL),
     ):
-        with started(hosts) as up:
+        with started(hosts, *UP) as up:
             up.until(words)
             up.process.send_signal(end)
             code = up.ended()
@@ -80,7 +38,7 @@ def test_a_command_that_is_killed_or_interrupted_continues(hosts: Lab) -> None:
 def test_a_cable_pulled_out_in_each_phase_is_named_and_the_same_command_continues(hosts: Lab) -> None:
     host = hosts.hosts[1]
     for words in ("checks the host", "starting"):
-        with started(hosts) as up:
+        with started(hosts, *UP) as up:
             up.until(words)
             with host.unplugged():
                 code = up.ended()

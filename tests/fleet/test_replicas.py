@@ -1,29 +1,10 @@
 """`fleet` on two hosts with llama.cpp: from nothing to an answer of each, checked, restarted and stopped."""
 
 import stat
-from pathlib import Path
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
-from tests.support.fleet_lab import Lab
-
-
-def states(document: dict[str, object]) -> list[str]:
-    data = document["data"]
-    assert isinstance(data, dict)
-    return [host["state"] for host in data["hosts"]]
-
-
-def arguments_on_hosts(lab: Lab) -> str:
-    """The arguments of every process of the hosts."""
-    pids = (pid for host in lab.hosts for pid in host.sh(f"ip netns pids {host.namespace}").split())
-    found = []
-    for pid in pids:
-        try:
-            found.append(Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "))
-        except OSError:
-            continue
-    return "\n".join(found)
+from tests.support.fleet_lab import Lab, states
 
 
 def test_two_hosts_to_answers_and_back(hosts: Lab) -> None:
@@ -40,8 +21,8 @@ def test_two_hosts_to_answers_and_back(hosts: Lab) -> None:
         env = host.deployment / ".env"
         assert stat.S_IMODE(env.stat().st_mode) == 0o600
         assert Deployment(host.deployment).key.reveal() == key
-    assert "llamacpp_wheel" in arguments_on_hosts(hosts)
-    assert key not in arguments_on_hosts(hosts) + up.err + up.out
+    assert "llamacpp_wheel" in hosts.arguments()
+    assert key not in hosts.arguments() + up.err + up.out
 
     again = hosts.dflash("fleet", "up", "--json").succeeded()
     assert states(again.document) == ["ready", "ready"]
@@ -56,7 +37,7 @@ def test_two_hosts_to_answers_and_back(hosts: Lab) -> None:
     restarted = hosts.dflash("fleet", "restart", "--host", "host-b", "--json").succeeded()
     assert states(restarted.document) == ["ready"]
     assert states(hosts.dflash("fleet", "down", "--json").succeeded().document) == ["stopped", "stopped"]
-    assert "llamacpp_wheel" not in arguments_on_hosts(hosts)
+    assert "llamacpp_wheel" not in hosts.arguments()
 
 
 def test_one_host_fails_and_the_other_serves(hosts: Lab) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.support.cli import Ran, dflash
 from tests.support.commands import apt_install, checked, is_installed, run_command, wait_until
@@ -22,7 +23,8 @@ PROGRAM = str(Path(sys.executable).with_name("dflash-deploy"))
 
 SSHD = "/usr/sbin/sshd"
 
-FABRIC = "fab0"
+TO_TERMINAL, FABRIC = "eth0", "fab0"
+"""The interfaces of a host: its cable to the terminal, and the one between the hosts."""
 
 
 @dataclass
@@ -86,17 +88,26 @@ class Host:
         keygen(self.root / "host_key")
 
     @contextmanager
-    def unplugged(self) -> Iterator[None]:
-        """The cable to the terminal is out as long as the block runs."""
-        self.link("down")
+    def unplugged(self, cable: str = TO_TERMINAL) -> Iterator[None]:
+        """The cable to the terminal, or the fabric, is out as long as the block runs."""
+        self.link("down", cable)
         try:
             yield
         finally:
-            self.link("up")
+            self.link("up", cable)
 
-    def link(self, state: str) -> None:
-        """Plug the cable to the terminal in (`up`) or out (`down`)."""
-        checked("ip", "-n", self.namespace, "link", "set", "eth0", state)
+    def link(self, state: str, cable: str = TO_TERMINAL) -> None:
+        """Plug a cable in (`up`) or out (`down`)."""
+        checked("ip", "-n", self.namespace, "link", "set", cable, state)
+
+    def processes(self, words: str) -> list[int]:
+        """The PIDs of the processes of the host with these words in their arguments."""
+        found = []
+        for pid in map(int, run_command("ip", "netns", "pids", self.namespace).stdout.split()):
+            with suppress(OSError):
+                if words in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "):
+                    found.append(pid)
+        return found
 
 
 @dataclass
@@ -106,11 +117,7 @@ class Lab:
     root: Path
     terminal: str
     hosts: tuple[Host, Host]
-
-    @property
-    def directory(self) -> Path:
-        """The fleet's directory on the terminal."""
-        return self.root / "fleet"
+    directory: Path
 
     @property
     def ssh_config(self) -> Path:
@@ -135,6 +142,15 @@ class Lab:
             text += [f"    {line}" for line in of_host]
         (self.directory / "fleet.yaml").write_text("\n".join(text) + "\n")
 
+    def arguments(self) -> str:
+        """The arguments of every process of the hosts."""
+        pids = (pid for host in self.hosts for pid in host.sh(f"ip netns pids {host.namespace}").split())
+        found = []
+        for pid in pids:
+            with suppress(OSError):
+                found.append(Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "))
+        return "\n".join(found)
+
     def trust(self) -> None:
         """Put the present keys of the hosts into known_hosts."""
         keys = ((host.root / "host_key.pub").read_text().split()[:2] for host in self.hosts)
@@ -147,7 +163,7 @@ class Lab:
             host.stop()
             shutil.rmtree(host.home, ignore_errors=True)
             host.home.mkdir(mode=0o700)
-            checked("ip", "-n", host.namespace, "link", "set", "eth0", "up")
+            checked("ip", "-n", host.namespace, "link", "set", TO_TERMINAL, "up")
             host.start()
         self.trust()
         for host in self.hosts:
@@ -157,6 +173,11 @@ class Lab:
         """Wait until the SSH server of a host answers."""
         command = (*self.prefix, "ssh", "-F", str(self.ssh_config), "-o", "BatchMode=yes", host.address, "true")
         assert wait_until(lambda: run_command(*command).returncode == 0, 60), (host.root / "sshd.log").read_text()
+
+
+def states(document: dict[str, Any]) -> list[str]:
+    """The states of the hosts in the document of a command of `fleet`."""
+    return [host["state"] for host in document["data"]["hosts"]]
 
 
 def keygen(file: Path) -> None:
@@ -184,13 +205,15 @@ def lab(root: Path) -> Iterator[Lab]:
         Host(f"host-{name}", names[name], f"10.77.{number}.2", f"10.77.9.{number}", root / name)
         for number, name in ((1, "a"), (2, "b"))
     )
-    found = Lab(root, names["t"], (hosts[0], hosts[1]))
+    found = Lab(root, names["t"], (hosts[0], hosts[1]), root / "fleet")
     try:
         for namespace in names.values():
             checked("ip", "netns", "add", namespace)
             checked("ip", "-n", namespace, "link", "set", "lo", "up")
         for number, host in enumerate(hosts, 1):
-            cable((names["t"], f"to{number}", f"10.77.{number}.1/24"), (host.namespace, "eth0", f"{host.address}/24"))
+            cable(
+                (names["t"], f"to{number}", f"10.77.{number}.1/24"), (host.namespace, TO_TERMINAL, f"{host.address}/24")
+            )
         cable(*((host.namespace, FABRIC, f"{host.fabric}/24") for host in hosts), mtu=9000)
         fill(found)
         yield found

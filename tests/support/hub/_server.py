@@ -18,7 +18,7 @@ class Hub:
 
     `accounts` maps tokens to names; any other token is stale. `latency` is added to each answer, `rate` limits each
     body in bytes a second, `page` is how many entries one page of a tree holds. `bare_401` leaves out the error code
-    that the real hub leaves out as well (see `_access.py`).
+    that the real hub leaves out as well (see `_access.py`). `address` is where both servers listen.
     """
 
     def __init__(
@@ -29,9 +29,10 @@ class Hub:
         rate: float | None = None,
         page: int = 1000,
         bare_401: bool = False,
+        address: str = "127.0.0.1",
     ) -> None:
         self._state = State(latency, rate, page, bare_401, accounts=dict(accounts or {}))
-        self._servers = (Server("hub", self._state), Server("cdn", self._state))
+        self._servers = (Server("hub", self._state, address), Server("cdn", self._state, address))
         self._state.hub, self._state.cdn = (server.endpoint for server in self._servers)
         self._threads = [
             threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)

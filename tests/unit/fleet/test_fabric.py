@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import HostUnfit
-from dflash_deploy.fleet.fabric import find_fabric, judge_fabric
+from dflash_deploy.fleet.fabric import find_fabric, judge_fabric, judge_hosts
 from dflash_deploy.fleet.file import Fleet, FleetHost
 from dflash_deploy.host.interfaces import read_sysfs
 from dflash_deploy.host.links import Link, links_of
@@ -164,3 +164,28 @@ def test_files_of_the_kernel_are_read_below_the_root(tmp_path: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.mkdir() if "/device/net/" in name else place.write_text(f"{text}\n")
     assert links_of(addresses(10), read_sysfs(tmp_path)) == spark(10)
+
+
+DRIVERS = {"spark-1": ("580.142",), "spark-2": ("580.142",)}
+PEERS = {"spark-1": {"192.168.100.11": True}, "spark-2": {"192.168.100.10": True}}
+
+
+def test_hosts_with_the_same_driver_that_answer_each_other_pass() -> None:
+    judge_hosts(DRIVERS, PEERS)
+    # hosts without GPUs have no driver
+    judge_hosts({"a": (), "b": ()}, {"a": {}, "b": {}})
+
+
+@pytest.mark.parametrize(
+    ("drivers", "peers", "said"),
+    [
+        (DRIVERS | {"spark-2": ("590.44",)}, PEERS, "the GPU drivers differ: spark-1 580.142, spark-2 590.44"),
+        (DRIVERS | {"spark-2": ()}, PEERS, "the GPU drivers differ: spark-1 580.142, spark-2 none"),
+        (DRIVERS, PEERS | {"spark-2": {"192.168.100.10": False}}, "spark-2: 192.168.100.10 does not answer"),
+    ],
+)
+def test_what_differs_between_the_hosts_is_named(
+    drivers: dict[str, tuple[str, ...]], peers: dict[str, dict[str, bool]], said: str
+) -> None:
+    with pytest.raises(HostUnfit, match=said):
+        judge_hosts(drivers, peers)

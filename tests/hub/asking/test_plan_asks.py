@@ -1,102 +1,19 @@
 """`plan --ask-engine` fetches no weights and keeps nothing: a hub that counts bytes, and a scripted engine."""
 
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dflash_deploy import operations
 from dflash_deploy.errors import EngineMissing, ExitCode, HubUnreachable, PreflightRefused, WeightsMissing
-from dflash_deploy.operations import asking, running
-from dflash_deploy.operations.reporter import Silent
-from dflash_deploy.plan import Plan
 from dflash_deploy.runtime.asking import Heard
-from dflash_deploy.serve.answer import MARK
-from tests.support.box import CONFIG, DRAFTER, DRAFTS, TARGET, Box
+from tests.support.asked import SILENT, TOKENIZER, Engine, answered
+from tests.support.box import CONFIG, DRAFTS, Box
 from tests.support.cli import edit_env, invoke
-from tests.support.hub import Generated, Hub
+from tests.support.hub import Hub
 
-TOKENIZER = json.dumps({"model": "x" * 50_000})
 KEY = "a-key-of-this-test-0123456789"
-
-
-class Engine:
-    """In place of a process: what it was asked with, and the answer that it writes."""
-
-    def __init__(self) -> None:
-        self.heard = answered({"decided": {"attention_backend": "CPU_ATTN"}})
-        self.files: dict[str, dict[str, str]] = {}
-        self.places: tuple[Path, ...] = ()
-        self.asked = 0
-
-    def __call__(self, plan: Plan, target: Path, drafter: Path, *, seconds: float) -> Heard:
-        self.asked += 1
-        self.places = (target, drafter)
-        self.files = {
-            place.name: {file.name: file.read_text() for file in place.iterdir() if file.is_file()}
-            for place in self.places
-        }
-        return self.heard
-
-
-class Notes(Silent):
-    """Keeps what the operation says."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.said.append(text)
-
-
-def answered(answer: object) -> Heard:
-    return Heard(0, f"INFO starts\n{MARK}{json.dumps(answer)}\n")
-
-
-FILES: dict[str, dict[str, str | Generated]] = {
-    "o/target": {"config.json": CONFIG, "tokenizer.json": TOKENIZER, "model.safetensors": TARGET},
-    "o/drafter": {"config.json": DRAFTS, "model.safetensors": DRAFTER},
-}
-
-
-@pytest.fixture(scope="module")
-def hub() -> Iterator[Hub]:
-    with Hub() as running:
-        for repository, files in FILES.items():
-            running.add(repository, files)
-        yield running
-
-
-@pytest.fixture(scope="module")
-def made(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> tuple[Box, str]:
-    """The deployment of all tests, and its `.env` as `init` wrote it."""
-    box = Box(hub, tmp_path_factory.mktemp("box"))
-    return box, (box.directory / ".env").read_text()
-
-
-@pytest.fixture
-def box(hub: Hub, made: tuple[Box, str], monkeypatch: pytest.MonkeyPatch) -> Box:
-    box, settings = made
-    (box.directory / ".env").write_text(settings)
-    (box.directory / "dflash.lock").unlink(missing_ok=True)
-    (box.directory / ".dflash" / "asked").unlink(missing_ok=True)
-    for directory in (box.models, Path(box.environment["HF_HOME"])):
-        shutil.rmtree(directory, ignore_errors=True)
-    for repository, files in FILES.items():
-        hub.publish(repository, files)
-    for name, value in box.environment.items():
-        monkeypatch.setenv(name, value)
-    hub.forget()
-    return box
-
-
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
-    scripted = Engine()
-    monkeypatch.setattr(asking, "ask", scripted)
-    return scripted
 
 
 def written(box: Box) -> set[Path]:
@@ -192,14 +109,6 @@ def test_a_rule_that_refuses_what_the_engine_accepts_still_refuses(hub: Hub, box
     assert hub.sent("model.safetensors") == 0
 
 
-SILENT = [
-    (Heard(None, ""), "did not make its configuration within 60 s"),
-    (Heard(-11, "Fatal Python error"), "was ended by signal 11"),
-    (Heard(1, "No module named dflash_deploy.serve.ask"), "ended with code 1"),
-    (Heard(0, f"{MARK}not JSON"), "ended without an answer that can be read"),
-]
-
-
 def test_an_engine_without_an_answer_is_one_clear_line(box: Box, engine: Engine) -> None:
     for heard, said in SILENT:
         engine.heard = heard
@@ -256,98 +165,3 @@ def test_an_engine_that_is_not_installed_is_named(box: Box, monkeypatch: pytest.
     monkeypatch.setattr("dflash_deploy.serve.engines.vllm.installed_vllm", lambda: None)
     with pytest.raises(EngineMissing, match="vLLM is not installed"):
         operations.ask_engine(box.directory)
-
-
-class Fetching(Exception):
-    """The download of weights would begin now."""
-
-
-@pytest.fixture
-def fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    def begin(*_: object, **__: object) -> None:
-        raise Fetching
-
-    monkeypatch.setattr(running, "fetch_missing", begin)
-
-
-@pytest.mark.usefixtures("fetched")
-def test_up_asks_before_it_fetches_and_once_for_the_same_question(hub: Hub, box: Box, engine: Engine) -> None:
-    for _ in range(2):
-        with pytest.raises(Fetching):
-            operations.start(box.directory)
-    assert engine.asked == 1
-    # another setting, and another revision of the drafter, are other questions
-    edit_env(box.directory, MAX_NUM_SEQS="2")
-    with pytest.raises(Fetching):
-        operations.start(box.directory)
-    assert engine.asked == 2
-    assert hub.sent("model.safetensors") == 0
-    remembered = box.directory / ".dflash" / "asked"
-    assert (remembered.stat().st_mode & 0o777, len(remembered.read_text())) == (0o600, 65)
-    for damaged in (b"", b"\xff" * 1000, b"another digest\n"):
-        remembered.write_bytes(damaged)
-        with pytest.raises(Fetching):
-            operations.start(box.directory)
-    assert engine.asked == 5
-
-
-@pytest.mark.usefixtures("fetched")
-def test_up_fetches_a_damaged_config_json_again(box: Box, engine: Engine) -> None:
-    (box.models / "target").mkdir(parents=True)
-    (box.models / "target" / "config.json").write_text("{")
-    notes = Notes()
-    with pytest.raises(Fetching):
-        operations.start(box.directory, reporter=notes)
-    assert engine.asked == 0
-    assert any("config.json is not valid JSON" in note for note in notes.said), notes.said
-
-
-def test_up_ends_with_code_3_if_the_engine_refuses(hub: Hub, box: Box, engine: Engine) -> None:
-    engine.heard = answered({"refused": "No valid attention backend found for cuda"})
-    for count in (1, 2):
-        ran = invoke("up", "--dir", str(box.directory))
-        assert ran.code is ExitCode.PREFLIGHT
-        assert "error: vLLM 0.32.0 (CPU) refuses this: No valid attention backend found for cuda" in ran.err
-        # a refusal is not remembered: the engine may have been changed
-        assert engine.asked == count
-    assert hub.sent("model.safetensors") == 0
-    assert not box.models.exists()
-    assert not (box.directory / ".dflash" / "asked").exists()
-
-
-def test_up_ends_with_code_3_if_a_rule_refuses_what_was_read(hub: Hub, box: Box, engine: Engine) -> None:
-    hub.publish("o/drafter", {"config.json": json.dumps(json.loads(DRAFTS) | {"hidden_size": 128})})
-    for heard in (engine.heard, Heard(None, "")):
-        engine.heard = heard
-        ran = invoke("up", "--dir", str(box.directory))
-        assert ran.code is ExitCode.PREFLIGHT
-        assert "128" in ran.err
-    assert hub.sent("model.safetensors") == 0
-
-
-@pytest.mark.usefixtures("fetched")
-def test_up_goes_on_without_an_answer_and_says_so(box: Box, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    for heard, said in [*SILENT, (answered({"unaskable": "it has no way"}), "it has no way")]:
-        engine.heard = heard
-        notes = Notes()
-        with pytest.raises(Fetching):
-            operations.start(box.directory, reporter=notes)
-        assert any(said in note for note in notes.said)
-    assert not (box.directory / ".dflash" / "asked").exists()
-
-    def missing(*_: object, **__: object) -> Heard:
-        raise EngineMissing("the image is not on this machine", hint="")
-
-    monkeypatch.setattr(asking, "ask", missing)
-    notes = Notes()
-    with pytest.raises(Fetching):
-        operations.start(box.directory, reporter=notes)
-    assert "the engine is not asked before the download: the image is not on this machine" in notes.said
-
-
-@pytest.mark.usefixtures("fetched")
-def test_up_asks_nothing_if_it_is_told_so(hub: Hub, box: Box, engine: Engine) -> None:
-    with pytest.raises(Fetching):
-        operations.start(box.directory, ask_engine=False)
-    assert engine.asked == 0
-    assert hub.sent("config.json") == 0

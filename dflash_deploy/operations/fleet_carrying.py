@@ -1,0 +1,253 @@
+"""The weights of a fleet: one host downloads them and the others take them over the fabric, where that is faster."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from dflash_deploy.errors import DeployError, DownloadFailed, HostUnfit, HostUnreachable
+from dflash_deploy.fleet.carrying import ChosenWay, HubRates, MovedWeights, known_way, measured_way, source_of
+from dflash_deploy.fleet.each import HostOutcome, failure_of_all
+from dflash_deploy.fleet.fabric import Fabric, find_fabric
+from dflash_deploy.fleet.file import Fleet, FleetHost
+from dflash_deploy.fleet.prepare import RemoteFacts
+from dflash_deploy.fleet.remote import RemoteData, RemoteDocument, RemoteProgress, call, error_of
+from dflash_deploy.fleet.session import Session
+from dflash_deploy.intake import Invalid
+from dflash_deploy.operations.fleet_engines import call_patiently
+from dflash_deploy.operations.fleet_hosts import NAME_COLUMN, OpenFleet
+from dflash_deploy.operations.fleet_transfers import OFFERS
+from dflash_deploy.planning import plan_of
+from dflash_deploy.redact import Secret, generate_key
+from dflash_deploy.weights.lockfile import LOCK_FILE, parse_lock, write_lock
+from dflash_deploy.weights.pull import requested_models
+
+PROBE = 3.0
+"""Seconds of a download that measures what the Hub sends. What arrives is kept."""
+
+LOOKS = 300.0
+"""Seconds for a host to say what it lacks: it may ask the Hub for the commits."""
+
+Facts = Mapping[str, RemoteFacts]
+
+
+@dataclass(frozen=True)
+class BroughtWeights:
+    """How weights reached the hosts, and the errors of hosts that did not get them; `None` if nothing is fetched."""
+
+    moved: MovedWeights | None
+    failed: Mapping[str, DeployError] = field(default_factory=dict)
+
+
+def move_weights(opened: OpenFleet, hosts: tuple[FleetHost, ...], facts: Facts, patience: float) -> BroughtWeights:
+    """Move the weights to the hosts, if the way over the fabric is the faster one or `fleet.yaml` asks for it.
+
+    Otherwise `up` downloads on each host. All hosts get the same commits: dflash.lock of the first one, which is kept
+    on this machine too. `patience` is for other commands that run there.
+    """
+    if not hosts or not requested_models(opened.deployment, plan_of(opened.deployment)):
+        return BroughtWeights(None)
+    fleet = opened.fleet.model_copy(update={"hosts": hosts})
+    began = time.monotonic()
+    try:
+        missing = _missing(opened, fleet)
+        fabric = _link(fleet, facts)
+        way = known_way(fleet, missing, fabric) or _measured(opened, fleet, missing, fabric)
+        _say(opened, way, fabric)
+        takers = tuple(host for host in hosts if missing[host.name] and host.name != way.source)
+        if way.way != "fabric" or fabric is None:
+            return BroughtWeights(MovedWeights(way))
+        failed = _over_fabric(opened, way.source, takers, fabric, missing, patience)
+    except DeployError as problem:
+        # `up` finds the same problem on the host, with what it needs to explain it
+        return BroughtWeights(MovedWeights(ChosenWay("hub", problem.message)))
+    if failed and fleet.weights == "auto":
+        reason = next(iter(failed.values())).message
+        opened.reporter.note(f"{'weights':{NAME_COLUMN}} the other way failed: each host downloads")
+        return BroughtWeights(MovedWeights(ChosenWay("hub", opened.deployment.redact(reason))))
+    done = sum(missing[host.name] for host in takers if host.name not in failed)
+    return BroughtWeights(MovedWeights(way, done, time.monotonic() - began), failed)
+
+
+def _say(opened: OpenFleet, way: ChosenWay, fabric: Fabric | None) -> None:
+    over = fabric.ports[way.source].interface if fabric is not None and way.source else ""
+    said = {"present": "", "hub": "each host downloads: ", "fabric": f"{way.source} fetches, the others over {over}: "}
+    opened.reporter.note(f"{'weights':{NAME_COLUMN}} {said[way.way]}{way.reason}")
+
+
+def _missing(opened: OpenFleet, fleet: Fleet) -> Mapping[str, int]:
+    """Bytes that each host lacks, after all have the lock of the first one. Raises the error of a host."""
+    first, *rest = fleet.ranked
+    known = _data(opened, (first,))[first.name]
+    if known.lock:
+        _keep_lock(opened, first, known.lock)
+
+    def look(session: Session) -> RemoteDocument:
+        if known.lock:
+            session.send(known.lock.encode(), f"{session.host.directory}/{LOCK_FILE}")
+        return opened.call(session, "fleet weights", "--json", seconds=LOOKS)
+
+    others = _of_all(opened.on_each(look, tuple(rest))) if rest else {}
+    return {name: data.missing_bytes or 0 for name, data in {first.name: known, **others}.items()}
+
+
+def _keep_lock(opened: OpenFleet, host: FleetHost, text: str) -> None:
+    try:
+        write_lock(opened.deployment.directory / LOCK_FILE, parse_lock(text))
+    except Invalid as problem:
+        raise HostUnfit(f"{host.name}: its {LOCK_FILE} {problem}", hint="remove it there") from None
+
+
+def _data(opened: OpenFleet, hosts: tuple[FleetHost, ...], *options: str) -> Mapping[str, RemoteData]:
+    """What `fleet weights` says on these hosts at the same time. Raises the error of a host."""
+    return _of_all(
+        opened.on_each(lambda one: opened.call(one, "fleet weights", *options, "--json", seconds=LOOKS), hosts)
+    )
+
+
+def _of_all(outcomes: Mapping[str, HostOutcome[RemoteDocument]]) -> Mapping[str, RemoteData]:
+    if (failure := failure_of_all(outcomes)) is not None:
+        raise failure
+    documents = {name: outcome.result for name, outcome in outcomes.items() if outcome.result is not None}
+    for name, document in documents.items():
+        if (error := error_of(outcomes[name].host, document)) is not None:
+            raise error
+    return {name: document.data for name, document in documents.items()}
+
+
+def _link(fleet: Fleet, facts: Facts) -> Fabric | None:
+    try:
+        return find_fabric(fleet, {host.name: facts[host.name].links for host in fleet.hosts})
+    except HostUnfit:
+        return None
+
+
+def _measured(opened: OpenFleet, fleet: Fleet, missing: Mapping[str, int], fabric: Fabric | None) -> ChosenWay:
+    """Measure the Hub on all hosts together, and on the first one by itself; return the faster way."""
+    lacking = tuple(host for host in fleet.hosts if missing[host.name])
+    probe = ("--probe", f"{PROBE:g}")
+    opened.reporter.note(f"{'weights':{NAME_COLUMN}} measures the Hub and the hosts' way to it for {2 * PROBE:g} s")
+    together = {name: data.bytes_per_second for name, data in _data(opened, lacking, *probe).items()}
+    source = source_of(fleet, missing, together)
+    alone = tuple(host for host in lacking if host.name == source and len(lacking) > 1)
+    rate = _data(opened, alone, *probe)[source].bytes_per_second if alone else together.get(source)
+    assert fabric is not None  # noqa: S101 - `known_way` decides without a link
+    return measured_way(fleet, missing, fabric, HubRates(together, rate))
+
+
+def _over_fabric(
+    opened: OpenFleet,
+    source: str,
+    takers: tuple[FleetHost, ...],
+    fabric: Fabric,
+    missing: Mapping[str, int],
+    patience: float,
+) -> Mapping[str, DeployError]:
+    """Let one host fetch what it lacks, and the others take it from there; return the errors by host."""
+    (host,) = opened.fleet.named((source,))
+    if missing[source]:
+        fetched = opened.on_each(lambda one: call_patiently(opened, one, "fleet take", patience=patience), (host,))
+        if (problem := fetched[source].error) is not None:
+            not_copied = (f"{one.name}: no weights to copy: {problem.message}" for one in takers)
+            skipped = {
+                one.name: DownloadFailed(said, hint=problem.hint) for one, said in zip(takers, not_copied, strict=True)
+            }
+            return {source: problem, **skipped}
+    transfer = _Transfer(len(takers))
+
+    def work(session: Session) -> RemoteDocument:
+        if session.host is host:
+            return _offered(opened, session, transfer, fabric.addresses[source])
+        with transfer.taking() as (url, make):
+            if not url:
+                raise HostUnreachable(f"{session.host.name}: {source} offers no weights", hint="run it again")
+            document = call_patiently(opened, session, "fleet take", "--from", url, patience=patience, stdin=make)
+        opened.say(session.host, f"has the weights, from {source}")
+        return document
+
+    outcomes = opened.on_each(work, (host, *takers))
+    return {name: one.error for name, one in outcomes.items() if one.error is not None}
+
+
+def _offered(opened: OpenFleet, session: Session, transfer: _Transfer, address: str) -> RemoteDocument:
+    """Offer the weights of a host until all others have them."""
+
+    def on_progress(progress: RemoteProgress) -> None:
+        if progress.phase == OFFERS:
+            transfer.opened(progress.last_line)
+
+    try:
+        document = call(
+            session, opened.environment, "fleet", "offer", "--dir", session.host.directory, "--address", address,
+            "--json-stream", on_progress=on_progress, stdin=transfer.offer,
+        )  # fmt: skip
+    finally:
+        transfer.opened("")
+    if (error := error_of(session.host, document)) is not None:
+        raise error
+    return document
+
+
+class _Held:
+    """The standard input of a command on a host: a line with the token, and no end before `release`.
+
+    If this program ends, its end tells the host that the transfer is no longer wanted.
+    """
+
+    def __init__(self, token: Secret) -> None:
+        self._unread = f"{token.reveal()}\n".encode()
+        self._released = threading.Event()
+
+    def read(self, size: int, /) -> bytes:
+        """The token once; then nothing, after `release`."""
+        given, self._unread = self._unread, b""
+        if not given:
+            self._released.wait()
+        return given
+
+    def release(self) -> None:
+        """Let the input end."""
+        self._released.set()
+
+
+class _Transfer:
+    """One offer and those who take it. `token` is that of this transfer."""
+
+    def __init__(self, takers: int) -> None:
+        self.token = generate_key()
+        self.offer = _Held(self.token)
+        self._url = ""
+        self._opened = threading.Event()
+        self._left = takers
+        self._guard = threading.Lock()
+
+    def opened(self, url: str) -> None:
+        """The offer listens at this URL; with an empty one it has ended."""
+        self._url = url
+        self._opened.set()
+
+    @contextmanager
+    def taking(self) -> Iterator[tuple[str, Callable[[], _Held]]]:
+        """Wait for the offer; yield its URL, empty without one, and what makes the input of a command that takes it.
+
+        The inputs end with the block, and the offer with the last of the blocks.
+        """
+        made: list[_Held] = []
+
+        def make() -> _Held:
+            made.append(_Held(self.token))
+            return made[-1]
+
+        try:
+            self._opened.wait()
+            yield self._url, make
+        finally:
+            for held in made:
+                held.release()
+            with self._guard:
+                self._left -= 1
+                if self._left <= 0:
+                    self.offer.release()

@@ -1,0 +1,178 @@
+"""`fleet watch`: the ranks of one engine over several hosts, checked again and again, and restarted together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dflash_deploy.deployment import locked
+from dflash_deploy.errors import DeployError, DirectoryBusy, NotPossible
+from dflash_deploy.fleet.each import HostOutcome, failure_of_all, on_each
+from dflash_deploy.fleet.file import FleetHost
+from dflash_deploy.fleet.prepare import RemoteFacts
+from dflash_deploy.fleet.remote import error_of
+from dflash_deploy.fleet.session import Session
+from dflash_deploy.fleet.watching import Judgement, RankSeen, judge_ranks
+from dflash_deploy.operations.fleet_engines import link_addresses, stop_engine
+from dflash_deploy.operations.fleet_hosts import OpenFleet, open_fleet
+from dflash_deploy.operations.fleet_ranks import look_at, start_ranks
+from dflash_deploy.operations.patience import PATIENCE
+from dflash_deploy.operations.reporter import SILENT, Reporter
+
+EVERY = 10.0
+"""Seconds between two looks. With the 10 s in which SSH gives up on a host, a loss is noticed within 30 s."""
+
+ASKS = 30.0
+"""Seconds for one generation of the leader, when a host or the link cannot be reached."""
+
+MOST_FAILURES = 3
+"""Starts in a row that fail before the watch ends with the last failure."""
+
+
+def fleet_watch(
+    directory: Path,
+    *,
+    patience: float = PATIENCE,
+    every: float = EVERY,
+    looks: int | None = None,
+    reporter: Reporter = SILENT,
+) -> int:
+    """Check the ranks every `every` seconds, without end or `looks` times, and restart all if one is lost.
+
+    Returns how often all ranks were restarted. Raises as `open_fleet`; NotPossible for replicas; the error of a host
+    that cannot be reached at the beginning; EngineNotReady after MOST_FAILURES failed starts in a row.
+    """
+    opened = open_fleet(directory, (), reporter)
+    if opened.chosen.shape != "one-engine":
+        raise NotPossible(
+            "`fleet watch` restarts the ranks of one engine together; these hosts run replicas",
+            hint="a replica restarts by itself in Docker; `fleet status` asks each",
+        )
+    watch = RankWatch(opened, link_addresses(opened), patience)
+    done = 0
+    while looks is None or done < looks:
+        if done:
+            time.sleep(every)
+        watch.look_once()
+        done += 1
+    return watch.restarts
+
+
+@dataclass
+class RankWatch:
+    """What the looks have found so far. `addresses` are those of the hosts on the link between them.
+
+    `owes` means that the ranks were stopped, or could not be started, and start again as soon as all hosts are
+    reachable. `doubted` means that a host was cut off, so that the engine must prove that it still computes.
+    """
+
+    opened: OpenFleet
+    addresses: Mapping[str, str]
+    patience: float
+    restarts: int = 0
+    owes: bool = False
+    doubted: bool = False
+    failures: int = 0
+    last: Mapping[str, RankSeen] = field(default_factory=dict)
+    told: str = ""
+
+    def look_once(self) -> None:
+        """Check all hosts once, and do what follows. Raises EngineNotReady after MOST_FAILURES failed starts."""
+        seen = self._look()
+        judged = judge_ranks(self.last, seen)
+        if judged.verdict == "cut":
+            self._tell(judged.reason)
+            self._cut(seen)
+        elif judged.verdict == "broken" or self.owes:
+            self._tell(judged.reason or "all hosts can be reached again")
+            self._start(judged)
+        elif judged.verdict == "together" and self.doubted and not self._leader_answers():
+            self._tell("all hosts can be reached again, but the engine does not answer")
+            self._start(judged)
+        else:
+            self._well(judged, seen)
+
+    def _well(self, judged: Judgement, seen: Mapping[str, RankSeen]) -> None:
+        self.doubted, self.last = False, seen
+        self._tell(judged.reason or f"all {len(seen)} ranks run")
+
+    def _look(self) -> Mapping[str, RankSeen]:
+        opened = self.opened
+        found = on_each(opened.fleet, opened.fleet.hosts, lambda one: look_at(opened, one, self.addresses))
+        return {name: _seen(outcome) for name, outcome in found.items()}
+
+    def _cut(self, seen: Mapping[str, RankSeen]) -> None:
+        """A host or the link is lost. If the leader does not answer any more, stop what can be reached.
+
+        Its clients then get a refusal at once, and not the silence of an engine that waits for a rank.
+        """
+        leader = self.opened.fleet.leader
+        self.doubted = True
+        if self.owes or seen[leader.name].unreached or self._leader_answers():
+            return
+        reached = tuple(host for host in self.opened.fleet.hosts if not seen[host.name].unreached)
+        self._holding("stops the other ranks until all hosts can be reached", lambda: self._stop(reached))
+
+    def _stop(self, hosts: tuple[FleetHost, ...]) -> None:
+        self.owes = True
+        self.opened.on_each(lambda one: stop_engine(self.opened, one), hosts)
+
+    def _start(self, judged: Judgement) -> None:
+        self._holding("restarts all ranks together", lambda: self._start_all(judged))
+
+    def _start_all(self, judged: Judgement) -> None:
+        # another command may have stopped or started them since the look
+        again = judge_ranks(self.last, self._look())
+        if again.verdict == "cut" or (again.verdict == "stopped" and not self.owes and judged.verdict != "stopped"):
+            return
+        self.owes = True
+        outcomes = start_ranks(self.opened, self.addresses, self.patience)
+        errors = {name: error_of(one.host, one.result) for name, one in outcomes.items() if one.result is not None}
+        failure = failure_of_all(outcomes) or next(filter(None, errors.values()), None)
+        if failure is None:
+            self.owes, self.doubted, self.failures, self.last = False, False, 0, {}
+            self.restarts += 1
+            return
+        self._failed(failure)
+
+    def _failed(self, failure: DeployError) -> None:
+        self.failures += 1
+        self._tell(f"the start failed ({self.failures} of {MOST_FAILURES}): {failure.message}")
+        if self.failures >= MOST_FAILURES:
+            raise failure
+
+    def _holding(self, what: str, work: Callable[[], None]) -> None:
+        """Do the work under the lock of the fleet; leave it for the next look if another command holds it."""
+        try:
+            with locked(self.opened.deployment.directory, "fleet watch"):
+                self._tell(what)
+                work()
+        except DirectoryBusy:
+            self._tell("another command works on the fleet: waits for it")
+
+    def _leader_answers(self) -> bool:
+        def ask(session: Session) -> bool:
+            document = self.opened.call(session, "status", "--json", seconds=ASKS)
+            return document.data.state == "ready"
+
+        leader = self.opened.fleet.leader
+        return bool(on_each(self.opened.fleet, (leader,), ask)[leader.name].result)
+
+    def _tell(self, text: str) -> None:
+        """Report what changed; the same line once."""
+        if text != self.told:
+            self.told = text
+            self.opened.reporter.note(self.opened.deployment.redact(f"{time.strftime('%H:%M:%S')}  {text}"))
+
+
+def _seen(outcome: HostOutcome[RemoteFacts]) -> RankSeen:
+    facts = outcome.result
+    if facts is None:
+        return RankSeen(unreached=outcome.error.message if outcome.error else f"{outcome.host.name}: no answer")
+    silent = tuple(address for address, answered in facts.peers.items() if not answered)
+    if facts.engine is None:
+        return RankSeen("absent", silent=silent)
+    engine = facts.engine
+    return RankSeen(engine.phase, engine.identity or "", engine.restarts, engine.hangs, silent)
