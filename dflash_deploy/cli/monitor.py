@@ -9,33 +9,87 @@ import typer
 
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
+from dflash_deploy.cli.durations import DAY, seconds_of
 from dflash_deploy.cli.options import HERE, Directory, Json
 from dflash_deploy.cli.shown import Report
+from dflash_deploy.errors import BadInput
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dflash_deploy.client.silences import AlertSilence
     from dflash_deploy.operations import MonitoringState
 
 monitor = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="Metrics, alerts and dashboards: up, down, status, test, export.",
+    help="Metrics and alerts: up, down, status, test, silence, export.",
 )
+
+Webhook = Annotated[str | None, typer.Option(help="Send alerts to this URL, through Alertmanager.", show_default=False)]
+WebhookFile = Annotated[
+    Path | None, typer.Option(help="A file that holds the URL of --webhook, if it is a secret.", dir_okay=False)
+]
+WebhookTokenFile = Annotated[
+    Path | None, typer.Option(help="A file that holds the bearer token of --webhook.", dir_okay=False)
+]
+Ntfy = Annotated[str | None, typer.Option(help="Send alerts to this topic of ntfy, such as https://ntfy.sh/TOPIC.")]
+NtfyFile = Annotated[
+    Path | None, typer.Option(help="A file that holds the URL of --ntfy, if it is a secret.", dir_okay=False)
+]
+NtfyTokenFile = Annotated[
+    Path | None, typer.Option(help="A file that holds the access token of --ntfy.", dir_okay=False)
+]
+Mail = Annotated[str | None, typer.Option(help="Send alerts to this mail address.")]
+MailFrom = Annotated[str | None, typer.Option(help="Sender of the mails; else the address of --mail.")]
+Smtp = Annotated[str | None, typer.Option(help="Mail server as HOST:PORT; else 127.0.0.1:25.", metavar="HOST:PORT")]
+SmtpUser = Annotated[str | None, typer.Option(help="User of the mail server.")]
+SmtpPasswordFile = Annotated[
+    Path | None, typer.Option(help="A file that holds the password of --smtp-user.", dir_okay=False)
+]
+
+LONGEST_SILENCE = 30 * DAY
+"""Seconds."""
 
 
 @command
 def monitor_up(
     directory: Directory = HERE,
-    webhook: Annotated[
-        str | None, typer.Option(help="Send alerts to this URL, through Alertmanager.", show_default=False)
-    ] = None,
+    webhook: Webhook = None,
+    webhook_file: WebhookFile = None,
+    webhook_token_file: WebhookTokenFile = None,
+    ntfy: Ntfy = None,
+    ntfy_file: NtfyFile = None,
+    ntfy_token_file: NtfyTokenFile = None,
+    mail: Mail = None,
+    mail_from: MailFrom = None,
+    smtp: Smtp = None,
+    smtp_user: SmtpUser = None,
+    smtp_password_file: SmtpPasswordFile = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of Prometheus on 127.0.0.1.")] = 9090,
     alert_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of Alertmanager on 127.0.0.1.")] = 9093,
     every: Annotated[int, typer.Option(min=1, max=60, help="Seconds between two readings of /metrics.")] = 15,
     as_json: Json = False,
 ) -> Report:
-    """Start Prometheus for this deployment, on 127.0.0.1 only; with --webhook also Alertmanager."""
+    """Start Prometheus for this deployment, on 127.0.0.1 only.
+
+    With --webhook, --ntfy or --mail it starts Alertmanager too; each receiver gets all alerts.
+    """
+    to = operations.receivers(
+        webhook=webhook,
+        webhook_file=webhook_file,
+        webhook_token_file=webhook_token_file,
+        ntfy=ntfy,
+        ntfy_file=ntfy_file,
+        ntfy_token_file=ntfy_token_file,
+        mail=mail,
+        mail_from=mail_from,
+        smtp=smtp,
+        smtp_user=smtp_user,
+        smtp_password_file=smtp_password_file,
+    )
     state = operations.start_monitoring(
-        directory, webhook=webhook, port=port, alert_port=alert_port, interval=every, reporter=terminal()
+        directory, to=to, port=port, alert_port=alert_port, interval=every, reporter=terminal()
     )
     return Report(state.document(), (*_shown(state), "next         dflash-deploy monitor status"))
 
@@ -56,15 +110,51 @@ def monitor_status(directory: Directory = HERE, as_json: Json = False) -> Report
 
 @command
 def monitor_test(directory: Directory = HERE, as_json: Json = False) -> Report:
-    """Send one alert to the receiver, and wait until it has accepted it."""
+    """Send one alert to every receiver, and wait until all have accepted it."""
     seconds = operations.send_test_alert(directory)
-    return Report({"seconds": round(seconds, 1)}, (f"delivered    the receiver accepted it after {seconds:.0f} s",))
+    return Report({"seconds": round(seconds, 1)}, (f"delivered    every receiver accepted it after {seconds:.0f} s",))
+
+
+@command
+def monitor_silence(
+    alerts: Annotated[
+        list[str] | None, typer.Argument(metavar="[ALERT]...", help="Names of alerts; all if left out.")
+    ] = None,
+    directory: Directory = HERE,
+    lasts: Annotated[
+        str | None, typer.Option("--for", metavar="DURATION", help="How long, such as 30m, 2h or 1d.")
+    ] = None,
+    comment: Annotated[str, typer.Option(help="Why, for others who read it.")] = "",
+    end: Annotated[bool, typer.Option("--end", help="End all silences of this deployment.")] = False,
+    as_json: Json = False,
+) -> Report:
+    """Send no alerts of this deployment for a while; without --for, list what is silenced."""
+    if end and (lasts or alerts):
+        raise BadInput("--end ends all silences", hint="leave out --for and the names of alerts")
+    if alerts and not lasts:
+        raise BadInput("a silence needs a duration", hint="such as --for 2h")
+    if end:
+        found = operations.end_silences(directory)
+        return Report(found.document(), (f"ended        {found.ended}", *_silenced(found.silences)))
+    if not lasts:
+        found = operations.list_silences(directory)
+    else:
+        seconds = seconds_of("--for", lasts, most=LONGEST_SILENCE)
+        found = operations.silence_alerts(directory, alerts=alerts or (), seconds=seconds, comment=comment)
+    return Report(found.document(), tuple(_silenced(found.silences)) or ("silenced     nothing",))
+
+
+def _silenced(silences: Sequence[AlertSilence]) -> Iterator[str]:
+    for one in silences:
+        what = ", ".join(one.alerts) or "all alerts"
+        yield f"silenced     until {one.ends:%Y-%m-%d %H:%M:%S} UTC: {what} ({one.comment})"
 
 
 def _shown(state: MonitoringState) -> tuple[str, ...]:
     if not state.prometheus:
         return ("prometheus   does not run; start it with `dflash-deploy monitor up`",)
-    sender = f"http://{state.alertmanager}" if state.alertmanager else "does not run: alerts are sent to no receiver"
+    sends = f"http://{state.alertmanager}, to {', '.join(state.receivers)}"
+    sender = sends if state.alertmanager else "does not run: alerts are sent to no receiver"
     targets = (
         f"engine       {one.address}: {one.health}{f', {one.problem}' if one.problem else ''}" for one in state.targets
     )
@@ -85,16 +175,54 @@ def monitor_export(
     gpu: Annotated[
         list[str] | None, typer.Option(help="Address (HOST:PORT) of a DCGM exporter; may be repeated.")
     ] = None,
+    compose: Annotated[
+        bool, typer.Option("--compose", help="Add a Compose project: Prometheus, Grafana, exporters, Alertmanager.")
+    ] = False,
+    webhook: Webhook = None,
+    webhook_file: WebhookFile = None,
+    webhook_token_file: WebhookTokenFile = None,
+    ntfy: Ntfy = None,
+    ntfy_file: NtfyFile = None,
+    ntfy_token_file: NtfyTokenFile = None,
+    mail: Mail = None,
+    mail_from: MailFrom = None,
+    smtp: Smtp = None,
+    smtp_user: SmtpUser = None,
+    smtp_password_file: SmtpPasswordFile = None,
     as_json: Json = False,
 ) -> Report:
     """Write scrape job, rules, alerts and dashboards for your Prometheus, with a key that opens only /metrics."""
-    done = operations.export_monitoring(directory, out, interval=every, nodes=node or (), gpus=gpu or ())
+    to = operations.receivers(
+        webhook=webhook,
+        webhook_file=webhook_file,
+        webhook_token_file=webhook_token_file,
+        ntfy=ntfy,
+        ntfy_file=ntfy_file,
+        ntfy_token_file=ntfy_token_file,
+        mail=mail,
+        mail_from=mail_from,
+        smtp=smtp,
+        smtp_user=smtp_user,
+        smtp_password_file=smtp_password_file,
+    )
+    done = operations.export_monitoring(
+        directory,
+        out,
+        interval=every,
+        nodes=node or (),
+        gpus=gpu or (),
+        containers=compose,
+        to=to,
+        reporter=terminal(),
+    )
     added = "added" if done.key_added else "exists already"
     shown = (
         f"wrote        {done.directory}: {', '.join(done.files)}",
         f"key          prometheus, opens only GET /metrics, {added}",
         f"scrapes      {', '.join(done.targets)}, every {every} s",
-        f"next         promtool check config {done.directory}/prometheus.yml",
+        f"next         docker compose --project-directory {done.directory} up -d"
+        if compose
+        else f"next         promtool check config {done.directory}/prometheus.yml",
     )
     return Report(done.document(), shown)
 
@@ -103,4 +231,5 @@ monitor.command("up")(monitor_up)
 monitor.command("down")(monitor_down)
 monitor.command("status")(monitor_status)
 monitor.command("test")(monitor_test)
+monitor.command("silence")(monitor_silence)
 monitor.command("export")(monitor_export)

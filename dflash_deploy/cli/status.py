@@ -9,13 +9,17 @@ import typer
 
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command
+from dflash_deploy.cli.durations import DAY, seconds_of
 from dflash_deploy.cli.numbers import GIB
 from dflash_deploy.cli.options import HERE, Directory, Json, Replica
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput
 
 if TYPE_CHECKING:
-    from dflash_deploy.operations import Status
+    from dflash_deploy.operations import History, Status
+
+LONGEST_PAST = 366 * DAY
+"""Seconds."""
 
 LONGEST_PAUSE = 86_400
 """Seconds between two repeats of --watch: a day."""
@@ -29,10 +33,19 @@ def status(
         typer.Option("--watch", min=1, max=LONGEST_PAUSE, help="Repeat after this many seconds until Ctrl-C."),
     ] = None,
     looks: Annotated[int | None, typer.Option(min=1, help="End --watch after this many repeats.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Show what happened in this time instead, such as 2h or 7d."),
+    ] = None,
     replica: Replica = None,
     as_json: Json = False,
 ) -> Report:
     """Report whether the engine really answers. It is asked for one generation."""
+    if since is not None:
+        if every is not None or replica is not None:
+            raise BadInput("--since shows the past of the whole deployment", hint="leave out --watch and --replica")
+        past = operations.history(directory, seconds_of("--since", since, most=LONGEST_PAST))
+        return Report(past.document(), tuple(_past(past)))
     if every is None:
         found = operations.status(directory, replica=replica)
         return Report(found.document(), tuple(_shown(found)))
@@ -43,6 +56,15 @@ def status(
     with operations.watch(directory) as watched:
         show_windows(watched, every, looks)
     return Report()
+
+
+def _past(past: History) -> Iterator[str]:
+    for one in past.events:
+        yield f"{one.at:%Y-%m-%d %H:%M:%S} UTC  {one.event:11} {': '.join(filter(None, (one.command, one.text)))}"
+    if not past.events:
+        yield f"nothing since {past.since:%Y-%m-%d %H:%M:%S} UTC"
+    if not past.alerts:
+        yield "alerts are not among it: Prometheus does not run; start it with `dflash-deploy monitor up`"
 
 
 def _shown(found: Status) -> Iterator[str]:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from types import TracebackType
 from typing import Any
+from urllib.parse import quote
 
 import httpx
+from pydantic import ConfigDict, RootModel
 
 from dflash_deploy.client.exposition import read_samples
+from dflash_deploy.client.silences import AlertSilence, SilenceMade, SilencesAnswer
 from dflash_deploy.intake.answers import Answer, ForeignDocument, fetch_answer, new_client
+from dflash_deploy.intake.invalid import Invalid
 
 TIMEOUT = 30.0
 """Seconds for an answer of this machine."""
+
+
+LOOK_BACK = 240
+"""Seconds for which a value of Prometheus counts; its own limit is 300."""
 
 
 class _Alert(ForeignDocument):
@@ -43,6 +53,27 @@ class _TargetsAnswer(ForeignDocument):
     data: _Targets
 
 
+class _Series(ForeignDocument):
+    metric: dict[str, str]
+    values: list[list[float | str]]
+
+
+class _Range(ForeignDocument):
+    result: list[_Series]
+
+
+class _RangeAnswer(ForeignDocument):
+    data: _Range
+
+
+class _Receiver(ForeignDocument):
+    name: str
+
+
+class _Receivers(RootModel[list[_Receiver]]):
+    model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
+
+
 @dataclass(frozen=True)
 class ScrapedTarget:
     """A target that Prometheus reads. `health` is `up`, `down` or, before the first reading, `unknown`."""
@@ -54,10 +85,14 @@ class ScrapedTarget:
 
 @dataclass(frozen=True)
 class Notifications:
-    """Notifications that receivers accepted, and tries that failed; Alertmanager repeats those."""
+    """Notifications that receivers of a kind (webhook, email) accepted, and tries that failed, which are repeated."""
 
-    accepted: int
-    failed_tries: int
+    accepted: Mapping[str, int]
+    failed_tries: Mapping[str, int]
+
+    def since(self, before: Notifications) -> Notifications:
+        """Those that are not in an earlier count."""
+        return Notifications(_more(self.accepted, before.accepted), _more(self.failed_tries, before.failed_tries))
 
 
 # `alertmanager_notifications_total` also counts one before it is sent
@@ -94,6 +129,29 @@ class MonitoringApi:
         answer = self._ask("GET", "/api/v1/alerts").document(_AlertsAnswer)
         return sorted({one.labels.get("alertname", "") for one in answer.data.alerts if one.state == "firing"})
 
+    def alerts_between(self, since: datetime, until: datetime, step: int) -> list[tuple[str, str, list[float]]]:
+        """Name and instance of each alert that fired, with the times at which it did, every `step` seconds.
+
+        If `step` is longer than LOOK_BACK, these are the times within `step` seconds before which it did.
+        """
+        fired = 'ALERTS{alertstate="firing"}'
+        asked = {
+            # an alert between two times that are far apart is found too
+            "query": f"max_over_time({fired}[{step}s])" if step > LOOK_BACK else fired,
+            "start": str(since.timestamp()),
+            "end": str(until.timestamp()),
+            "step": str(step),
+        }
+        answer = self._ask("GET", "/api/v1/query_range", params=asked).document(_RangeAnswer)
+        return [
+            (
+                one.metric.get("alertname", ""),
+                one.metric.get("instance", ""),
+                [float(sample[0]) for sample in one.values],
+            )
+            for one in answer.data.result
+        ]
+
     def targets(self) -> list[ScrapedTarget]:
         """What Prometheus reads."""
         answer = self._ask("GET", "/api/v1/targets").document(_TargetsAnswer)
@@ -107,15 +165,44 @@ class MonitoringApi:
         body = [{"labels": dict(labels), "annotations": dict(annotations)}]
         return self._ask("POST", "/api/v2/alerts", json=body).succeeded
 
+    def receivers(self) -> list[str]:
+        """The names of Alertmanager's receivers."""
+        return [one.name for one in self._ask("GET", "/api/v2/receivers").document(_Receivers).root]
+
+    def post_silence(self, silence: AlertSilence) -> AlertSilence:
+        """Make a silence in Alertmanager, or change the one with its id; return it with its id.
+
+        Raises Invalid if it is refused.
+        """
+        answer = self._ask("POST", "/api/v2/silences", json=silence.request())
+        if not answer.succeeded:
+            raise Invalid(f"HTTP {answer.status}: {answer.text[:200]}")
+        return replace(silence, id=answer.document(SilenceMade).silenceID)
+
+    def end_silence(self, silence: str) -> None:
+        """End a silence now, by its id."""
+        self._ask("DELETE", f"/api/v2/silence/{quote(silence, safe='')}")
+
+    def silences(self) -> tuple[AlertSilence, ...]:
+        """The silences in force."""
+        try:
+            return self._ask("GET", "/api/v2/silences").document(SilencesAnswer).active()
+        except ValueError as problem:
+            raise Invalid(str(problem)) from None
+
     def notifications(self) -> Notifications:
         """What Alertmanager has sent to receivers since its start."""
-        counts = dict.fromkeys((_TRIES, _FAILED), 0)
+        counts: dict[str, Counter[str]] = {_TRIES: Counter(), _FAILED: Counter()}
         for sample in read_samples(self._ask("GET", "/metrics").text):
             if sample.name in counts:
-                counts[sample.name] += int(sample.value)
-        return Notifications(counts[_TRIES] - counts[_FAILED], counts[_FAILED])
+                counts[sample.name][sample.labels.get("integration", "")] += int(sample.value)
+        return Notifications(_more(counts[_TRIES], counts[_FAILED]), counts[_FAILED])
 
     def _ask(self, method: str, path: str, **options: Any) -> Answer:
         return fetch_answer(
             self._client, self._client.build_request(method, f"{self._url}{path}", **options), seconds=TIMEOUT
         )
+
+
+def _more(now: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
+    return {name: count - before.get(name, 0) for name, count in now.items()}

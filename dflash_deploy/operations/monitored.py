@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +13,17 @@ import httpx
 
 from dflash_deploy.client.monitoring_api import MonitoringApi, Notifications, ScrapedTarget
 from dflash_deploy.deployment import Deployment, command_lock
-from dflash_deploy.errors import BadInput, EngineNotReady, NotPossible, SmokeTestFailed
+from dflash_deploy.errors import EngineNotReady, NotPossible, SmokeTestFailed
 from dflash_deploy.intake.invalid import Invalid
-from dflash_deploy.monitoring.alertmanager import TEST_LABEL, alertmanager_file
+from dflash_deploy.monitoring.alertmanager import (
+    INTEGRATIONS,
+    NO_RECEIVERS,
+    RECEIVER_FILES,
+    TEST_LABEL,
+    Receivers,
+    alertmanager_files,
+)
+from dflash_deploy.monitoring.alerts import RUNBOOK
 from dflash_deploy.monitoring.prometheus import INTERVAL
 from dflash_deploy.operations.exporting import monitoring_files, scraped, with_metrics_key
 from dflash_deploy.operations.ranks import refuse_other_ranks
@@ -26,11 +35,19 @@ from dflash_deploy.runtime.monitoring import (
     PROGRAMS,
     PROMETHEUS_PROGRAM,
     MonitoringProcess,
-    MonitoringProgram,
+    address_of,
 )
 
 READY_WITHIN = 120.0
 """Seconds until a program must answer; on an idle machine one takes less than one."""
+
+TEST_ANNOTATIONS = {
+    "summary": "a test by `monitor test`: the receiver works",
+    "description": "The receiver accepted an alert.",
+    "command": "dflash-deploy monitor status",
+    "runbook_url": RUNBOOK,
+}
+"""The texts of a test alert."""
 
 DELIVERED_WITHIN = 120.0
 """Seconds until the receiver must have the test alert; Alertmanager waits 5 s for further ones of the group."""
@@ -40,12 +57,13 @@ PORT, ALERT_PORT = 9090, 9093
 
 @dataclass(frozen=True)
 class MonitoringState:
-    """What runs. An empty address: that program does not run. `firing` are the names of alerts."""
+    """What runs. An empty address: that program does not run. `firing` are names of alerts, which `receivers` get."""
 
     prometheus: str
     alertmanager: str
     targets: Sequence[ScrapedTarget] = ()
     firing: Sequence[str] = ()
+    receivers: Sequence[str] = ()
 
     def document(self) -> dict[str, object]:
         """The `data` of `monitor up --json` and `monitor status --json`."""
@@ -54,40 +72,41 @@ class MonitoringState:
             "alertmanager": self.alertmanager and f"http://{self.alertmanager}",
             "targets": [{"address": one.address, "health": one.health, "problem": one.problem} for one in self.targets],
             "firing": list(self.firing),
+            "receivers": list(self.receivers),
         }
 
 
 def start_monitoring(
     directory: Path,
     *,
-    webhook: str | None = None,
+    to: Receivers = NO_RECEIVERS,
     port: int = PORT,
     alert_port: int = ALERT_PORT,
     interval: int = INTERVAL,
     reporter: Reporter = SILENT,
 ) -> MonitoringState:
-    """Start Prometheus beside a deployment, and Alertmanager if alerts are sent to a `webhook`.
+    """Start Prometheus beside a deployment, and Alertmanager if there are receivers; `receivers` checks and makes them.
 
-    Both listen on 127.0.0.1 only. A running one restarts if its configuration changed; its data stays. Raises BadInput
-    if the webhook is not a URL, PreflightRefused if a program is missing, PortTaken, EngineNotReady if one does not
-    answer, NoDeployment, SettingsRefused.
+    Both listen on 127.0.0.1 only. A running one restarts if its configuration changed; its data stays. Raises
+    PreflightRefused if a program is missing, PortTaken, EngineNotReady if one does not answer, NoDeployment,
+    SettingsRefused.
     """
-    if webhook is not None and not webhook.startswith(("http://", "https://")):
-        raise BadInput("the webhook is not a valid URL", hint="expected http://HOST:PORT/PATH or https://HOST/PATH")
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
     refuse_other_ranks(plan)
-    for program in PROGRAMS[: 2 if webhook else 1]:
+    for program in PROGRAMS[: 2 if to else 1]:
         program.path()
     with_metrics_key(deployment)
-    alertmanager = f"{HOST}:{alert_port}" if webhook else None
+    alertmanager = f"{HOST}:{alert_port}" if to else None
     files = monitoring_files(deployment, plan, scraped(deployment, plan), interval=interval, alertmanager=alertmanager)
     with command_lock(deployment, "monitor up"):
         sender = MonitoringProcess(deployment, ALERTMANAGER_PROGRAM)
-        if webhook:
-            _started(sender, alert_port, {"alertmanager.yml": alertmanager_file(webhook)}, reporter)
+        if to:
+            _started(sender, alert_port, alertmanager_files(to), reporter)
         else:
             sender.down()
+        # keys of receivers that are no longer used
+        sender.remove(set(RECEIVER_FILES) - (alertmanager_files(to).keys() if to else set()))
         _started(MonitoringProcess(deployment, PROMETHEUS_PROGRAM), port, files, reporter)
     return monitoring_state(directory)
 
@@ -103,12 +122,13 @@ def stop_monitoring(directory: Path) -> bool:
 def monitoring_state(directory: Path) -> MonitoringState:
     """What runs, what Prometheus reads, and which alerts fire. Raises NoDeployment, EngineNotReady."""
     deployment = Deployment.existing(directory, check=False)
-    prometheus, alertmanager = (_address(deployment, program) for program in PROGRAMS)
+    prometheus, alertmanager = (address_of(deployment, program) for program in PROGRAMS)
+    receivers = _receivers(deployment, alertmanager)
     if not prometheus:
-        return MonitoringState("", alertmanager)
+        return MonitoringState("", alertmanager, receivers=receivers)
     with MonitoringApi(prometheus) as api:
         try:
-            return MonitoringState(prometheus, alertmanager, api.targets(), api.firing())
+            return MonitoringState(prometheus, alertmanager, api.targets(), api.firing(), receivers)
         except (httpx.HTTPError, Invalid) as problem:
             raise EngineNotReady(
                 f"Prometheus does not answer: {problem}",
@@ -116,17 +136,31 @@ def monitoring_state(directory: Path) -> MonitoringState:
             ) from None
 
 
-def send_test_alert(directory: Path) -> float:
-    """Send an alert through Alertmanager to its receiver; return the seconds until the receiver had accepted it.
+def _receivers(deployment: Deployment, alertmanager: str) -> Sequence[str]:
+    """The receivers of an Alertmanager that runs."""
+    if not alertmanager:
+        return ()
+    with MonitoringApi(alertmanager) as api:
+        try:
+            return api.receivers()
+        except (httpx.HTTPError, Invalid) as problem:
+            raise EngineNotReady(
+                f"Alertmanager does not answer: {problem}",
+                hint=f"read {MonitoringProcess(deployment, ALERTMANAGER_PROGRAM).log}",
+            ) from None
 
-    Raises NotPossible if Alertmanager does not run, SmokeTestFailed if the receiver does not accept it, NoDeployment.
+
+def send_test_alert(directory: Path) -> float:
+    """Send an alert through Alertmanager to its receivers; return the seconds until all of them had accepted it.
+
+    Raises NotPossible if Alertmanager does not run, SmokeTestFailed if a receiver does not accept it, NoDeployment.
     """
     deployment = Deployment.existing(directory, check=False)
-    address = _address(deployment, ALERTMANAGER_PROGRAM)
+    address = address_of(deployment, ALERTMANAGER_PROGRAM)
     if not address:
         raise NotPossible(
             "Alertmanager does not run, so a receiver is missing",
-            hint="start it with `dflash-deploy monitor up --webhook URL`",
+            hint="start it with `dflash-deploy monitor up --webhook URL`, or with --mail or --ntfy",
         )
     labels = {
         "alertname": "MonitorTest",
@@ -137,9 +171,9 @@ def send_test_alert(directory: Path) -> float:
     began = time.monotonic()
     with MonitoringApi(address) as api:
         try:
-            before = api.notifications()
-            api.post_alert(labels, {"summary": "a test by `monitor test`: the receiver works"})
-            _wait(lambda: _delivered(api, before, deployment), DELIVERED_WITHIN)
+            before, receivers = api.notifications(), api.receivers()
+            api.post_alert(labels, TEST_ANNOTATIONS)
+            _wait(lambda: _delivered(api, before, deployment, receivers), DELIVERED_WITHIN)
         except (httpx.HTTPError, Invalid, ValueError) as problem:
             raise EngineNotReady(
                 f"Alertmanager does not answer: {problem}",
@@ -150,19 +184,25 @@ def send_test_alert(directory: Path) -> float:
     return time.monotonic() - began
 
 
-def _delivered(api: MonitoringApi, before: Notifications, deployment: Deployment) -> bool:
-    now = api.notifications()
-    if now.accepted > before.accepted:
+def _delivered(api: MonitoringApi, before: Notifications, deployment: Deployment, receivers: Sequence[str]) -> bool:
+    wanted = Counter(INTEGRATIONS[name] for name in receivers)
+    now = api.notifications().since(before)
+    if _accepted(now, wanted):
         # a try that fails is counted first, and as failed a moment later
-        return api.notifications().accepted > before.accepted
-    if now.failed_tries > before.failed_tries + 1:
+        return _accepted(api.notifications().since(before), wanted)
+    if any(count > 1 for count in now.failed_tries.values()):
         raise _refused(deployment, "did not accept the alert in two tries")
     return False
 
 
+def _accepted(now: Notifications, wanted: Mapping[str, int]) -> bool:
+    """Whether each kind of receiver accepted as many: two accepted by one leave another one open."""
+    return all(now.accepted.get(name, 0) >= count for name, count in wanted.items())
+
+
 def _refused(deployment: Deployment, said: str) -> SmokeTestFailed:
     log = MonitoringProcess(deployment, ALERTMANAGER_PROGRAM).log
-    return SmokeTestFailed(f"the receiver {said}", hint=f"check the address of the webhook; {log} has the reason")
+    return SmokeTestFailed(f"the receiver {said}", hint=f"check its address and its key; {log} has the reason")
 
 
 def _started(process: MonitoringProcess, port: int, files: dict[str, str], reporter: Reporter) -> None:
@@ -181,11 +221,6 @@ def _started(process: MonitoringProcess, port: int, files: dict[str, str], repor
         raise EngineNotReady(
             f"{process.program.title} does not answer", hint=f"read {process.log}", detail=process.last_lines()
         ) from None
-
-
-def _address(deployment: Deployment, program: MonitoringProgram) -> str:
-    state = MonitoringProcess(deployment, program).state()
-    return state.address if state.alive else ""
 
 
 def _wait(condition: Callable[[], bool], seconds: float) -> None:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from dflash_deploy.redact import Redact
     from dflash_deploy.startup import ShowProgress
 
+FETCHES = "fetching weights"
+"""The phase of a start in which weights are downloaded. `last_line` says how far it is."""
+
 Count = Callable[[int], None]
 """Takes the number of bytes that have arrived since the last call; any thread may call it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,6 +94,11 @@ class MonitoringProcess:
         """Stop it; return whether it ran. Its data stays."""
         return self._process.down()
 
+    def remove(self, names: Collection[str]) -> None:
+        """Remove files of an earlier configuration."""
+        for name in names:
+            (monitoring_folder(self.deployment) / name).unlink(missing_ok=True)
+
     @property
     def log(self) -> Path:
         """Its log."""
@@ -107,6 +112,14 @@ class MonitoringProcess:
     def _process(self) -> NativeProcess:
         place = monitoring_folder(self.deployment) / self.program.state
         return NativeProcess(place, self.program.title, self.deployment.redact, grace=GRACE)
+
+
+def address_of(deployment: Deployment, program: MonitoringProgram) -> str:
+    """HOST:PORT of a program that runs for a deployment; empty if it does not run."""
+    if not (monitoring_folder(deployment) / program.state).is_dir():
+        return ""
+    state = MonitoringProcess(deployment, program).state()
+    return state.address if state.alive else ""
 
 
 def _options(program: MonitoringProgram, folder: Path, port: int) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from dflash_deploy.schemas.common import Documented, Seconds
+from dflash_deploy.schemas.common import Count, Documented, Seconds
 
 
 class MonitorExportData(Documented):
@@ -44,6 +44,8 @@ class MonitorStateData(Documented):
     """What Prometheus reads."""
     firing: list[str]
     """Names of the alerts that fire, as in docs/reference/alerts.md."""
+    receivers: list[Literal["webhook", "ntfy", "mail"]]
+    """What gets the alerts; empty if Alertmanager does not run."""
 
 
 class MonitorDownData(Documented):
@@ -54,7 +56,29 @@ class MonitorDownData(Documented):
 
 
 class MonitorTestData(Documented):
-    """A test alert that the receiver accepted."""
+    """A test alert that every receiver accepted."""
 
     seconds: Seconds
-    """Seconds until it had accepted the alert."""
+    """Seconds until they had accepted the alert."""
+
+
+class SilenceData(Documented):
+    """Alerts that are sent to no receiver for a while."""
+
+    id: str
+    """Id of the silence in Alertmanager."""
+    alerts: list[str]
+    """Names of the alerts; empty: all of the deployment."""
+    until: str
+    """When it ends, in UTC."""
+    comment: str
+    """Why; a command that restarts the engine names itself."""
+
+
+class MonitorSilenceData(Documented):
+    """What is silenced after the command."""
+
+    silences: list[SilenceData]
+    """The silences of the deployment that are in force, the one that ends first first."""
+    ended: Count
+    """How many silences `--end` ended."""

@@ -143,7 +143,7 @@ class StatusData(Documented):
     """What is true of the deployment now. A property that does not apply to the state is missing or null."""
 
     endpoint: str
-    """Base URL for OpenAI clients; it ends with `/v1`."""
+    """Base URL for OpenAI clients; it ends with `/v1`. Empty if the engine computes for rank 0 on another machine."""
     model: str
     """Name of the model in requests."""
     state: Literal[
@@ -196,6 +196,30 @@ class StatusData(Documented):
     """Ids of known problems that cost speed, with commas between; null if none. Only in the state `ready`."""
 
 
+class EventData(Documented):
+    """Something that happened."""
+
+    at: str
+    """When, in UTC."""
+    event: Literal["ready", "failed", "rolled-back", "stopped", "ended", "measured", "key", "settings", "alert"]
+    """The kind of the event."""
+    command: str
+    """The command that did it; empty if no command did."""
+    text: str
+    """What happened, in words. The text may change."""
+
+
+class HistoryData(Documented):
+    """What happened in a time: the data of `status --since`."""
+
+    since: str
+    """The beginning of the time, in UTC."""
+    events: list[EventData]
+    """What happened, in order."""
+    alerts: bool
+    """Whether alerts are among it: Prometheus runs and answers."""
+
+
 class ProgressData(Documented):
     """One line of `--json-stream` while the engine starts. The last line is the document of the command."""
 
@@ -206,11 +230,11 @@ class ProgressData(Documented):
     elapsed: Seconds
     """Seconds since the beginning of the start."""
     last_line: str
-    """Last line of the engine's log; empty if there is none."""
+    """Last line of the engine's log, or how far the download of weights is; empty if there is none."""
     done: Count
     """How much of the phase is done, of `total`; 0 if nothing is counted."""
     total: Count
-    """How much the phase has to do, such as files of weights; 0 if nothing is counted."""
+    """How much the phase has to do, such as files of weights, or MB to download; 0 if nothing is counted."""
     in_phase: Seconds
     """Seconds since the beginning of the phase."""
     usual: Seconds | None

@@ -63,6 +63,35 @@ def test_a_second_export_keeps_the_key_and_follows_the_settings(deployment: Path
     assert "scrape_interval: 5s" in (out / "prometheus.yml").read_text()
 
 
+@pytest.mark.parametrize("name", ["docker-compose.yaml", "prometheus.yml", "alerts.yaml", "alertmanager.yml"])
+def test_a_file_of_a_person_is_not_replaced(deployment: Path, tmp_path: Path, name: str) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text("mine: true\n")
+    ran = dflash("monitor", "export", str(out), "--compose", "--ntfy", "https://ntfy.sh/topic", at=deployment)
+    assert ran.code is ExitCode.USAGE
+    assert f"{name} exists, and `monitor export` did not write it" in ran.err
+    assert [path.name for path in out.iterdir()] == [name]
+    assert (out / name).read_text() == "mine: true\n"
+    assert not Deployment(deployment).further_keys
+
+
+def test_the_address_of_a_receiver_from_a_file_is_in_its_configuration_only(deployment: Path, tmp_path: Path) -> None:
+    out, secret = tmp_path / "out", "https://example.com/a-secret-address"
+    (tmp_path / "url").write_text(f"{secret}\n")
+    (tmp_path / "token").write_text("a-token\n")
+    options = ("--webhook-file", "../url", "--webhook-token-file", "../token")
+    ran = dflash("monitor", "export", str(out), "--compose", *options, at=deployment).succeeded()
+    assert secret not in ran.out + ran.err
+    assert [path.name for path in out.rglob("*") if path.is_file() and secret in path.read_text()] == [
+        "alertmanager.yml"
+    ]
+    assert (out / "webhook.token").exists()
+    # a receiver that is no longer named leaves no key
+    dflash("monitor", "export", str(out), "--compose", at=deployment).succeeded()
+    assert not {"alertmanager.yml", "webhook.token"} & {path.name for path in out.iterdir()}
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -104,7 +133,33 @@ def test_each_of_several_engines_is_read(tmp_path: Path) -> None:
     [
         (("up",), ExitCode.PREFLIGHT, "Prometheus is not installed"),
         (("up", "--webhook", "box"), ExitCode.USAGE, "the webhook is not a valid URL"),
+        (("up", "--webhook", "http://"), ExitCode.USAGE, "the webhook is not a valid URL"),
+        (("up", "--webhook", "http://box:99999/"), ExitCode.USAGE, "the webhook is not a valid URL"),
+        (("up", "--webhook", "http://box/\x01"), ExitCode.USAGE, "the webhook is not a valid URL"),
+        (("up", "--webhook-file", "compose.yaml"), ExitCode.USAGE, "has several lines or control characters"),
+        (("up", "--webhook", "http://box", "--webhook-file", "a"), ExitCode.USAGE, "--webhook-file exclude each other"),
+        (("up", "--ntfy-file", "none"), ExitCode.USAGE, "none does not exist"),
+        (("up", "--ntfy", "https://ntfy.sh/a#b"), ExitCode.USAGE, "has a `#` after its topic"),
+        (("up", "--mail", "a@b", "--smtp", "box:99999"), ExitCode.USAGE, "`box:99999` is not a valid mail server"),
+        (("up", "--mail", "a@b", "--smtp", "u:pw@box:25"), ExitCode.USAGE, "the mail server is not valid"),
+        (("up", "--ntfy", "https://ntfy.sh"), ExitCode.USAGE, "the ntfy URL has no topic"),
+        (("up", "--ntfy-token-file", ".env"), ExitCode.USAGE, "--ntfy-token-file has no --ntfy"),
+        (("up", "--mail", "owner"), ExitCode.USAGE, "`owner` is not a valid mail address"),
+        (("up", "--mail", "a@b", "--smtp", "box"), ExitCode.USAGE, "`box` is not a valid mail server"),
+        (("up", "--mail", "a@b", "--smtp-user", "a"), ExitCode.USAGE, "--smtp-password-file belong together"),
+        (("up", "--smtp", "box:25"), ExitCode.USAGE, "mail has no address to send to"),
+        (
+            ("up", "--mail", "a@b", "--smtp-user", "a", "--smtp-password-file", "none"),
+            ExitCode.USAGE,
+            "none does not exist",
+        ),
         (("test",), ExitCode.USAGE, "Alertmanager does not run"),
+        (("silence", "--for", "2h"), ExitCode.USAGE, "Alertmanager does not run"),
+        (("silence", "--for", "2 weeks"), ExitCode.USAGE, "`--for 2 weeks` is not valid"),
+        (("silence", "--for", "31d"), ExitCode.USAGE, "a duration from 1s to 30d"),
+        (("silence", "Nothing", "--for", "1h"), ExitCode.USAGE, "`Nothing` is not an alert"),
+        (("silence", "EngineDown"), ExitCode.USAGE, "a silence needs a duration"),
+        (("silence", "--end", "--for", "1h"), ExitCode.USAGE, "--end ends all silences"),
     ],
 )
 def test_what_cannot_run_is_an_error_with_a_hint(
@@ -120,7 +175,7 @@ def test_what_cannot_run_is_an_error_with_a_hint(
 
 def test_that_nothing_runs_is_not_an_error(deployment: Path) -> None:
     data = dflash("monitor", "status", "--json", at=deployment).succeeded().document["data"]
-    assert data == {"prometheus": "", "alertmanager": "", "targets": [], "firing": []}
+    assert data == {"prometheus": "", "alertmanager": "", "targets": [], "firing": [], "receivers": []}
     assert "does not run" in dflash("monitor", "status", at=deployment).succeeded().out
     assert not dflash("monitor", "down", "--json", at=deployment).succeeded().document["data"]["stopped"]
 

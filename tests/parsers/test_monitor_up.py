@@ -127,6 +127,14 @@ def test_a_test_alert_reaches_the_receiver(monitored: Path, received: Received) 
     assert alert["labels"]["deployment"] == Deployment(monitored).project_name
 
 
+def test_a_restart_by_a_command_is_silenced(monitored: Path) -> None:
+    dflash("restart", at=monitored).succeeded()
+    (made,) = monitor("silence", "--json", at=monitored).succeeded().document["data"]["silences"]
+    assert made["comment"] == "`restart` restarts the engine"
+    assert "EngineDown" in made["alerts"]
+    assert monitor("silence", "--end", "--json", at=monitored).succeeded().document["data"]["ended"] == 1
+
+
 def test_a_killed_engine_is_an_alert_at_the_receiver(monitored: Path, received: Received) -> None:
     """With two minutes shortened to five seconds."""
     alerts = monitored / ".dflash" / "monitor" / "alerts.yaml"
@@ -148,6 +156,21 @@ def test_a_killed_engine_is_an_alert_at_the_receiver(monitored: Path, received: 
         names |= {alert["labels"]["alertname"] for alert in notified["alerts"] if alert["status"] == "firing"}
     assert "EngineDown" in names
     assert "EngineDown" in seen(monitored)["firing"]
+
+
+def test_what_happened_is_told_in_order(monitored: Path) -> None:
+    data = dflash("status", "--since", "1h", "--json", at=monitored).succeeded().document["data"]
+    told = [(one["event"], one["command"]) for one in data["events"]]
+    assert [one for one in told if one[0] == "ready"] == [("ready", "up"), ("ready", "restart")]
+    assert told.index(("key", "keys add")) < told.index(("ready", "restart")) < told.index(("ended", ""))
+    assert told[-1] == ("alert", "")
+    texts = [one["text"] for one in data["events"]]
+    assert "the engine ended with exit code 137" in texts
+    assert texts[-1].startswith("EngineDown fires at 127.0.0.1:")
+    assert data["alerts"]
+    assert (monitored / ".dflash" / "journal.jsonl").stat().st_mode & 0o777 == 0o600
+    value = key(monitored).key.reveal()
+    assert value not in (monitored / ".dflash" / "journal.jsonl").read_text()
 
 
 def test_a_receiver_that_does_not_answer_fails_the_test(monitored: Path) -> None:

@@ -1,0 +1,195 @@
+"""`monitor silence`, and the silence of a command that restarts an engine: alerts that no receiver gets for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+
+from dflash_deploy.client.monitoring_api import MonitoringApi
+from dflash_deploy.client.silences import AlertSilence, Matcher
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.journal import record
+from dflash_deploy.errors import BadInput, DeployError, EngineNotReady, NotPossible, RolledBack
+from dflash_deploy.intake.invalid import Invalid
+from dflash_deploy.monitoring.alertmanager import TEST_LABEL
+from dflash_deploy.monitoring.alerts import ALERTS
+from dflash_deploy.monitoring.labels import DEPLOYMENT
+from dflash_deploy.operations.reporter import Reporter
+from dflash_deploy.runtime.monitoring import ALERTMANAGER_PROGRAM, MonitoringProcess, address_of
+
+WORK, MEASURING = timedelta(hours=2), timedelta(hours=12)
+"""The longest silence of a command that starts the engine, and of one that measures; it ends with the command."""
+
+SETTLING = timedelta(seconds=150)
+"""How long the silence of a command outlasts it: Prometheus reads the engine again within a minute."""
+
+BY_COMMAND, BY_OWNER = "dflash-deploy", "dflash-deploy monitor silence"
+"""Who made a silence, as Alertmanager shows it."""
+
+
+@dataclass(frozen=True)
+class Silenced:
+    """The silences of a deployment after a command of theirs. `ended` is how many it ended."""
+
+    silences: Sequence[AlertSilence]
+    ended: int = 0
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `monitor silence --json`."""
+        return {"silences": [one.document() for one in self.silences], "ended": self.ended}
+
+
+def silence_alerts(directory: Path, *, alerts: Sequence[str] = (), seconds: float, comment: str = "") -> Silenced:
+    """Silence these alerts of a deployment, or all of them, for that long.
+
+    Raises BadInput for an alert that does not exist, NotPossible if Alertmanager does not run, EngineNotReady if it
+    does not answer, NoDeployment.
+    """
+    names = [alert.name for alert in ALERTS]
+    for name in alerts:
+        if name not in names:
+            raise BadInput(f"`{name}` is not an alert", hint=f"alerts: {', '.join(names)}")
+    deployment, now = Deployment.existing(directory, check=False), datetime.now(UTC)
+    wanted = AlertSilence(
+        _matchers(deployment, alerts), now, now + timedelta(seconds=seconds), BY_OWNER, comment or "asked"
+    )
+    with _asking(deployment) as api:
+        api.post_silence(wanted)
+        return Silenced(_silences(api, deployment))
+
+
+def end_silences(directory: Path) -> Silenced:
+    """End all silences of a deployment. Raises as `silence_alerts`."""
+    deployment = Deployment.existing(directory, check=False)
+    with _asking(deployment) as api:
+        active = _silences(api, deployment)
+        for one in active:
+            api.end_silence(one.id)
+        return Silenced(_silences(api, deployment), len(active))
+
+
+def list_silences(directory: Path) -> Silenced:
+    """The silences of a deployment that are in force. Raises as `silence_alerts`."""
+    deployment = Deployment.existing(directory, check=False)
+    with _asking(deployment) as api:
+        return Silenced(_silences(api, deployment))
+
+
+@contextmanager
+def silenced_work(deployment: Deployment, command: str, reporter: Reporter, most: timedelta = WORK) -> Iterator[None]:
+    """`recorded_work` and `silenced` for the same block."""
+    with recorded_work(deployment, command), silenced(deployment, command, reporter, most):
+        yield
+
+
+@contextmanager
+def recorded_work(deployment: Deployment, command: str) -> Iterator[None]:
+    """Write a failure of the block into the journal."""
+    try:
+        yield
+    except BaseException as problem:
+        record(deployment, "rolled-back" if isinstance(problem, RolledBack) else "failed", command, _said(problem))
+        raise
+
+
+@contextmanager
+def silenced(deployment: Deployment, command: str, reporter: Reporter, most: timedelta = WORK) -> Iterator[None]:
+    """Silence the alerts that a restart causes while the block runs, if Alertmanager runs.
+
+    The silence ends with a failure of the block, so that the alerts tell of it. After a success it lasts SETTLING
+    longer. That of a command that is killed ends with the next command, at the latest after `most`. An Alertmanager
+    that does not answer stops no command.
+    """
+    address = address_of(deployment, ALERTMANAGER_PROGRAM)
+    made = _work_began(address, deployment, command, most, reporter) if address else None
+    try:
+        yield
+    except RolledBack:
+        _work_ended(address, deployment, made, SETTLING)
+        raise
+    except BaseException:
+        _work_ended(address, deployment, made, timedelta())
+        raise
+    _work_ended(address, deployment, made, SETTLING)
+
+
+def _said(problem: BaseException) -> str:
+    if isinstance(problem, DeployError):
+        return problem.message
+    if isinstance(problem, KeyboardInterrupt | SystemExit):
+        return "interrupted"
+    return f"{type(problem).__name__}: {problem}"
+
+
+def _work_began(
+    address: str, deployment: Deployment, command: str, most: timedelta, reporter: Reporter
+) -> AlertSilence | None:
+    now = datetime.now(UTC)
+    caused = [alert.name for alert in ALERTS if not alert.needs]
+    wanted = AlertSilence(
+        _matchers(deployment, caused), now, now + most, BY_COMMAND, f"`{command}` restarts the engine"
+    )
+    try:
+        with MonitoringApi(address) as api:
+            _end_those_of_commands(api, deployment)
+            return api.post_silence(wanted)
+    except (httpx.HTTPError, Invalid) as problem:
+        reporter.note(f"Alertmanager does not answer, so alerts are not silenced: {problem}")
+        return None
+
+
+def _work_ended(address: str, deployment: Deployment, made: AlertSilence | None, longer: timedelta) -> None:
+    if made is None:
+        return
+    try:
+        with MonitoringApi(address) as api:
+            if longer:
+                api.post_silence(made.until(datetime.now(UTC) + longer))
+            else:
+                api.end_silence(made.id)
+                _end_those_of_commands(api, deployment)
+    except (httpx.HTTPError, Invalid):
+        # it ends by itself
+        return
+
+
+def _end_those_of_commands(api: MonitoringApi, deployment: Deployment) -> None:
+    """End the silences that commands of the deployment made, also those of a command that was killed."""
+    for one in _silences(api, deployment):
+        if one.author == BY_COMMAND:
+            api.end_silence(one.id)
+
+
+def _matchers(deployment: Deployment, alerts: Sequence[str]) -> tuple[Matcher, ...]:
+    of = Matcher(DEPLOYMENT, deployment.project_name)
+    # `monitor test` reaches the receivers also while everything is silent
+    named = Matcher("alertname", "|".join(alerts), pattern=True) if alerts else Matcher(TEST_LABEL, "")
+    return (of, named)
+
+
+def _silences(api: MonitoringApi, deployment: Deployment) -> tuple[AlertSilence, ...]:
+    of = Matcher(DEPLOYMENT, deployment.project_name)
+    return tuple(one for one in api.silences() if of in one.matchers)
+
+
+@contextmanager
+def _asking(deployment: Deployment) -> Iterator[MonitoringApi]:
+    address = address_of(deployment, ALERTMANAGER_PROGRAM)
+    if not address:
+        raise NotPossible(
+            "Alertmanager does not run, so no alert is sent",
+            hint="start it with `dflash-deploy monitor up --webhook URL`, or with --mail or --ntfy",
+        )
+    try:
+        with MonitoringApi(address) as api:
+            yield api
+    except (httpx.HTTPError, Invalid) as problem:
+        raise EngineNotReady(
+            f"Alertmanager does not answer: {problem}",
+            hint=f"read {MonitoringProcess(deployment, ALERTMANAGER_PROGRAM).log}",
+        ) from None

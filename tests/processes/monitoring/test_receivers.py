@@ -1,0 +1,170 @@
+"""Alerts of a real Alertmanager at a webhook, a topic of ntfy and a mail server, and alerts that are silenced."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from queue import Queue
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.errors import EngineNotReady, RolledBack
+from dflash_deploy.operations import SILENT
+from dflash_deploy.operations.silencing import SETTLING, list_silences, silenced_work
+from tests.support.cli import Ran, dflash, initialise
+from tests.support.debian import monitoring_path
+from tests.support.mail import MailServer, mail_server
+from tests.support.ports import free_port
+from tests.support.serving import Quiet, listening
+
+HANGS = 300.0
+"""Seconds after which something counts as hung."""
+
+WEBHOOK, NTFY, PASSWORD = "webhook-token-0123456789", "tk_0123456789abcdef", "a password of mail"
+"""The keys of the receivers."""
+
+Posted = Queue[tuple[str, str, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def posted() -> Posted:
+    """The path, the key and the body of each request that a receiver got."""
+    return Queue()
+
+
+@pytest.fixture(scope="module")
+def mails() -> Iterator[MailServer]:
+    with mail_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def monitored(tmp_path_factory: pytest.TempPathFactory, posted: Posted, mails: MailServer) -> Iterator[Path]:
+    """A deployment whose engine does not run, with three receivers."""
+
+    class Receiver(Quiet):
+        def do_POST(self) -> None:  # noqa: N802 - the name of the base class
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            posted.put((self.path, self.headers["Authorization"], body))
+            self.send(200, "text/plain", b"")
+
+    place = tmp_path_factory.mktemp("receivers") / "vision"
+    initialise("--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=place)
+    keys = {"webhook": WEBHOOK, "ntfy": NTFY, "smtp": PASSWORD}
+    for name, key in keys.items():
+        (place.parent / name).write_text(f"{key}\n")
+    with listening(Receiver) as url:
+        options = [
+            *("--webhook", f"{url}/alerts", "--webhook-token-file", "../webhook"),
+            *("--ntfy", f"{url}/topic", "--ntfy-token-file", "../ntfy"),
+            *("--mail", "owner@example.com", "--mail-from", "box@example.com", "--smtp", mails.address),
+            *("--smtp-user", "box", "--smtp-password-file", "../smtp"),
+        ]
+        ports = ("--port", str(free_port()), "--alert-port", str(free_port()))
+        monitor("up", *options, *ports, at=place).succeeded()
+        yield place
+        monitor("down", at=place).succeeded()
+
+
+def monitor(*words: str, at: Path) -> Ran:
+    return dflash("monitor", *words, at=at, environment={"PATH": monitoring_path()})
+
+
+def test_a_test_alert_reaches_every_receiver_with_its_key(monitored: Path, posted: Posted, mails: MailServer) -> None:
+    state = monitor("status", "--json", at=monitored).succeeded().document["data"]
+    assert state["receivers"] == ["webhook", "ntfy", "mail"]
+    monitor("test", at=monitored).succeeded()
+    requests: dict[str, tuple[str, str, dict[str, Any]]] = {}
+    while set(requests) < {"/alerts", "/topic"}:
+        path, key, body = posted.get(timeout=HANGS)
+        requests[urlsplit(path).path] = (path, key, body)
+    assert {path: key for path, (_, key, _) in requests.items()} == {
+        "/alerts": f"Bearer {WEBHOOK}",
+        "/topic": f"Bearer {NTFY}",
+    }
+    templates = {name: values[0] for name, values in parse_qs(urlsplit(requests["/topic"][0]).query).items()}
+    body = requests["/topic"][2]
+    assert templates["template"] == "yes"
+    # ntfy fills them from the body: each name is there
+    assert {name for name in ("status", "commonLabels", "alerts") if f".{name}" in str(templates)} <= set(body)
+    assert body["alerts"][0]["annotations"].keys() >= {"summary", "command"}
+    assert body["commonLabels"]["alertname"] == "MonitorTest"
+    mail = mails.mails.get(timeout=HANGS)
+    assert mails.logins[-1] == ("box", PASSWORD)
+    assert (mail["To"], mail["From"]) == ("owner@example.com", "box@example.com")
+    assert mail["Subject"] == f"[firing] MonitorTest {Deployment(monitored).project_name}"
+    text = mail.get_body()
+    assert text is not None
+    assert "Command: dflash-deploy monitor status" in text.get_content()
+
+
+def test_the_keys_of_receivers_are_in_their_files_only(monitored: Path) -> None:
+    folder = monitored / ".dflash" / "monitor"
+    for key, name in ((WEBHOOK, "webhook.token"), (NTFY, "ntfy.token"), (PASSWORD, "smtp.password")):
+        files = [path for path in folder.rglob("*") if path.is_file() and "data" not in path.parts]
+        holders = [path for path in files if key in path.read_text()]
+        assert [path.name for path in holders] == [name]
+        assert holders[0].stat().st_mode & 0o777 == 0o600
+
+
+@pytest.fixture
+def silent(monitored: Path) -> Iterator[Path]:
+    """The deployment without silences, before and after."""
+    monitor("silence", "--end", at=monitored).succeeded()
+    yield monitored
+    monitor("silence", "--end", at=monitored).succeeded()
+    assert not list_silences(monitored).silences
+
+
+def suppressed(directory: Path, name: str) -> bool:
+    """Whether Alertmanager sends an alert with this name to nobody."""
+    address = monitor("status", "--json", at=directory).succeeded().document["data"]["alertmanager"]
+    labels = {"alertname": name, "deployment": Deployment(directory).project_name}
+    httpx.post(f"{address}/api/v2/alerts", json=[{"labels": labels}], timeout=HANGS).raise_for_status()
+    found = httpx.get(f"{address}/api/v2/alerts", params={"filter": f'alertname="{name}"'}, timeout=HANGS).json()
+    states = {one["status"]["state"] for one in found if "instance" not in one["labels"]}
+    assert len(states) == 1
+    return states == {"suppressed"}
+
+
+def test_named_alerts_are_silenced_and_others_are_not(silent: Path) -> None:
+    ran = monitor("silence", "QueueGrows", "KVCacheFull", "--for", "2h", "--json", at=silent).succeeded()
+    (made,) = ran.document["data"]["silences"]
+    assert made["alerts"] == ["QueueGrows", "KVCacheFull"]
+    lasts = datetime.fromisoformat(made["until"]) - datetime.now(UTC)
+    assert timedelta(hours=1) < lasts <= timedelta(hours=2)
+    assert suppressed(silent, "QueueGrows")
+    assert not suppressed(silent, "Preemptions")
+    assert "QueueGrows, KVCacheFull (asked)" in monitor("silence", at=silent).succeeded().out
+    assert monitor("silence", "--end", "--json", at=silent).succeeded().document["data"] == {"silences": [], "ended": 1}
+    assert not suppressed(silent, "QueueGrows")
+
+
+def test_a_test_alert_passes_a_silence_of_all_alerts(silent: Path) -> None:
+    monitor("silence", "--for", "1h", "--comment", "a new disk", at=silent).succeeded()
+    assert suppressed(silent, "Preemptions")
+    monitor("test", at=silent).succeeded()
+
+
+def test_a_command_that_restarts_the_engine_silences_what_that_causes(silent: Path) -> None:
+    with silenced_work(Deployment(silent), "restart", SILENT):
+        assert suppressed(silent, "EngineDown")
+        # the machine is not what restarts
+        assert not suppressed(silent, "GPUHot")
+    (left,) = list_silences(silent).silences
+    assert left.comment == "`restart` restarts the engine"
+    assert timedelta() < left.ends - datetime.now(UTC) <= SETTLING
+
+
+def test_a_failure_ends_the_silence_of_its_command(silent: Path) -> None:
+    with pytest.raises(EngineNotReady), silenced_work(Deployment(silent), "up", SILENT):
+        raise EngineNotReady("no", hint="yes")
+    assert not list_silences(silent).silences
+    # the last good settings run, and Prometheus has yet to see it
+    with pytest.raises(RolledBack), silenced_work(Deployment(silent), "up", SILENT):
+        raise RolledBack("no", hint="yes")
+    assert list_silences(silent).silences
