@@ -43,6 +43,9 @@ class LinearAttention(Entry):
     key_dim: Annotated[int, Field(gt=0, description="elements of a key")]
     value_dim: Annotated[int, Field(gt=0, description="elements of a value")]
     conv_kernel: Annotated[int, Field(gt=0, description="width of the convolution in tokens")] = 4
+    state_bytes: Annotated[
+        int, Field(gt=0, le=4, description="bytes of one element of the state: 4 for FP32, 2 for BF16")
+    ] = 4
 
 
 Layers = TypeVar("Layers", Attention, SlidingAttention, LatentAttention, LinearAttention)

@@ -31,6 +31,8 @@ _PASSED_ON = (
     "VLLM_",
     "NCCL_",
     "GLOO_",
+    "TP_SOCKET_",
+    "UCX_",
     "TORCH",
     "PYTORCH_",
     "NVIDIA_",

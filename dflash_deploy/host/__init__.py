@@ -9,22 +9,24 @@ from dflash_deploy.lazy import lazily
 if TYPE_CHECKING:
     from dflash_deploy.host.containers import ContainerEngine, find_container_engine, why_no_container_engine
     from dflash_deploy.host.disk import DiskRoom, bytes_under, disk_room
-    from dflash_deploy.host.facts import HostFacts, cores_here, read_facts
+    from dflash_deploy.host.facts import HostFacts, read_facts
     from dflash_deploy.host.gpu import Gpu
     from dflash_deploy.host.gpu_processes import GpuProcess
     from dflash_deploy.host.kernel_log import kernel_lines
     from dflash_deploy.host.ports import is_address_here, listener_on, may_listen_on
+    from dflash_deploy.host.topology import Thread, threads_here
 else:
     __getattr__ = lazily(
         __name__,
         {
             ".containers": ("ContainerEngine", "find_container_engine", "why_no_container_engine"),
             ".disk": ("DiskRoom", "bytes_under", "disk_room"),
-            ".facts": ("HostFacts", "cores_here", "read_facts"),
+            ".facts": ("HostFacts", "read_facts"),
             ".gpu": ("Gpu",),
             ".gpu_processes": ("GpuProcess",),
             ".kernel_log": ("kernel_lines",),
             ".ports": ("is_address_here", "listener_on", "may_listen_on"),
+            ".topology": ("Thread", "threads_here"),
         },
     )
 
@@ -34,8 +36,8 @@ __all__ = [
     "Gpu",
     "GpuProcess",
     "HostFacts",
+    "Thread",
     "bytes_under",
-    "cores_here",
     "disk_room",
     "find_container_engine",
     "is_address_here",
@@ -43,5 +45,6 @@ __all__ = [
     "listener_on",
     "may_listen_on",
     "read_facts",
+    "threads_here",
     "why_no_container_engine",
 ]

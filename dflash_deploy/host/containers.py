@@ -93,7 +93,13 @@ def engine_of(info: Mapping[str, Any], *, host: str = DEFAULT_HOST) -> Container
 
 def has_image(name: str) -> bool:
     """Whether Docker has an image of this name."""
-    return ask("docker", "image", "inspect", "--format", "{{.Id}}", name, timeout=DOCKER_TIMEOUT).good
+    return bool(image_id(name))
+
+
+def image_id(name: str) -> str:
+    """The digest that Docker knows an image by, which changes when it is built again; empty without this image."""
+    answer = ask("docker", "image", "inspect", "--format", "{{.Id}}", name, timeout=DOCKER_TIMEOUT)
+    return answer.out.strip() if answer.good else ""
 
 
 def project_containers(project: str) -> tuple[Container, ...]:

@@ -50,11 +50,6 @@ def read_facts() -> HostFacts:
     )
 
 
-def cores_here() -> tuple[int, ...]:
-    """The numbers of the processor cores that this process may use."""
-    return tuple(sorted(os.sched_getaffinity(0)))
-
-
 def _numa_nodes(nodes: Path = Path("/sys/devices/system/node")) -> int:
     """The NUMA nodes of this machine; 1 if the system does not say."""
     return max(1, sum(1 for _ in nodes.glob("node[0-9]*")))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import socket
 from contextlib import suppress
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from dflash_deploy.errors import FileRefused
 from dflash_deploy.host.ask import ask
 from dflash_deploy.host.links import Link, links_of
 from dflash_deploy.intake import read_text
+from dflash_deploy.serve.gateway.scopes import LIVENESS
 
 SYS = Path("/sys/class")
 
@@ -55,3 +58,16 @@ def answers(address: str, *, source: str, port: int = 22) -> bool:
     except OSError:
         return False
     return True
+
+
+def hangs(host: str, port: int) -> bool:
+    """Whether the engine at this address says that it computes nothing; false if it does not listen or is silent."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - a server's wildcard address
+    connection = HTTPConnection(reachable, port, timeout=PEER_TIMEOUT)
+    try:
+        connection.request("GET", LIVENESS)
+        return connection.getresponse().status == HTTPStatus.SERVICE_UNAVAILABLE
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()

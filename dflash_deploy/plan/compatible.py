@@ -77,10 +77,24 @@ def _target_in_engine(profile: Profile, pair: ModelPair, engine: EngineRelease) 
 
 
 def _reads_forced_cache(profile: Profile, pair: ModelPair, engine: EngineRelease) -> bool:
-    """Whether the profile's backend for the target reads an FP8 cache (vllm-project/vllm#49293)."""
+    """Whether the planned backends of target and drafter read an FP8 cache (vllm-project/vllm#49293)."""
+    of_target, chosen = planned_backend(profile, pair, engine), profile.settings_for(engine.name)
+    named = chosen.get(Settings.dflash_attention_backend.name)
+    of_drafter = backend_on(profile, engine, str(named.value)) if named is not None else None
+    readers = ((of_target, False), (of_drafter, True))
+    return all(reader is None or reads_fp8(reader, pair, drafting=drafting) for reader, drafting in readers)
+
+
+def planned_backend(profile: Profile, pair: ModelPair, engine: EngineRelease) -> Backend | None:
+    """The profile's backend for the target, else the first of the release that computes its attention.
+
+    `None` if the profile leaves it to the engine, or names one that the catalog does not know there.
+    """
     chosen = profile.settings_for(engine.name).get(Settings.attention_backend.name)
-    reader = backend_on(profile, engine, str(chosen.value)) if chosen is not None else None
-    return reader is None or reads_fp8(reader, pair)
+    own = backend_on(profile, engine, str(chosen.value)) if chosen is not None else None
+    if own is None or not refused_traits(own, pair):
+        return own
+    return next((one for one in backends_on(profile, engine) if not refused_traits(one, pair)), own)
 
 
 def backends_on(profile: Profile, engine: EngineRelease) -> list[Backend]:
@@ -103,14 +117,21 @@ def refused_traits(reader: Backend, pair: ModelPair) -> list[str]:
     """What the target's attention needs and the backend cannot compute, or lacks and the backend requires."""
     needed = pair.shape.attention_needs
     refused = [str(trait) for trait in needed if trait in reader.refuses]
+    if pair.target.forced_fp8_kv:
+        refused += [f"{trait} with an FP8 cache" for trait in needed if trait in reader.fp8_kv_refuses]
     return refused + [f"the backend needs {_LONG.get(trait, trait)}" for trait in reader.needs if trait not in needed]
 
 
-def reads_fp8(reader: Backend, pair: ModelPair) -> bool:
-    """Whether a backend reads an FP8 cache with this model's head dimension."""
+def reads_fp8(reader: Backend, pair: ModelPair, *, drafting: bool = False) -> bool:
+    """Whether a backend reads an FP8 cache with this model's head dimension, and with the target's attention.
+
+    `drafting`: as a drafter does, whose attention has no traits.
+    """
     attention, widest = pair.shape.full_attention, reader.fp8_kv_most_head_dim
-    too_wide = widest is not None and attention is not None and attention.head_dim > widest
-    return reader.fp8_kv and not too_wide
+    heads = pair.drafter.head_dim if drafting else attention.head_dim if attention is not None else 0
+    too_wide = widest is not None and heads > widest
+    refused = not drafting and any(trait in reader.fp8_kv_refuses for trait in pair.shape.attention_needs)
+    return reader.fp8_kv and not too_wide and not refused
 
 
 def reads_kv(reader: Backend, pair: ModelPair, dtype: str, *, drafting: bool) -> bool:
@@ -120,7 +141,7 @@ def reads_kv(reader: Backend, pair: ModelPair, dtype: str, *, drafting: bool) ->
     if dtype in KV_OF_16_BITS:
         return True
     if dtype in KV_FP8:
-        return reads_fp8(reader, pair)
+        return reads_fp8(reader, pair, drafting=drafting)
     return dtype in reader.other_kv or (dtype in reader.causal_kv and not drafting)
 
 

@@ -17,9 +17,6 @@ from dataclasses import dataclass, replace
 from dflash_deploy.catalog.models import Attention, Drafter, ModelPair, Shape
 from dflash_deploy.serve.settings import positions
 
-STATE_BYTES = 4
-"""Recurrent states are kept in FP32: `mamba_ssm_dtype` of Qwen3.5's config.json."""
-
 GIB = 2**30
 
 LEAST_CONTEXT = 2048
@@ -300,7 +297,7 @@ def _state_bytes(shape: Shape, sizing: Sizing) -> int:
         return 0
     channels = 2 * linear.key_heads * linear.key_dim + linear.value_heads * linear.value_dim
     window = channels * (linear.conv_kernel - 1 + sizing.draft_tokens) * 2
-    return (window + linear.value_heads * linear.value_dim * linear.key_dim * STATE_BYTES) // sizing.gpus
+    return (window + linear.value_heads * linear.value_dim * linear.key_dim * linear.state_bytes) // sizing.gpus
 
 
 def _full_sequences(kinds: list[_Kind], cache: int) -> float:

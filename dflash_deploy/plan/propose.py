@@ -15,7 +15,7 @@ from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.base_image import base_image_for
 from dflash_deploy.plan.choose import fitting_gpus, has_compose
 from dflash_deploy.plan.command import in_home, refusals_of_env
-from dflash_deploy.plan.compatible import backend_on, backends_on, refused_traits
+from dflash_deploy.plan.compatible import backend_on, planned_backend, refused_traits
 from dflash_deploy.plan.replicas import Share, decisions_of, share_of
 from dflash_deploy.plan.result import Decision, decided
 from dflash_deploy.plan.sizes import Sizer, machine_settings, sizing_of
@@ -216,8 +216,8 @@ def _another_backend(basis: Basis) -> Iterator[Decision]:
     own = backend_on(profile, engine, chosen) if chosen else None
     if own is None or not (refused := refused_traits(own, pair)):
         return
-    other = next((one for one in backends_on(profile, engine) if not refused_traits(one, pair)), None)
-    if other is not None:
+    other = planned_backend(profile, pair, engine)
+    if other is not None and other is not own:
         why = f"{own.name} refuses the attention of {pair.family.title} on this GPU ({', '.join(refused)})"
         yield decided(Settings.attention_backend, other.name, f"engine {engine.name}", why, own.source)
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
-from dflash_deploy.host import HostFacts
+from dflash_deploy.host import HostFacts, Thread
 from dflash_deploy.plan.choose import gpu_fits
 from dflash_deploy.plan.command import read_settings
+from dflash_deploy.plan.cores import shares_of_cores
 from dflash_deploy.plan.result import Decision, Plan, decided
 from dflash_deploy.plan.sizes import USUAL_SEQUENCES, fits_at_all, machine_settings
 from dflash_deploy.plan.speed import Speed, predict
@@ -106,10 +107,10 @@ def decisions_of(share: Share, profile: Profile, engine: EngineRelease, facts: H
         yield Decision(IN_ORDER, "PCI_BUS_ID", "hardware", "the order of nvidia-smi's numbers")
 
 
-def member_of(plan: Plan, number: int, cores: Sequence[int] = ()) -> Plan:
+def member_of(plan: Plan, number: int, threads: Sequence[Thread] = ()) -> Plan:
     """The plan of one of several engines, counted from 1: its own private address, and its own GPUs or cores.
 
-    `cores` are those of all engines together, on a machine without GPUs.
+    `threads` are those of all engines together, on a machine without GPUs.
     """
     settings = plan.settings
     own: dict[str, str] = {
@@ -120,7 +121,7 @@ def member_of(plan: Plan, number: int, cores: Sequence[int] = ()) -> Plan:
         Settings.drain_seconds.name: "",
         Settings.dflash_domain.name: "",
         **_devices(plan, number),
-        **_cores(plan, number, cores),
+        **_cores(plan, number, threads),
     }
     reason = f"engine {number} of {settings.replicas}"
     decisions = tuple(
@@ -156,13 +157,11 @@ def _devices(plan: Plan, number: int) -> Mapping[str, str]:
     return {VISIBLE: ",".join(gpus), IN_ORDER: "PCI_BUS_ID"}
 
 
-def _cores(plan: Plan, number: int, cores: Sequence[int]) -> Mapping[str, str]:
+def _cores(plan: Plan, number: int, threads: Sequence[Thread]) -> Mapping[str, str]:
     """Two engines without cores of their own bind their threads to the same ones."""
-    count = plan.settings.replicas
-    if plan.profile.match.gpus or len(cores) < count:
-        return {}
-    first, last = (len(cores) * position // count for position in (number - 1, number))
-    return {Settings.dflash_cores.name: ",".join(map(str, sorted(cores)[first:last]))}
+    shares = () if plan.profile.match.gpus else shares_of_cores(threads, plan.settings.replicas)
+    # an engine above the number that is set still runs until `up` ends it
+    return {Settings.dflash_cores.name: ",".join(map(str, shares[number - 1]))} if number <= len(shares) else {}
 
 
 def _least_gpus(profile: Profile, pair: ModelPair, engine: EngineRelease, available: int, memory: int) -> int:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
 from dflash_deploy.catalog.settings import setting_names
 from dflash_deploy.plan.command import refusals_of_env
+from dflash_deploy.plan.compatible import backend_on
 from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT, Sizing, fit
 from dflash_deploy.plan.result import Decision, decided
 from dflash_deploy.plan.speed import best_draft_tokens
@@ -24,8 +25,8 @@ MANY = (128, 64, 32, 16, 8, 4, 2)
 USUAL_SEQUENCES = 4
 """Sequences that memory and speed are estimated for if max_num_seqs is left to the engine."""
 
-CPU_BLOCK = 128
-"""Smallest tokens per block of the CPU engine's KV cache; 16 on a GPU."""
+CPU_BLOCK, GPU_BLOCK = 128, 16
+"""Smallest tokens per block of the KV cache, of the CPU engine and on a GPU."""
 
 
 def sizing_of(
@@ -49,7 +50,7 @@ def sizing_of(
         draft_tokens=draft_tokens,
         kv_cache_dtype="fp8" if pair.target.forced_fp8_kv and kv_cache_dtype == "auto" else kv_cache_dtype,
         prefix_caching=bool(settings.enable_prefix_caching),
-        block_tokens=CPU_BLOCK if engine.cpu else 16,
+        block_tokens=CPU_BLOCK if engine.cpu else _block_tokens(settings, profile, pair, engine),
         states=kind.recurrent_states,
         caches=kind.drafting_caches if draft_tokens else 1,
         # vLLM's platforms/cpu.py turns asynchronous scheduling off
@@ -58,6 +59,18 @@ def sizing_of(
         reserve_within=kind.utilization_covers_activations,
         cache_bytes=int(space * GIB) if space is not None and engine.cpu else None,
     )
+
+
+def _block_tokens(settings: Settings, profile: Profile, pair: ModelPair, engine: EngineRelease) -> int:
+    """Tokens per block before they are aligned: the most that a backend reads with the target's heads.
+
+    Source: `_preferred_block_size_for_backends` of vLLM's platforms/interface.py, 0.33.0.
+    """
+    full = pair.shape.full_attention
+    names = (settings.attention_backend, settings.dflash_attention_backend)
+    readers = [backend_on(profile, engine, name) for name in names if name]
+    sizes = [one.block_tokens.get(full.head_dim, GPU_BLOCK) for one in readers if one is not None and full is not None]
+    return max(sizes, default=GPU_BLOCK)
 
 
 def utilization(settings: Settings, profile: Profile, engine: EngineRelease) -> float:

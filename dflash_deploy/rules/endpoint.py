@@ -53,15 +53,15 @@ def open_to_the_network(plan: Plan, facts: HostFacts) -> Finding | None:
 
 
 def domain_in_containers(plan: Plan, facts: HostFacts) -> Finding | None:
-    """A domain with the Compose runtime."""
-    if plan.runtime == "native" or not plan.settings.dflash_domain:
+    """A domain in front of one of several machines whose containers share the network of their host."""
+    if plan.runtime == "native" or not (plan.settings.several_machines and plan.settings.dflash_domain):
         return None
     return Finding(
         id="domain-in-containers",
         severity="error",
-        message=f"{Settings.dflash_domain}={plan.settings.dflash_domain} with {Settings.dflash_runtime}={plan.runtime}"
-        ": dflash-deploy starts Caddy only in front of processes",
-        why="compose.yaml has the engine, and nothing that terminates TLS",
+        message=f"{Settings.dflash_domain}={plan.settings.dflash_domain} with {Settings.nodes}={plan.settings.nodes} "
+        "in containers: the door does not reach the engine",
+        why="the engine uses the network of its host, and the door one of Docker",
         fix=f"set {Settings.dflash_runtime}=native, or leave {Settings.dflash_domain} empty and run Caddy with the "
         "Caddyfile of docs/how-to/serve-under-a-domain.md",
     )

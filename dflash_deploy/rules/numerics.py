@@ -145,21 +145,29 @@ def fp8_kv_refused(plan: Plan, facts: HostFacts) -> Finding | None:
     wanted = plan.settings.kv_cache_dtype.lower()
     if wanted not in KV_FP8 or not plan.engine.kind.knows(Settings.attention_backend):
         return None
-    readers = [backend(plan, plan.settings.attention_backend)]
-    if plan.drafting and plan.settings.dflash_kv_cache_dtype.lower() not in {"auto", "bfloat16", "bf16"}:
-        readers.append(_drafter_backend(plan))
-    field = Settings.kv_cache_dtype
-    for reader in readers:
-        if reader is not None and not reads_fp8(reader, plan.pair):
-            return Finding(
-                id="fp8-kv-refused",
-                severity="error",
-                message=f"{field}={wanted}, but {reader.name} does not read it on {plan.profile.title}",
-                why="the engine ends with `kv_cache_dtype not supported`, or computes wrong numbers",
-                fix=f"set {field}=auto, or a backend that reads it for target and drafter",
-                source=reader.source,
-            )
-    return None
+    reader, field = _no_reader_of_fp8(plan), Settings.kv_cache_dtype
+    if reader is None:
+        return None
+    return Finding(
+        id="fp8-kv-refused",
+        severity="error",
+        message=f"{field}={wanted}, but {reader.name} does not read it on {plan.profile.title}",
+        why="the engine ends with `kv_cache_dtype not supported`, or computes wrong numbers",
+        fix=f"set {field}=auto, or a backend that reads it for target and drafter",
+        source=reader.source,
+    )
+
+
+def _no_reader_of_fp8(plan: Plan) -> Backend | None:
+    """The named backend of target or drafter that does not read an FP8 cache; `None` if there is none."""
+    of_target = backend(plan, plan.settings.attention_backend)
+    if of_target is not None and not reads_fp8(of_target, plan.pair):
+        return of_target
+    if not plan.drafting or plan.settings.dflash_kv_cache_dtype.lower() in {"auto", "bfloat16", "bf16"}:
+        return None
+    of_drafter = _drafter_backend(plan)
+    reads = of_drafter is None or reads_fp8(of_drafter, plan.pair, drafting=True)
+    return None if reads else of_drafter
 
 
 def kv_dtype_refused(plan: Plan, facts: HostFacts) -> Finding | None:
@@ -213,13 +221,10 @@ def fp8_kv_without_backend(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def fp8_kv_forced(plan: Plan, facts: HostFacts) -> Finding | None:
     """A ModelOpt checkpoint that requires an FP8 cache, whatever KV_CACHE_DTYPE says."""
-    reader = backend(plan, plan.settings.attention_backend)
-    if (
-        not plan.pair.target.forced_fp8_kv
-        or not plan.engine.kind.fp8_kv_from_checkpoint
-        or reader is None
-        or reads_fp8(reader, plan.pair)
-    ):
+    if not plan.pair.target.forced_fp8_kv or not plan.engine.kind.fp8_kv_from_checkpoint:
+        return None
+    reader = _no_reader_of_fp8(plan)
+    if reader is None:
         return None
     return Finding(
         id="fp8-kv-forced",

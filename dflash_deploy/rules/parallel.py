@@ -58,7 +58,8 @@ def _key_heads(plan: Plan) -> int | None:
 
 def more_gpus_than_there_are(plan: Plan, facts: HostFacts) -> Finding | None:
     """A target that is split over more GPUs than the machines have."""
-    each, available = plan.settings.tensor_parallel_size or 1, max(plan.profile.gpus, len(facts.gpus), 1)
+    each, of_one = plan.settings.tensor_parallel_size or 1, max(plan.profile.match.gpus, len(facts.gpus), 1)
+    available = max(plan.profile.gpus, of_one * plan.settings.nodes)
     if plan.settings.several_engines and plan.profile.gpus and each * plan.settings.replicas > available:
         return Finding(
             id="more-gpus-than-there-are",

@@ -118,10 +118,14 @@ def target_backend(config: Any) -> str:
 
 
 def drafter_backend(config: Any) -> str:
-    """The attention backends of a DFlash drafter, chosen as its loader does: without the target's backend.
+    """The attention backends of a DFlash drafter. Raises ValueError if a layer has none."""
+    return _backends(as_drafter(config), config.speculative_config.draft_model_config)
 
-    Source: vllm/v1/worker/gpu/spec_decode/dflash/utils.py and v1/spec_decode/llm_base_proposer.py, 0.33.0. Raises
-    ValueError if a layer has none.
+
+def as_drafter(config: Any) -> Any:
+    """The VllmConfig with which a DFlash drafter is loaded: its own backend and type of cache, not the target's.
+
+    Source: vllm/v1/worker/gpu/spec_decode/dflash/utils.py and v1/spec_decode/llm_base_proposer.py, 0.33.0.
     """
     replace, speculative = _attribute("vllm.config", "replace"), config.speculative_config
     attention = replace(
@@ -132,7 +136,7 @@ def drafter_backend(config: Any) -> str:
     changed: dict[str, Any] = {"attention_config": attention}
     if getattr(speculative, "kv_cache_dtype", None) is not None:
         changed["cache_config"] = replace(config.cache_config, cache_dtype=speculative.kv_cache_dtype)
-    return _backends(replace(config, **changed), speculative.draft_model_config)
+    return replace(config, **changed)
 
 
 def _attends_non_causally(drafter: Any) -> bool:

@@ -34,6 +34,9 @@ def _keys(plan: Plan) -> Iterator[Key]:
     yield capability, family, drafter.architecture, drafter.layer_types
     yield profile.match.gpus, family
     yield profile.name, quantization
+    # the backends of the profile, with the type of cache that the checkpoint asks for
+    if plan.pair.target.forced_fp8_kv:
+        yield profile.name, family, "fp8"
     yield capability, quantization
     yield family, quantization
 
@@ -87,3 +90,17 @@ def mended(plan: Plan) -> bool:
     """Whether the plan has another backend than its profile because vLLM refuses the profile's for this target."""
     name = Settings.attention_backend.name
     return any(one.name == name and one.origin == f"engine {plan.engine.name}" for one in plan.decisions)
+
+
+def rooms() -> Iterator[tuple[Plan, float, float]]:
+    """Sequences of the full length that fit, by the plan and as vLLM divides the same bytes, where both are known."""
+    for plan, decision in asked():
+        if plan.memory is not None and decision.sizes:
+            blocks = plan.memory.cache // decision.sizes["block_bytes"]
+            yield plan, plan.memory.sequences, blocks / decision.sizes["blocks_per_sequence"]
+
+
+def window_is_known(plan: Plan) -> bool:
+    """Whether the catalog knows the window of each of the drafter's layers that has one."""
+    drafter = plan.pair.drafter
+    return drafter.layer_types in {None, "full"} or drafter.window is not None

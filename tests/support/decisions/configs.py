@@ -233,6 +233,8 @@ def target_config(pair: ModelPair) -> Config:
     """config.json of a target."""
     make = _FAMILIES.get(pair.family.name, _qwen3_5)
     quantization = QUANTIZATIONS[pair.target.quantisation]
+    if quantization and pair.target.forced_fp8_kv:
+        quantization = quantization | {"kv_cache_quant_algo": "FP8"}
     return make(pair.shape) | ({"quantization_config": quantization} if quantization else {})
 
 

@@ -37,6 +37,8 @@ class Question:
     target: Mapping[str, Any]
     drafter: Mapping[str, Any]
     arguments: Sequence[str]
+    sized: bool
+    """Whether the KV cache is sized: not that of the tiny target, whose heads four GPUs cannot share."""
 
     @classmethod
     def of(cls, plan: Plan, **changed: str) -> Question:
@@ -51,14 +53,16 @@ class Question:
         arguments = plan.engine.kind.arguments(settings, Build(RELEASE))
         capability = plan.profile.match.compute_capability or "0.0"
         memory, gpus = int(hardware.memory_gib * GIB), plan.profile.match.gpus
-        return cls(capability, f"NVIDIA {capability}", memory, gpus, target, drafter, arguments)
+        sized = not plan.pair.target.bundled
+        return cls(capability, f"NVIDIA {capability}", memory, gpus, target, drafter, arguments, sized)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What vLLM decided, by name; or its sentence, and where it said it."""
+    """What vLLM decided, by name, and its sizes of the KV cache; or its sentence, and where it said it."""
 
     decided: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
     refused: str = ""
     where: str = ""
     kind: str = ""

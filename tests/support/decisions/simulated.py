@@ -181,6 +181,8 @@ def _answer(question: Mapping[str, Any], work: Path) -> dict[str, Any]:
     try:
         config = asking.configuration(question["arguments"])
         decided = asking.decided(config)
+        sizing: Any = importlib.import_module("tests.support.decisions.sizes")
+        sizes = sizing.sizes(config) if question["sized"] else {}
     except SystemExit as refused:
         return {"refused": str(refused.code), "warnings": warnings.said}
     # all that the engine raises is its answer
@@ -192,7 +194,7 @@ def _answer(question: Mapping[str, Any], work: Path) -> dict[str, Any]:
         said = asking.sentence(problem)
         return {"refused": said, "where": where, "kind": type(problem).__name__, "warnings": warnings.said}
     found = {name: str(value) for name, value in decided.items()}
-    return {"decided": found, "warnings": warnings.said}
+    return {"decided": found, "sizes": sizes, "warnings": warnings.said}
 
 
 def _in_fork(question: Mapping[str, Any]) -> dict[str, Any]:

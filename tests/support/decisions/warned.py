@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 EXPLAINED = {
-    r"Add \d+ padding layers, may waste": "the plan's memory counts the padding",
+    r"Add \d+ padding layers, may waste": "the plan's memory counts the padding; `test_memory.py` compares it",
     r"Forcing --disable_chunked_mm_input": "vLLM changes the setting itself: an image is read in one step",
     r"Auto-disabled DeepGemm": "vLLM chooses other kernels; no setting is lost",
     r"max_num_batched_tokens \(\d+\) exceeds max_num_seqs \* max_model_len": "the profile's number; steps stay smaller",

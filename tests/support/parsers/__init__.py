@@ -65,8 +65,8 @@ def rejections(engine: Engine, argument_lists: Sequence[Sequence[str]]) -> list[
 def resolved_by_sglang(argument_lists: Sequence[Sequence[str]]) -> list[dict[str, object]]:
     """What SGLang makes of its arguments on a GPU, for each list: the values of ServerArgs after all of its checks.
 
-    A list begins with the compute capability and the number of GPUs that SGLang is told it has. `refused` is the
-    engine's own words if it refuses them.
+    A list begins with the compute capability and the number of GPUs that SGLang is told it has, and a directory with
+    `target` and `drafter`, which have config.json and tokenizer. `refused` is the engine's own words if it refuses.
     """
     found = _asked("sglang-0.5.23", "sglang_resolved", _sglang(), argument_lists)
     return [json.loads(text or "{}") for text in found]

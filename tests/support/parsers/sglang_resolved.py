@@ -1,4 +1,4 @@
-"""SGLang's own checks of its arguments on a GPU that is not here, with the tiny models in place of the large ones.
+"""SGLang's own checks of its arguments on a GPU that is not here, with config.json and no weights.
 
 `ServerArgs.resolve_once` is what a start runs after the parser: it reads both models' config.json, chooses what was
 left out, and replaces or refuses what does not go together. `override_platform` is SGLang's own way to tell it which
@@ -9,21 +9,15 @@ from __future__ import annotations
 
 import importlib
 import json
+from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock, patch
 
 from tests.support.parsers.absent import stub_absent
 from tests.support.parsers.answers import answer, argparse_rejection
-from tests.support.parsers.fetch import REPOSITORY
 
-_TINY = REPOSITORY / "models" / "tiny"
-
-_REPLACED = {
-    "--model-path": str(_TINY / "target"),
-    "--speculative-draft-model-path": str(_TINY / "drafter"),
-    # that of the tiny models; a longer one is refused
-    "--context-length": "1024",
-}
+_PLACES = {"--model-path": "target", "--speculative-draft-model-path": "drafter"}
+"""Options that name a model, and its directory below that of the models."""
 
 SHOWN = (
     *("attention_backend", "kv_cache_dtype", "max_running_requests", "chunked_prefill_size", "mem_fraction_static"),
@@ -68,11 +62,17 @@ def main() -> None:
     importlib.import_module("sglang.srt.arg_groups.mamba_hook")
     view = importlib.import_module("sglang.srt.arg_groups.overrides").resolving_view
 
-    def resolve(capability: str, gpus: str, *arguments: str) -> str:
+    # registered while it is imported, if there is a GPU
+    methods = importlib.import_module("sglang.srt.layers.quantization")
+    for registered in (methods.BASE_QUANTIZATION_METHODS, methods.QUANTIZATION_METHODS):
+        registered["mxfp4"] = methods.Mxfp4Config
+
+    def resolve(capability: str, gpus: str, models: str, *arguments: str) -> str:
         shown: dict[str, object] = {}
 
         def run() -> None:
-            replaced = [_REPLACED.get(before, word) for before, word in zip(("", *arguments), arguments, strict=False)]
+            places = {option: str(Path(models) / name) for option, name in _PLACES.items()}
+            replaced = [places.get(before, word) for before, word in zip(("", *arguments), arguments, strict=False)]
             parsed = parse([*replaced, "--device", "cuda"])
             with _on(capability, gpus), override(**_facts(capability)):
                 parsed.resolve_once()

@@ -14,6 +14,7 @@ from dflash_deploy.plan.replicas import member_of
 from dflash_deploy.rules import plan_deployment
 from dflash_deploy.runtime.domain import root_of
 from dflash_deploy.runtime.door_inputs import door_of
+from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup.published import published_of, whole_url
 from tests.support.machines import RECORDED
 
@@ -80,8 +81,15 @@ def test_a_domain_changes_no_engine() -> None:
     assert engine_environment(planned()) == engine_environment(planned(DFLASH_DOMAIN="box.internal"))
 
 
-def test_a_domain_needs_the_native_runtime() -> None:
+def test_containers_have_the_domain_too() -> None:
     choice = Choice(profile="cpu", engine="llamacpp", runtime="compose", domain="box.internal")
     plan = plan_deployment(RECORDED["cpu"], choice, load_catalog())
-    assert "domain-in-containers" in {finding.id for finding in plan.errors}
-    assert published_of(BOX, plan) is None
+    assert "domain-in-containers" not in {finding.id for finding in plan.findings}
+    published = published_of(BOX, plan)
+    assert published is not None
+    # where the native door keeps it too
+    assert (published.url, published.root) == ("https://box.internal", root_of(BOX, planned_under("box.internal")))
+
+
+def planned_under(domain: str) -> Settings:
+    return planned(DFLASH_DOMAIN=domain).settings

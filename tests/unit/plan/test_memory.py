@@ -109,6 +109,29 @@ def test_a_window_keeps_its_tokens_and_those_of_two_steps(
     assert found.sequences == pytest.approx(found.cache // block_bytes / blocks, rel=1e-6)
 
 
+# asked of vLLM 0.33.0 on simulated GPUs (tests/decisions)
+@pytest.mark.parametrize(
+    ("profile", "pair", "drafts", "block_bytes", "blocks"),
+    [
+        # FlashAttention 4 reads heads of 256 in blocks of 128 tokens; a block of attention is as large as a state
+        ("b200", "qwen3.5-35b-a3b-fp8", 15, 5_242_880, 1413),
+        # this one's states are in BF16
+        ("b200", "qwen3-coder-next-bf16", 15, 12_582_912, 598),
+        ("rtx-pro-6000", "qwen3-coder-next-fp8", 8, 9_961_472, 698),
+    ],
+)
+def test_blocks_and_states_are_as_large_as_vllm_makes_them(
+    profile: str, pair: str, drafts: int, block_bytes: int, blocks: int
+) -> None:
+    chosen, wanted, engine = CATALOG.profiles[profile], CATALOG.pairs[pair], CATALOG.engines["vllm-0.33"]
+    settings = Settings(
+        {"ATTENTION_BACKEND": "FLASH_ATTN" if profile == "b200" else "TRITON_ATTN", "ENABLE_PREFIX_CACHING": "on",
+         "MAX_MODEL_LEN": "131072", "MAX_NUM_BATCHED_TOKENS": "32768"}
+    )  # fmt: skip
+    found = fit(wanted, sizing_of(settings, chosen, wanted, engine, memory=200 * GIB, draft_tokens=drafts))
+    assert found.sequences == pytest.approx(found.cache // block_bytes / blocks, rel=1e-6)
+
+
 def test_without_a_known_window_the_drafter_keeps_every_token() -> None:
     known = fit(QWEN, replace(H100, drafter_windows=True, max_num_batched_tokens=2048)).sequences
     assert known > 1.2 * fit(QWEN, replace(H100, max_num_batched_tokens=2048)).sequences

@@ -9,7 +9,7 @@ from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.door import Plain
 from dflash_deploy.errors import SettingsRefused
-from dflash_deploy.host import ContainerEngine, HostFacts
+from dflash_deploy.host import ContainerEngine, HostFacts, Thread
 from dflash_deploy.plan import Choice, Plan, engine_environment
 from dflash_deploy.plan.replicas import engine_port, gpus_of_member, member_of, router_port
 from dflash_deploy.rules import plan_deployment
@@ -90,17 +90,21 @@ def test_each_engine_has_its_own_address_and_gpus() -> None:
     assert one.settings.max_num_seqs == plan.settings.max_num_seqs
 
 
+def threads_of(cores: range) -> tuple[Thread, ...]:
+    return tuple(Thread(0, core, core) for core in cores)
+
+
 @pytest.mark.parametrize("cores", [range(2), range(7), range(64)])
 def test_processor_cores_are_shared_out(cores: range) -> None:
     plan = planned(Choice(profile="cpu", replicas=2, runtime="native"), replace(RECORDED["cpu"], cpus=len(cores)))
-    shares = [member_of(plan, number, cores).settings.dflash_cores for number in (1, 2)]
+    shares = [member_of(plan, number, threads_of(cores)).settings.dflash_cores for number in (1, 2)]
     assert sorted(core for share in shares for core in share) == list(cores)
     assert abs(len(shares[0]) - len(shares[1])) <= 1
 
 
 def test_without_a_core_for_each_none_is_bound() -> None:
     plan = planned(Choice(profile="cpu", replicas=4, runtime="native"), RECORDED["cpu"])
-    assert member_of(plan, 1, (0, 1)).settings.dflash_cores == ()
+    assert member_of(plan, 1, threads_of(range(2))).settings.dflash_cores == ()
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 8])

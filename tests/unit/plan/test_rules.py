@@ -118,6 +118,10 @@ CASES = [
          drafter={"layer_types": ["sliding_attention", "full_attention"]}),
     Case("fp8-kv-without-backend", "warning", "h100", {"KV_CACHE_DTYPE": "fp8", "DFLASH_ATTENTION_BACKEND": ""}),
     Case("fp8-kv-forced", "error", "dgx-spark", {"ATTENTION_BACKEND": "FLASHINFER"}, choice=NVFP4),
+    Case("fp8-kv-forced", "error", "rtx-5090", {"DFLASH_ATTENTION_BACKEND": "FLASH_ATTN"}, choice=NVFP4),
+    Case("backend-refuses-target", "error", "h100", {"ATTENTION_BACKEND": "FLASH_ATTN"},
+         choice={"model": "gemma-4-31b-it-nvfp4"}),
+    Case("fp8-kv-refused", "error", "h100", {"KV_CACHE_DTYPE": "fp8"}, choice={"model": "gemma-4-31b-it-bf16"}),
     Case("prefix-caching-kills-cpu", "error", "cpu", {"ENABLE_PREFIX_CACHING": "on"}),
     Case("prefix-caching-kills-cpu", "error", "cpu", {"ENABLE_PREFIX_CACHING": ""}),
     Case("prefix-caching-unsound", "note", "h100"),
@@ -195,7 +199,7 @@ CASES = [
     Case("setting-of-another-engine", "warning", "rtx-3090", {"ATTENTION_BACKEND": "FLASH_ATTN"}),
     Case("bind-is-no-address", "error", "h100", {"DFLASH_BIND": "localhost"}),
     Case("open-to-the-network", "warning", "h100", {"DFLASH_BIND": "0.0.0.0"}),
-    Case("domain-in-containers", "error", "h100", {"DFLASH_DOMAIN": "llm.example.com"}),
+    Case("domain-in-containers", "error", "dgx-spark-x2", {"DFLASH_DOMAIN": "llm.example.com"}),
     Case("target-notice", "note", "dgx-spark"),
 ]  # fmt: skip
 

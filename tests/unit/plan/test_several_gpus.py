@@ -91,6 +91,17 @@ def test_a_backend_of_latent_attention_reads_fp8() -> None:
     assert refused.message.endswith(": the backend needs latent attention (MLA)")
 
 
+def test_a_forced_fp8_cache_gets_backends_that_read_it() -> None:
+    # asked of vLLM 0.33.0: "SM90 FP8 KV with mm_prefix requires Triton"; FlashAttention 2 of an RTX 5090 reads no FP8
+    for profile in ("h100", "h200", "b200"):
+        plan = planned(profile, model="gemma-4-31b-it-nvfp4", engine="vllm-0.33")
+        used = (plan.settings.attention_backend, plan.settings.dflash_attention_backend)
+        assert (used, plan.errors) == (("TRITON_ATTN", "FLASH_ATTN"), ())
+    assert planned("h100", model="gemma-4-31b-it-fp8").settings.attention_backend == "FLASH_ATTN"
+    with pytest.raises(NotPossible, match="requires an FP8 cache"):
+        planned("rtx-5090-x2", model="gemma-4-31b-it-nvfp4", engine="vllm-0.33")
+
+
 def test_a_drafter_of_four_bits_goes_with_vllm_and_not_with_sglang() -> None:
     # SGLang loads it and accepts none of its draft tokens (sgl-project/sglang#39087)
     pair = "qwen3.8-27b-int4-w4a16-drafter"
