@@ -6,57 +6,37 @@ import copy
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from dflash_deploy import __version__
 from dflash_deploy.assets import build_digest
 from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.door_files import door_files
+from dflash_deploy.deployment.service_names import DOOR, ROUTER, SERVICE, engine_service
 from dflash_deploy.errors import FileRefused
-from dflash_deploy.host import cores_here
-from dflash_deploy.intake import MIB, Invalid, parse_yaml, read_text
+from dflash_deploy.host import threads_here
+from dflash_deploy.intake import Invalid, parse_yaml, read_text
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.replicas import IN_ORDER, VISIBLE, gpus_of_member, member_of
 from dflash_deploy.serve.gateway.health import MEMORY_FILE
 from dflash_deploy.serve.settings import Settings
 
-if TYPE_CHECKING:
-    from dflash_deploy.door import Door
-
-SERVICE, ROUTER, DOOR = "engine", "router", "door"
-"""The service of a single engine, which is also the beginning of the names of several; their router and their door."""
-
 ENGINES_NETWORK = "engines"
 """The network of several engines, in which only their router and their door are too."""
-
-INNER_PORT = 8000
-"""The port of engines, router and door in their containers; compose/base.yaml and several.yaml set it."""
-
-CERTIFICATES = "/tmp/caddy"  # noqa: S108 - in the container, whose /tmp is its own
-"""Where Caddy keeps certificates; plain HTTP has none."""
 
 FINGERPRINT = "dev.dflash.settings-hash"
 """The label with a hash of everything that a container is created with."""
 
 DOOR_LABEL, REPLICA_LABEL = "dev.dflash.door", "dev.dflash.replica"
-"""Labels that only the door and the engines of several have."""
+"""The label with a hash of the door's files, and that of the engines of several with their number."""
 
-VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::[-?][^}]*)?\}")
+VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::(?:-(?P<default>[^}]*)|\?[^}]*))?\}")
 """A variable as the fragments of compose/ have them."""
 
 _ANY_VARIABLE = re.compile(r"\$\{?(?P<name>\w+)")
 """A variable in any notation of Compose: a user writes the override."""
-
-
-def service_of(deployment: Deployment) -> str:
-    """The service of a deployment's engine; of one of several if `deployment` is one of them."""
-    return SERVICE if deployment.member is None else engine_service(deployment.member)
-
-
-def engine_service(number: int) -> str:
-    """The service of one of several engines, counted from 1."""
-    return f"{SERVICE}-{number}"
 
 
 def member_plans(plan: Plan) -> tuple[Plan, ...]:
@@ -67,28 +47,7 @@ def member_plans(plan: Plan) -> tuple[Plan, ...]:
 
 def member_plan(plan: Plan, number: int) -> Plan:
     """The plan of one of several engines on this machine, counted from 1."""
-    return member_of(plan, number, () if plan.profile.match.gpus else cores_here())
-
-
-def door_of(settings: Settings) -> Door:
-    """What the door of several engines publishes of its container, and where it sends it."""
-    from dflash_deploy.door import Door, Plain  # noqa: PLC0415 - needed for several engines
-
-    return Door(
-        Plain("0.0.0.0", INNER_PORT),  # noqa: S104 - in the container; several.yaml has the address on the host
-        tuple(f"{engine_service(number)}:{INNER_PORT}" for number in range(1, settings.replicas + 1)),
-        CERTIFICATES,
-        settings.max_body_mib * MIB,
-        preflights=settings.allows_origins,
-        router=f"{ROUTER}:{INNER_PORT}",
-    )
-
-
-def door_text(settings: Settings) -> str:
-    """The Caddyfile of the door of several engines."""
-    from dflash_deploy.door import caddyfile  # noqa: PLC0415 - needed for several engines
-
-    return caddyfile(door_of(settings))
+    return member_of(plan, number, () if plan.profile.match.gpus else threads_here())
 
 
 def shared_out(document: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
@@ -102,14 +61,28 @@ def shared_out(document: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
         engine_service(number): _engine(single, plan, member, number)
         for number, member in enumerate(member_plans(plan), start=1)
     }
-    router["build"]["context"] = single["build"]["context"]
-    for service in (router, door):
+    # the router's service builds the image of both
+    del door["build"]
+    return {**document, "services": {**engines, ROUTER: router, DOOR: door, **services}}
+
+
+def with_fronts(document: dict[str, Any], deployment: Deployment, settings: Settings) -> dict[str, Any]:
+    """Give the door and the router their image, the engine's user, and a label that changes with the door's files.
+
+    `document` has the services of one engine, beside those that it has of the two.
+    """
+    single = document["services"][SERVICE]
+    for name in {ROUTER, DOOR} & document["services"].keys():
+        service = document["services"][name]
+        service["build"]["context"] = single["build"]["context"]
         service["image"] = f"dflash-deploy/router:{__version__}-{build_digest(ROUTER)}"
         service["user"] = single["user"]
         service["labels"] = {"dev.dflash.version": __version__}
-    # Caddy reads its configuration only when it starts: a changed label creates the container again
-    door["labels"][DOOR_LABEL] = hashlib.sha256(door_text(plan.settings).encode()).hexdigest()
-    return {**document, "services": {**engines, ROUTER: router, DOOR: door, **services}}
+        if name == DOOR:
+            # Caddy reads its files only when it starts: a changed label creates the container again
+            text = "".join(door_files(deployment, settings).values())
+            service["labels"][DOOR_LABEL] = hashlib.sha256(text.encode()).hexdigest()
+    return document
 
 
 def _engine(single: Mapping[str, Any], plan: Plan, member: Plan, number: int) -> dict[str, Any]:

@@ -12,11 +12,12 @@ from dflash_deploy.doctor.context import DoctorContext
 from dflash_deploy.doctor.hub import HubAnswer, ask_date
 from dflash_deploy.doctor.network import CLOCK_TOLERANCE
 from dflash_deploy.door import Caddy, Site, find_caddy
-from dflash_deploy.errors import EngineMissing, SettingsRefused
+from dflash_deploy.door.site import published_site
+from dflash_deploy.errors import DeployError, EngineMissing, SettingsRefused
 from dflash_deploy.host import is_address_here, listener_on, may_listen_on
 from dflash_deploy.intake.answers import trusting
 from dflash_deploy.plan import Plan
-from dflash_deploy.runtime.domain import may_listen_from, published_site
+from dflash_deploy.runtime.domain import may_listen_from
 from dflash_deploy.runtime.select import door_before
 from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.settings import Settings
@@ -36,22 +37,25 @@ _SET_CLOCK = "set the clock: `timedatectl set-ntp true`"
 def domain(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     """Everything that HTTPS needs beside the engine; nothing without a domain."""
     site = published_site(plan.settings)
-    if site is None or plan.runtime != "native":
+    if site is None:
         return
     caddy: Caddy | None = None
     try:
-        caddy = find_caddy(needed_by=f"{Settings.dflash_domain}={site.host}")
-        yield Check("caddy", "ok", f"{caddy.program} is Caddy {'.'.join(map(str, caddy.version))}")
+        # a container has its own
+        if plan.runtime == "native":
+            caddy = find_caddy(needed_by=f"{Settings.dflash_domain}={site.host}")
+            yield Check("caddy", "ok", f"{caddy.program} is Caddy {'.'.join(map(str, caddy.version))}")
     except EngineMissing as problem:
         yield Check("caddy", "no", problem.message, problem.hint)
     yield judge_name(site, _addresses(site.host), public=_needs_public_name(site, plan))
-    door = door_before(subject.deployment, plan) if subject.deployment else None
-    ours = door is not None and door.state().phase == "running"
+    ours = _door_runs(subject, plan)
     for field, number in (
         (Settings.dflash_http_port, site.http_port),
         (Settings.dflash_https_port, site.https_port),
     ):
-        yield judge_port(field, number, caddy, ours=ours)
+        yield judge_port(
+            field, number, ours=ours, allowed=_listens_for_us(subject, plan) or bool(caddy and caddy.may_bind)
+        )
     yield from _clock(subject, site, plan)
 
 
@@ -75,15 +79,15 @@ def judge_name(site: Site, addresses: tuple[str, ...], *, public: bool) -> Check
     return Check("dns", "warning", saw, f"{fix}{site.https_port} to this machine")
 
 
-def judge_port(field: Field[int], number: int, caddy: Caddy | None, *, ours: bool) -> Check:
-    """Whether Caddy can listen on a port. `ours`: this deployment's own Caddy runs."""
+def judge_port(field: Field[int], number: int, *, ours: bool, allowed: bool = False) -> Check:
+    """Whether a port can be used. `ours`: this deployment's own Caddy runs. `allowed`: also if this user may not."""
     name = f"port {number}"
     if listener_on(EVERYWHERE, number):
         if ours:
             return Check(name, "ok", f"port {number} is held by this deployment's own Caddy")
         fix = f"find the process with `ss -ltnp`, or set another {field} in .env"
         return Check(name, "no", f"another process already listens on port {number}", fix)
-    if not may_listen_on(EVERYWHERE, number) and not (caddy and caddy.may_bind):
+    if not allowed and not may_listen_on(EVERYWHERE, number):
         fix = f"{may_listen_from(number)}, or set another {field} in .env"
         return Check(name, "no", f"this user may not listen on port {number}", fix)
     return Check(name, "ok", f"port {number} is free")
@@ -117,6 +121,21 @@ def _clock(subject: DoctorContext, site: Site, plan: Plan) -> Iterator[Check]:
         yield Check("time service", "warning", "no time service has set this machine's clock", _SET_CLOCK)
     else:
         yield Check("time service", "ok", "a time service sets this machine's clock")
+
+
+def _door_runs(subject: DoctorContext, plan: Plan) -> bool:
+    door = door_before(subject.deployment, plan) if subject.deployment else None
+    try:
+        return door is not None and door.state().phase == "running"
+    except DeployError:
+        # another check names a Docker that does not respond
+        return False
+
+
+def _listens_for_us(subject: DoctorContext, plan: Plan) -> bool:
+    """Whether the daemon of root listens in place of this user."""
+    docker = subject.facts.container_engine if plan.runtime == "compose" else None
+    return docker is not None and not docker.rootless
 
 
 def _needs_authority(site: Site, plan: Plan) -> bool:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.serve.kinds import DOMAIN_HINT, domain_in
+
+if TYPE_CHECKING:
+    from dflash_deploy.serve.settings import Settings
 
 HTTP, HTTPS = 80, 443
 """The ports of the schemes."""
@@ -63,6 +67,14 @@ class Authority:
 
     directory: str = ""
     root: str = ""
+
+
+def published_site(settings: Settings) -> Site | None:
+    """The host with a certificate; `None` without a domain. Raises SettingsRefused."""
+    if not settings.published:
+        return None
+    ports = {"http_port": settings.dflash_http_port, "https_port": settings.dflash_https_port}
+    return site_of(settings.dflash_domain, **ports)
 
 
 def site_of(text: str, *, http_port: int = HTTP, https_port: int = HTTPS) -> Site:

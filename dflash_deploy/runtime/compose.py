@@ -11,13 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 from docker.errors import DockerException, NotFound
 
 from dflash_deploy.deployment.render import render
-from dflash_deploy.deployment.services import (
-    ENGINES_NETWORK,
-    FINGERPRINT,
-    INNER_PORT,
-    rendered_fingerprint,
-    service_of,
-)
+from dflash_deploy.deployment.service_names import INNER_PORT, service_of
+from dflash_deploy.deployment.services import ENGINES_NETWORK, FINGERPRINT, rendered_fingerprint
 from dflash_deploy.errors import EngineMissing, EngineNotReady
 from dflash_deploy.host import find_container_engine, why_no_container_engine
 from dflash_deploy.runtime.compose_call import STOP_GRACE, remove_project, run_compose
@@ -45,7 +40,7 @@ _PHASES: Mapping[str, Phase] = {
 
 
 class ComposeRuntime:
-    """One service of a deployment under Docker Compose: its only engine, one of several, or their router."""
+    """One service of a deployment under Docker Compose: its only engine, one of several, their router, or the door."""
 
     name = "compose"
 
@@ -83,8 +78,8 @@ class ComposeRuntime:
             self._compose("unpause", *self._only, narrate=narrate)
         # older releases of Compose do not notice that a container is disconnected from its network
         recreate = () if before.connected else ("--force-recreate",)
-        alone = ("--no-deps", *recreate, self._service) if one_of_several else ("--remove-orphans", *recreate)
-        self._compose("up", "--detach", *alone, narrate=narrate)
+        options = ("--no-deps",) if one_of_several else ("--remove-orphans",)
+        self._compose("up", "--detach", *options, *recreate, *self._only, narrate=narrate)
         after = self.state()
         return before.identity != after.identity or before.phase != "running"
 
@@ -135,8 +130,9 @@ class ComposeRuntime:
 
     @property
     def _only(self) -> tuple[str, ...]:
-        """The service, if the file has more than this one."""
-        return () if self._deployment.member is None else (self._service,)
+        """The service, if the file has others beside it that are not the user's."""
+        alone = self._deployment.member is None and not self._plan.settings.published
+        return () if alone else (self._service,)
 
     def state(self) -> EngineState:
         """Return the container's state from Docker's API."""
@@ -154,6 +150,23 @@ class ComposeRuntime:
             address=_address(container.attrs),
             connected=phase != "running" or bool(container.attrs["NetworkSettings"]["Networks"]),
         )
+
+    @property
+    def ports(self) -> frozenset[int]:
+        """The ports of this machine that the running container has."""
+        container = self._container()
+        if container is None or container.status != "running":
+            return frozenset()
+        published = container.attrs["HostConfig"]["PortBindings"] or {}
+        named = (port.get("HostPort") or "" for ports in published.values() for port in ports)
+        # empty: Docker chooses a port, as a person's compose.override.yaml may ask
+        return frozenset(int(port) for port in named if port.isdecimal())
+
+    @property
+    def begun(self) -> str:
+        """The log cursor at the last start of the container, which continues the log of those before; may be empty."""
+        container = self._container()
+        return "" if container is None else cursor_of(str(container.attrs["State"]["StartedAt"]))
 
     def memory(self) -> int | None:
         """Return the container's memory as `docker stats` shows it: without the page cache that can be dropped."""
@@ -234,14 +247,13 @@ def _answering() -> Iterator[None]:
 
 
 def _address(attributes: Mapping[str, Any]) -> str:
-    """Return HOST:PORT of the first published port; in host network mode, the address that the engine listens on."""
+    """Return HOST:PORT where the API is published; in host network mode, the address that the engine listens on."""
     host = attributes["HostConfig"]
     if host["NetworkMode"] == "host":
         variables = dict(line.partition("=")[::2] for line in attributes["Config"]["Env"] or ())
         return f"{Settings.dflash_bind.text(variables)}:{Settings.dflash_port.text(variables)}"
-    for ports in (host["PortBindings"] or {}).values():
-        for port in ports:
-            return f"{port['HostIp']}:{port['HostPort']}"
+    for port in (host["PortBindings"] or {}).get(f"{INNER_PORT}/tcp", ()):
+        return f"{port['HostIp']}:{port['HostPort']}"
     return ""
 
 
@@ -249,6 +261,12 @@ def parse_stamped(raw: str) -> list[tuple[str, str]]:
     """Split a container's log into (time stamp, text)."""
     stamped = (line.partition(" ") for line in raw.split("\n"))
     return [(stamp, last_state(text)) for stamp, _, text in stamped if stamp]
+
+
+def cursor_of(stamp: str) -> str:
+    """A time of Docker's API as the time stamps of logs have it: with all nine digits of the nanoseconds."""
+    seconds, _, fraction = stamp.removesuffix("Z").partition(".")
+    return f"{seconds}.{fraction:0<9}Z"
 
 
 def _seconds(stamp: str) -> float:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 # not from the package: the Caddyfile's module imports the gateway, and most commands need only the host
-from dflash_deploy.door.site import HTTP, Site, site_of
+from dflash_deploy.deployment.door_files import storage_of
+from dflash_deploy.door.site import HTTP, published_site
 from dflash_deploy.plan.replicas import LOOPBACK
-from dflash_deploy.runtime.supervised import DOOR
 
 if TYPE_CHECKING:
     from dflash_deploy.deployment import Deployment
@@ -16,19 +16,6 @@ if TYPE_CHECKING:
 
 WILDCARDS = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104
 """Where a client on this machine reaches what listens on all addresses."""
-
-
-def published_site(settings: Values) -> Site | None:
-    """The host with a certificate; `None` without a domain. Raises SettingsRefused."""
-    if not settings.published:
-        return None
-    ports = {"http_port": settings.dflash_http_port, "https_port": settings.dflash_https_port}
-    return site_of(settings.dflash_domain, **ports)
-
-
-def storage_of(deployment: Deployment) -> Path:
-    """The directory of the door's certificates and keys."""
-    return deployment.state / DOOR / "data"
 
 
 def root_of(deployment: Deployment, settings: Values) -> Path | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dflash_deploy.deployment.door_files import storage_of
 from dflash_deploy.door import Authority, Door, Plain
+from dflash_deploy.door.site import published_site
 from dflash_deploy.plan.replicas import LOOPBACK, engine_port, router_port
-from dflash_deploy.runtime.domain import WILDCARDS, joined, published_site, storage_of
+from dflash_deploy.runtime.domain import WILDCARDS, joined
 from dflash_deploy.serve.gateway.body_limit import MIB
 
 if TYPE_CHECKING:

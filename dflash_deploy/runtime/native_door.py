@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import socket
 import time
 from collections.abc import Set
 from typing import TYPE_CHECKING
 
-from dflash_deploy.catalog.settings import all_setting_names
 from dflash_deploy.deployment.files import PRIVATE, write_if_changed
-from dflash_deploy.door import Caddy, caddyfile, find_caddy, refusal, shaken
-from dflash_deploy.errors import EngineNotReady, FileMissing, PortTaken, PreflightRefused
+from dflash_deploy.door import Caddy, caddyfile, find_caddy, refusal
+from dflash_deploy.door.site import published_site
+from dflash_deploy.errors import EngineNotReady, PortTaken, PreflightRefused
 from dflash_deploy.host import listener_on, may_listen_on
 from dflash_deploy.intake import read_text
 from dflash_deploy.plan.replicas import LOOPBACK
-from dflash_deploy.runtime.domain import WILDCARDS, joined, may_listen_from, published_site, root_of
+from dflash_deploy.runtime.certificate import (
+    CERTIFIED,
+    EVERYWHERE,
+    awaited_certificate,
+    check_free,
+    check_root,
+    ports_of,
+    said_at_end,
+)
+from dflash_deploy.runtime.domain import WILDCARDS, joined, may_listen_from
 from dflash_deploy.runtime.door_inputs import door_of
-from dflash_deploy.runtime.native_process import Invocation, NativeProcess
-from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
+from dflash_deploy.runtime.native_part import NativePart
+from dflash_deploy.runtime.native_process import Invocation
+from dflash_deploy.runtime.protocol import Narrate
 from dflash_deploy.runtime.supervised import DOOR
-from dflash_deploy.serve.secrets import SECRETS_FILE
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -30,33 +38,18 @@ if TYPE_CHECKING:
     from dflash_deploy.door import Site
     from dflash_deploy.plan import Plan
 
-GRACE = 35.0
-"""Seconds Caddy gets to end its open streams; its own limit is 30."""
-
 LISTENS = 60.0
 """Seconds in which Caddy listens or has ended; it needs less than one."""
-
-CERTIFIED = 120.0
-"""Seconds for a certificate: a public authority needs a few, and tries again after a failure that passes."""
-
-EVERYWHERE = "0.0.0.0"  # noqa: S104
-"""A domain is served on all addresses of this machine."""
 
 _PORT = re.compile(r"^(?:\thttps?_port |http://:)(\d+)", re.MULTILINE)
 """A port that Caddy listens on, in a Caddyfile."""
 
-_ERROR = "Error: "
-"""How the line begins in which Caddy says why it ends."""
 
-
-class NativeDoor:
+class NativeDoor(NativePart):
     """Caddy in front of the router and the engines of one deployment, on the address of its endpoint."""
 
     def __init__(self, deployment: Deployment, plan: Plan) -> None:
-        self._deployment = deployment
-        self._plan = plan
-        self._directory = deployment.state / DOOR
-        self._process = NativeProcess(self._directory, DOOR, self._redacted, grace=GRACE)
+        super().__init__(deployment, plan, DOOR)
 
     @property
     def address(self) -> str:
@@ -73,11 +66,7 @@ class NativeDoor:
         caddy = find_caddy(needed_by=f"{Settings.replicas}={settings.replicas}" if settings.several_engines else one)
         if self._site is None:
             return
-        if settings.dflash_acme_root and not self._deployment.path(settings.dflash_acme_root).is_file():
-            raise FileMissing(
-                f"{Settings.dflash_acme_root}: {settings.dflash_acme_root} does not exist",
-                hint="name the file with the root certificate of your authority (PEM)",
-            )
+        check_root(self._deployment, settings)
         self._check_domain_ports(caddy, self._held())
 
     def start(self, narrate: Narrate) -> bool:
@@ -113,30 +102,9 @@ class NativeDoor:
 
         It ends early if the authority refuses or cannot be reached, with Caddy's words, and if Caddy ends.
         """
-        if self._site is None:
-            return ""
-        root, deadline = root_of(self._deployment, self._plan.settings), time.monotonic() + seconds
-        while problem := shaken(self._site, root):
-            if self.state().phase != "running":
-                return f"Caddy has ended: {self._why()}"
-            if said := refusal(self.read_log().lines):
-                return f"no certificate from the authority: {said}"
-            if time.monotonic() > deadline:
-                return problem
-            time.sleep(0.2)
-        return ""
-
-    def down(self) -> bool:
-        """Stop Caddy and forget it; return whether it ran."""
-        return self._process.down()
-
-    def state(self) -> EngineState:
-        """Return whether it runs, and how it ended if not."""
-        return self._process.state()
-
-    def read_log(self, cursor: str = "") -> LogPage:
-        """Return the lines after `cursor`."""
-        return self._process.read_log(cursor)
+        return awaited_certificate(
+            self._deployment, self._plan.settings, self._ended, lambda: self.read_log().lines, seconds
+        )
 
     @property
     def _site(self) -> Site | None:
@@ -170,16 +138,8 @@ class NativeDoor:
             self._check_domain_ports(caddy, held)
 
     def _check_domain_ports(self, caddy: Caddy, held: Set[int]) -> None:
-        settings = self._plan.settings
-        for field, port in (
-            (Settings.dflash_https_port, settings.dflash_https_port),
-            (Settings.dflash_http_port, settings.dflash_http_port),
-        ):
-            if port not in held and listener_on(EVERYWHERE, port):
-                raise PortTaken(
-                    f"port {port} is already in use, and {Settings.dflash_domain} needs it",
-                    hint=f"find the process with `ss -ltnp`, or set another {field} in .env",
-                )
+        for field, port in ports_of(self._plan.settings):
+            check_free(field, port, held)
             if not caddy.may_bind and not may_listen_on(EVERYWHERE, port):
                 raise PreflightRefused(
                     f"this user may not listen on port {port}, which {Settings.dflash_domain} needs",
@@ -190,9 +150,9 @@ class NativeDoor:
         """Wait until Caddy listens. Raises EngineNotReady, with Caddy's own words, if it ends."""
         deadline = time.monotonic() + LISTENS
         while not self._listens():
-            ended = self._process.state().phase != "running"
+            ended = self._ended()
             if ended or time.monotonic() > deadline:
-                why = self._why() if ended else f"it does not listen on {self.address} after {LISTENS:.0f} s"
+                why = ended or f"it does not listen on {self.address} after {LISTENS:.0f} s"
                 self._process.halt()
                 raise EngineNotReady(
                     f"Caddy does not start: {why}",
@@ -208,17 +168,10 @@ class NativeDoor:
             return False
         return True
 
-    def _why(self) -> str:
-        lines = [line for line in self.read_log().lines if line.strip()]
-        said = next((line for line in reversed(lines) if line.startswith(_ERROR)), lines[-1] if lines else "")
-        return said.removeprefix(_ERROR) or "it has ended without a word"
+    def _ended(self) -> str:
+        """What Caddy said when it ended; empty while it runs."""
+        return "" if self.state().phase == "running" else said_at_end(self.read_log().lines)
 
     def _environment(self) -> dict[str, str]:
-        """Only its supervisor reads the secrets, to keep them out of the log."""
-        inherited = {name: value for name, value in os.environ.items() if name not in all_setting_names()}
         # Caddy looks for directories of its user there, which a service may not have
-        place = {"XDG_DATA_HOME": str(self._directory), "XDG_CONFIG_HOME": str(self._directory)}
-        return inherited | place | {SECRETS_FILE: str(self._deployment.env_file), "PYTHONSAFEPATH": "1"}
-
-    def _redacted(self, text: str) -> str:
-        return self._deployment.redact(text)
+        return self._inherited() | {"XDG_DATA_HOME": str(self._directory), "XDG_CONFIG_HOME": str(self._directory)}

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from importlib import metadata, util
 from typing import TYPE_CHECKING, Any
 
-from dflash_deploy.catalog.settings import all_setting_names
 from dflash_deploy.deployment.router_files import make_router_keys, router_directory
 from dflash_deploy.errors import EngineMissing, PortTaken
 from dflash_deploy.host import listener_on
 from dflash_deploy.plan.replicas import LOOPBACK, router_port
-from dflash_deploy.runtime.native_process import Invocation, NativeProcess
-from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
+from dflash_deploy.runtime.native_part import NativePart
+from dflash_deploy.runtime.native_process import Invocation
+from dflash_deploy.runtime.protocol import Narrate
+from dflash_deploy.runtime.supervised import ROUTER
 from dflash_deploy.serve.router.files import DIRECTORY
-from dflash_deploy.serve.secrets import SECRETS_FILE
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -25,17 +24,13 @@ if TYPE_CHECKING:
     from dflash_deploy.serve.field import Field
 
 MODULE = "dflash_deploy.serve.router"
-GRACE = 35.0
-"""Seconds the router gets to end its open streams."""
 
 
-class NativeRouter:
+class NativeRouter(NativePart):
     """SMG in front of the engines of one deployment, on 127.0.0.1."""
 
     def __init__(self, deployment: Deployment, plan: Plan) -> None:
-        self._deployment = deployment
-        self._plan = plan
-        self._process = NativeProcess(router_directory(deployment), "router", self._redacted, grace=GRACE)
+        super().__init__(deployment, plan, ROUTER)
 
     @property
     def address(self) -> str:
@@ -68,18 +63,6 @@ class NativeRouter:
             Invocation(environment, config, self.address, self._deployment.directory, command), narrate
         )
 
-    def down(self) -> bool:
-        """Stop the router and forget it; return whether it ran."""
-        return self._process.down()
-
-    def state(self) -> EngineState:
-        """Return whether it runs, and how it ended if not."""
-        return self._process.state()
-
-    def read_log(self, cursor: str = "") -> LogPage:
-        """Return the lines after `cursor`."""
-        return self._process.read_log(cursor)
-
     def _own(self) -> dict[str, str]:
         settings = self._plan.settings
         values: dict[Field[Any], str] = {
@@ -92,14 +75,4 @@ class NativeRouter:
         return {field.name: value for field, value in values.items()}
 
     def _environment(self) -> dict[str, str]:
-        """Only its supervisor reads the secrets, to keep them out of the log."""
-        inherited = {name: value for name, value in os.environ.items() if name not in all_setting_names()}
-        files = {
-            DIRECTORY: str(router_directory(self._deployment)),
-            SECRETS_FILE: str(self._deployment.env_file),
-            "PYTHONSAFEPATH": "1",
-        }
-        return inherited | self._own() | files
-
-    def _redacted(self, text: str) -> str:
-        return self._deployment.redact(text)
+        return self._inherited() | self._own() | {DIRECTORY: str(router_directory(self._deployment))}

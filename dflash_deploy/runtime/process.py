@@ -59,6 +59,16 @@ class ProcessId:
         return True
 
 
+def members_of_group(group: int) -> frozenset[int]:
+    """Return the PIDs of the processes of a process group."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(_fields(stat)[2]) == group:
+                found.add(int(stat.parent.name))
+    return frozenset(found)
+
+
 def _fields(stat: Path) -> list[bytes]:
     """Return the fields after the name, which is in parentheses and may contain any byte (proc(5)): state, parent, …"""
     return stat.read_bytes().rpartition(b")")[2].split()

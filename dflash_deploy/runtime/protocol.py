@@ -104,6 +104,15 @@ class FrontProcess(Protocol):
 class PublishedFront(FrontProcess, Protocol):
     """The published door."""
 
+    def preflight(self) -> None:
+        """Raise PreflightRefused, or FileMissing, if it cannot start on this machine."""
+
+    def start(self, narrate: Narrate) -> bool:
+        """Start it, or restart it with changed settings; return whether anything had to be done."""
+
+    def down(self) -> bool:
+        """Stop it; return whether it ran."""
+
     def uncertified(self, seconds: float = ...) -> str:
         """Wait for a certificate that clients accept; return why there is none, empty if there is or needs none."""
 

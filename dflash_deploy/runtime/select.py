@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dflash_deploy.errors import DeployError
-from dflash_deploy.runtime.supervised import find_supervised
+from dflash_deploy.runtime.engine_and_door import EngineAndDoor
+from dflash_deploy.runtime.supervised import DOOR, RUN_FILE, find_supervised
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,16 +26,20 @@ def runtime_for(deployment: Deployment, plan: Plan) -> Runtime:
         return _native(deployment, plan)
     from dflash_deploy.runtime.compose import ComposeRuntime  # noqa: PLC0415
 
-    return ComposeRuntime(deployment, plan)
+    engine = ComposeRuntime(deployment, plan)
+    published = deployment.member is None and plan.settings.published
+    return EngineAndDoor(plan, engine, domain_door(deployment, plan)) if published else engine
 
 
 def _native(deployment: Deployment, plan: Plan) -> Runtime:
     """The engine of the plan, with the door of a domain or of earlier settings with one."""
     from dflash_deploy.runtime.native import NativeRuntime  # noqa: PLC0415 - one of the runtimes is needed
-    from dflash_deploy.runtime.native_published import NativePublished, has_door  # noqa: PLC0415
 
-    published = deployment.member is None and (plan.settings.published or has_door(deployment))
-    return NativePublished(deployment, plan) if published else NativeRuntime(deployment, plan)
+    engine = NativeRuntime(deployment, plan)
+    # it runs, or ran and was not stopped
+    has_door = (deployment.state / DOOR / RUN_FILE).exists()
+    published = deployment.member is None and (plan.settings.published or has_door)
+    return EngineAndDoor(plan, engine, domain_door(deployment, plan)) if published else engine
 
 
 def several_runtime(deployment: Deployment, plan: Plan) -> SeveralRuntime:
@@ -54,11 +59,15 @@ def door_before(deployment: Deployment, plan: Plan) -> FrontProcess | None:
         return None
     if plan.settings.several_engines:
         return several_runtime(deployment, plan).door
-    return domain_door(deployment, plan) if plan.runtime == "native" and plan.settings.published else None
+    return domain_door(deployment, plan) if plan.settings.published else None
 
 
 def domain_door(deployment: Deployment, plan: Plan) -> PublishedFront:
-    """Return the door of a native deployment under a domain."""
+    """Return the door of a deployment under a domain."""
+    if plan.runtime == "compose":
+        from dflash_deploy.runtime.compose_door import ComposeDoor  # noqa: PLC0415 - needed behind a door only
+
+        return ComposeDoor(deployment, plan)
     from dflash_deploy.runtime.native_door import NativeDoor  # noqa: PLC0415 - needed behind a door only
 
     return NativeDoor(deployment, plan)
@@ -67,12 +76,7 @@ def domain_door(deployment: Deployment, plan: Plan) -> PublishedFront:
 def whole_log(deployment: Deployment, plan: Plan) -> Callable[[str], LogPage]:
     """Return what reads the lines after a cursor: of the engine, and of all that runs beside it."""
     runtime = runtime_for(deployment, plan)
-    if plan.runtime == "native" and deployment.member is None:
-        from dflash_deploy.runtime.native_published import NativePublished  # noqa: PLC0415 - needed behind a door only
-
-        if isinstance(runtime, NativePublished):
-            return runtime.read_all
-    return runtime.read_log
+    return runtime.read_all if isinstance(runtime, EngineAndDoor) else runtime.read_log
 
 
 def stop_several(deployment: Deployment, plan: Plan) -> bool:

@@ -2,6 +2,7 @@
 
 Without COMMAND that is the engine. It writes its own PID to run.json, the redacted output to the log, and the exit code
 to exit.json, all with mode 0600. It forwards SIGTERM. CONFIG is a fingerprint of the settings, ADDRESS their HOST:PORT.
+When the first process of an engine has ended, those of its process group that hold its output open end too.
 """
 
 from __future__ import annotations
@@ -13,18 +14,22 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import FrameType
 
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.intake.documents import EngineEnd, RunState
 from dflash_deploy.redact import Redactor, Secret
-from dflash_deploy.runtime.process import ProcessId
+from dflash_deploy.runtime.process import ProcessId, members_of_group
 from dflash_deploy.runtime.supervised import EXIT_FILE, RUN_FILE, log_name
 from dflash_deploy.serve.secrets import read_secrets
 
 _PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets when its parent dies."""
+
+LAST_WORDS, LAST_CHANCE = 5.0, 3.0
+"""Seconds that other processes of an engine have after its first one ended: to end, and to end after SIGTERM."""
 
 
 def supervise(state: Path, command: list[str]) -> EngineEnd:
@@ -40,7 +45,7 @@ def supervise(state: Path, command: list[str]) -> EngineEnd:
             text=True,
             errors="replace",
             # without its supervisor, no command could find the engine
-            preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has one thread
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has one thread until then
         )
 
         asked = False
@@ -51,12 +56,32 @@ def supervise(state: Path, command: list[str]) -> EngineEnd:
             engine.send_signal(number)
 
         signal.signal(signal.SIGTERM, pass_on)
+        output_ended = threading.Event()
+        threading.Thread(target=_end_others, args=(engine, output_ended), daemon=True).start()
         assert engine.stdout is not None  # noqa: S101 - because of stdout=PIPE
         for line in engine.stdout:
             # a full disk loses the log but must not end a working engine
             with contextlib.suppress(OSError):
                 file.write(redact(line).encode())
+        output_ended.set()
         return EngineEnd(exit_code=engine.wait(), asked=asked)
+
+
+def _end_others(engine: subprocess.Popen[str], output_ended: threading.Event) -> None:
+    """End what is left of an engine whose first process has ended, and holds its output open.
+
+    A rank that waits for another machine does not notice that its parent is gone. It would keep the memory of its GPU.
+    """
+    engine.wait()
+    if os.getpgrp() != os.getpid():
+        # started by hand: the group is that of a shell
+        return
+    for number, grace in ((signal.SIGTERM, LAST_WORDS), (signal.SIGKILL, LAST_CHANCE)):
+        if output_ended.wait(grace):
+            return
+        for pid in members_of_group(os.getpid()) - {os.getpid()}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
 
 def _die_with_parent() -> None:
@@ -72,6 +97,21 @@ def main() -> None:
     write_atomically(state / RUN_FILE, run.model_dump_json(), mode=PRIVATE)
     end = supervise(state, command or [sys.executable, "-u", "-m", "dflash_deploy.serve"])
     write_atomically(state / EXIT_FILE, end.model_dump_json(), mode=PRIVATE)
+    if not end.asked:
+        _record(state, end)
+
+
+def _record(state: Path, end: EngineEnd) -> None:
+    """Write an end that no command asked for into the journal of the deployment."""
+    # it is in memory for as long as the engine runs: this room is imported when it is over
+    from dflash_deploy.deployment.journal import record_in  # noqa: PLC0415
+    from dflash_deploy.deployment.outputs import STATE  # noqa: PLC0415
+
+    found = next((folder for folder in (state, *state.parents) if folder.name == STATE), None)
+    if found is not None:
+        name = log_name(state).removesuffix(".log")
+        number = f" {state.name}" if state.name.isdecimal() else ""
+        record_in(found, "ended", "", f"the {name}{number} ended with exit code {end.exit_code}", str)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,11 @@
 """A real llama.cpp under a domain: `up` starts Caddy with HTTPS in front of it, and all commands know the URL."""
 
-import json
 import os
 import signal
-import socket
-import ssl
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
-import openai
 import pytest
 
 from dflash_deploy.deployment import Deployment
@@ -18,21 +13,20 @@ from dflash_deploy.operations import status
 from tests.support.cli import dflash, edit_env
 from tests.support.llamacpp_native import processes
 from tests.support.ports import free_run
-
-HANGS = 300.0
-"""Seconds after which something counts as hung."""
-
-HOST = "localhost"
-ELSEWHERE = "127.0.0.2"
-"""An address of this machine that only servers on all addresses listen on, as other machines see it."""
-
-QUESTION = [{"role": "user", "content": "Count from 1 to 10."}]
-
-CLOSED = (
-    *("/metrics", "/props", "/slots", "/docs", "/openapi.json", "/completion", "/v1", "/", "//metrics", "/health/x"),
-    *("/v1/chat/completions/../../../slots", "/v1/models/%2e%2e/%2e%2e/metrics", "/lora-adapters", "/config/"),
+from tests.support.under_domain import (
+    ELSEWHERE,
+    HANGS,
+    HOST,
+    QUESTION,
+    client,
+    listens,
+    logged,
+    only_routes_of_applications,
+    port_of,
+    streams_over_http2,
+    too_large,
+    url_of,
 )
-"""Routes of llama.cpp and of Caddy's administration."""
 
 
 @pytest.fixture(scope="module")
@@ -51,45 +45,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert not processes(directory)
 
 
-def port_of(directory: Path, name: str) -> int:
-    return int(Deployment.existing(directory).values[name])
-
-
-def url_of(directory: Path) -> str:
-    return f"https://{HOST}:{port_of(directory, 'DFLASH_HTTPS_PORT')}"
-
-
-def root_of(directory: Path) -> Path:
-    """The certificate that `connect` tells clients to trust."""
-    found = dflash("connect", "openai-python", "--json", at=directory).succeeded().document["data"]
-    assert found["endpoint"] == f"{url_of(directory)}/v1"
-    assert url_of(directory) in found["configuration"]
-    return Path(found["root_certificate"])
-
-
-def client(directory: Path, key: str | None = None) -> httpx.Client:
-    """A client as on another machine: it knows the URL, the key and the root certificate."""
-    known = Deployment.existing(directory).key.reveal() if key is None else key
-    headers = {"Authorization": f"Bearer {known}"} if known else {}
-    trust = ssl.create_default_context(cafile=str(root_of(directory)))
-    return httpx.Client(base_url=url_of(directory), headers=headers, verify=trust, http2=True, timeout=HANGS)
-
-
-def sdk(directory: Path, http: httpx.Client) -> openai.OpenAI:
-    key = Deployment.existing(directory).key.reveal()
-    return openai.OpenAI(api_key=key, base_url=f"{url_of(directory)}/v1", http_client=http, max_retries=0)
-
-
 def eventually(true: Callable[[], bool]) -> None:
     deadline = time.monotonic() + HANGS
     while not true():
         assert time.monotonic() < deadline, "it did not become true"
         time.sleep(0.2)
-
-
-def listens(host: str, port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex((host, port)) == 0
 
 
 def caddy_of(directory: Path) -> int:
@@ -98,30 +58,18 @@ def caddy_of(directory: Path) -> int:
 
 
 def test_a_stream_reaches_the_openai_client_over_http2(served: Path) -> None:
-    with client(served) as http:
-        chunks = sdk(served, http).chat.completions.create(model="tiny", messages=QUESTION, stream=True, max_tokens=32)
-        assert len([chunk for chunk in chunks if chunk.choices]) > 1
-        assert http.get("/v1/models").http_version == "HTTP/2"
+    streams_over_http2(served)
 
 
 def test_only_the_door_is_reachable_from_elsewhere_and_only_routes_of_applications(served: Path) -> None:
     assert not listens(ELSEWHERE, port_of(served, "DFLASH_PORT"))
     assert listens(ELSEWHERE, port_of(served, "DFLASH_HTTPS_PORT"))
-    for key, expected in (("", 401), (None, 404)):
-        with client(served, key) as http:
-            assert {path: http.get(path).status_code for path in CLOSED} == dict.fromkeys(CLOSED, expected)
-    with client(served, "") as http:
-        assert http.get("/health").status_code == 200
-        assert http.post("/v1/chat/completions", json={}).status_code == 401
-    plain = f"http://{HOST}:{port_of(served, 'DFLASH_HTTP_PORT')}"
-    assert httpx.get(f"{plain}/v1/models", timeout=HANGS).headers["location"] == f"{url_of(served)}/v1/models"
+    only_routes_of_applications(served)
 
 
 def test_a_body_above_the_limit_is_413(served: Path) -> None:
-    question = [{"role": "user", "content": "x" * (4 << 20)}]
-    with client(served) as http, pytest.raises(openai.APIStatusError) as refused:
-        sdk(served, http).chat.completions.create(model="tiny", messages=question)
-    assert (refused.value.status_code, refused.value.code) == (413, "request_too_large")
+    refused = too_large(served)
+    assert (refused.status_code, refused.code) == (413, "request_too_large")
 
 
 def test_the_access_log_has_names_of_keys_and_no_key(served: Path) -> None:
@@ -131,13 +79,8 @@ def test_the_access_log_has_names_of_keys_and_no_key(served: Path) -> None:
         assert http.get("/v1/models", params={"api_key": alice}).status_code == 200
         assert http.post("/v1/chat/completions", json={"model": "tiny", "messages": QUESTION}).status_code == 200
 
-    def seen() -> list[dict[str, object]]:
-        shown = dflash("logs", at=served).succeeded().out.splitlines()
-        lines = [line.partition(" | ")[2] for line in shown if line.startswith("door | {")]
-        return [line for line in map(json.loads, lines) if line.get("key") == "alice"]
-
-    eventually(lambda: len(seen()) == 2)
-    uris = [line["request"]["uri"] for line in seen()]  # type: ignore[index]
+    eventually(lambda: len(logged(served, "alice")) == 2)
+    uris = [line["request"]["uri"] for line in logged(served, "alice")]
     assert uris == ["/v1/models?api_key=[redacted]", "/v1/chat/completions"]
     assert any(line.startswith("engine | ") for line in dflash("logs", at=served).succeeded().out.splitlines())
     written = "".join(file.read_text(errors="replace") for file in (served / ".dflash" / "door").glob("*.log*"))

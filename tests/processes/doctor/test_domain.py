@@ -12,11 +12,11 @@ from dflash_deploy.catalog import load_catalog
 from dflash_deploy.doctor import DoctorContext, domain
 from dflash_deploy.doctor.domain import judge_authority, judge_name, judge_port
 from dflash_deploy.doctor.hub import HubAnswer
-from dflash_deploy.door import Caddy, site_of
+from dflash_deploy.door import site_of
 from dflash_deploy.plan import Choice
 from dflash_deploy.rules import plan_deployment
 from dflash_deploy.serve.settings import Settings
-from tests.support.machines import RECORDED
+from tests.support.machines import DOCKER, RECORDED
 from tests.support.ports import free_port
 
 PUBLIC, INTERNAL = site_of("llm.example.com"), site_of("box.internal")
@@ -50,16 +50,18 @@ def test_a_name_is_this_machine_or_another_one() -> None:
 
 def test_a_port_is_free_taken_or_our_own(taken: int) -> None:
     field = Settings.dflash_https_port
-    assert judge_port(field, free_port(), None, ours=False).status == "ok"
-    other = judge_port(field, taken, None, ours=False)
+    assert judge_port(field, free_port(), ours=False).status == "ok"
+    other = judge_port(field, taken, ours=False)
     assert (other.status, "DFLASH_HTTPS_PORT" in other.fix) == ("no", True)
-    assert judge_port(field, taken, None, ours=True).status == "ok"
+    assert judge_port(field, taken, ours=True).status == "ok"
 
 
 def test_a_port_below_1024_may_need_a_capability(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("dflash_deploy.doctor.domain.may_listen_on", lambda host, port: False)
-    refused = judge_port(Settings.dflash_https_port, free_port(), Caddy(tmp_path / "caddy", (2, 11, 0)), ours=False)
+    refused = judge_port(Settings.dflash_https_port, free_port(), ours=False)
     assert refused.status == "no"
+    # Docker listens as root
+    assert judge_port(Settings.dflash_https_port, free_port(), ours=False, allowed=True).status == "ok"
     # a Caddy with capabilities of its own would outlive its supervisor
     assert "`sudo sysctl net.ipv4.ip_unprivileged_port_start=80`" in refused.fix
 
@@ -78,3 +80,16 @@ def test_without_a_domain_nothing_is_checked() -> None:
     facts = replace(RECORDED["cpu"], cpus=2)
     plan = plan_deployment(facts, Choice(profile="cpu", engine="llamacpp", runtime="native"), load_catalog())
     assert not list(domain.domain(DoctorContext(facts, plan), plan))
+
+
+def test_a_container_has_its_own_caddy_and_docker_may_listen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dflash_deploy.doctor.domain.may_listen_on", lambda host, port: False)
+    ports = {"DFLASH_HTTPS_PORT": str(free_port()), "DFLASH_HTTP_PORT": str(free_port())}
+    edited = {"DFLASH_DOMAIN": "127.0.0.1", **ports}
+    for rootless, expected in ((False, "ok"), (True, "no")):
+        facts = replace(RECORDED["cpu"], container_engine=replace(DOCKER, rootless=rootless))
+        choice = Choice(profile="cpu", engine="llamacpp", runtime="compose", edited=edited)
+        plan = plan_deployment(facts, choice, load_catalog())
+        found = {check.name: check.status for check in domain.domain(DoctorContext(facts, plan), plan)}
+        assert "caddy" not in found
+        assert {found[f"port {port}"] for port in ports.values()} == {expected}

@@ -12,13 +12,12 @@ import pytest
 
 from dflash_deploy.door import OLDEST, Authority, Site, find_caddy
 from dflash_deploy.door import Door as PublishedDoor
-from dflash_deploy.door.site import HTTP
 from dflash_deploy.errors import EngineMissing, ExitCode
 from dflash_deploy.serve.api_keys import ApiKey
 from dflash_deploy.serve.gateway.keyring import document_of
 from tests.support.caddy import AUTHORITY, Published, published, running
 from tests.support.door import HANGS, KEY, Door, opened, until
-from tests.support.ports import free_port
+from tests.support.ports import free_port, http_port
 
 ALICE = "key-of-alice-0123456789"
 MIB = 1 << 20
@@ -222,11 +221,11 @@ def test_a_certificate_of_another_authority_by_acme(tmp_path: Path) -> None:
     https, signs = free_port(), free_port()
     there = tmp_path / "authority" / "data"
     text = AUTHORITY.format(storage=there, port=signs, unused=free_port())
-    with running(tmp_path / "authority", text, signs, there) as authority:
+    with http_port() as asked, running(tmp_path / "authority", text, signs, there) as authority:
         until(authority.root.exists)
         directory = f"https://localhost:{signs}/acme/local/directory"
         own = Authority(directory, str(authority.root))
-        door = door_of(f"127.0.0.1:{free_port()}", tmp_path, site=Site("localhost", HTTP, https), authority=own)
+        door = door_of(f"127.0.0.1:{free_port()}", tmp_path, site=Site("localhost", asked, https), authority=own)
         with published(tmp_path / "door", door) as caddy:
             (certificate,) = (caddy.storage / "certificates").rglob("localhost.crt")
             assert f"localhost-{signs}-acme-local-directory" in str(certificate)

@@ -13,7 +13,15 @@ import pytest
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.door import find_caddy
-from dflash_deploy.errors import EngineMissing, EngineNotReady, ExitCode, FileMissing, PortTaken, PreflightRefused
+from dflash_deploy.errors import (
+    BadInput,
+    EngineMissing,
+    EngineNotReady,
+    ExitCode,
+    FileMissing,
+    PortTaken,
+    PreflightRefused,
+)
 from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.plan.replicas import engine_port, router_port
 from dflash_deploy.rules import plan_deployment
@@ -26,7 +34,7 @@ from tests.support.cli import dflash
 from tests.support.door import until
 from tests.support.llamacpp_native import processes
 from tests.support.machines import RECORDED
-from tests.support.ports import free_port, free_run
+from tests.support.ports import free_port, free_run, http_port
 
 KEY = "a-key-of-the-owner-0123456789"
 
@@ -158,10 +166,12 @@ def test_a_certificate_by_acme_from_an_authority_of_your_own(deployment: Deploym
     """A second Caddy is the authority: it asks ours on port 80, and signs."""
     signs, there = free_port(), tmp_path / "authority" / "data"
     text = AUTHORITY.format(storage=there, port=signs, unused=free_port())
-    with running(tmp_path / "authority", text, signs, there) as authority:
+    with http_port() as asked, running(tmp_path / "authority", text, signs, there) as authority:
         until(authority.root.exists)
         url = f"https://localhost:{signs}/acme/local/directory"
-        plan = under("localhost", DFLASH_HTTP_PORT="80", DFLASH_ACME_URL=url, DFLASH_ACME_ROOT=str(authority.root))
+        plan = under(
+            "localhost", DFLASH_HTTP_PORT=str(asked), DFLASH_ACME_URL=url, DFLASH_ACME_ROOT=str(authority.root)
+        )
         door = NativeDoor(deployment, plan)
         door.preflight()
         assert door.start(silent)
@@ -244,3 +254,6 @@ def test_one_engine_under_a_domain_is_no_obstacle_to_several(deployment: Deploym
 def test_a_root_certificate_that_does_not_exist_is_named(deployment: Deployment) -> None:
     with pytest.raises(FileMissing, match=r"no-such\.crt does not exist"):
         NativeDoor(deployment, under("box.internal", DFLASH_ACME_ROOT="no-such.crt")).preflight()
+    (deployment.directory / "root.der").write_bytes(b"0\x82\x03\xff")
+    with pytest.raises(BadInput, match=r"root\.der has no certificate that can be read"):
+        NativeDoor(deployment, under("box.internal", DFLASH_ACME_ROOT="root.der")).preflight()

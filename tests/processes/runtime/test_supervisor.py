@@ -36,6 +36,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             env=os.environ | {"DFLASH_SECRETS_FILE": str(tmp_path / ".env")},
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         started.append(process)
         return process
@@ -88,6 +89,29 @@ def test_an_engine_does_not_outlive_its_supervisor(start: Start, tmp_path: Path)
     process.kill()
     process.wait()
     eventually(lambda: not engine.alive())
+
+
+ORPHAN = """
+import os, signal, time
+if os.fork() == 0:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print(os.getpid())
+    time.sleep(300)
+time.sleep(300)
+"""
+"""An engine with a worker that hangs, deaf to requests to end, and holds the output open."""
+
+
+def test_a_worker_that_hangs_ends_with_the_first_process(start: Start, tmp_path: Path) -> None:
+    process = start(f"import os; print(os.getpid()){ORPHAN}")
+    log = tmp_path / "engine.log"
+    eventually(lambda: log.exists() and log.read_text().count("\n") == 2)
+    first, worker = map(int, log.read_text().split())
+    hanging = ProcessId.of(worker)
+    os.kill(first, signal.SIGKILL)
+    assert process.communicate(timeout=120)[0].strip() == f"{-signal.SIGKILL} False"
+    assert hanging is not None
+    assert not hanging.alive()
 
 
 def test_a_number_used_again_is_another_process() -> None:

@@ -9,10 +9,11 @@ import yaml
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.door_files import door_files
 from dflash_deploy.deployment.render import compose_text, create, render
-from dflash_deploy.deployment.services import FINGERPRINT, door_text, rendered_fingerprint
+from dflash_deploy.deployment.services import FINGERPRINT, rendered_fingerprint
 from dflash_deploy.door import caddyfile
-from dflash_deploy.host import HostFacts
+from dflash_deploy.host import HostFacts, Thread
 from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.rules import plan_deployment
 from tests.support.machines import DOCKER, H100, RECORDED, machine
@@ -33,7 +34,8 @@ def made(directory: Path, facts: HostFacts, **choice: Any) -> tuple[Deployment, 
 
 
 def on_cores(monkeypatch: pytest.MonkeyPatch, count: int) -> HostFacts:
-    monkeypatch.setattr("dflash_deploy.deployment.services.cores_here", lambda: tuple(range(count)))
+    threads = tuple(Thread(0, core, core) for core in range(count))
+    monkeypatch.setattr("dflash_deploy.deployment.services.threads_here", lambda: threads)
     return replace(RECORDED["cpu"], cpus=count)
 
 
@@ -173,7 +175,9 @@ def test_the_door_is_created_again_for_what_its_configuration_is_made_of(
     def door(**edited: str) -> tuple[str, str]:
         plan = planned(FOUR_H100, profile="h100", edited=edited)
         document = yaml.safe_load(compose_text(Deployment(tmp_path), plan))
-        return document["services"]["door"]["labels"]["dev.dflash.door"], door_text(plan.settings)
+        return document["services"]["door"]["labels"]["dev.dflash.door"], "".join(
+            door_files(Deployment(tmp_path), plan.settings).values()
+        )
 
     labels, texts = zip(
         door(REPLICAS="2"),

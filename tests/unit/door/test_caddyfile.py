@@ -90,6 +90,27 @@ def test_a_router_gets_what_generates_and_the_gateways_all_else() -> None:
     assert "@routed" not in caddyfile(door())
 
 
+def test_a_router_gets_no_body_above_the_limit_and_no_header_of_its_own() -> None:
+    text = caddyfile(door(upstreams=("127.0.0.1:8003",), router="127.0.0.1:8001"))
+    assert f'== "" || int({{http.request.header.Content-Length}}) <= {64 * MIB}`' in text
+    routed = text.partition("handle @routed {")[2].partition("@published path")[0]
+    assert f"max_size {64 * MIB}\n" in routed
+    assert "request_header -X-Smg-*" in routed
+    assert "header_down -X-Smg-*" in routed
+
+
+def test_an_answer_above_a_limit_is_429_again() -> None:
+    text = caddyfile(door(router="127.0.0.1:8001"))
+    assert "request_header X-Request-Id-Dflash-Routed 1" in text
+    assert re.search(r"handle_response @limited \{[^}]*key_name [^\n]*\n\s*copy_response 429\n", text)
+    assert "@limited" not in caddyfile(door())
+    # a client cannot say that its request came through the router
+    for one in (caddyfile(door()), text):
+        removed, _, published = one.partition("request_header -X-Request-Id-Dflash-Routed\n")
+        assert "handle" not in removed.partition("route {")[2]
+        assert "handle @published" in published
+
+
 def test_an_authority_of_your_own() -> None:
     authority = Authority("https://ca.internal/acme/local/directory", "/a path/root.crt")
     text = caddyfile(door(site_of("box.internal"), authority=authority))

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.runtime.compose import parse_stamped
+from dflash_deploy.runtime.compose import cursor_of, parse_stamped
 from dflash_deploy.runtime.compose_call import compose_command, compose_environment
 from dflash_deploy.serve.settings import Settings
 
@@ -43,3 +43,11 @@ def test_a_progress_bar_is_one_line() -> None:
         ("2026-11-21T11:45:50.123456789Z", "Loading safetensors: 100% 1/1"),
         ("2026-11-21T11:45:51.000000001Z", "plain"),
     ]
+
+
+def test_the_start_of_a_container_is_compared_with_time_stamps_of_its_log() -> None:
+    # Docker's API leaves out zeros at the end, its log does not
+    assert cursor_of("2026-11-21T11:45:50.1234Z") == "2026-11-21T11:45:50.123400000Z"
+    assert cursor_of("2026-11-21T11:45:50Z") == "2026-11-21T11:45:50.000000000Z"
+    assert cursor_of("2026-11-21T11:45:50.123456789Z") == "2026-11-21T11:45:50.123456789Z"
+    assert cursor_of("0001-01-01T00:00:00Z") < "2026-11-21T11:45:50.000000000Z"

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.door_files import CADDYFILE, door_directory
 from dflash_deploy.errors import EngineMissing
 from dflash_deploy.runtime import compose_several
 from dflash_deploy.runtime.compose import ComposeRuntime
-from dflash_deploy.runtime.compose_several import ComposeSeveral, door_file
+from dflash_deploy.runtime.compose_several import ComposeSeveral
 from dflash_deploy.runtime.select import runtime_for
 from tests.support.examined import a_plan
 
@@ -19,8 +20,8 @@ from tests.support.examined import a_plan
 def deployment(tmp_path: Path) -> Deployment:
     """As a first `up` with several engines leaves it if no engine became ready."""
     made = Deployment(tmp_path)
-    door_file(made).parent.mkdir(parents=True)
-    door_file(made).touch()
+    door_directory(made).mkdir(parents=True)
+    (door_directory(made) / CADDYFILE).touch()
     return made
 
 
@@ -40,9 +41,11 @@ def docker_has(monkeypatch: pytest.MonkeyPatch, *labels: dict[str, str] | None) 
 @pytest.mark.parametrize(
     ("labels", "several"),
     [
-        ([{"dev.dflash.version": "1"}, {"dev.dflash.door": "ab"}], True),
+        ([{"com.docker.compose.service": "router"}, {"dev.dflash.door": "ab"}], True),
         # an interrupted `down` has removed the door
         ([{"dev.dflash.version": "1", "dev.dflash.replica": "2"}], True),
+        # one engine under a domain
+        ([{"com.docker.compose.service": "engine"}, {"dev.dflash.door": "ab"}], False),
         # one engine, and a service of the user's override
         ([{"dev.dflash.version": "1"}, None], False),
         ([], False),

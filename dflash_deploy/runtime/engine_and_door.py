@@ -1,41 +1,30 @@
-"""One engine and the published door in front of it, as the processes of one native deployment under a domain."""
+"""One engine and the published door in front of it, as one runtime: what both runtimes have in common."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from dflash_deploy.runtime.interleaved import interleaved
-from dflash_deploy.runtime.native import NativeRuntime
-from dflash_deploy.runtime.native_door import NativeDoor
-from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
-from dflash_deploy.runtime.supervised import DOOR, RUN_FILE
+from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, PublishedFront, Runtime
 
 if TYPE_CHECKING:
-    from dflash_deploy.deployment import Deployment
     from dflash_deploy.plan import Plan
 
 
-def has_door(deployment: Deployment) -> bool:
-    """Whether the door of a deployment runs, or ran and was not stopped."""
-    return (deployment.state / DOOR / RUN_FILE).exists()
-
-
-class NativePublished:
+class EngineAndDoor:
     """An engine under a domain. It is the engine for everything that waits for it and reads its log.
 
     `start` starts the door too, or stops that of earlier settings with a domain.
     """
 
-    name = "native"
-
-    def __init__(self, deployment: Deployment, plan: Plan) -> None:
-        self._deployment = deployment
+    def __init__(self, plan: Plan, engine: Runtime, door: PublishedFront) -> None:
         self._plan = plan
-        self.door = NativeDoor(deployment, plan)
-        self.engine = NativeRuntime(deployment, plan)
+        self.engine = engine
+        self.door = door
+        self.name = engine.name
 
     def preflight(self) -> None:
-        """Raise EngineMissing without the engine or Caddy; PreflightRefused for the ports of the domain."""
+        """Raise what engine and door raise: a program that is missing, or a port of the domain that is taken."""
         self.engine.preflight()
         if self._plan.settings.published:
             self.door.preflight()
@@ -66,15 +55,15 @@ class NativePublished:
         return any(ran)
 
     def state(self) -> EngineState:
-        """Return the state of the engine's process."""
+        """Return the state of the engine."""
         return self.engine.state()
 
     def memory(self) -> int | None:
-        """Return the memory of the engine's processes in bytes."""
+        """Return the memory of the engine in bytes."""
         return self.engine.memory()
 
     def next_line(self) -> str:
-        """Return the beginning: each start has its own log."""
+        """Return the cursor for the log of an engine that is started now."""
         return self.engine.next_line()
 
     def read_log(self, cursor: str = "") -> LogPage:

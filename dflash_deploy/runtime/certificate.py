@@ -1,0 +1,95 @@
+"""What both runtimes ask of the door of a domain: its ports, its root certificate, and a certificate in time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence, Set
+from typing import TYPE_CHECKING
+
+from dflash_deploy.deployment.door_files import certificates_in
+from dflash_deploy.door import refusal, shaken
+from dflash_deploy.door.site import published_site
+from dflash_deploy.errors import BadInput, FileMissing, PortTaken
+from dflash_deploy.host import listener_on
+from dflash_deploy.runtime.domain import root_of
+from dflash_deploy.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.serve.field import Field
+    from dflash_deploy.serve.settings import Settings as Values
+
+CERTIFIED = 120.0
+"""Seconds for a certificate: a public authority needs a few, and tries again after a failure that passes."""
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104
+"""A domain is served on all addresses of this machine."""
+
+_ERROR = "Error: "
+"""How the line begins in which Caddy says why it ends."""
+
+
+def check_root(deployment: Deployment, settings: Values) -> None:
+    """Raise FileMissing if the root certificate of an own authority is named and missing, BadInput if it is not PEM."""
+    root = settings.dflash_acme_root if settings.published else ""
+    if not root:
+        return
+    hint = "name the file with the root certificate of your authority (PEM)"
+    if not deployment.path(root).is_file():
+        raise FileMissing(f"{Settings.dflash_acme_root}: {root} does not exist", hint=hint)
+    if not certificates_in(deployment.path(root)):
+        raise BadInput(f"{Settings.dflash_acme_root}: {root} has no certificate that can be read", hint=hint)
+
+
+def ports_of(settings: Values) -> tuple[tuple[Field[int], int], ...]:
+    """The ports of the domain, each with its setting; empty without a domain."""
+    if not settings.published:
+        return ()
+    return (
+        (Settings.dflash_https_port, settings.dflash_https_port),
+        (Settings.dflash_http_port, settings.dflash_http_port),
+    )
+
+
+def check_free(field: Field[int], port: int, held: Set[int]) -> None:
+    """Raise PortTaken if another process has a port of the domain; `held` are those of the running door."""
+    if port not in held and listener_on(EVERYWHERE, port):
+        raise PortTaken(
+            f"port {port} is already in use, and {Settings.dflash_domain} needs it",
+            hint=f"find the process with `ss -ltnp`, or set another {field} in .env",
+        )
+
+
+def awaited_certificate(
+    deployment: Deployment,
+    settings: Values,
+    ended: Callable[[], str],
+    lines: Callable[[], Sequence[str]],
+    seconds: float,
+) -> str:
+    """Wait for a certificate that clients accept; return why there is none after `seconds`, empty if there is.
+
+    `ended` returns what Caddy said at its end, empty while it runs; `lines` its log since it was started. It returns
+    early if the authority refuses or cannot be reached, with Caddy's words, and if Caddy ends.
+    """
+    site = published_site(settings)
+    if site is None:
+        return ""
+    root, deadline = root_of(deployment, settings), time.monotonic() + seconds
+    while problem := shaken(site, root):
+        if said := ended():
+            return f"Caddy has ended: {said}"
+        if said := refusal(lines()):
+            return f"no certificate from the authority: {said}"
+        if time.monotonic() > deadline:
+            return problem
+        # each look reads the log since the start
+        time.sleep(0.5)
+    return ""
+
+
+def said_at_end(lines: Sequence[str]) -> str:
+    """What Caddy said last, which is why it ended."""
+    spoken = [line for line in lines if line.strip()]
+    said = next((line for line in reversed(spoken) if line.startswith(_ERROR)), spoken[-1] if spoken else "")
+    return said.removeprefix(_ERROR) or "it has ended without a word"
