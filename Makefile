@@ -78,6 +78,10 @@ test-engine: test-engine-restarts test-engine-others
 test-engine-restarts: $(READY)
 	$(BIN)/pytest tests/engine -m restarts
 
+# vLLM binds the thread that computes to the first core, each time: of two cores this part takes the other one
+ifeq ($(shell nproc),2)
+test-engine-others: export VLLM_CPU_OMP_THREADS_BIND = 1
+endif
 test-engine-others: $(READY)
 	$(BIN)/pytest tests/engine -m "not restarts"
 

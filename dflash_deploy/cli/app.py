@@ -39,8 +39,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "profiles": ("profiles", "Hardware that the catalog knows: list, show."),
     "models": ("models", "Models with their drafters: list, show, convert."),
     "keys": ("keys", "API keys of the endpoint: show, rotate, add, revoke, list, usage."),
-    "monitor": ("monitor", "Metrics, alerts and dashboards: up, down, status, test, export."),
-    "fleet": ("fleet", "Several machines over SSH: init, up, status, test, logs, down."),
+    "monitor": ("monitor", "Metrics and alerts: up, down, status, test, silence, export."),
+    "export": ("export", "The deployment for other platforms: kubernetes."),
+    "fleet": ("fleet", "Several machines over SSH: init, up, status, test, watch, down."),
     "image": ("image", "The engine's image: build, verify, digest, sbom."),
     "schema": ("schema", "Print the JSON Schema of what a command prints with --json."),
 }

@@ -12,8 +12,10 @@ from rich.text import Text
 
 from dflash_deploy.bench.figures import PARTS, Row, at_concurrency
 from dflash_deploy.cli.report import console, note, print_json
-from dflash_deploy.cli.transfers import transfer_display
+from dflash_deploy.cli.transfers import Arrived, Lines, transfer_display
 from dflash_deploy.cli.visible import visible
+from dflash_deploy.operations.reporter import FETCHES
+from dflash_deploy.startup.progress import StartProgress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,10 +23,15 @@ if TYPE_CHECKING:
 
     from dflash_deploy.checks import CheckResult
     from dflash_deploy.operations.reporter import Count
-    from dflash_deploy.startup import ShowProgress, StartProgress
+    from dflash_deploy.startup import ShowProgress
 
 HEARTBEAT = 15.0
 """Seconds after which a pipe gets a line even though nothing has changed."""
+
+EVENT_EVERY = 2.0
+"""Seconds between two lines of JSON about bytes that arrive."""
+
+MB = 10**6
 
 LONGEST_LINE = 160
 """Characters of a line of progress in a pipe."""
@@ -53,7 +60,7 @@ class Terminal:
 
     def transferring(self, total: int) -> AbstractContextManager[Count]:
         """A bar with rate and time left, or a line now and then."""
-        return transfer_display(total)
+        return _transfer_events(total) if self._json_stream else transfer_display(total)
 
     def checked(self, check: CheckResult) -> None:
         """A line for the check, and its hint if it failed."""
@@ -102,6 +109,16 @@ def _line(progress: StartProgress) -> str:
 
 def _event(progress: StartProgress) -> None:
     print_json({"event": "progress", **asdict(progress)}, str, in_lines=True)
+
+
+@contextmanager
+def _transfer_events(total: int) -> Iterator[Count]:
+    yield Lines(total, EVENT_EVERY, _transfer_event)
+
+
+def _transfer_event(arrived: Arrived) -> None:
+    done, all_ = arrived.done // MB, arrived.total // MB
+    _event(StartProgress(FETCHES, arrived.seconds, str(arrived), done, all_, arrived.seconds))
 
 
 def _where(progress: StartProgress) -> str:

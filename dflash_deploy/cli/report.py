@@ -54,6 +54,10 @@ CHANGING = frozenset(
         "fleet_up",
         "fleet_down",
         "fleet_restart",
+        "fleet_watch",
+        "fleet_weights",
+        "fleet_take",
+        "fleet_offer",
         "image_build",
         "image_digest",
     }

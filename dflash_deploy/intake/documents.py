@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from dflash_deploy.intake.files import MIB
 from dflash_deploy.intake.invalid import Invalid, place_of
@@ -45,6 +46,20 @@ class EngineEnd(Document):
 
     exit_code: Annotated[int, Field(ge=-255, le=255)]
     asked: bool = True
+
+
+def _checked_time(at: str) -> str:
+    datetime.fromisoformat(at)
+    return at
+
+
+class JournalEvent(Document):
+    """A line of `.dflash/journal.jsonl`: what happened, when (UTC), and the command that did it; empty if none did."""
+
+    at: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$"), AfterValidator(_checked_time)]
+    event: Annotated[str, Field(max_length=40)]
+    command: Annotated[str, Field(max_length=40)]
+    text: Annotated[str, Field(max_length=4096)]
 
 
 class LastStart(RootModel[Annotated[dict[Name, Seconds], Field(max_length=100)]]):
@@ -182,6 +197,29 @@ class LockDocument(Document):
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
     models: LockedModels
+
+
+class ExportOptions(Document):
+    """The options of `export kubernetes`, by the names of `Cluster`."""
+
+    name: Name
+    replicas: Annotated[int, Field(ge=1, lt=1000)]
+    weights: Literal["host-path", "claim"]
+    image: Name
+    gpu_resource: Name
+    runtime_class: Name
+    storage_class: Name
+
+
+class ExportRecord(Document):
+    """`.dflash-export.json`: the deployment and the options that a folder of manifests comes from, and the digests of
+    its files.
+    """
+
+    schema_: Annotated[Literal[1], Field(alias="schema")]
+    deployment: Name
+    options: ExportOptions
+    files: Annotated[dict[Name, Annotated[list[Name], Field(max_length=16)]], Field(max_length=100)]
 
 
 class PartRecord(Document):

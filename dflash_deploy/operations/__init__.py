@@ -20,9 +20,16 @@ from dflash_deploy.lazy import lazily
 if TYPE_CHECKING:
     from dflash_deploy.bench.workload import Limits
     from dflash_deploy.deployment.outputs import check_output, write_output
+    from dflash_deploy.export.cluster import Cluster
     from dflash_deploy.operations.addresses import key_in
     from dflash_deploy.operations.asking import Asked, ask_engine
     from dflash_deploy.operations.benchmarking import Benchmark, bench
+    from dflash_deploy.operations.cluster import (
+        KubernetesCheck,
+        KubernetesExport,
+        check_kubernetes,
+        export_kubernetes,
+    )
     from dflash_deploy.operations.connecting import Connections, connect
     from dflash_deploy.operations.converting import Converted, convert_drafter
     from dflash_deploy.operations.examining import Examined, doctor
@@ -32,6 +39,8 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.fleet_hosts import FleetResult
     from dflash_deploy.operations.fleet_machine import MachineFacts, fleet_facts
     from dflash_deploy.operations.fleet_starting import fleet_restart, fleet_up
+    from dflash_deploy.operations.fleet_transfers import MissingWeights, fleet_offer, fleet_take, fleet_weights
+    from dflash_deploy.operations.fleet_watching import fleet_watch
     from dflash_deploy.operations.fleets import (
         FleetCreated,
         fleet_down,
@@ -64,10 +73,13 @@ if TYPE_CHECKING:
         usage_of_keys,
     )
     from dflash_deploy.operations.offering import Offer, offer
+    from dflash_deploy.operations.past_events import History, history
     from dflash_deploy.operations.planned import Created, Planned, Rendered, init, plan, render, replicas_asked
     from dflash_deploy.operations.probing import Status, status
+    from dflash_deploy.operations.receiving import receivers
     from dflash_deploy.operations.reporter import SILENT, Reporter, Silent
     from dflash_deploy.operations.running import Running, Worker, restart, roll_back, start
+    from dflash_deploy.operations.silencing import Silenced, end_silences, list_silences, silence_alerts
     from dflash_deploy.operations.sizing import Capacity, capacity
     from dflash_deploy.operations.stopping import Stopped, stop
     from dflash_deploy.operations.targets import BenchTarget, deployed, remote
@@ -89,11 +101,14 @@ else:
             ".converting": ("Converted", "convert_drafter"),
             ".examining": ("Examined", "doctor"),
             ".explaining": ("ExplainedLog", "explain_log"),
+            ".cluster": ("Cluster", "KubernetesCheck", "KubernetesExport", "check_kubernetes", "export_kubernetes"),
             ".exporting": ("MonitoringExport", "export_monitoring"),
             ".fetching": ("Pulled", "carry", "check_files", "check_hub", "pull"),
             ".fleet_hosts": ("FleetResult",),
             ".fleet_machine": ("MachineFacts", "fleet_facts"),
             ".fleet_starting": ("fleet_restart", "fleet_up"),
+            ".fleet_watching": ("fleet_watch",),
+            ".fleet_transfers": ("MissingWeights", "fleet_offer", "fleet_take", "fleet_weights"),
             ".fleets": ("FleetCreated", "fleet_down", "fleet_init", "fleet_logs", "fleet_status", "fleet_test"),
             ".images": ("bill_of_materials", "build_image", "digest", "verify_image"),
             ".key_file": ("key",),
@@ -111,10 +126,13 @@ else:
             ),
             ".named_keys": ("KeyChange", "Keys", "UsageByName", "add_key", "list_keys", "revoke_key", "usage_of_keys"),
             ".offering": ("Offer", "offer"),
+            ".past_events": ("History", "history"),
             ".planned": ("Created", "Planned", "Rendered", "init", "plan", "render", "replicas_asked"),
             ".probing": ("Status", "status"),
+            ".receiving": ("receivers",),
             ".reporter": ("SILENT", "Reporter", "Silent"),
             ".running": ("Running", "Worker", "restart", "roll_back", "start"),
+            ".silencing": ("Silenced", "end_silences", "list_silences", "silence_alerts"),
             ".sizing": ("Capacity", "capacity"),
             ".stopping": ("Stopped", "stop"),
             ".targets": ("BenchTarget", "deployed", "remote"),
@@ -130,13 +148,25 @@ else:
 __all__ = [
     "ExplainedLog",
     "explain_log",
+    "Cluster",
+    "KubernetesCheck",
+    "KubernetesExport",
+    "check_kubernetes",
     "MonitoringExport",
     "MonitoringState",
     "monitoring_state",
     "send_test_alert",
     "start_monitoring",
     "stop_monitoring",
+    "receivers",
+    "Silenced",
+    "silence_alerts",
+    "end_silences",
+    "list_silences",
+    "export_kubernetes",
     "export_monitoring",
+    "History",
+    "history",
     "SILENT",
     "Asked",
     "Benchmark",
@@ -156,6 +186,7 @@ __all__ = [
     "Limits",
     "Look",
     "MachineFacts",
+    "MissingWeights",
     "Offer",
     "Planned",
     "Pulled",
@@ -193,10 +224,14 @@ __all__ = [
     "fleet_facts",
     "fleet_init",
     "fleet_logs",
+    "fleet_offer",
     "fleet_restart",
     "fleet_status",
+    "fleet_take",
     "fleet_test",
     "fleet_up",
+    "fleet_watch",
+    "fleet_weights",
     "init",
     "key",
     "key_in",

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from dflash_deploy import __version__
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.errors import EngineMissing, FileMissing, FileRefused, PreflightRefused, WeightsMissing
+from dflash_deploy.host.containers import image_id
 from dflash_deploy.intake import read_bytes
 from dflash_deploy.operations.planned import DEFAULTS, chosen
 from dflash_deploy.operations.reporter import SILENT, Reporter
@@ -134,9 +136,16 @@ def ask_before_download(deployment: Deployment, plan: Plan, reporter: Reporter) 
 
 
 def _digest(deployment: Deployment, plan: Plan) -> bytes:
-    """What an answer depends on: engine, settings, and the models with the revisions that the catalog pins."""
+    """What an answer depends on: this program, the engine and its image, settings, models and their locked commits.
+
+    A commit that is not in dflash.lock is not part of it: the Hub knows it only after a request.
+    """
     models = [str(one) for one in requested_models(deployment, plan)]
-    question = [plan.engine.name, plan.engine_version, plan.runtime, sorted(engine_environment(plan).items()), models]
+    lock = read_lock(deployment.directory / LOCK_FILE)
+    commits = sorted((role, model.commit) for role, model in lock.models.items()) if lock is not None else []
+    image = image_id(plan.settings.dflash_image) if plan.runtime == "compose" else ""
+    engine = [plan.engine.name, plan.engine_version, plan.runtime, image]
+    question = [__version__, engine, sorted(engine_environment(plan).items()), models, commits]
     return hashlib.sha256(json.dumps(question).encode()).hexdigest().encode()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -85,12 +86,27 @@ def fetch_missing(
     """
     if network_is_refused():
         return _without_network(deployment, wanted, update=update, reporter=reporter)
-    source = _source(deployment)
+    source = hub_of(deployment)
     lock = lock_for(wanted, _lock(deployment), source, update=update)
     _refuse_mismatch(deployment, read_hub_metadata(source, wanted, lock))
     write_lock(deployment.directory / LOCK_FILE, lock)
+    return fetch_locked(deployment, wanted, lock, source, max_bandwidth=max_bandwidth, reporter=reporter)
+
+
+def fetch_locked(
+    deployment: Deployment,
+    wanted: Iterable[RequestedModel],
+    lock: Lock,
+    source: Source,
+    *,
+    max_bandwidth: float = 0.0,
+    stopped: threading.Event | None = None,
+    reporter: Reporter,
+) -> Pulled:
+    """Fetch what is missing of the files of the lock. Raises DownloadFailed, and Interrupted if `stopped` is set."""
     with reporter.transferring(_size(lock)) as count:
-        models = tuple(_fetched(source, requested, lock, DownloadOptions(max_bandwidth, count)) for requested in wanted)
+        options = DownloadOptions(max_bandwidth, count, stopped or threading.Event())
+        models = tuple(_fetched(source, requested, lock, options) for requested in wanted)
     return Pulled(deployment.directory / LOCK_FILE, models)
 
 
@@ -149,7 +165,7 @@ def check_hub(directory: Path) -> Mapping[str, tuple[str, ...]] | None:
     lock = _lock(deployment)
     if lock is None:
         raise FilesMissing("dflash.lock does not exist yet", hint="run `dflash-deploy pull` first")
-    return newer_commits(wanted, lock, _source(deployment))
+    return newer_commits(wanted, lock, hub_of(deployment))
 
 
 def carry(directory: Path, *, to: Path | None = None, from_: Path | None = None, reporter: Reporter = SILENT) -> bool:
@@ -179,7 +195,8 @@ def _wanted(directory: Path) -> tuple[Deployment, tuple[RequestedModel, ...]]:
     return deployment, requested_models(deployment, plan_of(deployment))
 
 
-def _source(deployment: Deployment) -> Source:
+def hub_of(deployment: Deployment) -> Source:
+    """The Hub or mirror of a deployment, with its token. Raises SettingsRefused."""
     return Source.of(deployment.secrets[Settings.hf_token.name], deployment.values.get("HF_ENDPOINT"))
 
 

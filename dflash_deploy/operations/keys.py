@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dflash_deploy.deployment import Deployment, locked
 from dflash_deploy.deployment.dotenv import MOST_BYTES
+from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.keys_file import write_keys
 from dflash_deploy.deployment.router_files import retire_key
 from dflash_deploy.errors import DeployError, Interrupted, KeyNotReplaced
@@ -15,6 +16,7 @@ from dflash_deploy.intake import read_text
 from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
 from dflash_deploy.operations.several import SeveralStart
+from dflash_deploy.operations.silencing import silenced_work
 from dflash_deploy.plan import Plan
 from dflash_deploy.planning import plan_of, plan_to_stop
 from dflash_deploy.redact import Redactor, generate_key
@@ -68,9 +70,13 @@ def rotate_key(directory: Path, *, patience: float = PATIENCE, reporter: Reporte
     """
     with locked(directory, "keys rotate", check=False) as old:
         if is_up(runtime_for(old, plan_to_stop(old))):
-            rotation = _rotated(Deployment.existing(directory), patience, reporter)
+            with silenced_work(old, "keys rotate", reporter):
+                rotation = _rotated(Deployment.existing(directory), patience, reporter)
+            record(rotation.deployment, "key", "keys rotate", "the API key was replaced; the engine restarted")
             return Replaced(old, rotation.deployment, rotation)
-        return Replaced(old, old.with_new_key(), None)
+        new = old.with_new_key()
+        record(new, "key", "keys rotate", "the API key was replaced")
+        return Replaced(old, new, None)
 
 
 def _rotated(old: Deployment, patience: float, reporter: Reporter) -> Rotation:

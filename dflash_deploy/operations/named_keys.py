@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from dflash_deploy.client import Endpoint, EndpointError
 from dflash_deploy.client.key_usage import KeyUsage, added_up
 from dflash_deploy.deployment import Deployment, locked
+from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.keys_file import write_keys
 from dflash_deploy.errors import EngineNotReady, KeyNotReplaced, NotPossible
 from dflash_deploy.operations.key_file import key_with
@@ -102,7 +103,9 @@ def add_key(
             keys = keys_in(",".join(each.written() for each in (*before, key)))
         except Refused as refusal:
             raise NotPossible(f"cannot add the key: {refusal.message}", hint=refusal.hint) from None
-        return _written(deployment, keys, key, {HTTPStatus.OK})
+        done = _written(deployment, keys, key, {HTTPStatus.OK})
+        record(deployment, "key", "keys add", f"{name}, scope {scope}")
+        return done
 
 
 def revoke_key(directory: Path, name: str) -> KeyChange:
@@ -115,7 +118,9 @@ def revoke_key(directory: Path, name: str) -> KeyChange:
         before = deployment.further_keys
         key = key_with(before, name)
         kept = tuple(each for each in before if each.name != name)
-        return _written(deployment, kept, key, {HTTPStatus.UNAUTHORIZED})
+        done = _written(deployment, kept, key, {HTTPStatus.UNAUTHORIZED})
+        record(deployment, "key", "keys revoke", name)
+        return done
 
 
 def list_keys(directory: Path) -> Keys:

@@ -102,7 +102,7 @@ class Status:
 
     `gpus` has used and total memory of each GPU, by all processes. `restored` says since when the last good settings
     run in place of those of `.env`. `costs` are ids of known problems of an engine that answers, from its log.
-    `uncertified` says why the door has no valid certificate.
+    `uncertified` says why the door has no valid certificate. `endpoint` is empty if another machine answers requests.
     """
 
     endpoint: str
@@ -172,7 +172,7 @@ def status(directory: Path, *, replica: int | None = None) -> Status:
             endpoint, plan.pair.text.ask, counts=not plan.settings.several_engines
         )
     return Status(
-        endpoint=f"{whole_url(deployment, plan)}/v1",
+        endpoint=f"{whole_url(deployment, plan)}/v1" if plan.settings.answers_requests else "",
         model=endpoint.model,
         runtime=plan.runtime,
         engine=engine,
@@ -267,7 +267,7 @@ def _ending(plan: Plan, runtime: Runtime, engine: EngineState, *, loading: bool)
         return None
     # an engine that was restarted once last week does not keep ending
     restarts = engine.restarts if engine.phase == "restarting" else 0
-    end = ProcessEnd(engine.exit_code, engine.out_of_memory, restarts)
+    end = ProcessEnd(engine.exit_code, engine.out_of_memory, restarts, ended=True)
     known = log_reader_for(plan).read(runtime.read_log().lines, end).diagnosis
     return None if known is None else Ending(known.id, known.cause, known.do)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dflash_deploy.deployment import Deployment, locked
-from dflash_deploy.deployment.last_good import changes, last_good
-from dflash_deploy.errors import DeployError, EngineNotReady, NotPossible, WeightsMissing
-from dflash_deploy.operations.asking import ask_before_download
-from dflash_deploy.operations.fetching import fetch_missing
+from dflash_deploy.deployment.journal import record
+from dflash_deploy.deployment.last_good import Change, changes, last_good
+from dflash_deploy.errors import DeployError, EngineNotReady, NotPossible
+from dflash_deploy.operations.complete import with_weights
 from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.operations.silencing import recorded_work, silenced, silenced_work
 from dflash_deploy.operations.starting import Start, Started
 from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.planning import make_plan, plan_of
@@ -20,7 +22,6 @@ from dflash_deploy.runtime import runtime_for
 from dflash_deploy.startup import apply_fix, fix_changes
 from dflash_deploy.startup.members import chosen_member
 from dflash_deploy.startup.preflight import preflight
-from dflash_deploy.weights.pull import requested_models
 
 
 @dataclass(frozen=True)
@@ -93,15 +94,20 @@ def start(
     settings run again. The engine answers if it returns a `Running`, whose `failure` has the checks that failed.
     """
     how = Start(patience, reporter)
-    with locked(directory, "up") as deployment:
-        plan = _with_weights(deployment, reporter, ask=ask_engine)
-        for change in changes(deployment):
+    with ExitStack() as stack:
+        deployment = stack.enter_context(locked(directory, "up"))
+        stack.enter_context(recorded_work(deployment, "up"))
+        plan = with_weights(deployment, reporter, ask=ask_engine)
+        # a download may take hours, and the engine may answer meanwhile
+        stack.enter_context(silenced(deployment, "up", reporter))
+        changed = changes(deployment)
+        for change in changed:
             reporter.note(f"changed since the last good start: {change}")
         answers = plan.settings.answers_requests
         try:
             if not answers:
                 return Worker(plan, how.as_worker(deployment, plan))
-            return _running(how.and_check(deployment, plan))
+            return _recorded(_running(how.and_check(deployment, plan)), "up", changed)
         except EngineNotReady as problem:
             # a setting that changes on one of several machines must change on all
             safe = _safe_changes(deployment, plan, problem) if answers else {}
@@ -120,24 +126,25 @@ def restart(
     Several engines restart one at a time, so that the others answer; `replica` restarts only that one. Raises
     BadInput if that engine does not exist.
     """
-    with locked(directory, "restart") as deployment:
-        plan = plan_of(deployment)
+    with locked(directory, "restart") as deployment, silenced_work(deployment, "restart", reporter):
+        plan, changed = plan_of(deployment), changes(deployment)
         if replica is not None:
             chosen_member(deployment, plan, replica)
         if plan.settings.several_engines:
             preflight(deployment, plan, runtime_for(deployment, plan))
-            return _running(Start(patience, reporter).several(deployment, plan, force=True, only=replica))
+            several = Start(patience, reporter).several(deployment, plan, force=True, only=replica)
+            return _recorded(_running(several), "restart", changed)
         reporter.note("requests in progress get up to 45 s to finish")
         runtime = runtime_for(deployment, plan)
         # problems are found while the engine still runs
         preflight(deployment, plan, runtime)
         runtime.halt()
-        return _running(Start(patience, reporter).or_go_back(deployment, plan))
+        return _recorded(_running(Start(patience, reporter).or_go_back(deployment, plan)), "restart", changed)
 
 
 def roll_back(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> RolledBackTo:
     """Write the settings of the last good start into `.env`, and start them. Raises NotPossible, and as `start`."""
-    with locked(directory, "rollback", check=False) as deployment:
+    with locked(directory, "rollback", check=False) as deployment, silenced_work(deployment, "rollback", reporter):
         if last_good(deployment) is None:
             raise NotPossible(
                 "no settings to restore: this deployment has not had a good start yet",
@@ -150,30 +157,28 @@ def roll_back(directory: Path, *, patience: float = PATIENCE, reporter: Reporter
             reporter.note(f"{row.name}: {row.now or '(empty)'} -> {row.good or '(empty)'}")
         restored = Deployment.existing(directory)
         started = Start(patience, reporter).or_go_back(restored, plan_of(restored))
+        record(restored, "ready", "rollback", "; ".join(["the last good settings", *map(str, rows)]))
     changed = tuple(row.name for row in rows)
     return RolledBackTo(started.deployment, started.plan, started.ready, started.checks, changed)
 
 
+def _recorded(running: Running, command: str, changed: Sequence[Change]) -> Running:
+    """The same, with a line in the journal if the engine was started: it says which settings are new."""
+    ready = running.ready
+    if ready.changed:
+        what = [f"{row.name}: {row.good or '(empty)'} -> {row.now or '(empty)'}" for row in changed]
+        took = f"an answer after {ready.seconds:.0f} s"
+        record(running.deployment, "ready", command, "; ".join([took, *what, *_failed_check(running)]))
+    return running
+
+
+def _failed_check(running: Running) -> Sequence[str]:
+    failure = running.failure
+    return () if failure is None else (failure.message,)
+
+
 def _running(started: Started, fixed: Mapping[str, object] | None = None) -> Running:
     return Running(started.deployment, started.plan, started.ready, started.checks, fixed or {})
-
-
-def _with_weights(deployment: Deployment, reporter: Reporter, *, ask: bool) -> Plan:
-    """The plan, after missing weights were fetched: their configuration may change it."""
-    plan = plan_of(deployment)
-    try:
-        # `joining`: whether this machine answers requests is checked when it is started
-        preflight(deployment, plan, runtime_for(deployment, plan), joining=True)
-    except WeightsMissing:
-        wanted = requested_models(deployment, plan)
-        if not wanted:
-            raise
-        if ask:
-            ask_before_download(deployment, plan, reporter)
-        reporter.note("weights are missing: fetching them, as `dflash-deploy pull` does")
-        fetch_missing(deployment, wanted, reporter=reporter)
-        return plan_of(deployment)
-    return plan
 
 
 def _safe_changes(deployment: Deployment, plan: Plan, problem: EngineNotReady) -> dict[str, str]:
@@ -203,8 +208,10 @@ def _once_more(deployment: Deployment, problem: EngineNotReady, safe: Mapping[st
     for line in lines:
         how.reporter.note(line)
     fixed = {"failure": problem.failure, "changes": dict(safe), "before": str(deployment.last_env_file)}
+    changes_of_fix = changes(deployment)
     try:
-        return _running(how.and_check(deployment, plan_of(deployment)), fixed)
+        started = _running(how.and_check(deployment, plan_of(deployment)), fixed)
+        return _recorded(started, "up --fix", changes_of_fix)
     except EngineNotReady as again:
         failed = how.gone_back(deployment, again)
         failed.hint += f"; --fix has changed {', '.join(safe)}: .env.last is the file before"

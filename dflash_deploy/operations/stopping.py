@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.deployment import Deployment, command_lock
+from dflash_deploy.deployment.journal import record
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.plan import Plan
 from dflash_deploy.planning import plan_of, plan_to_stop
@@ -35,7 +36,7 @@ def stop(directory: Path, *, replica: int | None = None, reporter: Reporter = SI
     runtime = runtime_for(deployment, plan)
     with command_lock(deployment, "down"):
         reporter.note("stopping the engine")
-        return Stopped(runtime.down(), runtime.name)
+        return _recorded(deployment, Stopped(runtime.down(), runtime.name), "the engine")
 
 
 def _stop_one(deployment: Deployment, plan: Plan, number: int, reporter: Reporter) -> Stopped:
@@ -49,4 +50,10 @@ def _stop_one(deployment: Deployment, plan: Plan, number: int, reporter: Reporte
             routes = Routes(deployment, router.state)
             take_out(member, routes, drain_seconds=plan.settings.drain_seconds, note=reporter.note)
         reporter.note(f"stopping {member.name}")
-        return Stopped(member.runtime.down(), member.runtime.name)
+        return _recorded(deployment, Stopped(member.runtime.down(), member.runtime.name), member.name)
+
+
+def _recorded(deployment: Deployment, done: Stopped, what: str) -> Stopped:
+    if done.stopped:
+        record(deployment, "stopped", "down", what)
+    return done

@@ -13,11 +13,13 @@ from dflash_deploy.bench.sweep import Sweep, run_sweep
 from dflash_deploy.catalog import ModelPair
 from dflash_deploy.client import START_IT, Endpoint, served_names
 from dflash_deploy.deployment import Deployment, command_lock
+from dflash_deploy.deployment.journal import record
 from dflash_deploy.errors import BadInput, NotPossible
 from dflash_deploy.operations.addresses import address_of
 from dflash_deploy.operations.baselines import check_speculating, restarts, without_drafts
 from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.reporter import Reporter
+from dflash_deploy.operations.silencing import MEASURING, silenced_work
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.command import engine_command
 from dflash_deploy.planning import plan_of
@@ -129,6 +131,7 @@ class Deployed:
             stack.enter_context(command_lock(self.deployment, "bench"))
             if self.others:
                 # both halves without the requests of clients
+                stack.enter_context(silenced_work(self.deployment, "bench", reporter, MEASURING))
                 stack.enter_context(set_apart(self.deployment, reporter.note))
             endpoint = stack.enter_context(whole_endpoint(self.deployment, self.plan))
             served_names(endpoint, hint=START_IT, redact=self.redact)
@@ -139,6 +142,7 @@ class Deployed:
                     for other in self.others:
                         become(other)
                         rows += self._rows(endpoint, other, sweep, reporter)
+                record(self.deployment, "measured", "bench", "restarted the engine with other settings, then with .env")
             rows += _second(self.second, sweep, reporter)
         return [row for row in rows if row.speculation != "off"], [row for row in rows if row.speculation == "off"]
 

@@ -32,11 +32,12 @@ from dflash_deploy.operations.baselines import check_speculating, restarts, with
 from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.ranks import refuse_other_ranks
 from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.operations.silencing import MEASURING, silenced_work
 from dflash_deploy.plan import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.runtime import runtime_for
-from dflash_deploy.startup import endpoint_of, log_reader_for
+from dflash_deploy.startup import LogReader, endpoint_of, log_reader_for
 from dflash_deploy.startup.apart import set_apart
 from dflash_deploy.startup.members import members_of, refuse_several, seen_as
 from dflash_deploy.startup.published import whole_url
@@ -142,6 +143,7 @@ def test(
         beside = _baseline(stack, baseline_url, deployment.key, endpoint.model)
         check_answering(endpoint, hint=START_IT, redact=deployment.redact)
         if baseline:
+            stack.enter_context(silenced_work(deployment, "test", reporter, MEASURING))
             stack.enter_context(set_apart(deployment, reporter.note))
             beside = partial(_restarted, deployment, plan, endpoint, patience, reporter)
         subject = deployed_endpoint(endpoint, plan, beside, explain=_explaining(deployment, plan))
@@ -208,6 +210,7 @@ def test_url(
 ) -> Tested:
     """Check any endpoint by its URL. `model` is the served name to ask, the first one if it is empty.
 
+    The answer to a request that fails is compared with the known failures; their cause and remedy are the check's hint.
     Raises BadInput, EngineNotReady if nothing answers, SmokeTestFailed if the endpoint does not list its models.
     """
     names, redact = _names(only, compared=baseline_url is not None), Redactor([key])
@@ -220,7 +223,11 @@ def test_url(
         named = model or _first_model(nameless, redact)
         endpoint = stack.enter_context(Endpoint(address_of(url), key, named, proxies=True))
         baseline = _baseline(stack, baseline_url, key, named)
-        return _run(unknown_endpoint(endpoint, load_catalog(), baseline), names, redact, reporter, None)
+        subject = unknown_endpoint(endpoint, load_catalog(), baseline)
+        # its log is elsewhere: only what it answers can tell why it refuses a request
+        reader = LogReader(load_catalog().failures, subject.engine.name if subject.engine else "", "")
+        subject = replace(subject, explain=hints_from(reader, tuple))
+        return _run(subject, names, redact, reporter, None)
 
 
 def _names(only: Collection[str], *, compared: bool) -> set[str]:

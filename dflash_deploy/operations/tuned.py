@@ -14,12 +14,14 @@ from dflash_deploy.bench.sweep import Sweep
 from dflash_deploy.bench.workload import Limits, choose, described
 from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
+from dflash_deploy.deployment.journal import record
 from dflash_deploy.operations import targets
 from dflash_deploy.operations.benchmarking import LIMITS
 from dflash_deploy.operations.document import SCHEMA
 from dflash_deploy.operations.evidence import EVIDENCE, last_evidence
 from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.operations.silencing import MEASURING, silenced_work
 from dflash_deploy.planning import plan_of
 from dflash_deploy.startup import endpoint_of
 from dflash_deploy.startup.members import refuse_several, seen_as
@@ -117,7 +119,9 @@ def tune(
     own settings again. Call it from the main thread of a program. Raises EngineNotReady, BenchmarkMissed.
     """
     deployment = experiment.deployment
-    outcome = run(experiment, patience=patience, reporter=reporter)
+    with silenced_work(deployment, "tune", reporter, MEASURING):
+        outcome = run(experiment, patience=patience, reporter=reporter)
+        record(deployment, "measured", "tune", f"restarted the engine {len(outcome.starts)} times, then with .env")
     changes = changes_of(deployment, outcome.settings)
     proposed = Tuned(experiment, outcome, changes)
     done = Tuned(experiment, outcome, changes, written=bool(changes) and agree(proposed))
@@ -125,6 +129,8 @@ def tune(
     if done.written:
         with command_lock(deployment, "tune"):
             deployment.with_values(changes, why=evidence_of(experiment.sweep.workloads[0].name, outcome))
+        written = (f"{name}={value}" for name, value in changes.items())
+        record(deployment, "settings", "tune", f"wrote {' '.join(written)} to .env")
     return done
 
 

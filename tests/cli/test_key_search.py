@@ -44,7 +44,11 @@ VERBS: dict[str, tuple[str, ...]] = {
     "fleet logs": (),
     "fleet down": (),
     "fleet restart": (),
+    "fleet watch": ("--looks", "1"),
     "fleet facts": (),
+    "fleet weights": (),
+    "fleet take": (),
+    "fleet offer": ("--address", "127.0.0.1"),
     "image build": (),
     "image verify": (),
     "image digest": (),
@@ -57,16 +61,18 @@ VERBS: dict[str, tuple[str, ...]] = {
     "keys revoke": ("alice",),
     "keys list": (),
     "keys usage": (),
+    "export kubernetes": (),
     "monitor export": ("exported",),
     "monitor up": ("--port", "1"),
     "monitor down": (),
     "monitor status": (),
     "monitor test": (),
+    "monitor silence": (),
 }
 """Every verb, with what it needs to do something where no engine runs."""
 
-WITHOUT_DIRECTORY = ("profiles", "models", "schema", "explain", "fleet facts")
-"""Verbs that read no deployment."""
+WITHOUT_DIRECTORY = ("profiles", "models", "schema", "explain", "fleet facts", "fleet offer")
+"""Verbs that read no deployment, or none without a token on standard input."""
 
 BROKEN = """
 import sys
@@ -90,6 +96,7 @@ dflash_deploy.operations.named_keys.locked = fall
 dflash_deploy.operations.named_keys.Keys = fall
 import dflash_deploy.runtime.monitoring
 dflash_deploy.runtime.monitoring.MonitoringProcess.state = fall
+dflash_deploy.runtime.monitoring.address_of = fall
 dflash_deploy.runtime.monitoring.MonitoringProcess.down = fall
 app.main()
 """

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.restarts
 NEAR_TIE = 0.1
 """Most that the log-probabilities of two tokens may lie apart where one came for the other: BF16 sums have an order."""
 
-KINDS = {"chat": 30, "thinking": 20, "image": 20, "long": 10}
+KINDS = {"chat": 24, "thinking": 14, "image": 14, "long": 8}
 """How many prompts of each kind are compared."""
 
 

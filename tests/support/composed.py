@@ -25,15 +25,16 @@ def docker(*args: str) -> str:
 
 @contextmanager
 def composed(
-    directory: Path, base_image: str, *options: str, image: str = IMAGE, owner: int | None = None
+    directory: Path, base_image: str, *options: str, image: str = IMAGE, owner: int | None = None, **edited: str
 ) -> Iterator[Deployment]:
     """`init` and `up` in a directory, the image made of these very sources; `down` at the end.
 
-    `owner` gets `.env` and so becomes the user of the container; only root can give files away.
+    `owner` gets `.env` and so becomes the user of the container; only root can give files away. `edited` are lines of
+    `.env` that `init` has no option for.
     """
     told = ("--profile", "cpu", "--runtime", "compose", "--port", str(free_port()), *options)
     dflash("init", *told, at=directory).succeeded()
-    edit_env(directory, DFLASH_BASE_IMAGE=base_image, DFLASH_IMAGE=image)
+    edit_env(directory, DFLASH_BASE_IMAGE=base_image, DFLASH_IMAGE=image, **edited)
     if owner is not None:
         os.chown(directory / ".env", owner, owner)
     # one of an earlier run may be of other sources

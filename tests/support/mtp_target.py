@@ -22,15 +22,17 @@ class Tensor:
 def target_without_head(target: Path) -> Path:
     """Write the checkpoint to `target` and return it. Without torch, whose import takes three seconds."""
     shutil.copytree(asset("models/tiny/target"), target)
-    weights = _read(target / "model.safetensors")
-    _write(target / "model.safetensors", {name: one for name, one in weights.items() if not name.startswith("mtp.")})
+    weights = read_tensors(target / "model.safetensors")
+    write_tensors(
+        target / "model.safetensors", {name: one for name, one in weights.items() if not name.startswith("mtp.")}
+    )
     config = json.loads((target / "config.json").read_text())
     del config["text_config"]["mtp_num_hidden_layers"]
     (target / "config.json").write_text(json.dumps(config, indent=2))
     return target
 
 
-def _read(file: Path) -> dict[str, Tensor]:
+def read_tensors(file: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file."""
     content = file.read_bytes()
     start = PREFIX + int.from_bytes(content[:PREFIX], "little")
@@ -44,7 +46,7 @@ def _read(file: Path) -> dict[str, Tensor]:
     return found
 
 
-def _write(file: Path, tensors: dict[str, Tensor]) -> None:
+def write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
     """Write a safetensors file: the length of the header, the header, the bytes."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     end = 0

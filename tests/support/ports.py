@@ -1,8 +1,13 @@
 """Ports for servers of the tests."""
 
+import fcntl
 import itertools
 import os
 import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 
 def free_port() -> int:
@@ -24,6 +29,14 @@ def free_run(count: int) -> int:
         if all(_is_free(one) for one in range(port, port + count)):
             return port
     raise AssertionError(f"no {count} consecutive ports are free")
+
+
+@contextmanager
+def http_port() -> Iterator[int]:
+    """Port 80, which an ACME authority asks: for one test at a time, also of tiers that run side by side."""
+    with (Path(tempfile.gettempdir()) / "dflash-tests-port-80.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield 80
 
 
 def _is_free(port: int) -> bool:

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from dflash_deploy.operations import probing, running, starting
+from dflash_deploy.operations import complete, probing, running, starting
 from dflash_deploy.runtime import EngineState, LogPage
 from dflash_deploy.runtime.protocol import Narrate
 from tests.support import serving
@@ -45,7 +45,7 @@ def listening(*statuses: int, port: int = 0, refusal: str = '{"error": "EngineDe
 
 def play(monkeypatch: pytest.MonkeyPatch, runtime_for: Callable[..., "ScriptedRuntime"]) -> None:
     """Let operations start and examine these engines in place of real ones."""
-    for module in (starting, running, probing):
+    for module in (complete, starting, running, probing):
         monkeypatch.setattr(module, "runtime_for", runtime_for)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send, answer_error
+from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send, answer_error, header_values
 from dflash_deploy.serve.gateway.asking import STREAMING, Asks, asking
 from dflash_deploy.serve.gateway.body_limit import read_for_proxy
 from dflash_deploy.serve.gateway.keyring import Accepted
 from dflash_deploy.serve.gateway.limits import Admission, KeyLimits
-from dflash_deploy.serve.gateway.scopes import METRICS
+from dflash_deploy.serve.gateway.scopes import LIMITED, METRICS, REPEATED, UNREPEATED
 from dflash_deploy.serve.gateway.tokens import ANSWER_LIMIT, Stream, Strips, Tokens, tokens_of
 from dflash_deploy.serve.gateway.usage import KeyCounters
 
@@ -38,7 +38,10 @@ class Metered:
             said = f"the limit of the key `{key.name}` is reached: try again in {admission.wait} s"
             await read_for_proxy(scope, receive, MOST_READ)
             again = [(b"retry-after", str(admission.wait).encode())]
-            await answer_error(scope, send, 429, said, "rate_limit_exceeded", again)
+            status = 429
+            if header_values(scope, REPEATED.lower().encode()):
+                status, again = UNREPEATED, [*again, (LIMITED.lower().encode(), b"429")]
+            await answer_error(scope, send, status, said, "rate_limit_exceeded", again)
             return
         if scope["path"] == METRICS and scope["method"] == "GET":
             await self._with_usage(key, scope, receive, send)

@@ -15,6 +15,17 @@ ENGINE_HANGS = "engine_hangs"
 KEY_NAME = "X-Dflash-Key"
 """The header of an answer with the name of the key. Caddy writes it to its log and takes it out."""
 
+REPEATED = "X-Request-Id-Dflash-Routed"
+"""The header of a request through a router that repeats answers with 429. The door sets it.
+
+Of unknown headers, SMG passes on only those that begin with X-Request-Id."""
+
+LIMITED = "X-Dflash-Limited"
+"""The header of the answer above a limit to such a request, whose status is then UNREPEATED. The door makes it 429."""
+
+UNREPEATED = 403
+"""A status that a router passes on as it is."""
+
 INFERENCE = frozenset(
     {
         "/v1/models",

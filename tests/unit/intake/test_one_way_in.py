@@ -29,6 +29,7 @@ KEPT: Mapping[str, tuple[int, str]] = {
     "host/facts.py": (1, _OF_THE_KERNEL),
     "host/gpu.py": (1, _OF_THE_KERNEL),
     "host/gpu_processes.py": (1, _OF_THE_KERNEL),
+    "host/topology.py": (1, _OF_THE_KERNEL),
     "runtime/process.py": (2, _OF_THE_KERNEL),
     "runtime/supervised.py": (1, _OF_THE_KERNEL),
 }

@@ -148,10 +148,11 @@ async def asked(
     key: str = ALICE,
     path: str = CHAT,
     method: str = "POST",
+    more: Sequence[tuple[bytes, bytes]] = (),
 ) -> tuple[int, bytes, dict[bytes, bytes]]:
     pieces = [body] if isinstance(body, bytes) else list(body)
     length = str(sum(map(len, pieces))).encode()
-    headers = [(b"authorization", f"Bearer {key}".encode()), (b"content-length", length)]
+    headers = [(b"authorization", f"Bearer {key}".encode()), (b"content-length", length), *more]
     scope: Scope = {"type": "http", "method": method, "path": path, "headers": headers}
     sent: list[Message] = []
 
@@ -436,19 +437,24 @@ def test_each_of_several_answers_of_a_stream_counts() -> None:
     assert whole.tokens == Tokens(7, 10)
 
 
-def test_a_second_request_at_once_is_told_when_to_come_again() -> None:
-    async def two() -> tuple[int, int, bytes]:
+@pytest.mark.parametrize(
+    ("more", "status", "limited"), [((), 429, None), (((b"x-request-id-dflash-routed", b"1"),), 403, b"429")]
+)
+def test_a_second_request_at_once_is_told_when_to_come_again(
+    more: Sequence[tuple[bytes, bytes]], status: int, limited: bytes | None
+) -> None:
+    async def two() -> tuple[int, int, bytes, bytes | None]:
         gate = engine.gate = asyncio.Event()
         first = asyncio.create_task(asked(door))
         while not engine.bodies:
             await asyncio.sleep(0)
-        refused, _, headers = await asked(door)
+        refused, _, headers = await asked(door, more=more)
         gate.set()
-        return (await first)[0], refused, headers[b"retry-after"]
+        return (await first)[0], refused, headers[b"retry-after"], headers.get(b"x-dflash-limited")
 
     engine = Engine([b"{}"])
     door = DenyByDefault(engine, KEYS)
-    assert asyncio.run(two()) == (200, 429, b"1")
+    assert asyncio.run(two()) == (200, status, b"1", limited)
     engine.gate = None
     assert ask(door)[0] == 200
     assert used(door).requests == {"200": 2, "429": 1}
