@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dflash_deploy.errors import FileRefused
-from dflash_deploy.host.ask import ask
+from dflash_deploy.host.ask import CommandOutput, ask
 from dflash_deploy.intake import MIB, Invalid, parse_object, read_text
 
 DOCKER_TIMEOUT = 10.0
@@ -93,13 +93,17 @@ def engine_of(info: Mapping[str, Any], *, host: str = DEFAULT_HOST) -> Container
 
 def has_image(name: str) -> bool:
     """Whether Docker has an image of this name."""
-    return bool(image_id(name))
+    return _inspected_image(name).good
 
 
 def image_id(name: str) -> str:
     """The digest that Docker knows an image by, which changes when it is built again; empty without this image."""
-    answer = ask("docker", "image", "inspect", "--format", "{{.Id}}", name, timeout=DOCKER_TIMEOUT)
+    answer = _inspected_image(name)
     return answer.out.strip() if answer.good else ""
+
+
+def _inspected_image(name: str) -> CommandOutput:
+    return ask("docker", "image", "inspect", "--format", "{{.Id}}", name, timeout=DOCKER_TIMEOUT)
 
 
 def project_containers(project: str) -> tuple[Container, ...]:

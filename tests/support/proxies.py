@@ -235,6 +235,18 @@ class Buffers(Proxy):
         return iter([b"".join(upstream)])
 
 
+class Pauses(Buffers):
+    """Collects the first stream alone, as a busy machine that reads all chunks of a short stream at once."""
+
+    paused: ClassVar[bool] = False
+
+    def lines(self, upstream: Iterator[bytes]) -> Iterator[bytes]:
+        if type(self).paused:
+            return upstream
+        type(self).paused = True
+        return super().lines(upstream)
+
+
 class Garbles(Proxy):
     """Puts its own words among the events."""
 

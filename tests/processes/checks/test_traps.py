@@ -67,6 +67,11 @@ def test_a_proxy_that_changes_nothing_is_no_trap(opened: ExitStack) -> None:
     assert {name: check.got for name, check in checks.items() if check.status != "passed"} == {}
 
 
+def test_one_pause_of_a_busy_machine_is_no_proxy_that_buffers(opened: ExitStack) -> None:
+    url = opened.enter_context(before(opened.enter_context(serving(Engine())), proxies.Pauses))
+    assert run(under_test(url), "stream")["stream"].status == "passed"
+
+
 @pytest.mark.parametrize(
     ("kind", "check", "named"),
     [

@@ -90,11 +90,11 @@ def test_a_death_says_the_phase_the_cause_and_what_to_do() -> None:
     assert died.value.fix == {"MAX_NUM_BATCHED_TOKENS": "half", "MAX_NUM_SEQS": "half"}
 
 
-def test_an_unknown_death_shows_what_was_raised() -> None:
+def test_an_unknown_death_shows_what_was_raised_and_the_last_words() -> None:
     lines = (LOADING, "Traceback (most recent call last):", "ValueError: the moon is full")
     with pytest.raises(EngineDied) as died:
         wait([RUNNING, RUNNING, EngineState("exited", exit_code=1)], [lines, ("bye",) * 30])
-    assert died.value.detail == "ValueError: the moon is full"
+    assert died.value.detail == "ValueError: the moon is full\nbye"
     assert "logs --bundle" in died.value.hint
     assert died.value.failure == ""
 
