@@ -1,18 +1,26 @@
-"""Seconds to read the log of an engine: 100 MB against 25 MB, so that the ratio shows whether the time is linear."""
+"""Seconds to read the log of an engine: whether they grow with the log, and whether a pattern takes most of them."""
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
+
+import yaml
 
 from benchmarks.rows import Row
+from dflash_deploy.catalog import load_catalog
 from dflash_deploy.operations import explain_log
+from dflash_deploy.startup.log_lines import LONGEST_LINE
 
 REPEATS = 5
 LARGE, SMALL = 100 * 10**6, 25 * 10**6
+
+REAL_LINES = Path(__file__).parent.parent / "tests" / "unit" / "startup" / "failure_lines.yaml"
+"""A line of each failure; its beginning, repeated, is a line in which a pattern can begin at many places."""
 
 SERVES = (
     '(APIServer pid=1) INFO:     172.18.0.1:39264 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
@@ -22,11 +30,36 @@ LIBRARIES = "a library says that step 12 of 345 has ended as expected, in a file
 
 
 def rows() -> Iterator[Row]:
-    """A log of a server in use, and one of lines in no known format."""
+    """A log of a server in use, one of lines in no known format, and lines that are made for the patterns."""
     with tempfile.TemporaryDirectory() as folder:
         for what, text in (("a vLLM log", SERVES), ("lines in no format", LIBRARIES)):
             small, large = (_seconds(Path(folder) / "engine.log", text, size) for size in (SMALL, LARGE))
             yield Row(f"{what}: 25 MB, 100 MB", small, large, "s", "4: linear", REPEATS)
+    yield from _patterns()
+
+
+def _patterns() -> Iterator[Row]:
+    """The slowest pattern on hostile lines: against all of them, and for lines of twice the length."""
+    patterns = [failure.compiled for failure in load_catalog().failures if failure.pattern]
+    rows = yaml.safe_load(REAL_LINES.read_text(encoding="utf-8"))
+    texts = [row["text"].replace("\n", " ") for row in rows if row.get("text")]
+    long = [(text[:-1] * LONGEST_LINE)[:LONGEST_LINE] for text in texts]
+    taken = {pattern: _search_seconds(pattern, long) for pattern in patterns}
+    slowest = max(taken, key=lambda pattern: taken[pattern])
+    what = f"the slowest of {len(patterns)} patterns, {len(long)} hostile lines"
+    yield Row(f"{what}: mean pattern, slowest", mean(taken.values()), taken[slowest], "s", "2", REPEATS)
+    short = _search_seconds(slowest, [line[: LONGEST_LINE // 2] for line in long])
+    yield Row(f"{what}: 1,000, 2,000 characters", short, taken[slowest], "s", "2: linear", REPEATS)
+
+
+def _search_seconds(pattern: re.Pattern[str], lines: list[str]) -> float:
+    taken = []
+    for _ in range(REPEATS):
+        begun = time.process_time()
+        for line in lines:
+            pattern.search(line)
+        taken.append(time.process_time() - begun)
+    return median(taken)
 
 
 def _seconds(file: Path, text: str, size: int) -> float:
