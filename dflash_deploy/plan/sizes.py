@@ -50,7 +50,7 @@ def sizing_of(
         draft_tokens=draft_tokens,
         kv_cache_dtype="fp8" if pair.target.forced_fp8_kv and kv_cache_dtype == "auto" else kv_cache_dtype,
         prefix_caching=bool(settings.enable_prefix_caching),
-        block_tokens=CPU_BLOCK if engine.cpu else _block_tokens(settings, profile, pair, engine),
+        block_tokens=CPU_BLOCK if engine.cpu else _block_tokens(settings, profile, pair, engine, draft_tokens),
         states=kind.recurrent_states,
         caches=kind.drafting_caches if draft_tokens else 1,
         # vLLM's platforms/cpu.py turns asynchronous scheduling off
@@ -61,16 +61,24 @@ def sizing_of(
     )
 
 
-def _block_tokens(settings: Settings, profile: Profile, pair: ModelPair, engine: EngineRelease) -> int:
-    """Tokens per block before they are aligned: the most that a backend reads with the target's heads.
+def _block_tokens(
+    settings: Settings, profile: Profile, pair: ModelPair, engine: EngineRelease, draft_tokens: int
+) -> int:
+    """Tokens per block before they are aligned: the most that a backend reads.
 
-    Source: `_preferred_block_size_for_backends` of vLLM's platforms/interface.py, 0.33.0.
+    vLLM asks the drafter's backend too, if it has layers, and with the target's heads: those of the configuration.
+    Source: `_preferred_block_size_for_backends` of vLLM's platforms/interface.py, and `_get_fa4_hd256_block_size` of
+    v1/attention/backends/flash_attn.py, 0.33.0.
     """
     full = pair.shape.full_attention
-    names = (settings.attention_backend, settings.dflash_attention_backend)
-    readers = [backend_on(profile, engine, name) for name in names if name]
-    sizes = [one.block_tokens.get(full.head_dim, GPU_BLOCK) for one in readers if one is not None and full is not None]
-    return max(sizes, default=GPU_BLOCK)
+    if full is None:
+        return GPU_BLOCK
+    # an MTP head has the target's backend
+    of_drafter = settings.dflash_attention_backend if draft_tokens and not settings.uses_mtp_head else ""
+    readers = [backend_on(profile, engine, name) for name in (settings.attention_backend, of_drafter) if name]
+    return max(
+        (one.block_tokens.get(full.head_dim, GPU_BLOCK) for one in readers if one is not None), default=GPU_BLOCK
+    )
 
 
 def utilization(settings: Settings, profile: Profile, engine: EngineRelease) -> float:

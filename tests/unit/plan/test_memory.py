@@ -132,6 +132,31 @@ def test_blocks_and_states_are_as_large_as_vllm_makes_them(
     assert found.sequences == pytest.approx(found.cache // block_bytes / blocks, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("target", "drafter", "drafts", "tokens"),
+    [
+        ("TRITON_ATTN", "FLASH_ATTN", {"DFLASH_DRAFTER": "on"}, 128),
+        ("TRITON_ATTN", "FLASH_ATTN", {"DFLASH_DRAFTER": "off"}, 16),
+        # the head has the target's backend
+        ("TRITON_ATTN", "FLASH_ATTN", {"DFLASH_DRAFTER": "mtp"}, 16),
+        ("FLASH_ATTN", "TRITON_ATTN", {"DFLASH_DRAFTER": "off"}, 128),
+        ("FLASH_ATTN", "TRITON_ATTN", {"DFLASH_DRAFTER": "on"}, 128),
+        ("TRITON_ATTN", "", {"DFLASH_DRAFTER": "on"}, 16),
+    ],
+)
+def test_a_drafter_s_backend_makes_blocks_only_if_it_has_layers(
+    target: str, drafter: str, drafts: dict[str, str], tokens: int
+) -> None:
+    # vLLM asks FlashAttention 4 with the target's heads of 256, although the drafter's have 128
+    settings = Settings({"ATTENTION_BACKEND": target, "DFLASH_ATTENTION_BACKEND": drafter, **drafts})
+    pair, engine = CATALOG.pairs["qwen3.5-35b-a3b-fp8"], CATALOG.engines["vllm-0.33"]
+    assert pair.drafter.head_dim == 128
+    sizing = sizing_of(
+        settings, CATALOG.profiles["b200"], pair, engine, memory=200 * GIB, draft_tokens=settings.draft_tokens
+    )
+    assert sizing.block_tokens == tokens
+
+
 def test_without_a_known_window_the_drafter_keeps_every_token() -> None:
     known = fit(QWEN, replace(H100, drafter_windows=True, max_num_batched_tokens=2048)).sequences
     assert known > 1.2 * fit(QWEN, replace(H100, max_num_batched_tokens=2048)).sequences
