@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from dflash_deploy.errors import HostUnfit
 from dflash_deploy.fleet.fabric import Fabric
 from dflash_deploy.fleet.file import FILE, Fleet
 
@@ -21,6 +22,9 @@ UNKNOWN_SPEED = 1000
 SENDS = 1.5e8
 """Bytes a second that one host sends and another one writes and checks, at most. Measured: a core of a Xeon needs
 7 s for a GB that it takes, most of it for receiving and for the digest."""
+
+MUCH_SLOWER = 4
+"""A host that gets less than this part of what the fastest one gets from the Hub does not fetch for the others."""
 
 GB = 10**9
 
@@ -67,26 +71,38 @@ class MovedWeights:
 
 
 def source_of(fleet: Fleet, missing: Mapping[str, int], rates: Mapping[str, float | None] | None = None) -> str:
-    """Return the host that fetches for the others: one that the Hub reaches, and of these the one that lacks least.
+    """Return the host that fetches for the others: not one that is MUCH_SLOWER, and of these the one that lacks least.
 
-    The leader comes first among equals. `missing` are bytes by name of the hosts that are ready.
+    The leader comes first among equals. `missing` are bytes by name of the hosts that are ready and have dflash.lock.
     """
+    known = {name: rate or 0.0 for name, rate in (rates or {}).items()}
+    fastest = max(known.values(), default=0.0)
 
     def order(name: str) -> tuple[bool, int, bool]:
-        cut_off = missing[name] > 0 and rates is not None and rates.get(name) is None
-        return cut_off, missing[name], name != fleet.leader.name
+        slow = missing[name] > 0 and MUCH_SLOWER * known.get(name, 0.0) < fastest
+        return slow, missing[name], name != fleet.leader.name
 
     return min(missing, key=order)
 
 
 def known_way(fleet: Fleet, missing: Mapping[str, int], fabric: Fabric | None) -> ChosenWay | None:
-    """Return the way if it follows without a measurement; `None` if the Hub has to be measured."""
+    """Return the way if it follows without a measurement; `None` if the Hub has to be measured.
+
+    Raises HostUnfit if `fleet.yaml` asks for the fabric and there is none: only `auto` may choose the Hub instead.
+    """
     if not any(missing.values()):
         return ChosenWay("present", "all hosts have the weights")
-    if fleet.weights == "fabric" and fabric is not None and len(missing) > 1:
+    if fleet.weights == "fabric":
+        if len(missing) == 1:
+            return ChosenWay("hub", f"`weights: fabric` of {FILE} needs a second host with dflash.lock")
+        if fabric is None:
+            raise HostUnfit(
+                f"{FILE} asks for `weights: fabric`, but no link joins the hosts",
+                hint=f"check the cable and `fabric` of each host in {FILE}, or write `weights: auto`",
+            )
         return ChosenWay("fabric", f"{FILE} asks for it", source_of(fleet, missing))
     reasons = {
-        "there is one host": len(missing) == 1,
+        "there is one host to fetch for": len(missing) == 1,
         f"{FILE} asks for it": fleet.weights == "hub",
         "no link joins the hosts": fabric is None,
         f"each host lacks less than {SMALL / GB:g} GB": max(missing.values()) < SMALL,

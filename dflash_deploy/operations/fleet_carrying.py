@@ -57,13 +57,17 @@ def move_weights(opened: OpenFleet, hosts: tuple[FleetHost, ...], facts: Facts, 
         fabric = _link(fleet, facts)
         way = known_way(fleet, missing, fabric) or _measured(opened, fleet, missing, fabric)
         _say(opened, way, fabric)
-        takers = tuple(host for host in hosts if missing[host.name] and host.name != way.source)
+        takers = tuple(host for host in hosts if missing.get(host.name) and host.name != way.source)
         if way.way != "fabric" or fabric is None:
             return BroughtWeights(MovedWeights(way))
         failed = _over_fabric(opened, way.source, takers, fabric, missing, patience)
     except DeployError as problem:
+        if fleet.weights == "fabric":
+            return BroughtWeights(None, {host.name: problem for host in hosts})
         # `up` finds the same problem on the host, with what it needs to explain it
-        return BroughtWeights(MovedWeights(ChosenWay("hub", problem.message)))
+        way = ChosenWay("hub", opened.deployment.redact(problem.message))
+        _say(opened, way, None)
+        return BroughtWeights(MovedWeights(way))
     if failed and fleet.weights == "auto":
         reason = next(iter(failed.values())).message
         opened.reporter.note(f"{'weights':{NAME_COLUMN}} the other way failed: each host downloads")
@@ -79,15 +83,22 @@ def _say(opened: OpenFleet, way: ChosenWay, fabric: Fabric | None) -> None:
 
 
 def _missing(opened: OpenFleet, fleet: Fleet) -> Mapping[str, int]:
-    """Bytes that each host lacks, after all have the lock of the first one. Raises the error of a host."""
-    first, *rest = fleet.ranked
-    known = _data(opened, (first,))[first.name]
-    if known.lock:
-        _keep_lock(opened, first, known.lock)
+    """Bytes that each host lacks, after all have the lock of the first one that has any. Raises the error of a host.
+
+    A host whose weights were copied by hand has no lock: it needs nothing, cannot offer anything, and is left out.
+    """
+    rest = list(fleet.ranked)
+    while rest:
+        first = rest.pop(0)
+        known = _data(opened, (first,))[first.name]
+        if known.lock:
+            break
+    else:
+        return {}
+    _keep_lock(opened, first, known.lock)
 
     def look(session: Session) -> RemoteDocument:
-        if known.lock:
-            session.send(known.lock.encode(), f"{session.host.directory}/{LOCK_FILE}")
+        session.send(known.lock.encode(), f"{session.host.directory}/{LOCK_FILE}")
         return opened.call(session, "fleet weights", "--json", seconds=LOOKS)
 
     others = _of_all(opened.on_each(look, tuple(rest))) if rest else {}
@@ -127,7 +138,7 @@ def _link(fleet: Fleet, facts: Facts) -> Fabric | None:
 
 def _measured(opened: OpenFleet, fleet: Fleet, missing: Mapping[str, int], fabric: Fabric | None) -> ChosenWay:
     """Measure the Hub on all hosts together, and on the first one by itself; return the faster way."""
-    lacking = tuple(host for host in fleet.hosts if missing[host.name])
+    lacking = tuple(host for host in fleet.hosts if missing.get(host.name))
     probe = ("--probe", f"{PROBE:g}")
     opened.reporter.note(f"{'weights':{NAME_COLUMN}} measures the Hub and the hosts' way to it for {2 * PROBE:g} s")
     together = {name: data.bytes_per_second for name, data in _data(opened, lacking, *probe).items()}

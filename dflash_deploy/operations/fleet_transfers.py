@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 import httpx
 
 from dflash_deploy.deployment import Deployment, command_lock, locked
-from dflash_deploy.errors import DownloadFailed, FilesMissing, Interrupted, WeightsMissing
+from dflash_deploy.errors import BadInput, DownloadFailed, FilesMissing, Interrupted, WeightsMissing
 from dflash_deploy.intake import Invalid
 from dflash_deploy.intake.answers import fetch_answer, new_client
 from dflash_deploy.operations.complete import with_weights
@@ -23,8 +22,9 @@ from dflash_deploy.redact import Secret
 from dflash_deploy.startup.preflight import check_models
 from dflash_deploy.startup.progress import StartProgress
 from dflash_deploy.weights.fetch import DownloadOptions, fetch
-from dflash_deploy.weights.hub import Source
+from dflash_deploy.weights.hub import Source, is_address, without_credentials
 from dflash_deploy.weights.lockfile import LOCK_FILE, Lock, read_lock, write_lock
+from dflash_deploy.weights.meter import Meter
 from dflash_deploy.weights.offer import WeightsServer, offered_files
 from dflash_deploy.weights.pull import RequestedModel, lock_for, requested_models
 
@@ -35,10 +35,13 @@ ANSWERS = 10.0
 """Seconds for the first answer of an offer."""
 
 ABANDONED = 600.0
-"""Seconds without a connection after which an offer ends: the terminal was cut off from this host."""
+"""Seconds without a request that has the token, which an offer ends: the terminal was cut off from this host."""
 
 LOOKS = 1.0
 """Seconds between two looks whether an offer is still wanted."""
+
+METER_LOOKS = 0.05
+"""Seconds between two looks whether a measurement has ended."""
 
 
 @dataclass(frozen=True)
@@ -110,23 +113,39 @@ def _size_of(path: Path) -> int | None:
 
 def _measured(source: Source, wanted: tuple[RequestedModel, ...], lock: Lock, seconds: float) -> float | None:
     """Download for some seconds; return bytes per second, `None` if nothing arrived."""
-    me, arrived, began = threading.get_ident(), 0, time.monotonic()
+    me, meter = threading.get_ident(), Meter(seconds)
 
     def count(size: int) -> None:
-        nonlocal arrived
-        # what was there before is counted by this thread, what arrives by those of the connections
-        arrived += size if threading.get_ident() != me else 0
+        # this thread counts what is there, when the files are checked; what arrives is counted by the connections
+        if threading.get_ident() == me:
+            meter.resume()
+        else:
+            meter.add(size)
 
     options = DownloadOptions(count=count)
-    timer = threading.Timer(seconds, options.stopped.set)
-    timer.start()
+    with _stopped_by(meter, options.stopped), suppress(Interrupted, DownloadFailed):
+        for requested in wanted:
+            fetch(source, lock.models[requested.role], requested.directory, options)
+            meter.pause()
+    return meter.rate
+
+
+@contextmanager
+def _stopped_by(meter: Meter, stopped: threading.Event) -> Iterator[None]:
+    """Set `stopped` when the measurement ends, or the block does."""
+
+    def watch() -> None:
+        while not meter.end_if_due() and not stopped.wait(METER_LOOKS):
+            continue
+        stopped.set()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
     try:
-        with suppress(Interrupted, DownloadFailed):
-            for requested in wanted:
-                fetch(source, lock.models[requested.role], requested.directory, options)
+        yield
     finally:
-        timer.cancel()
-    return arrived / (time.monotonic() - began) if arrived > 0 else None
+        stopped.set()
+        thread.join()
 
 
 def fleet_take(
@@ -140,8 +159,13 @@ def fleet_take(
     """Fetch the weights that a host lacks: from the offer of another host at `url`, else from the Hub as `up` does.
 
     Returns what was fetched from an offer, `None` from the Hub. Set `stopped` to end a transfer from an offer. Raises
-    DownloadFailed, DirectoryBusy, Interrupted, and as `up` before a start.
+    BadInput for a URL that is not valid, DownloadFailed, DirectoryBusy, Interrupted, and as `up` before a start.
     """
+    if url and not is_address(url):
+        raise BadInput(
+            f"`{without_credentials(url)[:200]}` is not a valid URL",
+            hint="use the URL that `fleet offer` prints on the other host: http://ADDRESS:PORT",
+        )
     with locked(directory, "fleet take") as deployment:
         if not url:
             with_weights(deployment, reporter, ask=True)

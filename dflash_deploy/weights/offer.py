@@ -10,7 +10,8 @@ import hmac
 import re
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -66,6 +67,7 @@ class WeightsServer(ThreadingHTTPServer):
         self.token = token
         self._asked = time.monotonic()
         self._open = 0
+        self._answering = 0
         self._guard = threading.Lock()
 
     def server_bind(self) -> None:
@@ -80,9 +82,21 @@ class WeightsServer(ThreadingHTTPServer):
 
     @property
     def idle(self) -> float:
-        """Seconds since the last connection ended; 0 while one is open."""
+        """Seconds since the last answer to a request with the token ended; 0 while one is sent."""
         with self._guard:
-            return 0.0 if self._open else time.monotonic() - self._asked
+            return 0.0 if self._answering else time.monotonic() - self._asked
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """The block answers a request with the token. Other requests do not keep the offer open."""
+        with self._guard:
+            self._answering += 1
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._answering -= 1
+                self._asked = time.monotonic()
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Whether there is room for one more connection."""
@@ -98,7 +112,6 @@ class WeightsServer(ThreadingHTTPServer):
         finally:
             with self._guard:
                 self._open -= 1
-                self._asked = time.monotonic()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Nothing: a client that went away asks again."""
@@ -114,8 +127,13 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Send a file, or the requested bytes of it."""
         if not self._authorized():
+            self.close_connection = True
             self._refuse(HTTPStatus.UNAUTHORIZED)
             return
+        with self.server.answering():
+            self._answer()
+
+    def _answer(self) -> None:
         found = self.server.files.get(self.path)
         if found is None:
             self._refuse(HTTPStatus.NOT_FOUND)
@@ -154,6 +172,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self, status: HTTPStatus) -> None:
         self.send_response(status)
         self.send_header("Content-Length", "0")
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class

@@ -37,6 +37,9 @@ from dflash_deploy.weights.spans import FileProgress, Span
 WRITE = 1 << 20
 """Bytes that are written at once."""
 
+GATHERS = 1.0
+"""Seconds after which fewer bytes are written: those of a slow connection."""
+
 SAVE_EVERY = 16 * 2**20
 """Bytes after which progress is saved: the most that a kill loses per connection."""
 
@@ -261,27 +264,25 @@ class Download:
     def _body(self, answer: httpx.Response, skip: int) -> Iterator[bytes]:
         # as they arrive: a chunk of fixed size would be lost if the connection broke in the middle of it
         for chunk in _fast_enough(answer.iter_raw()):
+            self._transfer.throttle.take(len(chunk))
+            if skip < len(chunk):
+                yield chunk[skip:]
+            skip = max(skip - len(chunk), 0)
             if self._transfer.options.stopped.is_set():
                 raise Interrupted
-            self._transfer.throttle.take(len(chunk))
-            if skip >= len(chunk):
-                skip -= len(chunk)
-                continue
-            yield chunk[skip:]
-            skip = 0
 
     def _gathered(self, body: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield chunks large enough to write, and the bytes that arrived before a connection broke."""
+        """Yield chunks large enough to write, and the bytes that arrived before a connection broke or the run ended."""
         chunks: list[bytes] = []
-        size = 0
+        size, since = 0, time.monotonic()
         try:
             for chunk in body:
                 chunks.append(chunk)
                 size += len(chunk)
-                if size >= WRITE:
+                if size >= WRITE or time.monotonic() - since > GATHERS:
                     yield b"".join(chunks)
-                    chunks, size = [], 0
-        except (httpx.TransportError, TooSlow):
+                    chunks, size, since = [], 0, time.monotonic()
+        except (httpx.TransportError, TooSlow, Interrupted):
             yield b"".join(chunks)
             raise
         yield b"".join(chunks)

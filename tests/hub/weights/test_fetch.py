@@ -5,13 +5,22 @@ import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dflash_deploy.errors import DeployError, DownloadFailed, NoRoom, RepositoryGated, RepositoryMissing, TokenRefused
+from dflash_deploy.errors import (
+    DeployError,
+    DownloadFailed,
+    Interrupted,
+    NoRoom,
+    RepositoryGated,
+    RepositoryMissing,
+    TokenRefused,
+)
 from dflash_deploy.redact import Secret
 from dflash_deploy.weights import hub as asking
 from dflash_deploy.weights import staging, transfer
@@ -19,6 +28,7 @@ from dflash_deploy.weights.fetch import DownloadOptions, fetch, missing_files
 from dflash_deploy.weights.hub import Source, resolve
 from dflash_deploy.weights.lockfile import LockedModel
 from dflash_deploy.weights.needed import needed
+from tests.support.commands import wait_until
 from tests.support.hub import Generated, Hub, sha256_of
 from tests.support.hub.faults import (
     Cut,
@@ -161,6 +171,27 @@ def test_a_drip_is_a_stalled_download_and_keeps_its_bytes(
     hub.heal()
     fetch(source(hub), wanted, tmp_path / "m", DownloadOptions())
     assert whole(tmp_path / "m")
+
+
+def test_an_interrupted_slow_download_keeps_its_bytes(hub: Hub, tmp_path: Path) -> None:
+    hub.faults(SHARD, Drip(400_000), forever=True)
+    wanted, options = model(hub), DownloadOptions()
+
+    def stop() -> None:
+        assert wait_until(lambda: hub.sent(SHARD) > 400_000, 60)
+        options.stopped.set()
+
+    thread = Thread(target=stop)
+    thread.start()
+    with pytest.raises(Interrupted):
+        fetch(source(hub), wanted, tmp_path / "m", options)
+    thread.join()
+    hub.heal()
+    hub.forget()
+    fetch(source(hub), wanted, tmp_path / "m", DownloadOptions())
+    assert whole(tmp_path / "m")
+    # less than is written at once had arrived
+    assert hub.sent(SHARD) < SIZE - 200_000
 
 
 def test_the_limit_of_the_bandwidth_is_no_drip(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

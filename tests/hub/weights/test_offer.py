@@ -1,6 +1,8 @@
 """Weights that one host offers and another one takes, with the same downloader as from the Hub."""
 
 import shutil
+import socket
+import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -92,6 +94,31 @@ def test_without_the_token_there_is_nothing(server: WeightsServer, model: Locked
     headers = {"Authorization": header} if header else {}
     status, body, _ = asked(server, path, **headers)
     assert (status, body) == (401, b"")
+
+
+def test_only_requests_with_the_token_keep_an_offer_open(server: WeightsServer) -> None:
+    path = f"/o/target/resolve/{'c' * 40}/config.json"
+    began = time.monotonic()
+    strangers = [socket.create_connection(("127.0.0.1", int(server.server_address[1]))) for _ in range(3)]
+    time.sleep(0.2)
+    asked(server, path, Authorization="Bearer wrong")
+    assert server.idle >= 0.2
+    assert asked(server, path, Authorization=f"Bearer {TOKEN.reveal()}")[0] == 200
+    assert server.idle < time.monotonic() - began
+    # whoever has no token does not keep a connection either
+    strangers[0].sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    strangers[0].settimeout(10)
+    said = b"".join(iter(lambda: strangers[0].recv(4096), b""))
+    assert said.startswith(b"HTTP/1.1 401")
+    for one in strangers:
+        one.close()
+
+
+def test_an_offer_is_not_idle_while_it_sends(server: WeightsServer) -> None:
+    with server.answering():
+        time.sleep(0.05)
+        assert server.idle == 0.0
+    assert server.idle < 0.05
 
 
 def test_a_wrong_token_is_an_error_and_no_file(server: WeightsServer, model: LockedModel, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from dflash_deploy.errors import HostUnfit
 from dflash_deploy.fleet.carrying import ChosenWay, HubRates, known_way, link_rate, measured_way, source_of
 from dflash_deploy.fleet.fabric import Fabric
 from dflash_deploy.fleet.file import Carriage, Fleet, FleetHost
@@ -23,20 +24,32 @@ def asks(way: Carriage) -> Fleet:
     ("fleet", "missing", "fabric", "expected"),
     [
         (FLEET, {"a": 0, "b": 0}, FABRIC, ChosenWay("present", "all hosts have the weights")),
-        (FLEET, {"a": 10**10}, FABRIC, ChosenWay("hub", "there is one host")),
+        (FLEET, {"a": 10**10}, FABRIC, ChosenWay("hub", "there is one host to fetch for")),
         (FLEET, BOTH, None, ChosenWay("hub", "no link joins the hosts")),
         (FLEET, {"a": 0, "b": 10**9 - 1}, FABRIC, ChosenWay("hub", "each host lacks less than 1 GB")),
         (FLEET, BOTH, FABRIC, None),
         (asks("hub"), BOTH, FABRIC, ChosenWay("hub", "fleet.yaml asks for it")),
         (asks("fabric"), {"a": 1, "b": 1}, FABRIC, ChosenWay("fabric", "fleet.yaml asks for it", "a")),
         (asks("fabric"), {"a": 10, "b": 0}, FABRIC, ChosenWay("fabric", "fleet.yaml asks for it", "b")),
-        (asks("fabric"), BOTH, None, ChosenWay("hub", "no link joins the hosts")),
+        (asks("fabric"), {"a": 0, "b": 0}, None, ChosenWay("present", "all hosts have the weights")),
+        (
+            asks("fabric"),
+            {"a": 10},
+            FABRIC,
+            ChosenWay("hub", "`weights: fabric` of fleet.yaml needs a second host with dflash.lock"),
+        ),
     ],
 )
 def test_what_follows_without_a_measurement(
     fleet: Fleet, missing: dict[str, int], fabric: Fabric | None, expected: ChosenWay | None
 ) -> None:
     assert known_way(fleet, missing, fabric) == expected
+
+
+def test_a_fabric_that_was_asked_for_and_is_not_there_is_an_error() -> None:
+    with pytest.raises(HostUnfit, match="asks for `weights: fabric`, but no link joins the hosts") as raised:
+        known_way(asks("fabric"), BOTH, None)
+    assert "weights: auto" in raised.value.hint
 
 
 @pytest.mark.parametrize(
@@ -52,6 +65,10 @@ def test_what_follows_without_a_measurement(
         (BOTH, HubRates({"a": HUB, "b": 28.0}, HUB), "fabric", "a", "more than a day if each downloads"),
         # the first host is cut off from the Hub, and the other one is not
         (BOTH, HubRates({"a": None, "b": HUB}, HUB), "fabric", "b", "a gets nothing from the Hub"),
+        # a line of 400 kbit/s for both
+        (BOTH, HubRates({"a": 25e3, "b": 25e3}, 50e3), "fabric", "a", "more than a day if each downloads"),
+        # the leader's way to the Hub is slow, and the other host's is not
+        (BOTH, HubRates({"a": 50e3, "b": HUB}, HUB), "fabric", "b", "10 min if b fetches"),
         (BOTH, HubRates({"a": None, "b": None}, None), "hub", "", "no host gets anything from the Hub"),
     ],
 )
