@@ -35,6 +35,9 @@ def export_kubernetes(
         Literal["host-path", "claim"], typer.Option(help="Weights: in directories of each node, or in a claim.")
     ] = "host-path",
     image: Annotated[str, typer.Option(help="The pushed image, with its digest.", show_default=False)] = "",
+    tool_image: Annotated[
+        str, typer.Option(help="The pushed image of dflash-deploy, for the Job that runs `pull`.", show_default=False)
+    ] = "",
     gpu_resource: Annotated[str, typer.Option(help="Resource that the device plugin offers.")] = "nvidia.com/gpu",
     runtime_class: Annotated[
         str, typer.Option(help="RuntimeClass of the pods, such as nvidia on k3s.", show_default=False)
@@ -53,6 +56,7 @@ def export_kubernetes(
         replicas=replicas,
         weights=weights,
         image=image,
+        tool_image=tool_image,
         gpu_resource=gpu_resource,
         runtime_class=runtime_class,
         storage_class=storage_class,

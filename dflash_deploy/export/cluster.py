@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from dflash_deploy import __version__
 from dflash_deploy.errors import BadInput
 from dflash_deploy.plan import Plan
 from dflash_deploy.serve.settings import Settings
@@ -32,7 +33,8 @@ _IMAGE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:/-]*(@sha256:[0-9a-f]{64})?")
 class Cluster:
     """The choices for one cluster. Empty texts leave a choice to the cluster, or to the deployment.
 
-    `name` is that of all objects. `image` replaces the image of the deployment.
+    `name` is that of all objects. `image` replaces the image of the deployment. `tool_image` is that of
+    dflash-deploy itself.
     """
 
     name: str = "dflash"
@@ -42,6 +44,7 @@ class Cluster:
     gpu_resource: str = "nvidia.com/gpu"
     runtime_class: str = ""
     storage_class: str = ""
+    tool_image: str = ""
 
     def __post_init__(self) -> None:
         """Raises BadInput for what Kubernetes would refuse."""
@@ -56,9 +59,15 @@ class Cluster:
                 hint="each replica needs GPUs of its own",
             )
         self._check("image", self.image, _IMAGE, "registry.example.com/dflash-vllm:1@sha256:DIGEST")
+        self._check("image", self.tool_image, _IMAGE, "registry.example.com/dflash-tool:1@sha256:DIGEST")
         self._check("GPU resource", self.gpu_resource, _RESOURCE, "nvidia.com/gpu")
         self._check("runtime class", self.runtime_class, _OBJECT, "nvidia")
         self._check("storage class", self.storage_class, _OBJECT, "local-path")
+
+    @property
+    def tool(self) -> str:
+        """The image of dflash-deploy."""
+        return self.tool_image or f"dflash-deploy/tool:{__version__}"
 
     @staticmethod
     def _check(what: str, value: str, pattern: re.Pattern[str], example: str) -> None:
@@ -72,7 +81,8 @@ class ExportSource:
 
     `environment` is that of the engine's container in Compose, without secrets. `target` and `drafter` are absolute
     directories on this machine; `drafter` is empty without one. `locked` is the repository and commit of each role,
-    `weights_bytes` the size of all locked files.
+    `weights_bytes` the size of all locked files. `pull_files` are the `.env` without secrets and the lock with which a
+    Job fills the claim; empty if none can.
     """
 
     plan: Plan
@@ -84,6 +94,7 @@ class ExportSource:
     group: int
     locked: Mapping[str, str]
     weights_bytes: int
+    pull_files: Mapping[str, str] = field(default_factory=dict)
 
     def image(self, cluster: Cluster) -> str:
         """The image of the engine."""

@@ -10,10 +10,14 @@ import yaml
 from dflash_deploy import __version__
 from dflash_deploy.export.cluster import Cluster, ExportSource
 from dflash_deploy.export.objects import loader, objects
+from dflash_deploy.export.pull import pull_objects
 from dflash_deploy.export.readme import readme
 
 BASE = "base"
 """The folder with the objects; overlays of a person name it under `resources`."""
+
+PULL = "pull"
+"""The folder with the Job that fills the claim of the weights."""
 
 HEADER = """\
 # Written by dflash-deploy {version} export kubernetes, from .env and dflash.lock.
@@ -23,18 +27,24 @@ HEADER = """\
 
 def folder(source: ExportSource, cluster: Cluster) -> dict[str, str]:
     """The text of each file, by its path below the folder. No text has a secret."""
-    made = objects(source, cluster)
+    texts = _kustomized(BASE, objects(source, cluster))
+    if cluster.weights == "claim":
+        texts["loader.yaml"] = text_of(loader(source, cluster))
+        if source.pull_files:
+            texts |= _kustomized(PULL, pull_objects(source, cluster))
+    texts["README.md"] = readme(source, cluster)
+    return texts
+
+
+def _kustomized(place: str, made: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """The files of one folder of kustomize."""
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": list(made),
     }
-    texts = {f"{BASE}/{name}": text_of(document) for name, document in made.items()}
-    texts[f"{BASE}/kustomization.yaml"] = text_of(kustomization)
-    if cluster.weights == "claim":
-        texts["loader.yaml"] = text_of(loader(source, cluster))
-    texts["README.md"] = readme(source, cluster)
-    return texts
+    every = {**made, "kustomization.yaml": kustomization}
+    return {f"{place}/{name}": text_of(document) for name, document in every.items()}
 
 
 def text_of(document: Mapping[str, Any]) -> str:

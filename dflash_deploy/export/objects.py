@@ -51,7 +51,7 @@ def loader(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": _metadata(cluster, f"{cluster.name}-loader", component="loader"),
+        "metadata": metadata(cluster, f"{cluster.name}-loader", component="loader"),
         "spec": {
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 1,
@@ -72,7 +72,8 @@ def selector(cluster: Cluster) -> dict[str, str]:
     }
 
 
-def _metadata(cluster: Cluster, name: str, component: str = CONTAINER) -> dict[str, Any]:
+def metadata(cluster: Cluster, name: str, component: str = CONTAINER) -> dict[str, Any]:
+    """Name and labels of an object. The labels of a pod are those of its component."""
     return {"name": name, "labels": {**selector(cluster), "app.kubernetes.io/component": component}}
 
 
@@ -80,7 +81,7 @@ def _config_map(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _metadata(cluster, settings_name(cluster)),
+        "metadata": metadata(cluster, settings_name(cluster)),
         "data": dict(source.environment),
     }
 
@@ -89,7 +90,7 @@ def _deployment(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {**_metadata(cluster, cluster.name), "annotations": _origin(source)},
+        "metadata": {**metadata(cluster, cluster.name), "annotations": _origin(source)},
         "spec": {
             "replicas": cluster.replicas,
             # a pod beyond them finds no GPU
@@ -126,7 +127,7 @@ def _service(cluster: Cluster) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(cluster, cluster.name),
+        "metadata": metadata(cluster, cluster.name),
         "spec": {
             "type": "ClusterIP",
             "selector": selector(cluster),
@@ -139,7 +140,7 @@ def _disruption(cluster: Cluster) -> dict[str, Any]:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": _metadata(cluster, cluster.name),
+        "metadata": metadata(cluster, cluster.name),
         # a minimum of one would keep a node with the only replica from ever being drained
         "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector(cluster)}},
     }
@@ -151,7 +152,7 @@ def _network(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": _metadata(cluster, cluster.name),
+        "metadata": metadata(cluster, cluster.name),
         "spec": {
             "podSelector": {"matchLabels": selector(cluster)},
             "policyTypes": ["Ingress", "Egress"],
@@ -179,7 +180,7 @@ def _claim(cluster: Cluster, name: str, size: str, mode: str) -> dict[str, Any]:
     spec: dict[str, Any] = {"accessModes": [mode], "resources": {"requests": {"storage": size}}}
     if cluster.storage_class:
         spec["storageClassName"] = cluster.storage_class
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": _metadata(cluster, name), "spec": spec}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata(cluster, name), "spec": spec}
 
 
 def _digest(environment: Mapping[str, str]) -> str:

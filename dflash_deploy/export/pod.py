@@ -27,6 +27,13 @@ LEAVES_SERVICE = 10
 GRACE = 60
 """Seconds from the end's beginning to SIGKILL: those before SIGTERM, and the 45 of the Compose file."""
 
+CONFINED: Mapping[str, Any] = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+"""The security context of each container, as in Compose."""
+
 _SIZE = re.compile(r"(?P<number>[\d.]+)\s*(?P<unit>[kmg]?)b?", re.IGNORECASE)
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3}
 
@@ -51,6 +58,18 @@ def cache_claim(cluster: Cluster) -> str:
     return f"{cluster.name}-cache" if cluster.replicas == 1 else ""
 
 
+def pod_security(source: ExportSource) -> dict[str, Any]:
+    """The user of a pod, who is not root and owns its claims."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": source.user,
+        "runAsGroup": source.group,
+        "fsGroup": source.group,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
 def pod_spec(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     """The specification of a pod with one engine."""
     spec: dict[str, Any] = {
@@ -58,14 +77,7 @@ def pod_spec(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": GRACE,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": source.user,
-            "runAsGroup": source.group,
-            "fsGroup": source.group,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": pod_security(source),
         "nodeSelector": {"kubernetes.io/os": "linux"},
         "containers": [_container(source, cluster)],
         "volumes": _volumes(source, cluster),
@@ -90,11 +102,7 @@ def _container(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         "lifecycle": {
             "preStop": {"exec": {"command": ["python3", "-c", f"import time; time.sleep({LEAVES_SERVICE})"]}}
         },
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": CONFINED,
         "volumeMounts": _mounts(source, cluster),
     }
     if source.gpus:

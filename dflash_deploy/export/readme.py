@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from dflash_deploy import __version__
 from dflash_deploy.export.cluster import Cluster, ExportSource, has_registry, is_pinned
 from dflash_deploy.export.objects import CACHE_SIZE, CLIENT_LABEL
 from dflash_deploy.export.pod import GRACE, KEYS_IN_SECRET, PORT, STARTS, cache_claim, secret_name, weights_claim
+from dflash_deploy.export.pull import TOKEN, job_name, token_secret
 from dflash_deploy.serve.settings import Settings
 
 KEYS = (Settings.vllm_api_key.name, Settings.dflash_api_keys.name)
@@ -17,15 +19,15 @@ def secret_command(source: ExportSource, cluster: Cluster) -> str:
     """The line that creates the Secret. The keys go through a pipe, so neither `ps` nor a shell's history has them."""
     # as the engine reads .env: blanks and `export` may precede a name
     return (
-        f"{plain_lines(source.env_file)} | "
+        f"{plain_lines(source.env_file, *KEYS)} | "
         f"kubectl create secret generic {secret_name(cluster)} --from-file={KEYS_IN_SECRET}=/dev/stdin"
     )
 
 
-def plain_lines(env_file: str) -> str:
-    """The command that prints the keys of `.env` as lines of NAME=VALUE."""
+def plain_lines(env_file: str, *names: str) -> str:
+    """The command that prints settings of `.env` as lines of NAME=VALUE."""
     blank = "[[:space:]]"
-    found = f"^{blank}*(export{blank}+)?({'|'.join(KEYS)}){blank}*={blank}*"
+    found = f"^{blank}*(export{blank}+)?({'|'.join(names)}){blank}*={blank}*"
     return f"sed -nE 's/{found}/\\2=/p' {shlex.quote(env_file)}"
 
 
@@ -113,21 +115,51 @@ Each node needs these directories, readable for {owner}:
 `dflash-deploy pull` fetches them, verified. A namespace with the Pod Security level `baseline` or `restricted` refuses
 host paths: export with `--weights claim` for it.
 """
-    copies = "\n".join(
-        f"    tar -C {shlex.quote(path)} -chf - . | "
-        f"kubectl exec -i {cluster.name}-loader -- sh -c 'mkdir -p /models/{role} && tar -C /models/{role} -xf -'"
-        for role, path in known.items()
-    )
     return f"""\
 ## 2. The weights
 
-The claim `{weights_claim(cluster)}` has {source.claim_gib} GiB. Fill it once, from this machine:
+The claim `{weights_claim(cluster)}` has {source.claim_gib} GiB. Fill it once.
+{_pulled(source, cluster) if source.pull_files else ""}
+{"Without the Hub, from" if source.pull_files else "From"} this machine:
 
     dflash-deploy pull --verify
     kubectl apply -f base/weights.yaml -f loader.yaml
     kubectl wait --for=condition=Ready pod/{cluster.name}-loader --timeout=10m
-{copies}
+{_copies(cluster, known)}
     kubectl delete -f loader.yaml
+"""
+
+
+def _copies(cluster: Cluster, known: Mapping[str, str]) -> str:
+    return "\n".join(
+        f"    tar -C {shlex.quote(path)} -chf - . | "
+        f"kubectl exec -i {cluster.name}-loader -- sh -c 'mkdir -p /models/{role} && tar -C /models/{role} -xf -'"
+        for role, path in known.items()
+    )
+
+
+def _pulled(source: ExportSource, cluster: Cluster) -> str:
+    """The steps of the Job."""
+    image, name = cluster.tool, job_name(source, cluster)
+    own = f"""
+The Job needs an image of dflash-deploy. Build it in a checkout of version {__version__}, then push or load it:
+
+    pip wheel --no-deps --wheel-dir wheel .
+    docker build -f images/tool/Dockerfile -t {image} wheel
+"""
+    return f"""
+From the Hub, in the cluster: a Job runs `pull` with this deployment's lock. It verifies each file. After an
+interruption it starts again, and the download continues.
+{"" if has_registry(image) else own}
+    kubectl apply -f base/weights.yaml
+    kubectl apply -k pull
+    kubectl logs -f job/{name}
+    kubectl wait --for=condition=Complete job/{name} --timeout=24h
+
+If a repository needs a token, create its Secret before the Job:
+
+    {plain_lines(source.env_file, TOKEN)} | cut -d= -f2- | \\
+      kubectl create secret generic {token_secret(cluster)} --from-file={TOKEN}=/dev/stdin
 """
 
 

@@ -209,6 +209,7 @@ class ExportOptions(Document):
     gpu_resource: Name
     runtime_class: Name
     storage_class: Name
+    tool_image: Name = ""
 
 
 class ExportRecord(Document):

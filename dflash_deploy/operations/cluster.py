@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from dflash_deploy.catalog.load import OWN
 from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.dotenv import quote
 from dflash_deploy.deployment.exported_folder import read_folder, read_record, write_folder
 from dflash_deploy.deployment.render import environment_of
 from dflash_deploy.deployment.secret_lines import names_a_secret
@@ -14,16 +17,23 @@ from dflash_deploy.errors import BadInput, NotPossible, PreflightRefused
 from dflash_deploy.export.cluster import Cluster, ExportSource, is_pinned
 from dflash_deploy.export.drift import Difference, differences
 from dflash_deploy.export.folder import folder
+from dflash_deploy.export.pull import ENV_FILE as PULL_ENV
+from dflash_deploy.export.pull import LOCK_FILE as PULL_LOCK
+from dflash_deploy.export.pull import MODELS, MOST_BYTES
 from dflash_deploy.export.readme import image_note, secret_command
 from dflash_deploy.intake.files import shown
 from dflash_deploy.plan import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import redact_by_shape
-from dflash_deploy.serve.secrets import SECRETS_FILE
+from dflash_deploy.serve.secrets import SECRET_NAMES, SECRETS_FILE
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.lockfile import LOCK_FILE, Lock, Role, read_lock
+from dflash_deploy.weights.pull import requested_models
 
 USUAL_CLUSTER = Cluster()
+
+ENDPOINT = "HF_ENDPOINT"
+"""The variable with the Hub or mirror of a deployment."""
 
 IMAGE_USER = 1000
 """The user and the group of the image, if root owns `.env`: pods do not run as root."""
@@ -147,7 +157,25 @@ def source_of(deployment: Deployment, plan: Plan, lock: Lock | None) -> ExportSo
         group=owner.st_gid or IMAGE_USER,
         locked={role: f"{model.repo}@{model.commit}" for role, model in models.items()},
         weights_bytes=sum(model.size for model in models.values()),
+        pull_files=_pull_files(deployment, plan, lock) if lock else {},
     )
+
+
+def _pull_files(deployment: Deployment, plan: Plan, lock: Lock) -> dict[str, str]:
+    """The deployment of a Job that runs `pull`; empty if its image does not know the models, or the lock is too large.
+
+    Quoted values cannot have a line of their own, so no value adds a setting.
+    """
+    if os.environ.get(OWN) or len(lock.text()) > MOST_BYTES or not requested_models(deployment, plan):
+        return {}
+    own = {
+        Settings.model_host_path.name: f"{MODELS}/target",
+        Settings.drafter_host_path.name: f"{MODELS}/drafter",
+        ENDPOINT: deployment.values.get(ENDPOINT, ""),
+    }
+    values = {name: value for name, value in {**plan.values, **own}.items() if value and name not in SECRET_NAMES}
+    lines = "".join(f"{name}={quote(value)}\n" for name, value in values.items())
+    return {PULL_ENV: lines, PULL_LOCK: lock.text()}
 
 
 def _place(deployment: Deployment, written: str) -> str:

@@ -8,6 +8,7 @@ import yaml
 from dflash_deploy.export.cluster import Cluster
 from dflash_deploy.export.folder import folder
 from dflash_deploy.export.objects import objects
+from dflash_deploy.export.pull import pull_objects
 from tests.support.commands import run_command
 from tests.support.manifests import VERSIONS, kubectl, plan_for, source_for, validated
 
@@ -18,7 +19,7 @@ from tests.support.manifests import VERSIONS, kubectl, plan_for, source_for, val
 )
 def test_kubectl_builds_the_base_and_an_overlay(profile: str, engine: str, tmp_path: Path) -> None:
     cluster = Cluster(replicas=3, weights="claim")
-    source = source_for(plan_for(profile, engine), weights_bytes=1)
+    source = source_for(plan_for(profile, engine), weights_bytes=1, pull_files={"dflash.lock": "{}"})
     texts = folder(source, cluster)
     overlay = {
         "namespace": "vision",
@@ -30,11 +31,12 @@ def test_kubectl_builds_the_base_and_an_overlay(profile: str, engine: str, tmp_p
     for path, text in {**texts, "mine/kustomization.yaml": yaml.safe_dump(overlay)}.items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text)
-    for place in ("base", "mine"):
+    counts = {"pull": len(pull_objects(source, cluster))}
+    for place in ("pull", "base", "mine"):
         done = run_command(str(kubectl()), "kustomize", str(tmp_path / place))
         assert done.returncode == 0, done.stderr
         built = list(yaml.safe_load_all(done.stdout))
-        assert len(built) == len(objects(source, cluster))
+        assert len(built) == counts.get(place, len(objects(source, cluster)))
         for document in built:
             validated(document, VERSIONS[-1])
     (deployment,) = (document for document in built if document["kind"] == "Deployment")

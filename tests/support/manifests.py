@@ -52,7 +52,13 @@ def plans() -> Iterator[Plan]:
                 assert engine not in {choice.release for choice in profile.engines}
 
 
-def source_for(plan: Plan, *, weights_bytes: int = 0, locked: Mapping[str, str] | None = None) -> ExportSource:
+def source_for(
+    plan: Plan,
+    *,
+    weights_bytes: int = 0,
+    locked: Mapping[str, str] | None = None,
+    pull_files: Mapping[str, str] | None = None,
+) -> ExportSource:
     """What an export of the plan reads, with weights below /srv."""
     return ExportSource(
         plan=plan,
@@ -64,6 +70,7 @@ def source_for(plan: Plan, *, weights_bytes: int = 0, locked: Mapping[str, str] 
         group=1000,
         locked=locked or {},
         weights_bytes=weights_bytes,
+        pull_files=pull_files or {},
     )
 
 

@@ -19,6 +19,7 @@ from dflash_deploy.export.cluster import Cluster, ExportSource
 from dflash_deploy.export.folder import folder
 from dflash_deploy.export.objects import loader, objects
 from dflash_deploy.export.pod import quantity
+from dflash_deploy.export.pull import job_name, pull_objects
 from dflash_deploy.plan import Plan
 from dflash_deploy.serve.settings import Settings
 from tests.support.manifests import VERSIONS, plan_for, plans, pod_of, source_for, validated
@@ -39,7 +40,8 @@ def container_of(source: ExportSource, cluster: Cluster = CLUSTERS[0]) -> dict[s
 
 def every_document(plan: Plan) -> list[dict[str, Any]]:
     """All objects of a plan, read from the files' texts as kubectl reads them."""
-    source = source_for(plan, weights_bytes=2**35, locked={"target": f"a/b@{'0' * 40}"})
+    pulled = {".env": "A=b\n", "dflash.lock": "{}"}
+    source = source_for(plan, weights_bytes=2**35, locked={"target": f"a/b@{'0' * 40}"}, pull_files=pulled)
     texts = [text for cluster in CLUSTERS for name, text in folder(source, cluster).items() if name.endswith(".yaml")]
     documents = [yaml.safe_load(text) for text in texts]
     return [document for document in documents if document["kind"] != "Kustomization"]
@@ -61,7 +63,8 @@ def test_every_profile_and_engine_is_valid_in_every_version() -> None:
     documents = {json.dumps(form_of(one), sort_keys=True): one for one in written}.values()
     kinds = {document["kind"] for document in documents}
     assert kinds == {
-        "ConfigMap", "Deployment", "NetworkPolicy", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "Service"
+        "ConfigMap", "Deployment", "Job", "NetworkPolicy", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget",
+        "Service",
     }  # fmt: skip
     assert VERSIONS[0] == "1.29"
     assert len(VERSIONS) >= 9
@@ -235,6 +238,37 @@ def test_one_claim_has_target_and_drafter() -> None:
     pod = loader(source, cluster)["spec"]
     assert pod["volumes"] == [{"name": "weights", "persistentVolumeClaim": {"claimName": "dflash-weights"}}]
     assert "/srv/weights" not in json.dumps(made)
+
+
+def test_a_changed_lock_is_another_job() -> None:
+    source = source_for(plan_for("h100"), weights_bytes=1, pull_files={"dflash.lock": "1"})
+    other = replace(source, pull_files={"dflash.lock": "2"})
+    name = "v" * 40
+    names = {job_name(one, Cluster(name=name, weights="claim")) for one in (source, other)}
+    assert len(names) == 2
+    # a pod of a Job adds six characters
+    assert max(map(len, names)) + 6 <= 63
+
+
+def test_the_job_is_confined_and_writes_to_the_claim_only() -> None:
+    source = source_for(plan_for("h100"), weights_bytes=1, pull_files={"dflash.lock": "1"})
+    cluster = Cluster(weights="claim")
+    pod = pod_of(pull_objects(source, cluster)["job.yaml"])
+    (job,), (engine,) = pod["containers"], pod_of(objects(source, cluster)["deployment.yaml"])["containers"]
+    assert job["securityContext"] == engine["securityContext"]
+    assert pod["securityContext"] == pod_of(objects(source, cluster)["deployment.yaml"])["securityContext"]
+    writable = {mount["name"] for mount in job["volumeMounts"] if not mount.get("readOnly")}
+    assert writable == {"weights", "work", "tmp"}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes["weights"]["persistentVolumeClaim"]["claimName"] == "dflash-weights"
+    assert volumes["token"]["secret"]["optional"]
+
+
+def test_without_a_lock_that_a_job_can_have_the_claim_is_filled_by_hand() -> None:
+    texts = folder(source_for(plan_for("h100"), weights_bytes=1), Cluster(weights="claim"))
+    assert "loader.yaml" in texts
+    assert not [name for name in texts if name.startswith("pull/")]
+    assert "kubectl apply -k pull" not in texts["README.md"]
 
 
 @pytest.mark.parametrize(
