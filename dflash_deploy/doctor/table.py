@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from dflash_deploy.doctor import container, deployment, domain, link, machine, network, storage
+from dflash_deploy.doctor import container, deployment, domain, link, machine, network, storage, traces
 from dflash_deploy.doctor.check import Check
 from dflash_deploy.doctor.context import DoctorContext
 from dflash_deploy.errors import DeployError
@@ -32,6 +32,7 @@ OF_THE_PLAN: tuple[tuple[str, Callable[[DoctorContext, Plan], Iterator[Check]]],
     ("port", network.port),
     ("link", link.link),
     ("domain", domain.domain),
+    ("traces", traces.traces),
     ("hub", network.hub),
 )
 

@@ -147,7 +147,7 @@ def _disruption(cluster: Cluster) -> dict[str, Any]:
 
 
 def _network(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
-    """Pods of the namespace and of labelled ones reach the endpoint; the engine reaches others only for images."""
+    """Pods of the namespace and of labelled ones reach the endpoint; the engine reaches others for images, traces."""
     clients = [{"podSelector": {}}, {"namespaceSelector": {"matchLabels": {CLIENT_LABEL: "true"}}}]
     return {
         "apiVersion": "networking.k8s.io/v1",
@@ -163,10 +163,14 @@ def _network(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
 
 
 def _egress(source: ExportSource) -> list[dict[str, Any]]:
-    if not source.plan.settings.allowed_media_domains:
+    settings = source.plan.settings
+    ports = [HTTP_PORT, HTTPS_PORT] if settings.allowed_media_domains else []
+    if settings.otlp_traces_endpoint is not None and settings.otlp_traces_endpoint.port not in ports:
+        ports.append(settings.otlp_traces_endpoint.port)
+    if not ports:
         return []
     dns = [{"protocol": protocol, "port": DNS_PORT} for protocol in ("UDP", "TCP")]
-    return [{"ports": dns}, {"ports": [{"protocol": "TCP", "port": port} for port in (HTTP_PORT, HTTPS_PORT)]}]
+    return [{"ports": dns}, {"ports": [{"protocol": "TCP", "port": port} for port in ports]}]
 
 
 def _weights_claim(source: ExportSource, cluster: Cluster) -> dict[str, Any]:

@@ -67,6 +67,22 @@ def domain_in_containers(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+def traces_stay_in_the_container(plan: Plan, facts: HostFacts) -> Finding | None:
+    """A receiver of traces at the loopback address, which in a container is the container's own."""
+    receiver = plan.settings.otlp_traces_endpoint
+    if receiver is None or plan.runtime == "native" or plan.settings.several_machines or receiver.host not in LOOPBACK:
+        return None
+    return Finding(
+        id="traces-stay-in-the-container",
+        severity="warning",
+        message=f"{Settings.otlp_traces_endpoint}={receiver}: in a container {receiver.host} is the container itself",
+        why="no trace reaches the receiver",
+        fix="let the receiver listen on an address of this machine, such as that of docker0 (`ip addr show docker0`), "
+        "and write that address",
+        source="OpenTelemetry, OTLP exporter configuration",
+    )
+
+
 def target_notice(plan: Plan, facts: HostFacts) -> Finding | None:
     """What the catalog says that users of this target must know."""
     if not plan.pair.target.notice:
@@ -79,4 +95,10 @@ def target_notice(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
-RULES: tuple[Rule, ...] = (bind_is_no_address, open_to_the_network, domain_in_containers, target_notice)
+RULES: tuple[Rule, ...] = (
+    bind_is_no_address,
+    open_to_the_network,
+    domain_in_containers,
+    traces_stay_in_the_container,
+    target_notice,
+)

@@ -14,6 +14,7 @@ from dflash_deploy.serve import kinds
 from dflash_deploy.serve.field import LLAMACPP, SGLANG, VLLM, Field, Values
 from dflash_deploy.serve.kinds import Schedule
 from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.traces import TracesEndpoint, traces_endpoint
 
 Goal = Literal["latency", "throughput", "context"]
 """What the sizes are chosen for."""
@@ -143,6 +144,7 @@ class Settings(Values):
     # about ten photographs; a data URI is a third larger than its file
     max_body_mib = Field[int](kinds.positive, 64, unit="MiB")
     hang_seconds = Field[int](kinds.whole, 120, unit="seconds")
+    otlp_traces_endpoint = Field[TracesEndpoint | None](traces_endpoint, None, templates=_PYTHON)
     vllm_cpu_kvcache_space = Field[float | None](kinds.amount, None, unit="GiB", templates=(VLLM,))
     omp_wait_policy = Field(kinds.text, "", templates=(VLLM,))
     # --- numerics

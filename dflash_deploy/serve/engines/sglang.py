@@ -19,6 +19,7 @@ from dflash_deploy.serve.engines.base import (
     extra_flags,
     media_domains,
     reserved,
+    traces_environment,
     valued,
 )
 from dflash_deploy.serve.engines.counters import MetricNames, MetricSample, SpecCounters
@@ -79,6 +80,8 @@ class Sglang(Engine):
         "--api-key": reserved(Settings.vllm_api_key, reason=IN_ENV),
         "--admin-api-key": reserved(Settings.vllm_api_key, reason=IN_ENV),
         "--allowed-media-domains": reserved(Settings.allowed_media_domains),
+        "--enable-trace": reserved(Settings.otlp_traces_endpoint),
+        "--otlp-traces-endpoint": reserved(Settings.otlp_traces_endpoint),
         "--host": reserved(Settings.dflash_bind),
         "--port": reserved(Settings.dflash_port),
         "--model-path": reserved(Settings.model_host_path),
@@ -136,7 +139,7 @@ class Sglang(Engine):
             title=f"SGLang {version}: sglang.launch_server",
             command=(sys.executable, "-m", "dflash_deploy.serve.engines.sglang_server", *arguments),
             arguments=tuple(arguments),
-            environment={**environment, **secrets},
+            environment={**environment, **traces_environment(settings, self), **secrets},
         )
 
     def shortcomings(self, server: Path) -> list[str]:
@@ -184,6 +187,8 @@ def _endpoint(settings: Settings) -> Iterator[str]:
     if settings.served_model_name:
         yield from ("--served-model-name", settings.served_model_name[0])
     yield from ("--host", settings.dflash_bind, "--port", str(settings.dflash_port), "--enable-metrics")
+    if settings.otlp_traces_endpoint is not None:
+        yield from ("--enable-trace", "--otlp-traces-endpoint", str(settings.otlp_traces_endpoint))
 
 
 def _limits(settings: Settings) -> Iterator[str]:

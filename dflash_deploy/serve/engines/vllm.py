@@ -19,6 +19,7 @@ from dflash_deploy.serve.engines.base import (
     Reserved,
     media_domains,
     reserved,
+    traces_environment,
     valued,
 )
 from dflash_deploy.serve.engines.counters import MetricNames
@@ -137,6 +138,7 @@ class Vllm(Engine):
         "--master-addr": reserved(Settings.master_addr),
         "--default-chat-template-kwargs": reserved(Settings.enable_thinking),
         "--allowed-media-domains": reserved(Settings.allowed_media_domains),
+        "--otlp-traces-endpoint": reserved(Settings.otlp_traces_endpoint),
     }
 
     def arguments(self, settings: Settings, build: Build) -> list[str]:
@@ -155,7 +157,7 @@ class Vllm(Engine):
             title=f"vLLM {engine.version}: vllm",
             command=tuple(engine.command(arguments)),
             arguments=tuple(arguments),
-            environment=engine.environment(environment) | secrets,
+            environment=engine.environment(environment) | traces_environment(settings, self) | secrets,
         )
 
     def question(self, settings: Settings, environment: Mapping[str, str]) -> Launch | None:
@@ -238,6 +240,7 @@ def _endpoint(settings: Settings) -> Iterator[str]:
     yield from ("--host", settings.dflash_bind, "--port", str(settings.dflash_port))
     # requested every 30 seconds, it would fill the log; since 0.16 (vllm-project/vllm#30011)
     yield from ("--disable-access-log-for-endpoints", "/health")
+    yield from valued("--otlp-traces-endpoint", settings.otlp_traces_endpoint)
 
 
 def _middleware(settings: Settings) -> str:

@@ -50,6 +50,7 @@ class _Configuration:
         ]
         self._attention = _first("vllm.config.attention:AttentionConfig")
         self._cache = _first("vllm.config.cache:CacheConfig")
+        self._observability = _first("vllm.config.observability:ObservabilityConfig")
         self._speculative = _first("vllm.config.speculative:SpeculativeConfig")
         # reads the drafter's and the target's weights; the fields are checked before it and after it
         self._speculative.__post_init__ = lambda *_, **__: None
@@ -66,6 +67,7 @@ class _Configuration:
             validate(arguments)
         self._attention(backend=arguments.attention_backend)
         self._cache(cache_dtype=arguments.kv_cache_dtype)
+        self._observability(otlp_traces_endpoint=arguments.otlp_traces_endpoint)
         self._quantization("--quantization", arguments.quantization)
         if arguments.speculative_config is not None:
             speculative = self._speculative(**arguments.speculative_config)

@@ -225,6 +225,15 @@ def test_the_engine_reaches_nothing_unless_it_may_fetch_images() -> None:
     assert {port["port"] for port in web["ports"]} == {80, 443}
 
 
+def test_the_engine_reaches_the_receiver_of_its_traces() -> None:
+    source = source_for(plan_for("h100"))
+    values = {**source.plan.values, Settings.otlp_traces_endpoint.name: "http://collector.observability:4317"}
+    traced = replace(source, plan=replace(source.plan, settings=Settings(values)))
+    (dns, receiver) = objects(traced, Cluster())["network.yaml"]["spec"]["egress"]
+    assert {port["port"] for port in dns["ports"]} == {53}
+    assert receiver == {"ports": [{"protocol": "TCP", "port": 4317}]}
+
+
 def test_one_claim_has_target_and_drafter() -> None:
     source = source_for(plan_for("h100"), weights_bytes=50 * 2**30)
     cluster = Cluster(weights="claim", storage_class="fast")
