@@ -48,6 +48,12 @@ SmtpPasswordFile = Annotated[
     Path | None, typer.Option(help="A file that holds the password of --smtp-user.", dir_okay=False)
 ]
 
+Node = Annotated[list[str] | None, typer.Option(help="Address (HOST:PORT) of a node exporter; may be repeated.")]
+Gpu = Annotated[list[str] | None, typer.Option(help="Address (HOST:PORT) of a DCGM exporter; may be repeated.")]
+Blackbox = Annotated[
+    str, typer.Option(help="Address (HOST:PORT) of a blackbox exporter that asks the endpoint.", show_default=False)
+]
+
 LONGEST_SILENCE = 30 * DAY
 """Seconds."""
 
@@ -69,6 +75,9 @@ def monitor_up(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of Prometheus on 127.0.0.1.")] = 9090,
     alert_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of Alertmanager on 127.0.0.1.")] = 9093,
     every: Annotated[int, typer.Option(min=1, max=60, help="Seconds between two readings of /metrics.")] = 15,
+    node: Node = None,
+    gpu: Gpu = None,
+    blackbox: Blackbox = "",
     as_json: Json = False,
 ) -> Report:
     """Start Prometheus for this deployment, on 127.0.0.1 only.
@@ -88,8 +97,15 @@ def monitor_up(
         smtp_user=smtp_user,
         smtp_password_file=smtp_password_file,
     )
+    exporters = operations.Exporters(node or (), gpu or (), blackbox)
     state = operations.start_monitoring(
-        directory, to=to, port=port, alert_port=alert_port, interval=every, reporter=terminal()
+        directory,
+        to=to,
+        exporters=exporters,
+        port=port,
+        alert_port=alert_port,
+        interval=every,
+        reporter=terminal(),
     )
     return Report(state.document(), (*_shown(state), "next         dflash-deploy monitor status"))
 
@@ -156,7 +172,8 @@ def _shown(state: MonitoringState) -> tuple[str, ...]:
     sends = f"http://{state.alertmanager}, to {', '.join(state.receivers)}"
     sender = sends if state.alertmanager else "does not run: alerts are sent to no receiver"
     targets = (
-        f"engine       {one.address}: {one.health}{f', {one.problem}' if one.problem else ''}" for one in state.targets
+        f"{one.kind:<12} {one.address}: {one.health}{f', {one.problem}' if one.problem else ''}"
+        for one in state.targets
     )
     firing = ", ".join(state.firing) or "none"
     return (f"prometheus   http://{state.prometheus}", f"alertmanager {sender}", *targets, f"firing       {firing}")
@@ -169,12 +186,9 @@ def monitor_export(
     ],
     directory: Directory = HERE,
     every: Annotated[int, typer.Option(min=1, max=60, help="Seconds between two readings of /metrics.")] = 15,
-    node: Annotated[
-        list[str] | None, typer.Option(help="Address (HOST:PORT) of a node exporter; may be repeated.")
-    ] = None,
-    gpu: Annotated[
-        list[str] | None, typer.Option(help="Address (HOST:PORT) of a DCGM exporter; may be repeated.")
-    ] = None,
+    node: Node = None,
+    gpu: Gpu = None,
+    blackbox: Blackbox = "",
     compose: Annotated[
         bool, typer.Option("--compose", help="Add a Compose project: Prometheus, Grafana, exporters, Alertmanager.")
     ] = False,
@@ -209,8 +223,7 @@ def monitor_export(
         directory,
         out,
         interval=every,
-        nodes=node or (),
-        gpus=gpu or (),
+        exporters=operations.Exporters(node or (), gpu or (), blackbox),
         containers=compose,
         to=to,
         reporter=terminal(),

@@ -76,8 +76,12 @@ class _Receivers(RootModel[list[_Receiver]]):
 
 @dataclass(frozen=True)
 class ScrapedTarget:
-    """A target that Prometheus reads. `health` is `up`, `down` or, before the first reading, `unknown`."""
+    """A target that Prometheus reads. `health` is `up`, `down` or, before the first reading, `unknown`.
 
+    `kind` is `engine`, `router`, `node`, `gpu` or `endpoint`.
+    """
+
+    kind: str
     address: str
     health: str
     problem: str
@@ -152,11 +156,16 @@ class MonitoringApi:
             for one in answer.data.result
         ]
 
-    def targets(self) -> list[ScrapedTarget]:
-        """What Prometheus reads."""
+    def targets(self, job: str) -> list[ScrapedTarget]:
+        """What Prometheus reads. `job` is the name of the engines' job, with which the others begin."""
         answer = self._ask("GET", "/api/v1/targets").document(_TargetsAnswer)
         return [
-            ScrapedTarget(one.labels.get("instance", ""), one.health, one.lastError)
+            ScrapedTarget(
+                one.labels.get("job", "").removeprefix(job).removeprefix("-") or "engine",
+                one.labels.get("instance", ""),
+                one.health,
+                one.lastError,
+            )
             for one in answer.data.activeTargets
         ]
 

@@ -1,48 +1,15 @@
-"""Alerts: the condition, how long it lasts, and the runbook: cause, what to check, the command that helps."""
+"""The alerts of the engines, and all alerts together."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
+from dflash_deploy.monitoring.alert import Alert, beyond
+from dflash_deploy.monitoring.front import FRONT_ALERTS
 from dflash_deploy.monitoring.labels import BY_ENGINE, BY_TARGET, DEPLOYMENT
 from dflash_deploy.monitoring.limits import limit
+from dflash_deploy.monitoring.machine import MACHINE_ALERTS
 from dflash_deploy.serve.settings import Settings
 
-Severity = Literal["page", "warning"]
-"""`page`: requests fail or soon will; `warning`: it is slower than it could be, or will fail if nothing is done."""
-
-RUNBOOK = "https://github.com/dflash-deploy/dflash-deploy/blob/main/docs/reference/alerts.md"
-
-
-@dataclass(frozen=True)
-class Alert:
-    """One alert and its runbook. `lasts` is how long the condition holds before the alert fires, as in Prometheus."""
-
-    name: str
-    expr: str
-    lasts: str
-    severity: Severity
-    summary: str
-    cause: str
-    check: str
-    command: str
-    needs: str = ""
-
-    @property
-    def runbook(self) -> str:
-        """The address of the runbook."""
-        return f"{RUNBOOK}#{self.name.lower()}"
-
-
-def _beyond(series: str, comparison: str, name: str) -> str:
-    return f"{series} {comparison} on ({DEPLOYMENT}) group_left () {limit(name)}"
-
-
-_NODE = "node exporter"
-_GPU = "DCGM exporter"
-
-ALERTS: tuple[Alert, ...] = (
+_ENGINE = (
     Alert(
         "EngineDown",
         "dflash:up == 0",
@@ -65,7 +32,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "QueueGrows",
-        _beyond("dflash:queue", ">", "queue"),
+        beyond("dflash:queue", ">", "queue"),
         "5m",
         "warning",
         "{{ $value }} requests wait for {{ $labels.instance }}",
@@ -75,7 +42,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "QueueSlow",
-        _beyond("dflash:queue_seconds:p95", ">", "queue_seconds"),
+        beyond("dflash:queue_seconds:p95", ">", "queue_seconds"),
         "5m",
         "page",
         "requests wait {{ $value | humanizeDuration }} for {{ $labels.instance }} (p95)",
@@ -85,7 +52,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "KVCacheFull",
-        _beyond("dflash:kv_usage", ">", "kv_usage"),
+        beyond("dflash:kv_usage", ">", "kv_usage"),
         "5m",
         "warning",
         "the KV cache of {{ $labels.instance }} is {{ $value | humanizePercentage }} full",
@@ -105,7 +72,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "TTFTSlow",
-        _beyond("dflash:ttft_seconds:p95", ">", "ttft_seconds"),
+        beyond("dflash:ttft_seconds:p95", ">", "ttft_seconds"),
         "5m",
         "warning",
         "the first token of {{ $labels.instance }} takes {{ $value | humanizeDuration }} (p95)",
@@ -115,7 +82,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "AcceptanceFell",
-        f"({_beyond('dflash:acceptance_length', '<', 'acceptance_length')} or dflash:acceptance_length "
+        f"({beyond('dflash:acceptance_length', '<', 'acceptance_length')} or dflash:acceptance_length "
         f"< on ({BY_ENGINE}) (quantile_over_time(0.5, dflash:acceptance_length[1d]) "
         f"* on ({DEPLOYMENT}) group_left () {limit('acceptance_kept')})) and dflash:drafts_per_second > 1",
         "15m",
@@ -162,59 +129,17 @@ ALERTS: tuple[Alert, ...] = (
         "dflash-deploy status",
     ),
     Alert(
-        "MemoryLow",
-        _beyond("dflash:memory_available_bytes", "<", "memory_available_bytes"),
-        "2m",
-        "page",
-        "{{ $labels.instance }} has {{ $value | humanize1024 }}B of memory left",
-        f"Other programs need memory, or {Settings.gpu_memory_utilization} is too high; unified memory freezes.",
-        "What else runs on the machine; the share that the profile allows.",
-        "dflash-deploy doctor",
-        needs=_NODE,
-    ),
-    Alert(
-        "DiskFull",
-        _beyond("dflash:disk_available", "<", "disk_available"),
-        "10m",
-        "warning",
-        "a disk of {{ $labels.instance }} has {{ $value | humanizePercentage }} left",
-        "Weights, images, logs or the data of Prometheus fill a file system.",
-        "`df -h`, and old images with `docker system df`.",
-        "dflash-deploy doctor",
-        needs=_NODE,
-    ),
-    Alert(
-        "FabricDown",
-        "dflash:fabric_ports_active < max_over_time(dflash:fabric_ports_active[1h])",
-        "1m",
-        "page",
-        "{{ $labels.instance }} lost a port of the link between the machines",
-        "A cable, a transceiver or a driver of the link (RoCE, InfiniBand). Engines over several machines hang.",
-        "`ip link` and `rdma link` on both machines.",
-        "dflash-deploy doctor",
-        needs=f"{_NODE}, InfiniBand or RoCE",
-    ),
-    Alert(
-        "GPUHot",
-        _beyond("dflash:gpu_temperature_celsius", ">", "gpu_temperature_celsius"),
+        "RequestsRefused",
+        beyond("dflash:refused_per_second", ">", "refused_per_second"),
         "5m",
         "warning",
-        "GPU {{ $labels.gpu }} of {{ $labels.instance }} has {{ $value }} °C",
-        "Too little air, a fan that stopped, or a power limit that is too high. The GPU becomes slower.",
-        "`nvidia-smi -q -d TEMPERATURE,PERFORMANCE` shows whether it throttles.",
-        "dflash-deploy doctor",
-        needs=_GPU,
-    ),
-    Alert(
-        "GPUError",
-        "dflash:gpu_errors > 0",
-        "0m",
-        "page",
-        "GPU {{ $labels.gpu }} of {{ $labels.instance }} reports Xid {{ $value }}",
-        "The driver reports an error of the GPU or of a kernel: Xid 31 is a memory access of a program, 79 a lost GPU.",
-        "The kernel log (`dmesg | grep Xid`) and the engine's log at the same time.",
-        "dflash-deploy status",
-        needs=_GPU,
+        "{{ $labels.instance }} refuses {{ $value }} requests per second: they have no valid key",
+        "A client still sends a key that was rotated or revoked, or guesses keys.",
+        "The address that they come from: in the log of the door under a domain, else in that of the engine.",
+        "dflash-deploy logs",
+        by_restart=False,
     ),
 )
+
+ALERTS: tuple[Alert, ...] = (*_ENGINE, *FRONT_ALERTS, *MACHINE_ALERTS)
 """All alerts. They use recorded series only."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dflash_deploy.monitoring import panels
+from dflash_deploy.monitoring import front_panels, panels
 from dflash_deploy.monitoring.panels import Panel
 
 SCHEMA_VERSION = 39
@@ -70,7 +70,19 @@ DASHBOARDS = (
     Dashboard(
         "keys",
         "DFlash: keys",
-        (panels.KEY_TOKENS, panels.KEY_PROMPTS, panels.KEY_STATUS, panels.KEY_FLIGHT),
+        (panels.KEY_TOKENS, panels.KEY_PROMPTS, panels.KEY_STATUS, panels.KEY_FLIGHT, panels.REFUSED),
+    ),
+    Dashboard(
+        "front",
+        "DFlash: router and endpoint",
+        (
+            front_panels.ROUTER_UP,
+            front_panels.ROUTER_ENGINES,
+            front_panels.ENDPOINT_UP,
+            front_panels.CERTIFICATE,
+            front_panels.ROUTER_ANSWERS,
+            front_panels.ROUTER_FAILED,
+        ),
     ),
 )
 

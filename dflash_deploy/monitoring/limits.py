@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dflash_deploy.monitoring.labels import DEPLOYMENT
 from dflash_deploy.serve.settings import Settings
 
 GIB = 1 << 30
+HOUR = 3600.0
+DAY = 24 * HOUR
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,9 @@ class MonitoringLimits:
     memory_available_bytes: float = 1.0 * GIB
     disk_available: float = 0.05
     gpu_temperature_celsius: float = 85.0
+    refused_per_second: float = 1.0
+    router_failed: float = 0.05
+    certificate_seconds: float = 7.0 * DAY
 
 
 MEANING: Mapping[str, str] = {
@@ -43,16 +48,22 @@ MEANING: Mapping[str, str] = {
     "memory_available_bytes": "1 GiB; 4 GiB with unified memory, where the GPU uses the system's memory",
     "disk_available": "5 % of a file system",
     "gpu_temperature_celsius": "85 °C",
+    "refused_per_second": "1 request per second",
+    "router_failed": "5 % of the answers",
+    "certificate_seconds": "7 days; 2 hours with a private authority, whose certificates may last 12 hours",
 }
 """Where each limit comes from."""
 
 
-def limits(*, sequences: int, speculating: bool, unified: bool) -> MonitoringLimits:
-    """The limits of a deployment that runs `sequences` requests together."""
-    drafts = float(speculating)
+def limits(*, sequences: int, speculating: bool, unified: bool, private_authority: bool = False) -> MonitoringLimits:
+    """The limits of a deployment that runs `sequences` requests together.
+
+    `private_authority`: no public authority signs its certificate.
+    """
+    limited = MonitoringLimits(sequences, float(speculating))
     if unified:
-        return MonitoringLimits(sequences, drafts, ttft_seconds=5.0, memory_available_bytes=4.0 * GIB)
-    return MonitoringLimits(sequences, drafts)
+        limited = replace(limited, ttft_seconds=5.0, memory_available_bytes=4.0 * GIB)
+    return replace(limited, certificate_seconds=2 * HOUR) if private_authority else limited
 
 
 def limit(name: str) -> str:

@@ -284,3 +284,10 @@ KEY_FLIGHT = Panel(
     "Requests at this moment by the name of the key.",
     "If one key fills the queue, limit its requests in flight.",
 )
+REFUSED = Panel(
+    "Refused requests",
+    (series("refused_per_second"), of_limit("refused_per_second")),
+    "reqps",
+    "Requests without a valid key.",
+    "A client sends an old key, or a client guesses keys: the log has the addresses.",
+)

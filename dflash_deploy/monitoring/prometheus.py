@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from dflash_deploy.monitoring.files import dumped
-from dflash_deploy.monitoring.labels import DEPLOYMENT
+from dflash_deploy.monitoring.labels import DEPLOYMENT, ENDPOINT_JOB, JOB, ROUTER_JOB
 from dflash_deploy.monitoring.limits import MonitoringLimits, limit_rules
 
 KEY_FILE = "metrics.key"
 """The file with the key that opens /metrics; mode 0600."""
 
-JOB = "dflash"
 RULE_FILES = ("rules.yaml", "alerts.yaml", "limits.yaml")
+PROBE_MODULE = "http_2xx"
+"""The module of blackbox exporter: it is in the configuration that the exporter comes with."""
 INTERVAL = 15
 """Seconds between two readings."""
 
@@ -25,12 +26,18 @@ _HEADER = (
 
 @dataclass(frozen=True)
 class ScrapeTargets:
-    """What is read for one deployment, each as HOST:PORT: the engines, node exporters and DCGM exporters."""
+    """What is read for one deployment, each as HOST:PORT: engines, node exporters, DCGM exporters, and the router.
+
+    `probe` is a blackbox exporter, which asks for `endpoint`, a URL.
+    """
 
     deployment: str
     engines: Sequence[str]
     nodes: Sequence[str] = ()
     gpus: Sequence[str] = ()
+    router: str = ""
+    probe: str = ""
+    endpoint: str = ""
 
 
 def prometheus_file(
@@ -43,7 +50,7 @@ def prometheus_file(
     }
     if alertmanager:
         document["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]}
-    document["scrape_configs"] = [_engines(targets), *_exporters(targets)]
+    document["scrape_configs"] = [_engines(targets), *_further(targets), *_probes(targets)]
     header = _HEADER.format(version=version, deployment=targets.deployment, key=KEY_FILE)
     return header + dumped(document)
 
@@ -62,12 +69,28 @@ def _engines(targets: ScrapeTargets) -> dict[str, Any]:
     return {"job_name": JOB, "authorization": key, "static_configs": configs}
 
 
-def _exporters(targets: ScrapeTargets) -> list[dict[str, Any]]:
-    jobs = {f"{JOB}-node": targets.nodes, f"{JOB}-gpu": targets.gpus}
+def _further(targets: ScrapeTargets) -> list[dict[str, Any]]:
+    router = (targets.router,) if targets.router else ()
+    jobs = {ROUTER_JOB: router, f"{JOB}-node": targets.nodes, f"{JOB}-gpu": targets.gpus}
     return [
         {"job_name": job, "static_configs": [{"targets": list(addresses), "labels": _labels(targets)}]}
         for job, addresses in jobs.items()
         if addresses
+    ]
+
+
+def _probes(targets: ScrapeTargets) -> list[dict[str, Any]]:
+    if not targets.probe:
+        return []
+    return [
+        {
+            "job_name": ENDPOINT_JOB,
+            "metrics_path": "/probe",
+            "params": {"module": [PROBE_MODULE], "target": [targets.endpoint]},
+            # `instance` is what is asked for, not who asks
+            "relabel_configs": [{"target_label": "instance", "replacement": targets.endpoint}],
+            "static_configs": [{"targets": [targets.probe], "labels": _labels(targets)}],
+        }
     ]
 
 

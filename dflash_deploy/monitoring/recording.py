@@ -5,30 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dflash_deploy.monitoring.front import FRONT
 from dflash_deploy.monitoring.labels import BY_TARGET, DEPLOYMENT, SLOW_WINDOW, WINDOW
+from dflash_deploy.monitoring.machine import MACHINE
+from dflash_deploy.monitoring.rule import Recording, RuleGroup
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.engines.counters import MetricNames
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-
-
-@dataclass(frozen=True)
-class Recording:
-    """One recording rule. `engine` is the prefix of the metric names that it reads; empty: it is for all engines."""
-
-    record: str
-    expr: str
-    unit: str
-    says: str
-    engine: str = ""
-
-
-@dataclass(frozen=True)
-class RuleGroup:
-    """Rules that Prometheus evaluates one after the other."""
-
-    name: str
-    rules: tuple[Recording, ...]
 
 
 def groups() -> tuple[RuleGroup, ...]:
@@ -39,6 +23,7 @@ def groups() -> tuple[RuleGroup, ...]:
         RuleGroup("dflash-derived", DERIVED),
         RuleGroup("dflash-gateway", GATEWAY),
         RuleGroup("dflash-machine", MACHINE),
+        RuleGroup("dflash-front", FRONT),
     )
 
 
@@ -177,6 +162,12 @@ GATEWAY = (
         "Generated tokens per second by the name of the key.",
     ),
     Recording(
+        "dflash:refused_per_second",
+        f"sum by ({BY_TARGET}) (rate(dflash_refused_requests_total[{WINDOW}]))",
+        "1/s",
+        "Requests per second that were refused because they had no valid key.",
+    ),
+    Recording(
         "dflash:key:in_flight",
         f"sum by ({BY_TARGET}, name) (dflash_key_requests_in_flight)",
         "requests",
@@ -184,56 +175,3 @@ GATEWAY = (
     ),
 )
 """Rules for what the gateway in front of each engine counts."""
-
-MACHINE = (
-    Recording(
-        "dflash:memory_available_bytes",
-        f"min by ({DEPLOYMENT}, instance) (node_memory_MemAvailable_bytes)",
-        "bytes",
-        "Memory that programs can still get. On unified memory this is the GPU's memory too.",
-    ),
-    Recording(
-        "dflash:disk_available",
-        f'min by ({DEPLOYMENT}, instance) (node_filesystem_avail_bytes{{fstype!~"tmpfs|overlay|squashfs"}} '
-        f'/ (node_filesystem_size_bytes{{fstype!~"tmpfs|overlay|squashfs"}} > 0))',
-        "share",
-        "Free share of the fullest file system.",
-    ),
-    Recording(
-        "dflash:cpu_busy",
-        f'1 - avg by ({DEPLOYMENT}, instance) (rate(node_cpu_seconds_total{{mode="idle"}}[{WINDOW}]))',
-        "share",
-        "Busy share of the processors.",
-    ),
-    Recording(
-        "dflash:fabric_ports_active",
-        f"sum by ({DEPLOYMENT}, instance) (node_infiniband_state_id == bool 4)",
-        "ports",
-        "Ports of the link between the machines that are active (RoCE, InfiniBand).",
-    ),
-    Recording(
-        "dflash:gpu_temperature_celsius",
-        f"max by ({DEPLOYMENT}, instance, gpu) (DCGM_FI_DEV_GPU_TEMP)",
-        "°C",
-        "Temperature of each GPU.",
-    ),
-    Recording(
-        "dflash:gpu_power_watts",
-        f"max by ({DEPLOYMENT}, instance, gpu) (DCGM_FI_DEV_POWER_USAGE)",
-        "W",
-        "Power of each GPU.",
-    ),
-    Recording(
-        "dflash:gpu_busy",
-        f"max by ({DEPLOYMENT}, instance, gpu) (DCGM_FI_DEV_GPU_UTIL) / 100",
-        "share",
-        "Share of the time in which a GPU computes.",
-    ),
-    Recording(
-        "dflash:gpu_errors",
-        f"max by ({DEPLOYMENT}, instance, gpu) (DCGM_FI_DEV_XID_ERRORS)",
-        "Xid",
-        "Number of the last Xid error of a GPU; 0 if there was none.",
-    ),
-)
-"""Rules for node exporter and, with a GPU, DCGM exporter. GB10 has no field for GPU memory (DCGM_FI_DEV_FB_*)."""

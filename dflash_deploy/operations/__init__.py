@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.receiving import receivers
     from dflash_deploy.operations.reporter import SILENT, Reporter, Silent
     from dflash_deploy.operations.running import Running, Worker, restart, roll_back, start
+    from dflash_deploy.operations.scraping import Exporters
     from dflash_deploy.operations.silencing import Silenced, end_silences, list_silences, silence_alerts
     from dflash_deploy.operations.sizing import Capacity, capacity
     from dflash_deploy.operations.stopping import Stopped, stop
@@ -130,6 +131,7 @@ else:
             ".planned": ("Created", "Planned", "Rendered", "init", "plan", "render", "replicas_asked"),
             ".probing": ("Status", "status"),
             ".receiving": ("receivers",),
+            ".scraping": ("Exporters",),
             ".reporter": ("SILENT", "Reporter", "Silent"),
             ".running": ("Running", "Worker", "restart", "roll_back", "start"),
             ".silencing": ("Silenced", "end_silences", "list_silences", "silence_alerts"),
@@ -159,6 +161,7 @@ __all__ = [
     "start_monitoring",
     "stop_monitoring",
     "receivers",
+    "Exporters",
     "Silenced",
     "silence_alerts",
     "end_silences",

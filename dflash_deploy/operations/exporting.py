@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dflash_deploy import __version__
@@ -30,24 +29,20 @@ from dflash_deploy.monitoring.containers import (
     MonitoringContainers,
     container_files,
 )
-from dflash_deploy.monitoring.limits import MonitoringLimits, limits
 from dflash_deploy.monitoring.prometheus import INTERVAL, KEY_FILE, ScrapeTargets, limits_file, prometheus_file
 from dflash_deploy.operations.named_keys import add_key
 from dflash_deploy.operations.ranks import refuse_other_ranks
 from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.operations.scraping import NO_EXPORTERS, Exporters, limits_of, scraped
 from dflash_deploy.plan import Plan
-from dflash_deploy.plan.sizes import USUAL_SEQUENCES
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import generate_key
 from dflash_deploy.runtime.monitoring import PROGRAMS, RETENTION, address_of
-from dflash_deploy.startup.members import METRICS_TIMEOUT, engine_endpoints
 
 CONFIGURATION, COMPOSE_FILE = "prometheus.yml", "docker-compose.yaml"
 
 KEY_NAME = "prometheus"
 """The name of the further key that Prometheus sends."""
-
-_ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 
 
 @dataclass(frozen=True)
@@ -75,23 +70,19 @@ def export_monitoring(
     out: Path,
     *,
     interval: int = INTERVAL,
-    nodes: Sequence[str] = (),
-    gpus: Sequence[str] = (),
+    exporters: Exporters = NO_EXPORTERS,
     containers: bool = False,
     to: Receivers = NO_RECEIVERS,
     reporter: Reporter = SILENT,
 ) -> MonitoringExport:
     """Write prometheus.yml, rules, alerts, limits and dashboards for a deployment into `out`, and a key of its own.
 
-    The key opens /metrics only and is in a file of mode 0600. `interval` is in seconds; `nodes` and `gpus` are the
-    addresses (HOST:PORT) of node exporters and DCGM exporters. `containers` adds a Compose project with Prometheus,
-    Grafana, exporters, and with receivers (`to`) Alertmanager, all on 127.0.0.1. Raises BadInput for an address or a
-    directory that cannot be used, NotPossible if the key's name belongs to a key that opens more, NoDeployment,
-    SettingsRefused.
+    The key opens /metrics only and is in a file of mode 0600. `interval` is in seconds. `containers` adds a Compose
+    project with Prometheus, Grafana, exporters, and with receivers (`to`) Alertmanager, all on 127.0.0.1. Raises
+    BadInput for an address or a directory that cannot be used, NotPossible if the key's name belongs to a key that
+    opens more, NoDeployment, SettingsRefused.
     """
-    for address in (*nodes, *gpus):
-        if not _ADDRESS.fullmatch(address):
-            raise BadInput(f"`{address}` is not a valid address: expected HOST:PORT", hint="such as 127.0.0.1:9100")
+    exporters.checked()
     if to and not containers:
         raise BadInput("receivers of alerts need Alertmanager", hint="add --compose, or use `dflash-deploy monitor up`")
     deployment = Deployment.existing(directory)
@@ -103,12 +94,11 @@ def export_monitoring(
     if containers and any(address_of(deployment, program) for program in PROGRAMS):
         reporter.note("`monitor up` runs, and has the same ports: stop it with `dflash-deploy monitor down` first")
     added = with_metrics_key(deployment)
-    engines = tuple(_addresses(deployment, plan))
     has_gpu = bool(plan.profile.match.gpus)
     if containers:
-        nodes = (*nodes, ADDRESSES["node"])
-        gpus = (*gpus, ADDRESSES["gpu"]) if has_gpu else gpus
-    targets = ScrapeTargets(deployment.project_name, engines, nodes, gpus)
+        gpus = (*exporters.gpus, ADDRESSES["gpu"]) if has_gpu else exporters.gpus
+        exporters = replace(exporters, nodes=(*exporters.nodes, ADDRESSES["node"]), gpus=gpus)
+    targets = scraped(deployment, plan, exporters)
     sender = ADDRESSES["alertmanager"] if to else None
     texts = monitoring_files(deployment, plan, targets, interval=interval, alertmanager=sender)
     private = {KEY_FILE: texts.pop(KEY_FILE)}
@@ -123,7 +113,7 @@ def export_monitoring(
     if _is_generated(out / CONFIG_FILE):
         _remove(out, set(RECEIVER_FILES) - private.keys())
     texts = private | texts
-    return MonitoringExport(out.absolute(), tuple(texts), engines, added)
+    return MonitoringExport(out.absolute(), tuple(texts), targets.engines, added)
 
 
 def _containers(deployment: Deployment, has_gpu: bool, to: Receivers) -> MonitoringContainers:
@@ -148,11 +138,6 @@ def _make_data(out: Path) -> None:
         raise not_written(out, problem) from None
 
 
-def scraped(deployment: Deployment, plan: Plan) -> ScrapeTargets:
-    """The engines of a deployment, as Prometheus reads them."""
-    return ScrapeTargets(deployment.project_name, tuple(_addresses(deployment, plan)))
-
-
 def monitoring_files(
     deployment: Deployment, plan: Plan, targets: ScrapeTargets, *, interval: int, alertmanager: str | None = None
 ) -> dict[str, str]:
@@ -163,7 +148,7 @@ def monitoring_files(
     return {
         KEY_FILE: f"{key}\n",
         CONFIGURATION: config,
-        "limits.yaml": limits_file(deployment.project_name, _limits(plan)),
+        "limits.yaml": limits_file(deployment.project_name, limits_of(deployment, plan)),
         **_packaged(),
     }
 
@@ -191,26 +176,6 @@ def with_metrics_key(deployment: Deployment) -> bool:
             hint=f"revoke it with `dflash-deploy keys revoke {KEY_NAME}`, then run the command again",
         )
     return False
-
-
-def _addresses(deployment: Deployment, plan: Plan) -> Iterator[str]:
-    """The address of each engine: a router before several of them has no metrics of an engine. Raises NotPossible."""
-    if plan.settings.several_engines and plan.runtime == "compose":
-        raise NotPossible(
-            "several engines in containers have no address that stays: a restarted container may get another one",
-            hint="read them with `dflash-deploy status`, or run them with `init --runtime native`",
-        )
-    for endpoint in engine_endpoints(deployment, plan, timeout=METRICS_TIMEOUT):
-        with endpoint:
-            yield endpoint.url.removeprefix("http://")
-
-
-def _limits(plan: Plan) -> MonitoringLimits:
-    return limits(
-        sequences=plan.settings.max_num_seqs or USUAL_SEQUENCES,
-        speculating=plan.speculating,
-        unified=plan.profile.hardware.unified,
-    )
 
 
 def _packaged() -> Mapping[str, str]:

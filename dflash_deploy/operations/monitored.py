@@ -6,7 +6,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import httpx
@@ -15,6 +15,7 @@ from dflash_deploy.client.monitoring_api import MonitoringApi, Notifications, Sc
 from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.errors import EngineNotReady, NotPossible, SmokeTestFailed
 from dflash_deploy.intake.invalid import Invalid
+from dflash_deploy.monitoring.alert import RUNBOOK
 from dflash_deploy.monitoring.alertmanager import (
     INTEGRATIONS,
     NO_RECEIVERS,
@@ -23,11 +24,12 @@ from dflash_deploy.monitoring.alertmanager import (
     Receivers,
     alertmanager_files,
 )
-from dflash_deploy.monitoring.alerts import RUNBOOK
+from dflash_deploy.monitoring.labels import JOB
 from dflash_deploy.monitoring.prometheus import INTERVAL
-from dflash_deploy.operations.exporting import monitoring_files, scraped, with_metrics_key
+from dflash_deploy.operations.exporting import monitoring_files, with_metrics_key
 from dflash_deploy.operations.ranks import refuse_other_ranks
 from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.operations.scraping import NO_EXPORTERS, Exporters, scraped
 from dflash_deploy.planning import plan_of
 from dflash_deploy.runtime.monitoring import (
     ALERTMANAGER_PROGRAM,
@@ -70,7 +72,7 @@ class MonitoringState:
         return {
             "prometheus": self.prometheus and f"http://{self.prometheus}",
             "alertmanager": self.alertmanager and f"http://{self.alertmanager}",
-            "targets": [{"address": one.address, "health": one.health, "problem": one.problem} for one in self.targets],
+            "targets": [asdict(one) for one in self.targets],
             "firing": list(self.firing),
             "receivers": list(self.receivers),
         }
@@ -80,6 +82,7 @@ def start_monitoring(
     directory: Path,
     *,
     to: Receivers = NO_RECEIVERS,
+    exporters: Exporters = NO_EXPORTERS,
     port: int = PORT,
     alert_port: int = ALERT_PORT,
     interval: int = INTERVAL,
@@ -98,7 +101,8 @@ def start_monitoring(
         program.path()
     with_metrics_key(deployment)
     alertmanager = f"{HOST}:{alert_port}" if to else None
-    files = monitoring_files(deployment, plan, scraped(deployment, plan), interval=interval, alertmanager=alertmanager)
+    targets = scraped(deployment, plan, exporters.checked())
+    files = monitoring_files(deployment, plan, targets, interval=interval, alertmanager=alertmanager)
     with command_lock(deployment, "monitor up"):
         sender = MonitoringProcess(deployment, ALERTMANAGER_PROGRAM)
         if to:
@@ -128,7 +132,7 @@ def monitoring_state(directory: Path) -> MonitoringState:
         return MonitoringState("", alertmanager, receivers=receivers)
     with MonitoringApi(prometheus) as api:
         try:
-            return MonitoringState(prometheus, alertmanager, api.targets(), api.firing(), receivers)
+            return MonitoringState(prometheus, alertmanager, api.targets(JOB), api.firing(), receivers)
         except (httpx.HTTPError, Invalid) as problem:
             raise EngineNotReady(
                 f"Prometheus does not answer: {problem}",

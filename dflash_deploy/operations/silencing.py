@@ -130,7 +130,7 @@ def _work_began(
     address: str, deployment: Deployment, command: str, most: timedelta, reporter: Reporter
 ) -> AlertSilence | None:
     now = datetime.now(UTC)
-    caused = [alert.name for alert in ALERTS if not alert.needs]
+    caused = [alert.name for alert in ALERTS if alert.by_restart]
     wanted = AlertSilence(
         _matchers(deployment, caused), now, now + most, BY_COMMAND, f"`{command}` restarts the engine"
     )

@@ -31,6 +31,11 @@ def router_port(port: int) -> int:
     return port + 1
 
 
+def router_metrics_port(port: int) -> int:
+    """The port of the router's metrics, on 127.0.0.1."""
+    return router_port(port) + 1
+
+
 def engine_port(port: int, number: int) -> int:
     """The port of one of several engines of an endpoint, on 127.0.0.1. `number` counts from 1."""
     return port + ROUTER_PORTS + number

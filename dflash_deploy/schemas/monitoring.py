@@ -25,8 +25,10 @@ class MonitorExportData(Documented):
 class MonitorTargetData(Documented):
     """What Prometheus reads."""
 
+    kind: Literal["engine", "router", "node", "gpu", "endpoint"]
+    """What it is; `node` and `gpu` are exporters, `endpoint` is the endpoint as clients reach it."""
     address: str
-    """Its address, as HOST:PORT."""
+    """Its address, as HOST:PORT; of an endpoint its URL."""
     health: Literal["up", "down", "unknown"]
     """Whether the last reading succeeded; `unknown` before the first one."""
     problem: str

@@ -10,6 +10,7 @@ import yaml
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.operations import key
+from dflash_deploy.plan.replicas import router_metrics_port
 from tests.support.cli import dflash, edit_env, initialise
 from tests.support.commands import run_command
 from tests.support.debian import monitoring_path, program
@@ -97,6 +98,7 @@ def test_the_address_of_a_receiver_from_a_file_is_in_its_configuration_only(depl
     [
         (("out", "--node", "http://box:9100"), "`http://box:9100` is not a valid address"),
         (("out", "--gpu", "box"), "`box` is not a valid address"),
+        (("out", "--blackbox", "box"), "`box` is not a valid address"),
         ((".dflash/out",), "is a directory of a deployment"),
         ((".env/out",), "cannot be written"),
     ],
@@ -126,6 +128,17 @@ def test_each_of_several_engines_is_read(tmp_path: Path) -> None:
     configs = document["scrape_configs"][0]["static_configs"]
     assert [config["labels"]["replica"] for config in configs] == ["1", "2"]
     assert f"127.0.0.1:{port}" not in ran.document["data"]["targets"]
+    assert document["scrape_configs"][1]["static_configs"][0]["targets"] == [f"127.0.0.1:{router_metrics_port(port)}"]
+
+
+def test_the_endpoint_is_asked_for_as_clients_reach_it(deployment: Path, tmp_path: Path) -> None:
+    edit_env(deployment, DFLASH_DOMAIN="box.internal")
+    dflash("monitor", "export", str(tmp_path / "out"), "--blackbox", "127.0.0.1:9115", at=deployment).succeeded()
+    document = yaml.safe_load((tmp_path / "out" / "prometheus.yml").read_text())
+    (endpoint,) = (job for job in document["scrape_configs"] if job["job_name"] == "dflash-endpoint")
+    assert endpoint["params"]["target"] == ["https://box.internal/health"]
+    # Caddy's own authority signs a name of a private network
+    assert "expr: vector(7200)" in (tmp_path / "out" / "limits.yaml").read_text()
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,18 @@ from dflash_deploy.serve.engines import ENGINES
 from tests.support.prometheus import load, panel_expressions, prometheus
 from tests.support.server import Server
 
-OF_THE_MACHINE = ("dflash:gpu_", "dflash:fabric_", "dflash:memory_", "dflash:disk_", "dflash:cpu_")
-"""Recorded metrics of exporters: tests/parsers reads a real node exporter."""
+NOT_READ = (
+    *("dflash:gpu_", "dflash:fabric_", "dflash:memory_", "dflash:disk_", "dflash:cpu_"),
+    *("dflash:router:", "dflash:endpoint:"),
+)
+"""Recorded metrics of exporters and of a router: tests/parsers reads real ones."""
 
 
 def test_each_recorded_metric_and_each_panel_has_a_value_under_load(drafting: Server, tmp_path: Path) -> None:
     names = ENGINES["vllm"].metrics
     (group,) = (group for group in groups() if group.name == f"dflash-{names.prefix}")
     records = [rule.record for rule in (*group.rules, *DERIVED, *GATEWAY)]
-    panels = [expr for expr in panel_expressions() if not any(name in expr for name in OF_THE_MACHINE)]
+    panels = [expr for expr in panel_expressions() if not any(name in expr for name in NOT_READ)]
     export_monitoring(drafting.directory, tmp_path / "config", interval=1)
     with prometheus(tmp_path / "config" / "prometheus.yml", tmp_path / "data") as watching:
         with drafting.connect() as endpoint, load(endpoint):

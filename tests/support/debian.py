@@ -21,6 +21,7 @@ PACKAGES = {
     "promtool": "prometheus",
     "prometheus-alertmanager": "prometheus-alertmanager",
     "prometheus-node-exporter": "prometheus-node-exporter",
+    "prometheus-blackbox-exporter": "prometheus-blackbox-exporter",
 }
 """The package of each program."""
 

@@ -24,6 +24,8 @@ BUCKETS = {"0.1": 5.0, "0.5": 9.0, "2.5": 10.0, "10": 10.0, "60": 10.0, "+Inf": 
 """The increase of each bucket in 30 s: ten requests, nine of them faster than half a second."""
 
 NODE = 'deployment="tiny",instance="box"'
+ROUTER, EDGE = 'deployment="tiny",instance="127.0.0.1:8002"', 'deployment="tiny",instance="https://box.example/health"'
+WORKERS = ("http://127.0.0.1:8003", "http://127.0.0.1:8004")
 ACCEPTANCE_LENGTH = 3.0
 """That of the healthy engines: two of seven draft tokens are accepted in each step."""
 
@@ -83,6 +85,7 @@ def _gateway(here: str) -> dict[str, str]:
         f'dflash_key_prompt_tokens_total{{{here},name="owner"}}': counter(3000),
         f'dflash_key_generation_tokens_total{{{here},name="owner"}}': counter(600),
         f'dflash_key_requests_in_flight{{{here},name="owner"}}': gauge(3),
+        f"dflash_refused_requests_total{{{here}}}": counter(0),
     }
 
 
@@ -102,6 +105,30 @@ def machine() -> dict[str, str]:
         f'DCGM_FI_DEV_GPU_UTIL{{{NODE},gpu="0"}}': gauge(90),
         f'DCGM_FI_DEV_XID_ERRORS{{{NODE},gpu="0"}}': gauge(0),
     }
+
+
+def front() -> dict[str, str]:
+    """A router in front of two engines, and the endpoint, as SMG and blackbox exporter describe them."""
+    series = {f'up{{{ROUTER},job="dflash-router"}}': gauge(1)}
+    for worker in WORKERS:
+        series |= {
+            f'smg_worker_health{{{ROUTER},worker="{worker}"}}': gauge(1),
+            f'smg_worker_cb_state{{{ROUTER},worker="{worker}"}}': gauge(0),
+            f'smg_worker_stalled{{{ROUTER},worker="{worker}",reason="wedged"}}': gauge(0),
+        }
+    return series | {
+        answers_of_router(200): counter(100),
+        answers_of_router(503): counter(0),
+        # the launcher asks this path, also while no engine answers
+        f'smg_http_responses_total{{{ROUTER},path="/workers",status_code="500",error_code=""}}': counter(60),
+        f'probe_success{{{EDGE},job="dflash-endpoint"}}': gauge(1),
+        f'probe_ssl_earliest_cert_expiry{{{EDGE},job="dflash-endpoint"}}': gauge(60 * 86400),
+    }
+
+
+def answers_of_router(status: int) -> str:
+    """The counter of SMG's answers with a status."""
+    return f'smg_http_responses_total{{{ROUTER},path="/v1/chat/completions",status_code="{status}",error_code=""}}'
 
 
 def engines() -> dict[str, MetricNames]:

@@ -66,7 +66,8 @@ class DenyByDefault:
         self._silent_for = Settings.hang_seconds.read(environment)
         self._progress = Progress(app, self._silent_for, self._first)
         limits = KeyLimits(_shared(environment))
-        self._metered = Metered(self._progress.serve, KeyCounters(), limits, asks or asks_of_vllm(environment))
+        self._counters = KeyCounters()
+        self._metered = Metered(self._progress.serve, self._counters, limits, asks or asks_of_vllm(environment))
         self._most = Settings.max_body_mib.read(environment) * MIB
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -84,6 +85,7 @@ class DenyByDefault:
         if key is None:
             if not self._is_open(scope):
                 await read_for_proxy(scope, receive, self._most)
+                self._counters.count_refused()
                 await _refuse(scope, send)
                 return
             await BodyLimit(self._app, self._most)(scope, receive, send)

@@ -21,6 +21,7 @@ class KeyCounters:
         self._prompt: Counter[str] = Counter()
         self._generated: Counter[str] = Counter()
         self._in_flight: Counter[str] = Counter()
+        self._refused = 0
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -36,6 +37,10 @@ class KeyCounters:
     def count_request(self, name: str, status: str) -> None:
         """Count a request that has ended. `status` is that of HTTP, or `cancelled` if the client left."""
         self._requests[name, status] += 1
+
+    def count_refused(self) -> None:
+        """Count a request without a valid key."""
+        self._refused += 1
 
     def count_tokens(self, name: str, prompt: int, generated: int) -> None:
         """Count the tokens of a request, as its answer states them."""
@@ -64,5 +69,6 @@ class KeyCounters:
         for name, count in sorted(self._in_flight.items()):
             flying.add_metric([name], count)
         yield flying
+        yield CounterMetricFamily("dflash_refused_requests", "Requests without a valid key.", value=self._refused)
         if (started := start_time(os.environ)) is not None:
             yield GaugeMetricFamily("dflash_start_time_seconds", "When the engine was started.", value=started)

@@ -11,10 +11,15 @@ from tests.support.commands import run_command
 from tests.support.debian import program
 from tests.support.promtool import (
     ACCEPTANCE_LENGTH,
+    EDGE,
     LENGTH,
     NODE,
+    ROUTER,
+    WORKERS,
+    answers_of_router,
     counter,
     engines,
+    front,
     gauge,
     healthy,
     machine,
@@ -47,6 +52,13 @@ FAULTS: Mapping[str, Mapping[str, str]] = {
     "RestartLoop": {f"dflash_start_time_seconds{{{HERE}}}": f"1795000000+60x{LENGTH}"},
     "MemoryLow": {f"node_memory_MemAvailable_bytes{{{NODE}}}": gauge(3e9)},
     "DiskFull": {f'node_filesystem_avail_bytes{{{NODE},fstype="ext4",mountpoint="/"}}': gauge(4e10)},
+    "RequestsRefused": {f"dflash_refused_requests_total{{{HERE}}}": counter(60)},
+    "RouterDown": {f'up{{{ROUTER},job="dflash-router"}}': gauge(0)},
+    "RouterLostEngine": {f'smg_worker_health{{{ROUTER},worker="{WORKERS[0]}"}}': gauge(0)},
+    "RouterNoEngine": {f'smg_worker_cb_state{{{ROUTER},worker="{worker}"}}': gauge(1) for worker in WORKERS},
+    "RouterErrors": {answers_of_router(503): counter(10)},
+    "EndpointDown": {f'probe_success{{{EDGE},job="dflash-endpoint"}}': gauge(0)},
+    "CertificateExpires": {f'probe_ssl_earliest_cert_expiry{{{EDGE},job="dflash-endpoint"}}': gauge(6 * 86400)},
     # the port is up for 25 minutes
     "FabricDown": {f'node_infiniband_state_id{{{NODE},device="mlx5_0",port="1"}}': "4+0x50 1+0x150"},
     "GPUHot": {f'DCGM_FI_DEV_GPU_TEMP{{{NODE},gpu="0"}}': gauge(90)},
@@ -54,9 +66,15 @@ FAULTS: Mapping[str, Mapping[str, str]] = {
 }
 """The series that differ from those of a healthy deployment, by the alert that they cause."""
 
+TOGETHER: Mapping[str, Mapping[str, float]] = {"RouterNoEngine": {"RouterLostEngine": 2.0}}
+"""Alerts that fire with another one: an engine that is lost is one more that is."""
+
+USUAL, LATE = "35m", {"CertificateExpires": "65m"}
+"""When an alert must fire: the one of a certificate waits an hour."""
+
 
 def two_replicas() -> dict[str, str]:
-    return {**healthy(VLLM, 0), **healthy(VLLM, 1), **machine()}
+    return {**healthy(VLLM, 0), **healthy(VLLM, 1), **machine(), **front()}
 
 
 def test_the_rules_are_valid() -> None:
@@ -73,8 +91,9 @@ def test_each_alert_has_a_fault() -> None:
 def test_an_alert_fires_on_its_fault_and_no_other_does(alert: str, tmp_path: Path) -> None:
     series = two_replicas()
     assert set(FAULTS[alert]) <= set(series), "the fault is in a series that a healthy deployment does not have"
-    expected = {f'{{alertname="{alert}"}}': 2.0 if alert == "AcceptanceFell" else 1.0}
-    assert not said_of(tmp_path, {**series, **FAULTS[alert]}, {FIRING: expected})
+    expected = {alert: 2.0 if alert == "AcceptanceFell" else 1.0, **TOGETHER.get(alert, {})}
+    firing = {f'{{alertname="{name}"}}': count for name, count in expected.items()}
+    assert not said_of(tmp_path, {**series, **FAULTS[alert]}, {FIRING: firing}, at=LATE.get(alert, USUAL))
 
 
 def test_a_length_that_falls_below_its_median_is_an_alert_too(tmp_path: Path) -> None:
@@ -87,6 +106,21 @@ def test_a_length_that_falls_below_its_median_is_an_alert_too(tmp_path: Path) ->
 def test_an_engine_without_counters_of_drafts_makes_none(tmp_path: Path) -> None:
     series = {name: values for name, values in two_replicas().items() if "spec_decode" not in name}
     assert not said_of(tmp_path, series, {FIRING: {'{alertname="DraftsStopped"}': 2.0}})
+
+
+@pytest.mark.parametrize("lost", [("smg_worker_cb_state", ""), ("smg_worker_stalled", ',reason="wedged"')])
+def test_an_engine_that_fails_or_hangs_is_lost_to_the_router(lost: tuple[str, str], tmp_path: Path) -> None:
+    name, further = lost
+    series = {**two_replicas(), f'{name}{{{ROUTER},worker="{WORKERS[0]}"{further}}}': gauge(1)}
+    assert not said_of(tmp_path, series, {FIRING: {'{alertname="RouterLostEngine"}': 1.0}})
+
+
+def test_a_router_that_never_saw_a_hang_or_an_error_has_no_alert(tmp_path: Path) -> None:
+    series = {name: values for name, values in two_replicas().items() if "stalled" not in name and "503" not in name}
+    used = {f'dflash:router:engine_used{{{ROUTER},worker="{worker}"}}': 1.0 for worker in WORKERS}
+    failed = {f"dflash:router:failed{{{ROUTER}}}": 0.0}
+    expected = {FIRING: {}, "dflash:router:engine_used": used, "dflash:router:failed": failed}
+    assert not said_of(tmp_path, series, expected)
 
 
 @pytest.mark.parametrize("engine", engines())

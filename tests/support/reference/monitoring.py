@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dflash_deploy.monitoring.alerts import ALERTS, Alert
+from dflash_deploy.monitoring.alert import Alert
+from dflash_deploy.monitoring.alerts import ALERTS
 from dflash_deploy.monitoring.limits import MEANING, limit
-from dflash_deploy.monitoring.recording import Recording, groups
+from dflash_deploy.monitoring.recording import groups
+from dflash_deploy.monitoring.rule import Recording
 from dflash_deploy.serve.engines import ENGINES
 from tests.support.reference.markdown import GENERATED, code, joined, table
 
@@ -65,9 +67,19 @@ def metrics() -> str:
     return joined(_METRICS, *table(("metric", "unit", "from", "meaning"), rows))
 
 
+_SOURCES = {
+    "node_": "node exporter",
+    "DCGM_": "DCGM exporter",
+    "smg_": "the router",
+    "dflash-router": "the router",
+    "probe_": "blackbox exporter",
+}
+"""What a recorded metric is from, by a part of its expression."""
+
+
 def _source(rules: list[Recording]) -> str:
     if not rules[0].engine:
         read = rules[0].expr
-        return "node exporter" if "node_" in read else "DCGM exporter" if "DCGM_" in read else "all engines"
+        return next((source for prefix, source in _SOURCES.items() if prefix in read), "all engines")
     titles = {engine.metrics.prefix: engine.title for engine in reversed(list(ENGINES.values()))}
     return ", ".join(titles[rule.engine] for rule in rules)

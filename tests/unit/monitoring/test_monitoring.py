@@ -87,6 +87,7 @@ def test_dashboards_show_every_engine_metric() -> None:
         "dflash:draft_tokens_per_second",
         "dflash:gpu_errors",
         limit("acceptance_kept"),
+        limit("certificate_seconds"),
         limit("drafts"),
         limit("ttft_seconds"),
         *(f"dflash:{name}:{quantile}" for name in ("ttft_seconds", "queue_seconds") for quantile in ("p99",)),
@@ -123,6 +124,9 @@ def test_limits_follow_the_deployment() -> None:
     assert (card.queue, card.drafts, card.ttft_seconds, card.memory_available_bytes) == (8, 1, 2, 1 << 30)
     assert (unified.ttft_seconds, unified.memory_available_bytes) == (5, 4 << 30)
     rules = yaml.safe_load(limits_file("vision", unified))["groups"][0]["rules"]
+    assert card.certificate_seconds == 7 * 86400
+    private = limits(sequences=8, speculating=True, unified=True, private_authority=True)
+    assert (private.certificate_seconds, private.ttft_seconds) == (7200, 5)
     written = {rule["record"]: rule["expr"] for rule in rules}
     assert written["dflash:limit:queue"] == "vector(8)"
     assert float(written["dflash:limit:memory_available_bytes"][7:-1]) == 4 << 30
@@ -138,6 +142,19 @@ def test_the_configuration_names_the_key_file_and_no_key() -> None:
     assert [config["labels"]["replica"] for config in engines["static_configs"]] == ["1", "2"]
     assert nodes["static_configs"] == [{"targets": ["127.0.0.1:9100"], "labels": {"deployment": "vision"}}]
     assert document["alerting"]["alertmanagers"]
+
+
+def test_the_router_and_the_endpoint_are_read_without_a_key() -> None:
+    targets = ScrapeTargets(
+        "vision", ("127.0.0.1:8003",), router="127.0.0.1:8002", probe="127.0.0.1:9115", endpoint="https://box/health"
+    )
+    document = yaml.safe_load(prometheus_file(targets, version="1"))
+    _, router, endpoint = document["scrape_configs"]
+    assert (router["job_name"], endpoint["job_name"]) == ("dflash-router", "dflash-endpoint")
+    assert not {"authorization"} & (router.keys() | endpoint.keys())
+    assert router["static_configs"] == [{"targets": ["127.0.0.1:8002"], "labels": {"deployment": "vision"}}]
+    assert endpoint["static_configs"][0]["targets"] == ["127.0.0.1:9115"]
+    assert endpoint["params"]["target"] == ["https://box/health"]
 
 
 @pytest.mark.parametrize("written", ["", "-1", "soon", "9" * 13, "1.5"])

@@ -478,6 +478,20 @@ def test_a_key_opens_its_scope_and_nothing_else(key: str, path: str, method: str
     assert len(engine.bodies) == (status == 200)
 
 
+def test_requests_without_a_valid_key_are_counted() -> None:
+    gateway = DenyByDefault(Engine([b"{}"]), KEYS)
+
+    def counted() -> bytes:
+        text = ask(gateway, b"", key=OWNER, path="/metrics", method="GET")[1]
+        return next(line for line in text.splitlines() if line.startswith(b"dflash_refused_requests_total "))
+
+    assert counted().endswith(b" 0.0")
+    assert [ask(gateway, key="sk-another")[0] for _ in range(3)] == [401, 401, 401]
+    # the liveness route needs none
+    assert ask(gateway, key="sk-another", path="/health", method="GET")[0] == 200
+    assert counted().endswith(b" 3.0")
+
+
 def test_metrics_are_the_engines_and_the_keys_in_plain_text() -> None:
     engine = Engine()
     status, text, headers = ask(DenyByDefault(engine, KEYS), b"", key=OWNER, path="/metrics", method="GET")
