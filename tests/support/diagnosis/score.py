@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,6 +48,7 @@ class Case:
     half: str = ""
 
 
+@cache
 def cases(name: str) -> tuple[Case, ...]:
     """The cases of a file beside this module."""
     rows: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
