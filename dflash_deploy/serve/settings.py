@@ -25,6 +25,9 @@ RuntimeName = Literal["compose", "native"]
 OFF = frozenset({"", "off", "none", "false", "no", "0"})
 """Values of DFLASH_DRAFTER that switch speculative decoding off."""
 
+RAY = "ray"
+"""Value of DISTRIBUTED_EXECUTOR for a Ray cluster that exists."""
+
 MTP = "mtp"
 """Value of DFLASH_DRAFTER for the target's own MTP head, which comes with its weights."""
 
@@ -140,6 +143,8 @@ class Settings(Values):
     nodes = Field[int](kinds.positive, 1, unit="machines", templates=_PYTHON)
     node_rank = Field[int](kinds.whole, 0, templates=_PYTHON)
     master_addr = Field(kinds.text, "", unit="address", templates=_PYTHON)
+    distributed_executor = Field(kinds.one_of(RAY), "", templates=(VLLM,))
+    ray_address = Field(kinds.host_and_port, "", unit="host:port", templates=(VLLM,))
     limit_images_per_prompt = Field[int | None](kinds.positive, None, unit="images", templates=_PYTHON)
     # about ten photographs; a data URI is a third larger than its file
     max_body_mib = Field[int](kinds.positive, 64, unit="MiB")
@@ -237,6 +242,11 @@ class Settings(Values):
     def several_machines(self) -> bool:
         """Whether this is one of several machines that serve one model; its container shares the host's network."""
         return self.nodes > 1
+
+    @property
+    def uses_ray(self) -> bool:
+        """Whether a Ray cluster that exists runs the engine's workers."""
+        return self.distributed_executor == RAY
 
     @property
     def several_engines(self) -> bool:

@@ -68,6 +68,9 @@ ARCHITECTURE = "DFlashDraftModel"
 QUESTION = "dflash_deploy.serve.engines.vllm_question"
 """The module that makes vLLM's configuration without weights."""
 
+RAY_CONFIG = Path(__file__).parent.parent / "ray_config"
+"""The directory with the names of variables that vLLM does not copy to Ray's workers."""
+
 PLUGINS = "vllm.general_plugins"
 """The group of entry points that each of vLLM's processes loads."""
 
@@ -136,6 +139,7 @@ class Vllm(Engine):
         "--node-rank": reserved(Settings.node_rank),
         "-r": reserved(Settings.node_rank),
         "--master-addr": reserved(Settings.master_addr),
+        "--distributed-executor-backend": reserved(Settings.distributed_executor),
         "--default-chat-template-kwargs": reserved(Settings.enable_thinking),
         "--allowed-media-domains": reserved(Settings.allowed_media_domains),
         "--otlp-traces-endpoint": reserved(Settings.otlp_traces_endpoint),
@@ -157,7 +161,7 @@ class Vllm(Engine):
             title=f"vLLM {engine.version}: vllm",
             command=tuple(engine.command(arguments)),
             arguments=tuple(arguments),
-            environment=engine.environment(environment) | traces_environment(settings, self) | secrets,
+            environment=engine.environment(environment) | traces_environment(settings, self) | secrets | _ray(settings),
         )
 
     def question(self, settings: Settings, environment: Mapping[str, str]) -> Launch | None:
@@ -224,6 +228,7 @@ def _arguments(settings: Settings, build: Build) -> list[str]:
         *media_domains(settings),
         *_limits(settings),
         *_nodes(settings.group),
+        *valued("--distributed-executor-backend", settings.distributed_executor),
         *_numerics(settings),
         *_prompting(settings),
         *_speculation(settings.speculation, build.version, cpu=build.cpu),
@@ -275,6 +280,14 @@ def _prompting(settings: Settings) -> Iterator[str]:
         yield from ("--default-chat-template-kwargs", json.dumps({"enable_thinking": settings.enable_thinking}))
     if settings.trust_remote_code:
         yield "--trust-remote-code"
+
+
+def _ray(settings: Settings) -> dict[str, str]:
+    """Variables that keep the keys on this machine: vLLM copies VLLM_* and HF_* to Ray's workers (ray/ray_env.py).
+
+    Ray shows the environment of workers in its dashboard and to every driver.
+    """
+    return {"VLLM_CONFIG_ROOT": str(RAY_CONFIG)} if settings.uses_ray else {}
 
 
 def _nodes(nodes: Nodes | None) -> Iterator[str]:

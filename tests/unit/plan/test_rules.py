@@ -185,6 +185,10 @@ CASES = [
     Case("more-gpus-than-there-are", "error", "rtx-3090-x2", {"TENSOR_PARALLEL_SIZE": "4"}),
     Case("pipeline-with-drafter", "error", "rtx-3090-x2", {"EXTRA_ARGS": "--pipeline-parallel-size 2"}),
     Case("master-address-missing", "error", "dgx-spark-x2", choice={"master_addr": None}),
+    Case("ray-cannot-serve", "error", "h100", {"DISTRIBUTED_EXECUTOR": "ray", "DFLASH_RUNTIME": "native"}),
+    Case("ray-cannot-serve", "error", "h100", {"DISTRIBUTED_EXECUTOR": "ray", "RAY_ADDRESS": "10.0.0.1:6379"}),
+    Case("ray-cannot-serve", "error", "dgx-spark-x2", {"DISTRIBUTED_EXECUTOR": "ray", "RAY_ADDRESS": "10.0.0.1:6379"}),
+    Case("ray-cannot-serve", "error", "cpu", {"DISTRIBUTED_EXECUTOR": "ray", "RAY_ADDRESS": "10.0.0.1:6379"}),
     Case("engines-on-several-machines", "error", "dgx-spark-x2", {"REPLICAS": "2"}),
     Case(
         *("several-engines-in-containers", "error", "h100"),
