@@ -102,6 +102,15 @@ def _asked_for(fleet: Fleet, ports: Mapping[str, Link]) -> bool:
     return all(not host.fabric or ports[host.name].interface == host.fabric for host in fleet.hosts)
 
 
+def questions_to_peers(addresses: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """The options of `fleet facts` on a host that ask whether the others answer it over the link.
+
+    `addresses` are those of all hosts on the link, by name.
+    """
+    peers = (word for other, address in addresses.items() if other != name for word in ("--peer", address))
+    return "--source", addresses[name], *peers
+
+
 def judge_hosts(drivers: Mapping[str, Sequence[str]], peers: Mapping[str, Mapping[str, bool]]) -> None:
     """Raise HostUnfit if the GPU drivers of the hosts differ, or a host does not answer another one over the link.
 

@@ -82,14 +82,33 @@ has=$("$program" --version) || exit 90
 exec "$program" "$@"
 """
 
-# The lock file names the command that holds it. Only a start is interrupted, never another command.
+# The lock file names the command that holds it. Only a start is interrupted, never another command. If it was killed,
+# another process may have its number: that one does not have the lock file open.
 _INTERRUPT = """\
 lock=$1/.dflash/lock
 case $lock in /*) ;; *) lock=$HOME/$lock ;; esac
 [ -f "$lock" ] || exit 0
-flock -n "$lock" true && exit 0
 pid=$(sed -n -E 's/^(up|restart), process ([0-9]+), since.*/\\2/p' "$lock")
-[ -z "$pid" ] || kill -INT "$pid"
+[ -n "$pid" ] || exit 0
+for file in "/proc/$pid/fd"/*; do
+  [ "$file" -ef "$lock" ] && { kill -INT "$pid"; exit 0; }
+done
+exit 0
+"""
+
+# The mark is the digest of the `.env` with which all ranks were started together.
+_SETTINGS = """\
+place=$1
+case $place in /*) ;; *) place=$HOME/$place ;; esac
+mark=$place/.dflash/started-together
+[ -f "$place/.env" ] || { [ "$2" = mark ] || echo other; exit 0; }
+now=$(sha256sum <"$place/.env" | cut -c 1-64)
+if [ "$2" = compare ]; then
+  [ "$now" = "$(cat "$mark" 2>/dev/null)" ] && echo same || echo other
+  exit 0
+fi
+umask 077
+mkdir -p "$place/.dflash" && printf '%s\\n' "$now" >"$mark.new" && mv "$mark.new" "$mark" || exit 94
 """
 
 
@@ -121,6 +140,16 @@ def run(host: FleetHost, environment: str, *args: str) -> list[str]:
 def interrupt(directory: str) -> list[str]:
     """Interrupts an `up` or `restart` that runs in a deployment directory."""
     return _shell(_INTERRUPT, _in_home(directory))
+
+
+def mark_settings(directory: str) -> list[str]:
+    """Remembers that all ranks start together with the `.env` of a deployment directory."""
+    return _shell(_SETTINGS, _in_home(directory), "mark")
+
+
+def compare_settings(directory: str) -> list[str]:
+    """Prints `same` if `.env` is the one that `mark_settings` has seen, else `other`."""
+    return _shell(_SETTINGS, _in_home(directory), "compare")
 
 
 def _in_home(path: str) -> str:

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from dflash_deploy.errors import HostUnprepared
+from dflash_deploy.fleet.again import ask_again
 from dflash_deploy.fleet.each import HostOutcome, failure_of_all
-from dflash_deploy.fleet.fabric import Fabric, find_fabric, judge_fabric, judge_hosts
+from dflash_deploy.fleet.fabric import Fabric, find_fabric, judge_fabric, judge_hosts, questions_to_peers
 from dflash_deploy.fleet.file import FleetHost
 from dflash_deploy.fleet.prepare import RemoteFacts, read_facts
 from dflash_deploy.fleet.remote import BUSY, RemoteDocument, RemoteProgress, call, error_of
@@ -40,9 +41,10 @@ def link_of(opened: OpenFleet, facts: Mapping[str, RemoteFacts]) -> Fabric:
     addresses = fabric.addresses
 
     def ask(session: Session) -> Mapping[str, bool]:
-        own = addresses[session.host.name]
-        peers = [word for address in addresses.values() if address != own for word in ("--peer", address)]
-        return read_facts(session, opened.environment, "--source", own, *peers).peers
+        questions = questions_to_peers(addresses, session.host.name)
+        return ask_again(
+            lambda: read_facts(session, opened.environment, *questions).peers, enough=lambda peers: all(peers.values())
+        )
 
     asked = opened.on_each(ask, opened.fleet.hosts)
     for outcome in asked.values():

@@ -6,9 +6,12 @@ import threading
 import time
 from collections.abc import Mapping
 
-from dflash_deploy.errors import EngineNotReady, HostUnfit, HostUnreachable
+from dflash_deploy.deployment.owed_start import settle_start
+from dflash_deploy.errors import EngineNotReady, HostUnfit, HostUnreachable, PreflightRefused
 from dflash_deploy.fleet import scripts
+from dflash_deploy.fleet.again import ask_again
 from dflash_deploy.fleet.each import HostOutcome
+from dflash_deploy.fleet.fabric import questions_to_peers
 from dflash_deploy.fleet.file import FleetHost
 from dflash_deploy.fleet.prepare import RemoteFacts, read_facts
 from dflash_deploy.fleet.remote import BUSY, RemoteDocument, error_of
@@ -32,7 +35,7 @@ def start_ranks(opened: OpenFleet, addresses: Mapping[str, str], patience: float
     are those of the hosts on their link.
     """
     leader, *workers = opened.fleet.ranked
-    outcomes = dict(opened.on_each(lambda one: _stop(opened, one), opened.fleet.hosts))
+    outcomes = dict(opened.on_each(lambda one: _stop_for_start(opened, one), opened.fleet.hosts))
     if _failed(outcomes):
         return _after_failure(outcomes)
     outcomes |= opened.on_each(lambda one: start_engine(opened, one, patience), tuple(workers))
@@ -42,6 +45,7 @@ def start_ranks(opened: OpenFleet, addresses: Mapping[str, str], patience: float
     if _failed(outcomes):
         opened.on_each(lambda one: _stop(opened, one), opened.fleet.hosts)
         return _after_failure(outcomes)
+    settle_start(opened.deployment)
     return outcomes
 
 
@@ -55,18 +59,37 @@ def _after_failure(outcomes: Outcomes) -> Outcomes:
     }
 
 
+def runs_as_started(session: Session) -> bool:
+    """Whether `.env` of a host is the one with which all ranks started together.
+
+    If a `fleet up` is interrupted after it wrote `.env`, the ranks run with older settings, and `up` on each host would
+    restart them one by one.
+    """
+    return session.require(scripts.compare_settings(session.host.directory)) == "same\n"
+
+
+def _stop_for_start(opened: OpenFleet, session: Session) -> RemoteDocument:
+    document = _stop(opened, session)
+    session.require(scripts.mark_settings(session.host.directory))
+    return document
+
+
 def _stop(opened: OpenFleet, session: Session) -> RemoteDocument:
     """Stop a rank, and a start that still runs there: it would wait for ranks that are gone."""
     ends = time.monotonic() + ENDS
     while True:
-        document = stop_engine(opened, session)
+        document = ask_again(lambda: stop_engine(opened, session))
         error = error_of(session.host, document)
         if error is None:
             return document
         if BUSY not in error.message or time.monotonic() > ends:
             raise error
-        session.require(scripts.interrupt(session.host.directory))
+        _interrupt(session)
         time.sleep(BUSY_PAUSE)
+
+
+def _interrupt(session: Session) -> None:
+    ask_again(lambda: session.require(scripts.interrupt(session.host.directory)))
 
 
 def _lead(opened: OpenFleet, leader: FleetHost, addresses: Mapping[str, str], patience: float) -> Outcomes:
@@ -84,7 +107,7 @@ def _lead(opened: OpenFleet, leader: FleetHost, addresses: Mapping[str, str], pa
         if problem is None:
             return NOT_STARTED
         lost.append(session.host.name)
-        opened.on_each(lambda one: one.require(scripts.interrupt(leader.directory)), (leader,))
+        opened.on_each(_interrupt, (leader,))
         raise problem
 
     outcomes = dict(opened.on_each(work, opened.fleet.hosts))
@@ -97,30 +120,42 @@ def _loss_of(
     opened: OpenFleet, session: Session, addresses: Mapping[str, str], ended: threading.Event
 ) -> EngineNotReady | HostUnfit | None:
     """Check a worker until the leader's start has ended; return why the worker is lost, `None` if it is not."""
-    silent = 0
+    doubts = 0
     while not ended.wait(EVERY):
-        try:
-            found = look_at(opened, session, addresses)
-        except HostUnreachable:
-            # the ranks need the link between them, and not the one to this machine
-            continue
-        if found.engine is None or found.engine.phase != "running":
-            return EngineNotReady(
-                f"{session.host.name}: its rank ended while the leader started",
-                hint=f"dflash-deploy fleet logs --host {session.host.name}",
-            )
+        problem = _problem_of(opened, session, addresses)
         # one lost connection does not mean a cut cable
-        silent = silent + 1 if not all(found.peers.values()) else 0
-        if silent > 1:
-            return HostUnfit(
-                f"{session.host.name}: another host does not answer over the link while the leader starts",
-                hint="check the cable between the hosts, and run the same command again",
-            )
+        doubts = doubts + 1 if problem is not None else 0
+        if isinstance(problem, EngineNotReady) or doubts > 1:
+            return problem
+    return None
+
+
+def _problem_of(opened: OpenFleet, session: Session, addresses: Mapping[str, str]) -> EngineNotReady | HostUnfit | None:
+    """What is wrong with a worker while the leader starts; `None` if nothing is, or it cannot be reached."""
+    name = session.host.name
+    try:
+        found = look_at(opened, session, addresses)
+    except HostUnreachable:
+        # the ranks need the link between them, and not the one to this machine
+        return None
+    except PreflightRefused as problem:
+        said = problem.message.removeprefix(f"{name}: ")
+        return HostUnfit(
+            f"{name}: its rank cannot be checked while the leader starts, so all are stopped: {said}", hint=problem.hint
+        )
+    if found.engine is None or found.engine.phase != "running":
+        return EngineNotReady(
+            f"{name}: its rank ended while the leader started", hint=f"dflash-deploy fleet logs --host {name}"
+        )
+    if not all(found.peers.values()):
+        return HostUnfit(
+            f"{name}: another host does not answer over the link while the leader starts",
+            hint="check the cable between the hosts, and run the same command again",
+        )
     return None
 
 
 def look_at(opened: OpenFleet, session: Session, addresses: Mapping[str, str]) -> RemoteFacts:
     """Return the facts of a host with the state of its rank, and which other hosts answer it over the link."""
-    own = addresses[session.host.name]
-    peers = (word for name, at in addresses.items() if name != session.host.name for word in ("--peer", at))
-    return read_facts(session, opened.environment, "--dir", session.host.directory, "--source", own, *peers)
+    questions = questions_to_peers(addresses, session.host.name)
+    return read_facts(session, opened.environment, "--dir", session.host.directory, *questions)

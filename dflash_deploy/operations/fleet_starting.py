@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dflash_deploy.deployment import locked
+from dflash_deploy.deployment.owed_start import settle_start
 from dflash_deploy.errors import DeployError, EngineNotReady
 from dflash_deploy.fleet.carrying import MovedWeights
 from dflash_deploy.fleet.each import HostOutcome
@@ -19,7 +20,7 @@ from dflash_deploy.intake import read_text
 from dflash_deploy.operations.fleet_carrying import BroughtWeights, move_weights
 from dflash_deploy.operations.fleet_engines import NOT_STARTED, link_addresses, link_of, not_started, start_engine
 from dflash_deploy.operations.fleet_hosts import FleetResult, OpenFleet, open_fleet, place_here
-from dflash_deploy.operations.fleet_ranks import Outcomes, start_ranks
+from dflash_deploy.operations.fleet_ranks import Outcomes, runs_as_started, start_ranks
 from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.planning import plan_of
@@ -93,7 +94,7 @@ def _start_each(
 def _start_together(
     opened: OpenFleet, facts: Mapping[str, RemoteFacts], patience: float
 ) -> tuple[Outcomes, MovedWeights | None]:
-    """Start one engine over all hosts, unless it runs with these settings. Raises HostUnfit for their link."""
+    """Start one engine over all hosts, unless it runs there with these settings. Raises HostUnfit for their link."""
     fabric = link_of(opened, facts)
     master = fabric.ports[opened.fleet.leader.name].address
 
@@ -102,7 +103,7 @@ def _start_together(
         own = shape_settings(opened.fleet, opened.chosen, plan_of(opened.deployment), host, master)
         changed = carry_settings(opened, session, facts[host.name].place, own | fabric.settings(host))
         engine = read_facts(session, opened.environment, "--dir", host.directory).engine
-        return changed or engine is None or engine.phase != "running"
+        return changed or engine is None or engine.phase != "running" or not runs_as_started(session)
 
     carried = opened.on_each(carry)
     errors = {name: one.error for name, one in carried.items() if one.error}
@@ -115,7 +116,10 @@ def _start_together(
         }, brought.moved
     if any(outcome.result for outcome in carried.values()):
         return start_ranks(opened, fabric.addresses, patience), brought.moved
-    return opened.on_each(lambda session: start_engine(opened, session, patience)), brought.moved
+    started = opened.on_each(lambda session: start_engine(opened, session, patience))
+    if not any(one.error for one in started.values()):
+        settle_start(opened.deployment)
+    return started, brought.moved
 
 
 def carry_settings(opened: OpenFleet, session: Session, place: Place, changes: Mapping[str, str]) -> bool:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dflash_deploy.deployment import locked
-from dflash_deploy.errors import DeployError, DirectoryBusy, NotPossible
+from dflash_deploy.deployment.owed_start import owe_start, owed_start
+from dflash_deploy.errors import DeployError, DirectoryBusy, EngineNotReady, NotPossible
+from dflash_deploy.fleet.again import ask_again
 from dflash_deploy.fleet.each import HostOutcome, failure_of_all, on_each
 from dflash_deploy.fleet.file import FleetHost
 from dflash_deploy.fleet.prepare import RemoteFacts
@@ -26,6 +28,8 @@ EVERY = 10.0
 
 ASKS = 30.0
 """Seconds for one generation of the leader, when a host or the link cannot be reached."""
+
+LEADER_TRIES = 2
 
 MOST_FAILURES = 3
 """Starts in a row that fail before the watch ends with the last failure."""
@@ -64,19 +68,24 @@ def fleet_watch(
 class RankWatch:
     """What the looks have found so far. `addresses` are those of the hosts on the link between them.
 
-    `owes` means that the ranks were stopped, or could not be started, and start again as soon as all hosts are
-    reachable. `doubted` means that a host was cut off, so that the engine must prove that it still computes.
+    `owes` says why the ranks were stopped, or could not be started: they start as soon as all hosts are reachable. It
+    outlives the watch, and `fleet down` clears it. `doubted` means that a host was cut off, so that the engine must
+    prove that it still computes.
     """
 
     opened: OpenFleet
     addresses: Mapping[str, str]
     patience: float
     restarts: int = 0
-    owes: bool = False
     doubted: bool = False
     failures: int = 0
     last: Mapping[str, RankSeen] = field(default_factory=dict)
     told: str = ""
+
+    @property
+    def owes(self) -> str:
+        """Why a start is owed; empty if none is."""
+        return owed_start(self.opened.deployment)
 
     def look_once(self) -> None:
         """Check all hosts once, and do what follows. Raises EngineNotReady after MOST_FAILURES failed starts."""
@@ -84,13 +93,16 @@ class RankWatch:
         judged = judge_ranks(self.last, seen)
         if judged.verdict == "cut":
             self._tell(judged.reason)
-            self._cut(seen)
-        elif judged.verdict == "broken" or self.owes:
-            self._tell(judged.reason or "all hosts can be reached again")
-            self._start(judged)
+            self._cut(seen, judged.reason)
+        elif owed := self.owes:
+            self._tell(f"all hosts can be reached, and a start is owed: {owed}")
+            self._start(seen, judged)
+        elif judged.verdict == "broken":
+            self._tell(judged.reason)
+            self._start(seen, judged)
         elif judged.verdict == "together" and self.doubted and not self._leader_answers():
             self._tell("all hosts can be reached again, but the engine does not answer")
-            self._start(judged)
+            self._start(seen, judged)
         else:
             self._well(judged, seen)
 
@@ -103,7 +115,7 @@ class RankWatch:
         found = on_each(opened.fleet, opened.fleet.hosts, lambda one: look_at(opened, one, self.addresses))
         return {name: _seen(outcome) for name, outcome in found.items()}
 
-    def _cut(self, seen: Mapping[str, RankSeen]) -> None:
+    def _cut(self, seen: Mapping[str, RankSeen], reason: str) -> None:
         """A host or the link is lost. If the leader does not answer any more, stop what can be reached.
 
         Its clients then get a refusal at once, and not the silence of an engine that waits for a rank.
@@ -113,26 +125,30 @@ class RankWatch:
         if self.owes or seen[leader.name].unreached or self._leader_answers():
             return
         reached = tuple(host for host in self.opened.fleet.hosts if not seen[host.name].unreached)
-        self._holding("stops the other ranks until all hosts can be reached", lambda: self._stop(reached))
+        self._holding("stops the other ranks until all hosts can be reached", lambda: self._stop(reached, reason))
 
-    def _stop(self, hosts: tuple[FleetHost, ...]) -> None:
-        self.owes = True
+    def _stop(self, hosts: tuple[FleetHost, ...], reason: str) -> None:
+        owe_start(self.opened.deployment, reason)
         self.opened.on_each(lambda one: stop_engine(self.opened, one), hosts)
 
-    def _start(self, judged: Judgement) -> None:
-        self._holding("restarts all ranks together", lambda: self._start_all(judged))
+    def _start(self, seen: Mapping[str, RankSeen], judged: Judgement) -> None:
+        self._holding("restarts all ranks together", lambda: self._start_all(seen, judged))
 
-    def _start_all(self, judged: Judgement) -> None:
-        # another command may have stopped or started them since the look
-        again = judge_ranks(self.last, self._look())
-        if again.verdict == "cut" or (again.verdict == "stopped" and not self.owes and judged.verdict != "stopped"):
+    def _start_all(self, seen: Mapping[str, RankSeen], judged: Judgement) -> None:
+        # another command may have stopped or started them since the look, and one answer may have been wrong
+        again = judge_ranks(self.last or seen, self._look())
+        owed = self.owes
+        if again.verdict == "cut" or (not owed and again.verdict == "stopped"):
             return
-        self.owes = True
+        if not owed and judged.verdict == "broken" and again.verdict == "together":
+            self._tell("a second check found all ranks running")
+            return
+        owe_start(self.opened.deployment, owed or judged.reason or "the engine did not answer")
         outcomes = start_ranks(self.opened, self.addresses, self.patience)
         errors = {name: error_of(one.host, one.result) for name, one in outcomes.items() if one.result is not None}
         failure = failure_of_all(outcomes) or next(filter(None, errors.values()), None)
         if failure is None:
-            self.owes, self.doubted, self.failures, self.last = False, False, 0, {}
+            self.doubted, self.failures, self.last = False, 0, {}
             self.restarts += 1
             return
         self._failed(failure)
@@ -140,8 +156,12 @@ class RankWatch:
     def _failed(self, failure: DeployError) -> None:
         self.failures += 1
         self._tell(f"the start failed ({self.failures} of {MOST_FAILURES}): {failure.message}")
+        owe_start(self.opened.deployment, failure.message)
         if self.failures >= MOST_FAILURES:
-            raise failure
+            raise EngineNotReady(
+                f"the watch gave up after {MOST_FAILURES} failed starts: {failure.message}",
+                hint=f"{failure.hint}; then `dflash-deploy fleet up`, or start the watch again",
+            ) from None
 
     def _holding(self, what: str, work: Callable[[], None]) -> None:
         """Do the work under the lock of the fleet; leave it for the next look if another command holds it."""
@@ -158,7 +178,11 @@ class RankWatch:
             return document.data.state == "ready"
 
         leader = self.opened.fleet.leader
-        return bool(on_each(self.opened.fleet, (leader,), ask)[leader.name].result)
+        # one answer that does not arrive stops no engine
+        found = on_each(
+            self.opened.fleet, (leader,), lambda one: ask_again(lambda: ask(one), enough=bool, tries=LEADER_TRIES)
+        )
+        return bool(found[leader.name].result)
 
     def _tell(self, text: str) -> None:
         """Report what changed; the same line once."""

@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from dflash_deploy.deployment import Deployment, locked
 from dflash_deploy.deployment.files import PUBLIC, write_atomically
 from dflash_deploy.deployment.outputs import FULL, not_written
+from dflash_deploy.deployment.owed_start import settle_start
 from dflash_deploy.errors import BadInput, DeployError
 from dflash_deploy.fleet import problems, scripts
 from dflash_deploy.fleet.each import failure_of_all
@@ -114,6 +115,8 @@ def fleet_down(directory: Path, names: tuple[str, ...] = (), *, reporter: Report
     with locked(directory, "fleet down"):
         opened = open_fleet(directory, names, reporter)
         opened.require_all()
+        # a watch starts nothing that is stopped on purpose
+        settle_start(opened.deployment)
         return opened.results(opened.on_each(lambda one: stop_engine(opened, one)), "stopped")
 
 

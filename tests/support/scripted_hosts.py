@@ -18,8 +18,10 @@ Respond = Callable[[str, tuple[str, ...]], Answer]
 """Answers a command of dflash-deploy, or a script by its name and arguments. Raise an error for a host out of reach."""
 
 NAMES = {
+    scripts.examine()[2]: "examine",
     scripts.receive("x", "")[2]: "receive",
     scripts.interrupt("x")[2]: "interrupt",
+    scripts.mark_settings("x")[2]: "settings",
 }
 """The name of each script."""
 

@@ -2,8 +2,12 @@
 
 import hashlib
 import os
+import signal
 import stat
 import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -101,3 +105,61 @@ def test_only_this_version_is_run(version: str, code: int, said: str, tmp_path: 
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     assert run(scripts.run(FleetHost(name="a", address="x"), "env", "up"), tmp_path)[0] == scripts.ABSENT
+
+
+@contextmanager
+def sleeping(lock: Path, *, holds: bool) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with the lock file open or not; the lock file says that it is an `up`."""
+    lock.parent.mkdir(parents=True)
+    script = f"exec 9>>{lock}; exec sleep 60" if holds else "exec sleep 60"
+    process = subprocess.Popen(["sh", "-c", script], stdin=subprocess.DEVNULL)
+    lock.touch()
+    lock.write_text(f"up, process {process.pid}, since 2026-01-01 00:00:00 UTC")
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_only_the_start_that_holds_the_lock_is_interrupted(tmp_path: Path) -> None:
+    with sleeping(tmp_path / "place" / ".dflash" / "lock", holds=True) as start:
+        # it may not have opened its file yet
+        while start.poll() is None:
+            assert run(scripts.interrupt("~/place"), tmp_path) == (0, "", "")
+            time.sleep(0.02)
+        assert start.returncode == -signal.SIGINT
+
+
+def test_another_process_with_the_number_of_a_start_is_left_alone(tmp_path: Path) -> None:
+    with sleeping(tmp_path / "place" / ".dflash" / "lock", holds=False) as other:
+        assert run(scripts.interrupt("~/place"), tmp_path) == (0, "", "")
+        time.sleep(0.1)
+        assert other.poll() is None
+
+
+def test_no_start_is_no_error(tmp_path: Path) -> None:
+    assert run(scripts.interrupt("~/place"), tmp_path) == (0, "", "")
+    lock = tmp_path / "place" / ".dflash" / "lock"
+    lock.parent.mkdir(parents=True)
+    for text in ("", "down, process 1, since x", "up, process 999999999, since x"):
+        lock.write_text(text)
+        assert run(scripts.interrupt("~/place"), tmp_path) == (0, "", "")
+
+
+def test_settings_that_changed_since_all_ranks_started_are_seen(tmp_path: Path) -> None:
+    env = tmp_path / "place" / ".env"
+
+    def compared() -> tuple[int, str, str]:
+        return run(scripts.compare_settings("~/place"), tmp_path)
+
+    assert run(scripts.mark_settings("~/place"), tmp_path) == (0, "", "")
+    assert compared() == (0, "other\n", "")
+    env.parent.mkdir()
+    env.write_text("A=1\n")
+    assert compared() == (0, "other\n", "")
+    assert run(scripts.mark_settings("~/place"), tmp_path) == (0, "", "")
+    assert compared() == (0, "same\n", "")
+    env.write_text("A=2\n")
+    assert compared() == (0, "other\n", "")
+    assert files(tmp_path) == {"place/.env", "place/.dflash/started-together"}

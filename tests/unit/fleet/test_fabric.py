@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import HostUnfit
-from dflash_deploy.fleet.fabric import find_fabric, judge_fabric, judge_hosts
+from dflash_deploy.fleet.fabric import find_fabric, judge_fabric, judge_hosts, questions_to_peers
 from dflash_deploy.fleet.file import Fleet, FleetHost
 from dflash_deploy.host.interfaces import read_sysfs
 from dflash_deploy.host.links import Link, links_of
@@ -189,3 +189,9 @@ def test_what_differs_between_the_hosts_is_named(
 ) -> None:
     with pytest.raises(HostUnfit, match=said):
         judge_hosts(drivers, peers)
+
+
+def test_a_host_asks_all_others_over_the_link() -> None:
+    addresses = {"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.3"}
+    asked = questions_to_peers(addresses, "b")
+    assert asked == ("--source", "10.0.0.2", "--peer", "10.0.0.1", "--peer", "10.0.0.3")

@@ -1,0 +1,242 @@
+"""One engine over hosts that answer from a script: when all ranks restart together, and when nothing does."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.owed_start import owe_start, owed_start
+from dflash_deploy.errors import DeployError, EngineNotReady, ExitCode, HostUnfit, HostUnreachable
+from dflash_deploy.fleet import again
+from dflash_deploy.operations import fleet_ranks
+from dflash_deploy.operations.fleet_hosts import FleetResult
+from dflash_deploy.operations.fleet_starting import fleet_up
+from dflash_deploy.operations.fleet_watching import MOST_FAILURES, fleet_watch
+from dflash_deploy.operations.fleets import fleet_down
+from tests.support.cli import initialise
+from tests.support.scripted_hosts import Answer, ScriptedHosts
+
+FLEET = """shape: one-engine
+hosts:
+  - {name: a, address: a.invalid, program: dflash-deploy}
+  - {name: b, address: b.invalid, program: dflash-deploy}
+"""
+
+Change = Callable[[str, tuple[str, ...]], Answer | None]
+"""Answers some commands in another way; `None` for the others. It may raise the error of a host."""
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    initialise("--profile", "cpu", "--engine", "vllm", "--runtime", "native", at=tmp_path)
+    (tmp_path / "fleet.yaml").write_text(FLEET)
+    monkeypatch.setattr(again, "PAUSE", 0.0)
+    monkeypatch.setattr(fleet_ranks, "EVERY", 0.02)
+    return tmp_path
+
+
+class Ranks:
+    """Two hosts whose ranks run, or not."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, change: Change = lambda name, command: None) -> None:
+        self.runs = {"a": 1, "b": 2}
+        """The number of the process of each rank; 0 if it does not run."""
+        self.change = change
+        self.settings = "same\n"
+        self.hosts = ScriptedHosts(self.respond).put_in(monkeypatch)
+
+    def respond(self, name: str, command: tuple[str, ...]) -> Answer:
+        changed = self.change(name, command)
+        if changed is not None:
+            return changed
+        match command:
+            case ("examine", *_):
+                return f"home /h\nclock {time.time():.0f}\nsystem Linux x86_64\nfree 999999999\n"
+            case ("receive", *_):
+                return "same\n"
+            case ("settings", _, "compare"):
+                return self.settings
+            case ("settings" | "interrupt", *_):
+                return ""
+            case ("fleet", "facts", *_):
+                return self.facts(name)
+            case ("down", *_):
+                self.runs[name] = 0
+                return {"state": "stopped"}
+            case ("up", *_):
+                self.runs[name] = self.runs[name] or len(self.hosts.asked)
+                return {"state": "ready" if name == "a" else "running"}
+            case _:
+                return {"state": "ready"}
+
+    def facts(self, name: str) -> Answer:
+        number = {"a": 1, "b": 2}[name]
+        link = {"interface": "fab0", "address": f"192.168.9.{number}", "prefix": 24, "up": True, "mtu": 9000}
+        engine = {"phase": "running" if self.runs[name] else "absent", "identity": str(self.runs[name])}
+        peers = {f"192.168.9.{3 - number}": True}
+        return {"home": "/h", "assets": "/a", "links": [link], "peers": peers, "engine": engine}
+
+    @property
+    def starts(self) -> list[str]:
+        """The stops and starts on the hosts, in order; those of hosts at the same time sorted."""
+        done = [(command.split()[0], name) for name, command in self.hosts.asked]
+        return [f"{verb} {name}" for verb, name in done if verb in {"up", "down"}]
+
+
+def once(name: str, verb: str, problem: DeployError, *, times: int = 1) -> Change:
+    """This command of a host fails the first times."""
+    left = [times]
+
+    def change(host: str, command: tuple[str, ...]) -> Answer | None:
+        if host == name and command[0] == verb and left[0]:
+            left[0] -= 1
+            raise problem
+        return None
+
+    return change
+
+
+def lost(name: str) -> HostUnreachable:
+    return HostUnreachable(f"{name}: lost", hint="x")
+
+
+def errors(done: FleetResult) -> dict[str, str]:
+    return {one.host.name: one.error.message for one in done.hosts if one.error}
+
+
+def test_ranks_that_run_with_their_settings_stay(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = Ranks(monkeypatch)
+    assert errors(fleet_up(directory)) == {}
+    assert sorted(ranks.starts) == ["up a", "up b"]
+
+
+def test_settings_of_an_interrupted_command_restart_all_ranks_together(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = Ranks(monkeypatch)
+    # nothing changes any more, and all ranks run: but with the settings of before
+    ranks.settings = "other\n"
+    assert errors(fleet_up(directory)) == {}
+    assert (sorted(ranks.starts[:2]), ranks.starts[2:]) == (["down a", "down b"], ["up b", "up a"])
+    marked = [number for number, (_, command) in enumerate(ranks.hosts.asked) if command.endswith(" mark")]
+    first_start = next(number for number, (_, command) in enumerate(ranks.hosts.asked) if command.startswith("up "))
+    # a command that is killed during the start finds it again, and waits for it
+    assert len(marked) == 2
+    assert max(marked) < first_start
+
+
+def test_one_answer_that_is_lost_ends_no_start(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = Ranks(monkeypatch, once("b", "down", lost("b"), times=2))
+    ranks.settings = "other\n"
+    assert errors(fleet_up(directory)) == {}
+    assert "up a" in ranks.starts
+
+
+def test_a_worker_that_becomes_unfit_ends_the_start_by_name(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted, looks = threading.Event(), [0]
+
+    def change(name: str, command: tuple[str, ...]) -> Answer | None:
+        if name == "a" and command[0] == "up":
+            assert interrupted.wait(60)
+            return EngineNotReady("interrupted", hint="x")
+        if name == "a" and command[0] == "interrupt":
+            interrupted.set()
+        if name == "b" and command[:2] == ("fleet", "facts") and "--dir" in command and ranks.runs["b"] > 2:
+            looks[0] += 1
+            raise HostUnfit("b: a command ended with exit code 1: killed", hint="check it")
+        return None
+
+    ranks = Ranks(monkeypatch, change)
+    ranks.settings = "other\n"
+    said = errors(fleet_up(directory))
+    assert set(said) == {"b"}
+    assert said["b"].startswith("b: its rank cannot be checked while the leader starts, so all are stopped")
+    assert looks == [2]
+    assert ranks.runs == {"a": 0, "b": 0}
+
+
+def test_one_look_that_fails_ends_no_start(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = threading.Event()
+    looks = [0]
+
+    def change(name: str, command: tuple[str, ...]) -> Answer | None:
+        if name == "a" and command[0] == "up":
+            assert looked.wait(60)
+        if name == "b" and command[:2] == ("fleet", "facts") and "--dir" in command and ranks.runs["b"] > 2:
+            looks[0] += 1
+            if looks[0] == 1:
+                raise HostUnfit("b: the output of `fleet facts` is not JSON", hint="x")
+            looked.set()
+        return None
+
+    ranks = Ranks(monkeypatch, change)
+    ranks.settings = "other\n"
+    assert errors(fleet_up(directory)) == {}
+    assert ranks.hosts.commands("interrupt") == []
+
+
+def test_a_watch_that_gave_up_owes_a_start_until_it_is_settled(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = [True]
+
+    def change(name: str, command: tuple[str, ...]) -> Answer | None:
+        return EngineNotReady("no memory", hint="free it") if command[0] == "up" and fails[0] else None
+
+    ranks = Ranks(monkeypatch, change)
+    ranks.runs["b"] = 0
+    with pytest.raises(EngineNotReady, match=f"gave up after {MOST_FAILURES} failed starts: b: no memory") as raised:
+        fleet_watch(directory, every=0.0, looks=10)
+    assert raised.value.exit_code is ExitCode.NOT_READY
+    assert ranks.runs == {"a": 0, "b": 0}
+    assert "no memory" in owed_start(Deployment(directory))
+    # the next watch does not take them for an engine that was stopped on purpose
+    fails[0] = False
+    assert fleet_watch(directory, looks=1) == 1
+    assert all(ranks.runs.values())
+    assert owed_start(Deployment(directory)) == ""
+
+
+def test_a_watch_starts_nothing_that_was_stopped_on_purpose(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = Ranks(monkeypatch)
+    owe_start(Deployment(directory), "b: lost")
+    fleet_down(directory)
+    assert fleet_watch(directory, looks=1) == 0
+    assert not any(ranks.runs.values())
+
+
+@pytest.mark.parametrize(("unanswered", "stopped"), [(1, False), (2, True)])
+def test_a_leader_is_asked_again_before_the_other_ranks_are_stopped(
+    unanswered: int, stopped: bool, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = once("a", "status", lost("a"), times=unanswered)
+
+    def change(name: str, command: tuple[str, ...]) -> Answer | None:
+        if name == "b" and "--dir" in command and command[:2] == ("fleet", "facts"):
+            raise lost("b")
+        return silent(name, command)
+
+    ranks = Ranks(monkeypatch, change)
+    fleet_watch(directory, looks=1)
+    assert ("down a" in ranks.starts) == stopped
+    assert bool(owed_start(Deployment(directory))) == stopped
+
+
+def test_one_wrong_look_restarts_nothing(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = [0]
+
+    def change(name: str, command: tuple[str, ...]) -> Answer | None:
+        if name == "b" and "--dir" in command and command[:2] == ("fleet", "facts"):
+            looks[0] += 1
+            if looks[0] == 1:
+                facts = ranks.facts("b")
+                assert isinstance(facts, dict)
+                return facts | {"engine": {"phase": "exited", "identity": "2"}}
+        return None
+
+    ranks = Ranks(monkeypatch, change)
+    assert fleet_watch(directory, looks=1) == 0
+    assert ranks.starts == []
