@@ -29,7 +29,7 @@ def export_kubernetes(
     out: Annotated[Path, typer.Option(help="Where to write the folder; it is created.", file_okay=False)] = Path(
         "kubernetes"
     ),
-    replicas: Annotated[int, typer.Option(min=1, max=64, help="Pods, each with one engine.")] = 1,
+    replicas: Annotated[int, typer.Option(min=1, max=64, help="Pods, each with one engine; several get a router.")] = 1,
     name: Annotated[str, typer.Option(help="Name of all objects.")] = "dflash",
     weights: Annotated[
         Literal["host-path", "claim"], typer.Option(help="Weights: in directories of each node, or in a claim.")
@@ -37,6 +37,9 @@ def export_kubernetes(
     image: Annotated[str, typer.Option(help="The pushed image, with its digest.", show_default=False)] = "",
     tool_image: Annotated[
         str, typer.Option(help="The pushed image of dflash-deploy, for the Job that runs `pull`.", show_default=False)
+    ] = "",
+    router_image: Annotated[
+        str, typer.Option(help="The pushed image of the router before several replicas.", show_default=False)
     ] = "",
     gpu_resource: Annotated[str, typer.Option(help="Resource that the device plugin offers.")] = "nvidia.com/gpu",
     runtime_class: Annotated[
@@ -57,6 +60,7 @@ def export_kubernetes(
         weights=weights,
         image=image,
         tool_image=tool_image,
+        router_image=router_image,
         gpu_resource=gpu_resource,
         runtime_class=runtime_class,
         storage_class=storage_class,
@@ -74,7 +78,7 @@ def _shown(done: KubernetesExport) -> tuple[str, ...]:
     return (
         f"wrote        {done.directory}: {', '.join(done.files)}",
         f"image        {done.note or done.image}",
-        f"secret       {done.secret_command}",
+        *(f"secret       {line}" for line in (done.secret_command, done.router_secret_command) if line),
         f"next         {done.directory}/README.md has the steps; this command applied nothing",
     )
 

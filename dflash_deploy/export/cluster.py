@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dflash_deploy import __version__
+from dflash_deploy.assets import build_digest
 from dflash_deploy.errors import BadInput
 from dflash_deploy.plan import Plan
 from dflash_deploy.serve.settings import Settings
@@ -34,7 +35,7 @@ class Cluster:
     """The choices for one cluster. Empty texts leave a choice to the cluster, or to the deployment.
 
     `name` is that of all objects. `image` replaces the image of the deployment. `tool_image` is that of
-    dflash-deploy itself.
+    dflash-deploy itself, `router_image` that of the router and the door before several replicas.
     """
 
     name: str = "dflash"
@@ -45,6 +46,7 @@ class Cluster:
     runtime_class: str = ""
     storage_class: str = ""
     tool_image: str = ""
+    router_image: str = ""
 
     def __post_init__(self) -> None:
         """Raises BadInput for what Kubernetes would refuse."""
@@ -60,6 +62,7 @@ class Cluster:
             )
         self._check("image", self.image, _IMAGE, "registry.example.com/dflash-vllm:1@sha256:DIGEST")
         self._check("image", self.tool_image, _IMAGE, "registry.example.com/dflash-tool:1@sha256:DIGEST")
+        self._check("image", self.router_image, _IMAGE, "registry.example.com/dflash-router:1@sha256:DIGEST")
         self._check("GPU resource", self.gpu_resource, _RESOURCE, "nvidia.com/gpu")
         self._check("runtime class", self.runtime_class, _OBJECT, "nvidia")
         self._check("storage class", self.storage_class, _OBJECT, "local-path")
@@ -68,6 +71,16 @@ class Cluster:
     def tool(self) -> str:
         """The image of dflash-deploy."""
         return self.tool_image or f"dflash-deploy/tool:{__version__}"
+
+    @property
+    def router(self) -> str:
+        """The image of the router and the door."""
+        return self.router_image or f"dflash-deploy/router:{__version__}-{build_digest('router')}"
+
+    @property
+    def routed(self) -> bool:
+        """Whether a router is in front of the engines."""
+        return self.replicas > 1
 
     @staticmethod
     def _check(what: str, value: str, pattern: re.Pattern[str], example: str) -> None:
@@ -79,7 +92,8 @@ class Cluster:
 class ExportSource:
     """What the export reads: the plan, and facts of the deployment that the plan does not have.
 
-    `environment` is that of the engine's container in Compose, without secrets. `target` and `drafter` are absolute
+    `environment` is that of the engine's container in Compose, without secrets. `env_file`, `keys_file` and
+    `router_keys_file` are files of this machine that Secrets are made of. `target` and `drafter` are absolute
     directories on this machine; `drafter` is empty without one. `locked` is the repository and commit of each role,
     `weights_bytes` the size of all locked files. `pull_files` are the `.env` without secrets and the lock with which a
     Job fills the claim; empty if none can.
@@ -88,6 +102,8 @@ class ExportSource:
     plan: Plan
     environment: Mapping[str, str]
     env_file: str
+    keys_file: str
+    router_keys_file: str
     target: str
     drafter: str
     user: int

@@ -12,6 +12,7 @@ from dflash_deploy.export.cluster import Cluster, ExportSource
 from dflash_deploy.export.objects import loader, objects
 from dflash_deploy.export.pull import pull_objects
 from dflash_deploy.export.readme import readme
+from dflash_deploy.export.router import router_objects
 
 BASE = "base"
 """The folder with the objects; overlays of a person name it under `resources`."""
@@ -27,7 +28,8 @@ HEADER = """\
 
 def folder(source: ExportSource, cluster: Cluster) -> dict[str, str]:
     """The text of each file, by its path below the folder. No text has a secret."""
-    texts = _kustomized(BASE, objects(source, cluster))
+    router = router_objects(source, cluster) if cluster.routed else {}
+    texts = _kustomized(BASE, {**objects(source, cluster), **router})
     if cluster.weights == "claim":
         texts["loader.yaml"] = text_of(loader(source, cluster))
         if source.pull_files:

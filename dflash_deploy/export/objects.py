@@ -9,7 +9,18 @@ from typing import Any
 
 from dflash_deploy import __version__
 from dflash_deploy.export.cluster import Cluster, ExportSource
-from dflash_deploy.export.pod import CONTAINER, PORT, STARTS, cache_claim, pod_spec, settings_name, weights_claim
+from dflash_deploy.export.pod import (
+    CONTAINER,
+    FURTHER_KEYS,
+    PORT,
+    SECRETS,
+    STARTS,
+    cache_claim,
+    pod_spec,
+    settings_name,
+    weights_claim,
+)
+from dflash_deploy.serve.gateway.keyring import KEYS_FILE
 
 CACHE_SIZE = "20Gi"
 """Room for compiled kernels and graphs."""
@@ -18,6 +29,12 @@ CLIENT_LABEL = "dflash.dev/client"
 """The label of a namespace whose pods may reach the endpoint."""
 
 DNS_PORT, HTTP_PORT, HTTPS_PORT = 53, 80, 443
+
+DNS: Mapping[str, Any] = {"ports": [{"protocol": protocol, "port": DNS_PORT} for protocol in ("UDP", "TCP")]}
+"""What a pod reaches to look up names."""
+
+ROUTER = "router"
+"""The component in front of several engines."""
 
 
 def objects(source: ExportSource, cluster: Cluster) -> dict[str, dict[str, Any]]:
@@ -63,18 +80,39 @@ def loader(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def selector(cluster: Cluster) -> dict[str, str]:
-    """The labels of the engine's pods, and of no others."""
+def labels(cluster: Cluster, component: str) -> dict[str, str]:
+    """The labels of the pods of one component, and of no others."""
     return {
         "app.kubernetes.io/name": "dflash-deploy",
         "app.kubernetes.io/instance": cluster.name,
-        "app.kubernetes.io/component": CONTAINER,
+        "app.kubernetes.io/component": component,
     }
+
+
+def selector(cluster: Cluster) -> dict[str, str]:
+    """The labels of the engine's pods, and of no others."""
+    return labels(cluster, CONTAINER)
+
+
+def clients() -> list[dict[str, Any]]:
+    """Who reaches the endpoint: pods of the namespace, and of labelled ones."""
+    return [{"podSelector": {}}, {"namespaceSelector": {"matchLabels": {CLIENT_LABEL: "true"}}}]
+
+
+def engines_only(cluster: Cluster) -> dict[str, Any]:
+    """The engines' pods, for a policy."""
+    return {"podSelector": {"matchLabels": selector(cluster)}}
+
+
+def settings_of(source: ExportSource, cluster: Cluster) -> dict[str, str]:
+    """The engine's environment, without secrets. Behind a router, the file of further keys has the router's too."""
+    further = {KEYS_FILE: f"{SECRETS}/{FURTHER_KEYS}"} if cluster.routed else {}
+    return {**source.environment, **further}
 
 
 def metadata(cluster: Cluster, name: str, component: str = CONTAINER) -> dict[str, Any]:
     """Name and labels of an object. The labels of a pod are those of its component."""
-    return {"name": name, "labels": {**selector(cluster), "app.kubernetes.io/component": component}}
+    return {"name": name, "labels": labels(cluster, component)}
 
 
 def _config_map(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
@@ -82,7 +120,7 @@ def _config_map(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata(cluster, settings_name(cluster)),
-        "data": dict(source.environment),
+        "data": settings_of(source, cluster),
     }
 
 
@@ -103,7 +141,7 @@ def _deployment(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
                 "metadata": {
                     "labels": selector(cluster),
                     # changed settings change the pods, so that Kubernetes replaces them
-                    "annotations": {"dflash.dev/settings": _digest(source.environment)},
+                    "annotations": {"dflash.dev/settings": digest_of(settings_of(source, cluster))},
                 },
                 "spec": pod_spec(source, cluster),
             },
@@ -130,7 +168,7 @@ def _service(cluster: Cluster) -> dict[str, Any]:
         "metadata": metadata(cluster, cluster.name),
         "spec": {
             "type": "ClusterIP",
-            "selector": selector(cluster),
+            "selector": labels(cluster, ROUTER if cluster.routed else CONTAINER),
             "ports": [{"name": "http", "port": PORT, "targetPort": "http", "protocol": "TCP"}],
         },
     }
@@ -147,8 +185,8 @@ def _disruption(cluster: Cluster) -> dict[str, Any]:
 
 
 def _network(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
-    """Pods of the namespace and of labelled ones reach the endpoint; the engine reaches others for images, traces."""
-    clients = [{"podSelector": {}}, {"namespaceSelector": {"matchLabels": {CLIENT_LABEL: "true"}}}]
+    """Clients reach the engine, or only the router does. The engine reaches others only for images and traces."""
+    router = [{"podSelector": {"matchLabels": labels(cluster, ROUTER)}}]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -156,7 +194,9 @@ def _network(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         "spec": {
             "podSelector": {"matchLabels": selector(cluster)},
             "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{"from": clients, "ports": [{"protocol": "TCP", "port": PORT}]}],
+            "ingress": [
+                {"from": router if cluster.routed else clients(), "ports": [{"protocol": "TCP", "port": PORT}]}
+            ],
             "egress": _egress(source),
         },
     }
@@ -169,8 +209,7 @@ def _egress(source: ExportSource) -> list[dict[str, Any]]:
         ports.append(settings.otlp_traces_endpoint.port)
     if not ports:
         return []
-    dns = [{"protocol": protocol, "port": DNS_PORT} for protocol in ("UDP", "TCP")]
-    return [{"ports": dns}, {"ports": [{"protocol": "TCP", "port": port} for port in ports]}]
+    return [dict(DNS), {"ports": [{"protocol": "TCP", "port": port} for port in ports]}]
 
 
 def _weights_claim(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
@@ -187,5 +226,6 @@ def _claim(cluster: Cluster, name: str, size: str, mode: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata(cluster, name), "spec": spec}
 
 
-def _digest(environment: Mapping[str, str]) -> str:
-    return hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).hexdigest()[:16]
+def digest_of(texts: Mapping[str, str]) -> str:
+    """Sixteen hexadecimal digits that change with any of the texts."""
+    return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:16]

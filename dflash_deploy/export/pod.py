@@ -14,6 +14,11 @@ from dflash_deploy.serve.settings import Settings
 CONTAINER = "engine"
 PORT = 8000
 KEYS_IN_SECRET = "dotenv"  # noqa: S105 - the name of an entry
+FURTHER_KEYS = "keys.json"
+"""The entry with the digests of further keys, if a router is in front: its own is among them."""
+
+SECRETS = "/run/secrets"
+"""Where the engine has both."""
 CACHE = "cache"
 
 STARTS = 3
@@ -23,6 +28,11 @@ STARTUP_PERIOD, LIVENESS_PERIOD, READINESS_PERIOD = 10, 30, 10
 
 LEAVES_SERVICE = 10
 """Seconds before SIGTERM in which the nodes stop sending requests to a pod that ends."""
+
+LEAVE: Mapping[str, Any] = {
+    "preStop": {"exec": {"command": ["python3", "-c", f"import time; time.sleep({LEAVES_SERVICE})"]}}
+}
+"""What a container does before SIGTERM."""
 
 GRACE = 60
 """Seconds from the end's beginning to SIGKILL: those before SIGTERM, and the 45 of the Compose file."""
@@ -70,6 +80,12 @@ def pod_security(source: ExportSource) -> dict[str, Any]:
     }
 
 
+def runs_on(source: ExportSource) -> dict[str, str]:
+    """The labels of the nodes on which the images run."""
+    found = {"kubernetes.io/os": "linux"}
+    return {**found, "kubernetes.io/arch": source.architecture} if source.architecture else found
+
+
 def pod_spec(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     """The specification of a pod with one engine."""
     spec: dict[str, Any] = {
@@ -78,12 +94,10 @@ def pod_spec(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": GRACE,
         "securityContext": pod_security(source),
-        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "nodeSelector": runs_on(source),
         "containers": [_container(source, cluster)],
         "volumes": _volumes(source, cluster),
     }
-    if source.architecture:
-        spec["nodeSelector"]["kubernetes.io/arch"] = source.architecture
     if cluster.runtime_class and source.gpus:
         spec["runtimeClassName"] = cluster.runtime_class
     return spec
@@ -99,9 +113,7 @@ def _container(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         "envFrom": [{"configMapRef": {"name": settings_name(cluster)}}],
         "ports": [{"name": "http", "containerPort": PORT}],
         **_probes(source),
-        "lifecycle": {
-            "preStop": {"exec": {"command": ["python3", "-c", f"import time; time.sleep({LEAVES_SERVICE})"]}}
-        },
+        "lifecycle": LEAVE,
         "securityContext": CONFINED,
         "volumeMounts": _mounts(source, cluster),
     }
@@ -138,7 +150,7 @@ def _mounts(source: ExportSource, cluster: Cluster) -> list[dict[str, Any]]:
     return [
         target,
         *([drafter] if source.drafter else []),
-        {"name": "keys", "mountPath": "/run/secrets", "readOnly": True},
+        {"name": "keys", "mountPath": SECRETS, "readOnly": True},
         {"name": CACHE, "mountPath": "/cache"},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the container's own
         {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - the container's own

@@ -9,7 +9,7 @@ from typing import Any
 
 from dflash_deploy.export.cluster import Cluster, ExportSource, has_registry
 from dflash_deploy.export.objects import metadata
-from dflash_deploy.export.pod import CONFINED, pod_security, weights_claim
+from dflash_deploy.export.pod import CONFINED, pod_security, runs_on, weights_claim
 from dflash_deploy.serve.settings import Settings
 
 COMPONENT = "pull"
@@ -89,7 +89,7 @@ def _pod(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 30,
         "securityContext": pod_security(source),
-        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "nodeSelector": runs_on(source),
         "containers": [_container(cluster)],
         "volumes": [
             {"name": "weights", "persistentVolumeClaim": {"claimName": weights_claim(cluster)}},

@@ -8,8 +8,19 @@ from collections.abc import Iterator, Mapping
 from dflash_deploy import __version__
 from dflash_deploy.export.cluster import Cluster, ExportSource, has_registry, is_pinned
 from dflash_deploy.export.objects import CACHE_SIZE, CLIENT_LABEL
-from dflash_deploy.export.pod import GRACE, KEYS_IN_SECRET, PORT, STARTS, cache_claim, secret_name, weights_claim
+from dflash_deploy.export.pod import (
+    FURTHER_KEYS,
+    GRACE,
+    KEYS_IN_SECRET,
+    PORT,
+    STARTS,
+    cache_claim,
+    secret_name,
+    weights_claim,
+)
 from dflash_deploy.export.pull import TOKEN, job_name, token_secret
+from dflash_deploy.export.router import router_name
+from dflash_deploy.serve.router.files import KEYS as ROUTER_KEYS
 from dflash_deploy.serve.settings import Settings
 
 KEYS = (Settings.vllm_api_key.name, Settings.dflash_api_keys.name)
@@ -18,10 +29,19 @@ KEYS = (Settings.vllm_api_key.name, Settings.dflash_api_keys.name)
 def secret_command(source: ExportSource, cluster: Cluster) -> str:
     """The line that creates the Secret. The keys go through a pipe, so neither `ps` nor a shell's history has them."""
     # as the engine reads .env: blanks and `export` may precede a name
+    further = f" --from-file={FURTHER_KEYS}={shlex.quote(source.keys_file)}" if cluster.routed else ""
     return (
         f"{plain_lines(source.env_file, *KEYS)} | "
-        f"kubectl create secret generic {secret_name(cluster)} --from-file={KEYS_IN_SECRET}=/dev/stdin"
+        f"kubectl create secret generic {secret_name(cluster)} --from-file={KEYS_IN_SECRET}=/dev/stdin{further}"
     )
+
+
+def router_secret_command(source: ExportSource, cluster: Cluster) -> str:
+    """The line that creates the Secret with the router's two keys; empty without a router."""
+    if not cluster.routed:
+        return ""
+    file = shlex.quote(source.router_keys_file)
+    return f"kubectl create secret generic {router_name(cluster)} --from-file={ROUTER_KEYS}={file}"
 
 
 def plain_lines(env_file: str, *names: str) -> str:
@@ -46,6 +66,7 @@ def readme(source: ExportSource, cluster: Cluster) -> str:
     sections = [
         _head(source, cluster),
         _image(source, cluster),
+        *([_router_image(cluster)] if cluster.routed and not is_pinned(cluster.router) else []),
         _weights(source, cluster),
         _secret(source, cluster),
         _apply(source, cluster),
@@ -96,6 +117,17 @@ With a registry; `docker push` prints the digest:
 Without a registry, on each node of k3s (`imagePullPolicy` is `Never`, so no other registry is asked):
 
     docker save {image} | sudo k3s ctr images import -
+"""
+
+
+def _router_image(cluster: Cluster) -> str:
+    """How the nodes get the router's image."""
+    return f"""\
+The router and the door have an image of their own. Build it in a checkout of version {__version__}:
+
+    docker build -f images/router/Dockerfile -t {cluster.router} .
+
+Load it onto each node, or push it and export again with `--router-image REPOSITORY@sha256:DIGEST`.
 """
 
 
@@ -164,6 +196,20 @@ If a repository needs a token, create its Secret before the Job:
 
 
 def _secret(source: ExportSource, cluster: Cluster) -> str:
+    if cluster.routed:
+        return f"""\
+## 3. The API keys
+
+    {secret_command(source, cluster)}
+    {router_secret_command(source, cluster)}
+
+The second Secret has the router's own two keys, with which no client gets an answer. The token for the Hugging Face Hub
+stays here. After `keys add` or `keys revoke`, replace the first Secret; the engines read it again within two minutes:
+
+    {secret_command(source, cluster)} --dry-run=client -o yaml | kubectl apply -f -
+
+After a change of the API key itself, also restart the pods: `kubectl rollout restart deployment/{cluster.name}`.
+"""
     return f"""\
 ## 3. The API keys
 
@@ -178,17 +224,21 @@ The token for the Hugging Face Hub stays here. After a key changed, replace the 
 
 def _apply(source: ExportSource, cluster: Cluster) -> str:
     minutes = max(1, round(STARTS * source.start_seconds / 60))
+    router = f"    kubectl rollout status deployment/{router_name(cluster)}\n" if cluster.routed else ""
+    routed = (
+        "The router has an engine as soon as its pod is ready; until then it answers 503.\n" if cluster.routed else ""
+    )
     return f"""\
 ## 4. Apply and test
 
     kubectl apply -k base
     kubectl rollout status deployment/{cluster.name} --timeout={minutes}m
-    kubectl port-forward service/{cluster.name} {PORT}:{PORT} &
+{router}    kubectl port-forward service/{cluster.name} {PORT}:{PORT} &
     dflash-deploy test --url http://127.0.0.1:{PORT} --key-file FILE
 
 A pod is `Running` and not ready while the engine loads. A first start may take {minutes} minutes ({STARTS} times the
 expected one); then Kubernetes restarts it. `kubectl logs deployment/{cluster.name}` shows the engine's log.
-"""
+{routed}"""
 
 
 def _limits(cluster: Cluster) -> str:
@@ -208,6 +258,7 @@ def _known(cluster: Cluster) -> Iterator[str]:
         yield f"The claim `{claim}` ({CACHE_SIZE}) keeps compiled kernels, so that later starts are faster."
     else:
         yield "Each pod compiles its kernels itself: they are lost with the pod."
-        yield "The Service spreads connections, not conversations: it is not aware of prefix caches."
+        yield "The router sends the turns of a conversation to the same engine, and knows which engines are ready."
+        yield "Only the router reaches the engines, if the cluster's network enforces a NetworkPolicy."
         if cluster.weights == "claim":
             yield "The claim of the weights needs a storage class with `ReadWriteMany`; that of k3s has none."

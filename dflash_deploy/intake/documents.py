@@ -210,6 +210,7 @@ class ExportOptions(Document):
     runtime_class: Name
     storage_class: Name
     tool_image: Name = ""
+    router_image: Name = ""
 
 
 class ExportRecord(Document):

@@ -11,7 +11,9 @@ from dflash_deploy.catalog.load import OWN
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.dotenv import quote
 from dflash_deploy.deployment.exported_folder import read_folder, read_record, write_folder
+from dflash_deploy.deployment.keys_file import keys_file, write_keys
 from dflash_deploy.deployment.render import environment_of
+from dflash_deploy.deployment.router_files import make_router_keys, router_directory
 from dflash_deploy.deployment.secret_lines import names_a_secret
 from dflash_deploy.errors import BadInput, NotPossible, PreflightRefused
 from dflash_deploy.export.cluster import Cluster, ExportSource, is_pinned
@@ -20,11 +22,12 @@ from dflash_deploy.export.folder import folder
 from dflash_deploy.export.pull import ENV_FILE as PULL_ENV
 from dflash_deploy.export.pull import LOCK_FILE as PULL_LOCK
 from dflash_deploy.export.pull import MODELS, MOST_BYTES
-from dflash_deploy.export.readme import image_note, secret_command
+from dflash_deploy.export.readme import image_note, router_secret_command, secret_command
 from dflash_deploy.intake.files import shown
 from dflash_deploy.plan import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import redact_by_shape
+from dflash_deploy.serve.router.files import KEYS
 from dflash_deploy.serve.secrets import SECRET_NAMES, SECRETS_FILE
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.lockfile import LOCK_FILE, Lock, Role, read_lock
@@ -49,6 +52,7 @@ class KubernetesExport:
     image: str
     note: str
     secret_command: str
+    router_secret_command: str
 
     def document(self) -> dict[str, object]:
         """The `data` of `export kubernetes --json`; no key is in it."""
@@ -62,6 +66,7 @@ class KubernetesExport:
             "image_pinned": is_pinned(self.image),
             "image_note": self.note,
             "secret_command": self.secret_command,
+            "router_secret_command": self.router_secret_command,
         }
 
 
@@ -75,6 +80,10 @@ def export_kubernetes(directory: Path, out: Path, cluster: Cluster = USUAL_CLUST
     deployment = Deployment.existing(directory)
     source, texts = _rendered(deployment, cluster)
     write_folder(out, deployment.project_name, texts, asdict(cluster))
+    if cluster.routed:
+        # the Secrets are made of them: the router's key is among those that the engines accept
+        make_router_keys(deployment)
+        write_keys(deployment)
     return KubernetesExport(
         out.absolute(),
         tuple(sorted(texts)),
@@ -82,6 +91,7 @@ def export_kubernetes(directory: Path, out: Path, cluster: Cluster = USUAL_CLUST
         source.image(cluster),
         image_note(source, cluster),
         secret_command(source, cluster),
+        router_secret_command(source, cluster),
     )
 
 
@@ -157,6 +167,8 @@ def source_of(deployment: Deployment, plan: Plan, lock: Lock | None) -> ExportSo
         group=owner.st_gid or IMAGE_USER,
         locked={role: f"{model.repo}@{model.commit}" for role, model in models.items()},
         weights_bytes=sum(model.size for model in models.values()),
+        keys_file=str(keys_file(deployment)),
+        router_keys_file=str(router_directory(deployment) / KEYS),
         pull_files=_pull_files(deployment, plan, lock) if lock else {},
     )
 

@@ -30,6 +30,8 @@ class ExportKubernetesData(Documented):
     """What the nodes lack of the image; empty if it is named by its digest."""
     secret_command: str
     """The line that creates the Secret with the API keys. It has none itself: it reads .env."""
+    router_secret_command: str
+    """The line that creates the Secret of the router before several replicas; empty with one."""
 
 
 class ManifestDifference(Documented):

@@ -18,6 +18,8 @@ from dflash_deploy.errors import DeployError, ExitCode
 from dflash_deploy.plan import Choice
 from dflash_deploy.rules import plan_deployment
 from dflash_deploy.serve.api_keys import api_keys
+from dflash_deploy.serve.gateway.keyring import KEYS_FILE, Keyring
+from dflash_deploy.serve.router.files import read_keys
 from dflash_deploy.serve.secrets import SECRETS_FILE, read_secrets
 from dflash_deploy.weights.lockfile import LOCK_FILE, Lock, LockedFile, LockedModel
 from tests.support.cli import dflash, edit_env, initialise, invoke
@@ -80,6 +82,30 @@ def test_the_printed_line_makes_a_secret_that_the_engine_reads(deployment: Path,
     assert [key.key for key in api_keys(found)] == [read.key.reveal(), read.further_keys[0].key]
 
 
+def test_the_printed_lines_give_router_and_engines_the_same_key(deployment: Path, tmp_path: Path) -> None:
+    edit_env(deployment, DFLASH_API_KEYS=f"alice:{'b7' * 20}")
+    ran = dflash("export", "kubernetes", "--replicas", "2", "--json", at=deployment).succeeded()
+    made = {}
+    for name in ("secret_command", "router_secret_command"):
+        line = ran.document["data"][name]
+        assert line in (deployment / "kubernetes/README.md").read_text()
+        done = run_command("sh", "-c", f"PATH={kubectl().parent}:/usr/bin:/bin; {line} --dry-run=client -o yaml")
+        assert done.returncode == 0, done.stderr
+        secret = yaml.safe_load(done.stdout)
+        made[name] = secret["metadata"]["name"]
+        for entry, value in secret["data"].items():
+            (tmp_path / made[name]).mkdir(exist_ok=True)
+            (tmp_path / made[name] / entry).write_bytes(base64.b64decode(value))
+    router = yaml.safe_load((deployment / "kubernetes/base/router.yaml").read_text())
+    mounted = {volume["name"]: volume for volume in pod_of(router)["volumes"]}
+    assert mounted["keys"]["secret"]["secretName"] == made["router_secret_command"]
+    probe = read_keys(tmp_path / made["router_secret_command"] / "keys.json").probe
+    engine = tmp_path / made["secret_command"]
+    ring = Keyring({**read_secrets({SECRETS_FILE: str(engine / "dotenv")}), KEYS_FILE: str(engine / "keys.json")})
+    scopes = {key: found.scope for key in (probe, "b7" * 20) if (found := ring.find(key.encode()))}
+    assert scopes == {probe: "metrics", "b7" * 20: "infer"}
+
+
 def test_a_second_export_follows_the_settings_and_stops_at_an_edited_file(deployment: Path) -> None:
     out = deployment / "kubernetes"
     dflash("export", "kubernetes", at=deployment).succeeded()
@@ -119,6 +145,8 @@ def test_a_check_names_what_an_export_would_change_and_writes_nothing(deployment
     assert hidden[1] == "ClusterIP"
     assert found == {
         ("base/settings.yaml", "data.MAX_NUM_SEQS"): (before, "3"),
+        # the router's thresholds are derived from it
+        ("base/router.yaml", "spec.template.spec.containers[0].env[2].value"): (before, "3"),
         ("base/disruption.yaml", ""): ("missing", "exists"),
     }
     assert {path: path.read_bytes() for path in deployment.rglob("*") if path.is_file()} == texts

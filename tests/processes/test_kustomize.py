@@ -9,6 +9,7 @@ from dflash_deploy.export.cluster import Cluster
 from dflash_deploy.export.folder import folder
 from dflash_deploy.export.objects import objects
 from dflash_deploy.export.pull import pull_objects
+from dflash_deploy.export.router import router_objects
 from tests.support.commands import run_command
 from tests.support.manifests import VERSIONS, kubectl, plan_for, source_for, validated
 
@@ -25,7 +26,10 @@ def test_kubectl_builds_the_base_and_an_overlay(profile: str, engine: str, tmp_p
         "namespace": "vision",
         "resources": ["../base"],
         "patches": [
-            {"target": {"kind": "Deployment"}, "patch": '[{"op":"replace","path":"/spec/replicas","value":2}]'}
+            {
+                "target": {"kind": "Deployment", "name": "dflash"},
+                "patch": '[{"op":"replace","path":"/spec/replicas","value":2}]',
+            }
         ],
     }
     for path, text in {**texts, "mine/kustomization.yaml": yaml.safe_dump(overlay)}.items():
@@ -36,9 +40,12 @@ def test_kubectl_builds_the_base_and_an_overlay(profile: str, engine: str, tmp_p
         done = run_command(str(kubectl()), "kustomize", str(tmp_path / place))
         assert done.returncode == 0, done.stderr
         built = list(yaml.safe_load_all(done.stdout))
-        assert len(built) == counts.get(place, len(objects(source, cluster)))
+        assert len(built) == counts.get(place, len(objects(source, cluster)) + len(router_objects(source, cluster)))
         for document in built:
             validated(document, VERSIONS[-1])
-    (deployment,) = (document for document in built if document["kind"] == "Deployment")
+    named = {(document["kind"], document["metadata"]["name"]): document for document in built}
+    (subject,) = named["RoleBinding", "dflash-router"]["subjects"]
+    assert subject["namespace"] == "vision"
+    deployment = named["Deployment", "dflash"]
     assert deployment["spec"]["replicas"] == 2
     assert deployment["metadata"]["namespace"] == "vision"

@@ -64,6 +64,8 @@ def source_for(
         plan=plan,
         environment=environment_of(plan),
         env_file="/srv/vision/.env",
+        keys_file="/srv/vision/.dflash/keys/keys.json",
+        router_keys_file="/srv/vision/.dflash/router/keys.json",
         target="/srv/weights/target",
         drafter="/srv/weights/drafter" if plan.drafting else "",
         user=1000,

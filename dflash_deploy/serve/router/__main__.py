@@ -16,6 +16,7 @@ from typing import Any
 
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.router.files import DIRECTORY, KEYS, RouterKeys, read_keys
+from dflash_deploy.serve.router.pods import SELECTOR, follow_pods
 from dflash_deploy.serve.router.values import router_values
 from dflash_deploy.serve.router.workers import keep_workers
 from dflash_deploy.serve.settings import Settings
@@ -64,6 +65,8 @@ def main() -> int:
     from smg.launch_router import launch_router
     from smg.router_args import RouterArgs
 
+    if os.environ.get(SELECTOR):
+        follow_pods(directory, os.environ, settings.served_model_name)
     keep_workers(directory, settings.dflash_bind, settings.dflash_port, keys)
     launch_router(RouterArgs(**arguments(settings, keys)))
     return 0

@@ -64,7 +64,7 @@ def test_every_profile_and_engine_is_valid_in_every_version() -> None:
     kinds = {document["kind"] for document in documents}
     assert kinds == {
         "ConfigMap", "Deployment", "Job", "NetworkPolicy", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget",
-        "Service",
+        "Role", "RoleBinding", "Service", "ServiceAccount",
     }  # fmt: skip
     assert VERSIONS[0] == "1.29"
     assert len(VERSIONS) >= 9

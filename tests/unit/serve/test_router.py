@@ -18,6 +18,7 @@ from dflash_deploy.serve.router.files import (
     read_seen,
     seen_of,
 )
+from dflash_deploy.serve.router.pods import PodWatcher, engines_of
 from dflash_deploy.serve.router.values import router_values
 from dflash_deploy.serve.router.workers import WorkerKeeper
 from dflash_deploy.serve.settings import Settings
@@ -125,3 +126,45 @@ def test_smg_knows_every_argument_and_gets_no_key_of_a_client() -> None:
     assert made.api_key is None
     assert not made.tenant_api_keys
     assert made.host == made.prometheus_host == "127.0.0.1"
+
+
+def _pod(name: str, address: str | None = "10.0.0.1", *, ready: str = "True", **about: str) -> dict[str, Any]:
+    conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": ready}]
+    return {"metadata": {"name": name, **about}, "status": {"podIP": address, "conditions": conditions}}
+
+
+def test_the_engines_of_a_cluster_are_its_ready_pods() -> None:
+    listed = {
+        "items": [
+            _pod("b"),
+            _pod("a", "fd00::1"),
+            _pod("starts", ready="False"),
+            _pod("ends", deletionTimestamp="2026-11-23T08:00:00Z"),
+            _pod("pending", None),
+            {"metadata": {"name": "new"}, "status": {}},
+        ]
+    }
+    assert engines_of(listed, ("tiny",)) == (
+        RoutedEngine("a", "http://[fd00::1]:8000", ("tiny",)),
+        RoutedEngine("b", "http://10.0.0.1:8000", ("tiny",)),
+    )
+
+
+def test_without_an_answer_of_kubernetes_the_engines_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answers: list[Any] = [{"items": [_pod("a")]}, OSError("refused"), {"kind": "Status"}, {"items": []}]
+
+    def ask() -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    watcher = PodWatcher(tmp_path, ask, ("tiny",))
+    watcher.step()
+    assert [engine.id for engine in read_manifest(tmp_path / "workers.json")] == ["a"]
+    watcher.step()
+    watcher.step()
+    assert [engine.id for engine in read_manifest(tmp_path / "workers.json")] == ["a"]
+    assert capsys.readouterr().err.count("Kubernetes does not list the engines") == 2
+    watcher.step()
+    assert read_manifest(tmp_path / "workers.json") == ()
