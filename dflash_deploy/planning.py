@@ -29,6 +29,7 @@ IDENTITY = (
     Settings.dflash_bind,
     Settings.dflash_port,
     Settings.replicas,
+    Settings.router_engines,
     Settings.dflash_domain,
 )
 """Settings that say which processes belong to a deployment."""

@@ -67,6 +67,7 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
     "fleet restart": ("fleet restart", "fleet restart --host spark-b"),
     "fleet watch": ("fleet watch", "fleet watch --looks 1"),
     "fleet facts": ("fleet facts", "fleet facts --json"),
+    "fleet route": ("fleet route", "fleet route --without 10.0.0.2:8000"),
     "fleet weights": ("fleet weights", "fleet weights --probe 3 --json"),
     "fleet take": ("fleet take", "fleet take --json-stream"),
     "fleet offer": (

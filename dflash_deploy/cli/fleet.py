@@ -138,6 +138,23 @@ def fleet_facts(
 
 
 @command
+def fleet_route(
+    directory: Directory = HERE,
+    without: Annotated[
+        list[str] | None,
+        typer.Option("--without", help="Send no requests to this HOST:PORT, and wait for its own; may be repeated."),
+    ] = None,
+    json_stream: JsonStream = False,
+    as_json: Json = False,
+) -> Report:
+    """Send requests to each engine of ROUTER_ENGINES that answers; the commands of a fleet call it on a host."""
+    reporter = terminal(json_stream=json_stream)
+    done = operations.fleet_route(directory, without=tuple(without or ()), reporter=reporter)
+    left_out = (f"left out {address}: {why}" for address, why in done.left_out.items())
+    return Report(done.document(), (f"routed   {', '.join(done.engines) or 'no engine of another machine'}", *left_out))
+
+
+@command
 def fleet_weights(
     directory: Directory = HERE,
     probe: Annotated[
@@ -185,7 +202,8 @@ def _report(done: FleetResult, after: tuple[str, ...] = ()) -> Report:
     shape = f"shape    {done.chosen.shape}: {done.chosen.reason}"
     way = done.weights.way if done.weights else None
     weights = (f"weights  {way.way}: {way.reason}",) if way else ()
-    shown = (shape, *weights, _table(done), *(() if done.failure else after))
+    router = (f"router   {done.router}: clients use the endpoint of this host",) if done.router else ()
+    shown = (shape, *router, *weights, _table(done), *(() if done.failure else after))
     return Report(done.document(), shown, failure=done.failure)
 
 
@@ -196,7 +214,9 @@ def _table(done: FleetResult) -> Grid:
         passed, failed = row["checks_passed"], row["checks_failed"]
         checks = f"{passed} checks passed" if passed else ""
         wrong = f"failed: {', '.join(map(str, failed))}" if isinstance(failed, list) and failed else ""
-        said = one.error.message if one.error else "; ".join(filter(None, (checks, wrong, str(row["cause"] or ""))))
+        unrouted = "the router sends it no requests" if one.routed is False else ""
+        words = (checks, wrong, str(row["cause"] or ""), unrouted)
+        said = one.error.message if one.error else "; ".join(filter(None, words))
         drawn.add_row(one.host.name, one.state, f"{one.seconds:.1f}", str(row["endpoint"] or "-"), said)
     return drawn
 
@@ -210,6 +230,7 @@ fleet.command("down")(fleet_down)
 fleet.command("restart")(fleet_restart)
 fleet.command("watch")(fleet_watch)
 fleet.command("facts")(fleet_facts)
+fleet.command("route")(fleet_route)
 fleet.command("weights")(fleet_weights)
 fleet.command("take")(fleet_take)
 fleet.command("offer")(fleet_offer)

@@ -66,9 +66,10 @@ def door_of(settings: Settings) -> Door:
     # in the container; several.yaml has the address on the machine, and one engine has its own there
     plain = Plain("0.0.0.0", INNER_PORT)  # noqa: S104
     numbers = range(1, settings.replicas + 1)
+    here = tuple(f"{name}:{INNER_PORT}" for name in (map(engine_service, numbers) if several else (SERVICE,)))
     return Door(
         site or plain,
-        tuple(f"{name}:{INNER_PORT}" for name in (map(engine_service, numbers) if several else (SERVICE,))),
+        (*here, *settings.router_engines),
         CERTIFICATES if site else _NONE,
         settings.max_body_mib * MIB,
         authority=Authority(settings.dflash_acme_url, f"{INSIDE}/{ROOT}" if settings.dflash_acme_root else ""),

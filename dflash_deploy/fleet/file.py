@@ -57,7 +57,7 @@ class FleetHost(Entry):
     port: Annotated[int | None, Field(ge=1, le=65535, description="SSH port; else as `ssh` decides")] = None
     role: Annotated[
         Role | None,
-        Field(description="the leader is rank 0 of one engine and answers requests; else the first host leads"),
+        Field(description="the leader answers requests: rank 0 of one engine, or router and door; else the first host"),
     ] = None
     fabric: Annotated[
         str,
@@ -88,7 +88,10 @@ class Install(Entry):
     ] = ""
     extras: Annotated[
         tuple[Annotated[str, Field(pattern=r"^[a-z]{2,20}$")], ...],
-        Field(max_length=3, description="engines of the native runtime to install with it"),
+        Field(
+            max_length=3,
+            description="what to install with it for the native runtime: engines, and `router` for replicas",
+        ),
     ] = ()
 
 
@@ -105,6 +108,10 @@ class Fleet(Entry):
             description="fabric: one host downloads, the others take it from there; hub: each downloads; auto: faster"
         ),
     ] = "auto"
+    router: Annotated[
+        bool,
+        Field(description="on: replicas share one endpoint, on the leader; off: each host has an endpoint of its own"),
+    ] = True
     ssh_config: Annotated[
         str, Field(max_length=4096, description="SSH configuration file; else that of the user (~/.ssh/config)")
     ] = ""
@@ -126,7 +133,7 @@ class Fleet(Entry):
 
     @property
     def leader(self) -> FleetHost:
-        """The host that answers requests if all run one engine."""
+        """The host that answers requests of clients."""
         return next((host for host in self.hosts if host.role == "leader"), self.hosts[0])
 
     @property
@@ -198,12 +205,15 @@ def _head() -> Iterator[str]:
     yield f"# {fields['weights'].description}"
     yield "#: weights: fabric"
     yield ""
+    yield f"# {fields['router'].description}"
+    yield "#: router: off"
+    yield ""
     yield f"# {fields['ssh_config'].description}"
     yield "#: ssh_config: ssh.config"
     yield ""
     yield f"# {fields['install'].description}"
     yield "#: install:"
-    for name, example in (("wheel", "dist/dflash_deploy-0.1.0-py3-none-any.whl"), ("extras", "[llamacpp]")):
+    for name, example in (("wheel", "dist/dflash_deploy-0.1.0-py3-none-any.whl"), ("extras", "[llamacpp, router]")):
         yield f"  # {Install.model_fields[name].description}"
         yield f"  #: {name}: {example}"
     yield ""

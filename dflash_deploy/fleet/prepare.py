@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field
 
@@ -64,6 +65,8 @@ class RemoteFacts(ForeignDocument):
     drivers: list[str] = Field(default_factory=list, max_length=100)
     peers: dict[str, bool] = Field(default_factory=dict, max_length=100)
     engine: RemoteEngine | None = None
+    router_engines: list[Annotated[str, Field(max_length=400)]] = Field(default_factory=list, max_length=1000)
+    routed: list[Annotated[str, Field(max_length=400)]] = Field(default_factory=list, max_length=1000)
 
     @property
     def place(self) -> Place:

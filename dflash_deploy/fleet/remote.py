@@ -64,6 +64,7 @@ class RemoteData(ForeignDocument):
     restarts: Count | None = None
     missing_bytes: Bytes | None = None
     bytes_per_second: Number | None = None
+    left_out: Annotated[dict[Text, Text], Field(max_length=100)] = Field(default_factory=dict)
     lock: Annotated[str, Field(max_length=MOST_OUTPUT)] = ""
     engine: Text | None = None
     cause: Text | None = None

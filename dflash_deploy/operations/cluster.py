@@ -203,7 +203,7 @@ def _check(plan: Plan, deployment: Deployment) -> None:
         )
     if plan.settings.several_engines:
         raise NotPossible(
-            f"{Settings.replicas}={plan.settings.replicas}: several engines behind a router cannot be exported yet",
+            f"{plan.settings.routed_by}: several engines behind a router cannot be exported yet",
             hint=f"set {Settings.replicas}=1, and run `dflash-deploy export kubernetes --replicas "
             f"{plan.settings.replicas}`",
         )

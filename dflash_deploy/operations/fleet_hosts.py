@@ -13,6 +13,7 @@ from dflash_deploy.errors import BadInput, DeployError
 from dflash_deploy.fleet.carrying import MovedWeights
 from dflash_deploy.fleet.each import HostOutcome, failure_of_all, on_each
 from dflash_deploy.fleet.file import Fleet, FleetHost, read_fleet
+from dflash_deploy.fleet.front import has_front
 from dflash_deploy.fleet.prepare import Wheel, environment_of, read_wheel
 from dflash_deploy.fleet.remote import RemoteDocument, call, error_of
 from dflash_deploy.fleet.session import Session
@@ -31,7 +32,10 @@ LONGEST_LINE = 160
 
 @dataclass(frozen=True)
 class HostResult:
-    """What a command did on one host. `state` is one word for people and programs; `error` is set if it failed."""
+    """What a command did on one host. `state` is one word for people and programs; `error` is set if it failed.
+
+    `routed`: the router of the fleet sends requests to its engine.
+    """
 
     host: FleetHost
     rank: int
@@ -39,6 +43,7 @@ class HostResult:
     seconds: float
     document: RemoteDocument | None = None
     error: DeployError | None = None
+    routed: bool | None = None
 
     def row(self) -> dict[str, object]:
         """One of `hosts` in the document."""
@@ -56,6 +61,7 @@ class HostResult:
             "cause": data and (data.problem or data.cause),
             "checks_passed": sum(check.status == "passed" for check in data.checks) if data else 0,
             "checks_failed": [check.name for check in data.checks if check.status == "failed"] if data else [],
+            "routed": self.routed,
             "error": self.error
             and {"code": int(self.error.exit_code), "message": self.error.message, "hint": self.error.hint},
         }
@@ -63,10 +69,14 @@ class HostResult:
 
 @dataclass(frozen=True)
 class FleetResult:
-    """The result of a command on all hosts. `weights` says how they reached the hosts."""
+    """The result of a command on all hosts. `weights` says how they reached the hosts.
+
+    `router` is the name of the host with the router and the door of all, empty without one.
+    """
 
     chosen: Chosen
     hosts: tuple[HostResult, ...]
+    router: str
     failure: DeployError | None = None
     weights: MovedWeights | None = None
 
@@ -76,6 +86,7 @@ class FleetResult:
         return {
             "shape": self.chosen.shape,
             "reason": self.chosen.reason,
+            "router": self.router or None,
             "hosts": [host.row() for host in self.hosts],
             **moved,
         }
@@ -130,7 +141,17 @@ class OpenFleet:
         """The result of a command. `default` is the state of a host whose document has none."""
         rows = tuple(self._result(outcome, default) for outcome in outcomes.values())
         failures = {row.host.name: HostOutcome[None](row.host, row.seconds, error=row.error) for row in rows}
-        return FleetResult(self.chosen, rows, failure_of_all(failures))
+        return FleetResult(self.chosen, rows, self.router, failure_of_all(failures))
+
+    @property
+    def front(self) -> bool:
+        """Whether the leader runs a router and a door for the engines of all hosts."""
+        return has_front(self.fleet, self.chosen)
+
+    @property
+    def router(self) -> str:
+        """The name of the host with the router; empty without one."""
+        return self.fleet.leader.name if self.front else ""
 
     def _result(self, outcome: HostOutcome[RemoteDocument], default: str) -> HostResult:
         document, host = outcome.result, outcome.host

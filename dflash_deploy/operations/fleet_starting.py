@@ -8,23 +8,21 @@ from pathlib import Path
 
 from dflash_deploy.deployment import locked
 from dflash_deploy.deployment.owed_start import settle_start
-from dflash_deploy.errors import DeployError, EngineNotReady
 from dflash_deploy.fleet.carrying import MovedWeights
 from dflash_deploy.fleet.each import HostOutcome
-from dflash_deploy.fleet.file import FleetHost
+from dflash_deploy.fleet.front import check_front
 from dflash_deploy.fleet.prepare import RemoteFacts, examine, install, read_facts
-from dflash_deploy.fleet.remote import RemoteDocument
 from dflash_deploy.fleet.session import Session
-from dflash_deploy.fleet.shape import Place, env_text, own_settings, shape_settings
-from dflash_deploy.intake import read_text
+from dflash_deploy.fleet.shape import own_settings, shape_settings
 from dflash_deploy.operations.fleet_carrying import BroughtWeights, move_weights
 from dflash_deploy.operations.fleet_engines import NOT_STARTED, link_addresses, link_of, not_started, start_engine
-from dflash_deploy.operations.fleet_hosts import FleetResult, OpenFleet, open_fleet, place_here
+from dflash_deploy.operations.fleet_hosts import FleetResult, OpenFleet, open_fleet
 from dflash_deploy.operations.fleet_ranks import Outcomes, runs_as_started, start_ranks
+from dflash_deploy.operations.fleet_replicas import one_after_the_other, start_each
+from dflash_deploy.operations.fleet_settings import carry_settings
 from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.planning import plan_of
-from dflash_deploy.weights.lockfile import LOCK_FILE
 
 
 def fleet_up(
@@ -38,6 +36,9 @@ def fleet_up(
     with locked(directory, "fleet up"):
         opened = open_fleet(directory, names, reporter)
         opened.require_all()
+        if opened.front:
+            plan = plan_of(opened.deployment)
+            check_front(opened.fleet, plan.settings.replicas, native=plan.runtime == "native")
         prepared = opened.on_each(lambda session: _prepare(opened, session))
         return _start(opened, prepared, patience)
 
@@ -61,34 +62,17 @@ def _start(opened: OpenFleet, prepared: Mapping[str, HostOutcome[RemoteFacts]], 
     facts = {name: one.result for name, one in prepared.items() if one.result is not None}
     ready = tuple(host for host in opened.hosts if host.name in facts)
     moved: MovedWeights | None = None
-    if opened.chosen.shape != "one-engine":
-        started, moved = _start_each(opened, ready, facts, patience)
+    if opened.front and opened.fleet.leader.name in failed:
+        # without it no request reaches the others
+        started = not_started(ready)
+    elif opened.chosen.shape != "one-engine":
+        started, moved = start_each(opened, ready, facts, patience)
     elif not failed:
         started, moved = _start_together(opened, facts, patience)
     else:
         started = not_started(ready)
     done = opened.results({host.name: {**failed, **started}[host.name] for host in opened.hosts}, "ready")
     return replace(done, weights=moved)
-
-
-def _start_each(
-    opened: OpenFleet, hosts: tuple[FleetHost, ...], facts: Mapping[str, RemoteFacts], patience: float
-) -> tuple[Outcomes, MovedWeights | None]:
-    """Start an engine on each host that gets its settings and weights."""
-    if not hosts:
-        return {}, None
-
-    def carry(session: Session) -> None:
-        changes = shape_settings(opened.fleet, opened.chosen, plan_of(opened.deployment), session.host, "")
-        carry_settings(opened, session, facts[session.host.name].place, changes)
-
-    carried = opened.on_each(carry, hosts)
-    brought = move_weights(opened, tuple(host for host in hosts if not carried[host.name].error), facts, patience)
-    errors = {name: one.error for name, one in carried.items() if one.error} | dict(brought.failed)
-    able = tuple(host for host in hosts if host.name not in errors)
-    started = opened.on_each(lambda session: start_engine(opened, session, patience), able) if able else {}
-    failed = {name: HostOutcome[RemoteDocument](carried[name].host, 0.0, error=one) for name, one in errors.items()}
-    return {**failed, **started}, brought.moved
 
 
 def _start_together(
@@ -122,24 +106,6 @@ def _start_together(
     return started, brought.moved
 
 
-def carry_settings(opened: OpenFleet, session: Session, place: Place, changes: Mapping[str, str]) -> bool:
-    """Write `.env`, and `dflash.lock` if there is one, into the deployment directory of a host.
-
-    `changes` are the settings that follow from the shape; those of `fleet.yaml` override them. Returns whether `.env`
-    changed.
-    """
-    host, deployment = session.host, opened.deployment
-    own = {**changes, **own_settings(opened.fleet, host)}
-    text = env_text(read_text(deployment.env_file), deployment.values, place_here(), place, own)
-    changed = session.send(text.encode(), f"{host.directory}/.env")
-    if changed:
-        opened.say(host, "settings and the API key are written, mode 0600")
-    lock = deployment.directory / LOCK_FILE
-    if lock.exists():
-        session.send(read_text(lock).encode(), f"{host.directory}/{LOCK_FILE}")
-    return changed
-
-
 def fleet_restart(
     directory: Path, names: tuple[str, ...] = (), *, patience: float = PATIENCE, reporter: Reporter = SILENT
 ) -> FleetResult:
@@ -152,14 +118,5 @@ def fleet_restart(
         opened.require_all()
         if opened.chosen.shape == "one-engine":
             return opened.results(start_ranks(opened, link_addresses(opened), patience), "ready")
-        outcomes: dict[str, HostOutcome[RemoteDocument]] = {}
-        failure: DeployError | None = None
-        for host in opened.hosts:
-            if failure is not None:
-                skipped = EngineNotReady(f"{host.name}: not restarted: {failure.message}", hint=failure.hint)
-                outcomes[host.name] = HostOutcome(host, 0.0, error=skipped)
-                continue
-            opened.say(host, "stops and starts")
-            done = opened.on_each(lambda one: start_engine(opened, one, patience, "restart"), (host,))[host.name]
-            outcomes[host.name], failure = done, done.error
-        return opened.results(outcomes, "ready")
+        outcomes = one_after_the_other(opened, opened.hosts, patience, "restart")
+        return opened.results({host.name: outcomes[host.name] for host in opened.hosts}, "ready")

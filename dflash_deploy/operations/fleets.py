@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -13,11 +13,13 @@ from dflash_deploy.deployment.outputs import FULL, not_written
 from dflash_deploy.deployment.owed_start import settle_start
 from dflash_deploy.errors import BadInput, DeployError
 from dflash_deploy.fleet import problems, scripts
-from dflash_deploy.fleet.each import failure_of_all
+from dflash_deploy.fleet.each import HostOutcome, failure_of_all
 from dflash_deploy.fleet.file import FILE, FleetHost, fleet_text, host_from
 from dflash_deploy.fleet.prepare import ExaminedHost, examine
+from dflash_deploy.fleet.remote import RemoteDocument
 from dflash_deploy.fleet.session import Session
 from dflash_deploy.operations.fleet_engines import stop_engine
+from dflash_deploy.operations.fleet_front import leave_all, routed_urls, with_routes
 from dflash_deploy.operations.fleet_hosts import FleetResult, HostResult, OpenFleet, open_fleet
 from dflash_deploy.operations.reporter import SILENT, Reporter
 
@@ -70,7 +72,7 @@ def fleet_init(
                    error=one.error)
         for one in outcomes.values()
     )  # fmt: skip
-    return FleetCreated(file, written, FleetResult(opened.chosen, rows, failure_of_all(outcomes)))
+    return FleetCreated(file, written, FleetResult(opened.chosen, rows, opened.router, failure_of_all(outcomes)))
 
 
 def _written(file: Path, hosts: tuple[FleetHost, ...], *, force: bool) -> bool:
@@ -98,7 +100,9 @@ def _written(file: Path, hosts: tuple[FleetHost, ...], *, force: bool) -> bool:
 def fleet_status(directory: Path, names: tuple[str, ...] = (), *, reporter: Reporter = SILENT) -> FleetResult:
     """Return the state of the engine on each host; each is asked for one generation. Raises as `open_fleet`."""
     opened = open_fleet(directory, names, reporter)
-    return opened.results(opened.on_each(lambda one: opened.call(one, "status", "--json", seconds=LOOKS)), "unknown")
+    done = opened.results(opened.on_each(lambda one: opened.call(one, "status", "--json", seconds=LOOKS)), "unknown")
+    urls = routed_urls(opened) if opened.front else None
+    return done if urls is None else replace(done, hosts=with_routes(opened, done.hosts, urls))
 
 
 def fleet_test(directory: Path, names: tuple[str, ...] = (), *, reporter: Reporter = SILENT) -> FleetResult:
@@ -117,7 +121,22 @@ def fleet_down(directory: Path, names: tuple[str, ...] = (), *, reporter: Report
         opened.require_all()
         # a watch starts nothing that is stopped on purpose
         settle_start(opened.deployment)
-        return opened.results(opened.on_each(lambda one: stop_engine(opened, one)), "stopped")
+        outcomes: dict[str, HostOutcome[RemoteDocument]] = {}
+        for hosts in _in_order(opened):
+            outcomes |= opened.on_each(lambda one: stop_engine(opened, one), hosts)
+        return opened.results({host.name: outcomes[host.name] for host in opened.hosts}, "stopped")
+
+
+def _in_order(opened: OpenFleet) -> Iterator[tuple[FleetHost, ...]]:
+    """The hosts as they stop: the one with the door first, then no request is on its way to an engine that stops."""
+    leader = opened.fleet.leader
+    if opened.front and leader not in opened.hosts:
+        leave_all(opened)
+    if not opened.front or leader not in opened.hosts or len(opened.hosts) == 1:
+        yield opened.hosts
+        return
+    yield (leader,)
+    yield tuple(host for host in opened.hosts if host is not leader)
 
 
 def answering(opened: OpenFleet, hosts: tuple[FleetHost, ...]) -> tuple[FleetHost, ...]:

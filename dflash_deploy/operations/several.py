@@ -15,11 +15,12 @@ from dflash_deploy.deployment.router_files import forget_retired_key, write_work
 from dflash_deploy.deployment.services import member_plan
 from dflash_deploy.errors import DeployError, EngineNotReady, RolledBack
 from dflash_deploy.operations.reporter import Reporter, start_shown
-from dflash_deploy.plan.command import model_path
 from dflash_deploy.planning import plan_of
 from dflash_deploy.runtime.select import several_runtime
 from dflash_deploy.startup import Ready, endpoint_of
 from dflash_deploy.startup.bring_up import bring_up
+from dflash_deploy.startup.foreign import foreign_of, is_foreign, proven, sorted_out
+from dflash_deploy.startup.known import model_name
 from dflash_deploy.startup.members import Member, chosen_member, members_of
 from dflash_deploy.startup.preflight import preflight
 from dflash_deploy.startup.progress import remember_seconds
@@ -28,6 +29,7 @@ from dflash_deploy.startup.rolling import Routes, roll, take_out
 if TYPE_CHECKING:
     from dflash_deploy.deployment import Deployment
     from dflash_deploy.plan import Plan
+    from dflash_deploy.serve.router.files import RoutedEngine
 
 THROUGH_ROUTER = 60.0
 """Seconds for a first answer through the router, which has just learned of its engines."""
@@ -69,13 +71,13 @@ class SeveralStart:
         except EngineNotReady as problem:
             raise self._gone_back(problem) from None
         if only is None:
-            routes.only(member.worker for member in members)
+            routes.only((*(member.worker for member in members), *self._foreign()))
         answer = self._first_answer()
         if only is None:
             self._settled()
         url, seconds = endpoint_of(self.deployment, self.plan).url, time.monotonic() - began
         changed = started or bool(self.touched)
-        return Ready(url, answer_model(self.plan), self.plan.runtime, changed, seconds, answer)
+        return Ready(url, model_name(self.plan), self.plan.runtime, changed, seconds, answer)
 
     @property
     def _drain(self) -> float:
@@ -91,6 +93,8 @@ class SeveralStart:
         """
         gone = {str(member.number) for member in members if not _runs(member)}
         listed = written_workers(self.deployment)
+        kept, _ = sorted_out(listed, foreign_of(self.plan))
+        gone |= {worker.id for worker in listed if is_foreign(worker) and worker not in kept}
         if any(worker.id in gone for worker in listed):
             write_workers(self.deployment, (worker for worker in listed if worker.id not in gone))
 
@@ -98,7 +102,8 @@ class SeveralStart:
         """Take engines that are too many off the router's list, and wait for their requests: `start` stops them."""
         if several_runtime(self.deployment, self.plan).router.state().phase != "running":
             return
-        for number in (int(worker.id) for worker in written_workers(self.deployment)):
+        here = (worker for worker in written_workers(self.deployment) if not is_foreign(worker))
+        for number in (int(worker.id) for worker in here):
             member = Member(number, self.deployment.replica(number), member_plan(self.plan, number))
             if number > self.plan.settings.replicas and _runs(member):
                 # the last working settings have it
@@ -135,6 +140,13 @@ class SeveralStart:
                 f"{member.name}: answers, but `{first.name}` failed: {' '.join(first.got.split())}",
                 hint=first.hint or first.asked,
             )
+
+    def _foreign(self) -> tuple[RoutedEngine, ...]:
+        """The engines of other machines that shall get requests. One that does not answer is reported and left out."""
+        found, problems = proven(self.deployment, self.plan, written_workers(self.deployment))
+        for address, why in problems.items():
+            self.reporter.note(f"{address} gets no requests yet: {self.deployment.redact(why)}")
+        return found
 
     def _first_answer(self) -> Completion:
         """One answer through everything that a client's request goes through."""
@@ -200,8 +212,3 @@ class SeveralStart:
 
 def _runs(member: Member) -> bool:
     return member.runtime.state().phase == "running"
-
-
-def answer_model(plan: Plan) -> str:
-    """The name of the model in requests."""
-    return next(iter(plan.settings.served_model_name), model_path(plan))

@@ -123,6 +123,7 @@ def member_of(plan: Plan, number: int, threads: Sequence[Thread] = ()) -> Plan:
         Settings.dflash_port.name: str(engine_port(settings.dflash_port, number)),
         # none of these changes an engine
         Settings.replicas.name: "",
+        Settings.router_engines.name: "",
         Settings.drain_seconds.name: "",
         Settings.dflash_domain.name: "",
         **_devices(plan, number),
@@ -143,13 +144,18 @@ def member_of(plan: Plan, number: int, threads: Sequence[Thread] = ()) -> Plan:
 
 
 def gpus_of_member(plan: Plan, number: int) -> tuple[str, ...]:
-    """The GPUs of one of several engines, as CUDA_VISIBLE_DEVICES names them; empty on processors."""
-    if plan.engine.cpu or plan.profile.match.gpus == 0:
+    """The GPUs of one of several engines, as CUDA_VISIBLE_DEVICES names them; empty on processors, and for all GPUs."""
+    if plan.engine.cpu or plan.profile.match.gpus == 0 or _is_alone(plan):
         return ()
     each = plan.settings.tensor_parallel_size or 1
     named = [name.strip() for name in plan.values.get(VISIBLE, "").split(",") if name.strip()]
     every = named or [str(index) for index in range(each * plan.settings.replicas)]
     return tuple(every[(number - 1) * each : number * each])
+
+
+def _is_alone(plan: Plan) -> bool:
+    """Whether the other engines of the router are on other machines, so that this one has all of its own."""
+    return plan.settings.replicas == 1 and bool(plan.settings.router_engines)
 
 
 def _devices(plan: Plan, number: int) -> Mapping[str, str]:
@@ -164,7 +170,7 @@ def _devices(plan: Plan, number: int) -> Mapping[str, str]:
 
 def _cores(plan: Plan, number: int, threads: Sequence[Thread]) -> Mapping[str, str]:
     """Two engines without cores of their own bind their threads to the same ones."""
-    shares = () if plan.profile.match.gpus else shares_of_cores(threads, plan.settings.replicas)
+    shares = () if plan.profile.match.gpus or _is_alone(plan) else shares_of_cores(threads, plan.settings.replicas)
     # an engine above the number that is set still runs until `up` ends it
     return {Settings.dflash_cores.name: ",".join(map(str, shares[number - 1]))} if number <= len(shares) else {}
 

@@ -135,10 +135,10 @@ def engines_on_several_machines(plan: Plan, facts: HostFacts) -> Finding | None:
     return Finding(
         id="engines-on-several-machines",
         severity="error",
-        message=f"{Settings.replicas}={plan.settings.replicas} with {Settings.nodes}={plan.settings.nodes}: several "
+        message=f"{plan.settings.routed_by} with {Settings.nodes}={plan.settings.nodes}: several "
         "machines that serve one model together run one engine",
         why="each machine has a part of the model",
-        fix=f"set {Settings.replicas}=1, or {Settings.nodes}=1 on each machine",
+        fix=f"set {Settings.replicas}=1 and no {Settings.router_engines}, or {Settings.nodes}=1 on each machine",
     )
 
 
@@ -153,10 +153,10 @@ def several_engines_in_containers(plan: Plan, facts: HostFacts) -> Finding | Non
     return Finding(
         id="several-engines-in-containers",
         severity="error",
-        message=f"{Settings.replicas}={plan.settings.replicas} with {kind}: its containers have no address that "
+        message=f"{plan.settings.routed_by} with {kind}: its containers have no address that "
         "programs of this machine reach",
         why="only the door is published; each engine is proven, and drained, at the address of its container",
-        fix=f"use Docker Engine as root, set {Settings.dflash_runtime}=native, or set {Settings.replicas}=1",
+        fix=f"use Docker Engine as root, set {Settings.dflash_runtime}=native, or run one engine without a router",
     )
 
 

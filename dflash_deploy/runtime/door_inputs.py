@@ -21,7 +21,8 @@ def door_of(deployment: Deployment, settings: Values) -> Door:
     site, plain = published_site(settings), Plain(settings.dflash_bind, settings.dflash_port)
     several = settings.several_engines
     numbers = range(1, settings.replicas + 1)
-    engines = tuple(f"{LOOPBACK}:{engine_port(settings.dflash_port, number)}" for number in numbers)
+    here = (f"{LOOPBACK}:{engine_port(settings.dflash_port, number)}" for number in numbers)
+    engines = (*here, *settings.router_engines)
     root = str(deployment.path(settings.dflash_acme_root).absolute()) if settings.dflash_acme_root else ""
     return Door(
         site or plain,

@@ -63,7 +63,7 @@ class NativeDoor(NativePart):
         """Raise EngineMissing if Caddy is not installed, or too old; FileMissing, PreflightRefused for its ports."""
         settings = self._plan.settings
         one = f"{Settings.dflash_domain}={settings.dflash_domain}"
-        caddy = find_caddy(needed_by=f"{Settings.replicas}={settings.replicas}" if settings.several_engines else one)
+        caddy = find_caddy(needed_by=settings.routed_by if settings.several_engines else one)
         if self._site is None:
             return
         check_root(self._deployment, settings)

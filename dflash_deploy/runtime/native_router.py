@@ -41,9 +41,10 @@ class NativeRouter(NativePart):
         """Raise EngineMissing if SMG is not installed, PortTaken if another process has its private port."""
         if util.find_spec("smg") is None:
             raise EngineMissing(
-                f"{Settings.replicas}={self._plan.settings.replicas} needs a router: SMG is not installed in the "
+                f"{self._plan.settings.routed_by} needs a router: SMG is not installed in the "
                 f"environment of {sys.executable}",
-                hint=f"pip install 'dflash-deploy[router]', or set {Settings.replicas}=1",
+                hint="pip install 'dflash-deploy[router]' (`extras: [router]` in fleet.yaml), or run one engine "
+                "without a router",
             )
         state, port = self.state(), router_port(self._plan.settings.dflash_port)
         if not (state.alive and state.address == self.address) and listener_on(LOOPBACK, port):

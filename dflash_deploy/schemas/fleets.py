@@ -49,6 +49,8 @@ class FleetHostData(Documented):
     """Names of the checks that failed."""
     error: FleetErrorData | None
     """Why the command failed on this host; null if it did not."""
+    routed: bool | None
+    """Whether the router sends requests to its engine; null without a router, and from commands that do not ask it."""
 
 
 class FleetWeightsMovedData(Documented):
@@ -73,6 +75,8 @@ class FleetData(Documented):
     """`replicas`: an engine on each host; `one-engine`: one engine over all hosts."""
     reason: str
     """Why it has this shape. The text may change."""
+    router: str | None
+    """Name of the host with the router and the door of all; null without a router."""
     hosts: list[FleetHostData]
     """The hosts, in the order of fleet.yaml."""
     weights: NotRequired[FleetWeightsMovedData]
@@ -90,6 +94,8 @@ class FleetInitData(Documented):
     """`replicas`: an engine on each host; `one-engine`: one engine over all hosts."""
     reason: str
     """Why it has this shape. The text may change."""
+    router: str | None
+    """Name of the host with the router and the door of all; null without a router."""
     hosts: list[FleetHostData]
     """The hosts, in the order of fleet.yaml."""
 
@@ -145,8 +151,21 @@ class FleetFactsData(Documented):
     """Versions of the driver of its GPUs; empty without NVIDIA GPUs."""
     peers: dict[str, bool]
     """For each address of `--peer`, whether it answers."""
+    routed: list[str]
+    """URLs of the engines to which the router of the deployment of `--dir` sends requests now."""
+    router_engines: list[str]
+    """Addresses of ROUTER_ENGINES of the deployment of `--dir`."""
     engine: FleetEngineData | None
     """The engine of the deployment of `--dir`; null without the option."""
+
+
+class FleetRouteData(Documented):
+    """Which engines of other machines get requests from the router of this one."""
+
+    engines: list[str]
+    """Their addresses, HOST:PORT."""
+    left_out: dict[str, str]
+    """For each address of ROUTER_ENGINES that gets no requests, why. The text may change."""
 
 
 class FleetWeightsData(Documented):

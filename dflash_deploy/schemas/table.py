@@ -89,6 +89,7 @@ DOCUMENTS: Mapping[str, CommandData] = {
     "fleet down": CommandData((fleets.FleetData,)),
     "fleet restart": CommandData((fleets.FleetData,)),
     "fleet facts": CommandData((fleets.FleetFactsData,)),
+    "fleet route": CommandData((fleets.FleetRouteData,), streams=True),
     "fleet weights": CommandData((fleets.FleetWeightsData,)),
     "fleet take": CommandData((weights.PullData,), streams=True),
     "fleet offer": CommandData((fleets.FleetOfferData,), streams=True),

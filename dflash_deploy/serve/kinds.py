@@ -207,6 +207,17 @@ def hosts(name: str, value: str) -> tuple[str, ...]:
     return names
 
 
+def engine_addresses(name: str, value: str) -> tuple[str, ...]:
+    """HOST:PORT of engines, separated by commas."""
+    found = tuple(value.replace(",", " ").split())
+    for one in found:
+        host, _, number = one.rpartition(":")
+        if ":" in host or not is_host(host) or not number.isascii() or not number.isdigit() or len(number) > 5:
+            raise Refused(f"{name}: `{one}` is not a valid HOST:PORT", hint=f"write {name}=10.0.0.2:8000,10.0.0.3:8000")
+        port(name, number)
+    return found
+
+
 def docker_size(name: str, value: str) -> str:
     """A size in Docker's format."""
     if not _DOCKER_SIZE.fullmatch(value):

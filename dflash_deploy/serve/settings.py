@@ -116,6 +116,7 @@ class Settings(Values):
     dflash_acme_root = Field(kinds.text, "", unit="file")
     # --- several engines
     replicas = Field[int](kinds.at_most(MOST_REPLICAS), 1, unit="engines")
+    router_engines = Field[tuple[str, ...]](kinds.engine_addresses, ())
     drain_seconds = Field[int](kinds.whole, 120, unit="seconds")
     dflash_cores = Field[tuple[int, ...]](kinds.cores, (), internal=True)
     # --- weights
@@ -250,8 +251,15 @@ class Settings(Values):
 
     @property
     def several_engines(self) -> bool:
-        """Whether a router shares the requests out to several engines on this machine."""
-        return self.replicas > 1
+        """Whether a router on this machine shares requests out to several engines, here or on other machines."""
+        return self.replicas > 1 or bool(self.router_engines)
+
+    @property
+    def routed_by(self) -> str:
+        """The setting because of which there is a router, and its value."""
+        if self.replicas > 1:
+            return f"{Settings.replicas}={self.replicas}"
+        return f"{Settings.router_engines}={','.join(self.router_engines)}"
 
     @property
     def published(self) -> bool:

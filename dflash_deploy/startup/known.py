@@ -32,9 +32,14 @@ def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = N
             f"{Settings.vllm_api_key} has characters that no request can contain",
             hint="make a new key: `dflash-deploy keys rotate`",
         )
-    model = next(iter(plan.settings.served_model_name), model_path(plan))
+    model = model_name(plan)
     url = url_of(deployment, plan)
     return Endpoint(url, deployment.key, model, timeout=timeout) if timeout else Endpoint(url, deployment.key, model)
+
+
+def model_name(plan: Plan) -> str:
+    """Return the name of the model in requests."""
+    return next(iter(plan.settings.served_model_name), model_path(plan))
 
 
 def url_of(deployment: Deployment, plan: Plan) -> str:

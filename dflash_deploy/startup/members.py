@@ -11,6 +11,7 @@ from dflash_deploy.errors import BadInput, NotPossible
 from dflash_deploy.runtime import runtime_for
 from dflash_deploy.serve.router.files import RoutedEngine
 from dflash_deploy.serve.settings import Settings
+from dflash_deploy.startup.foreign import foreign_endpoints
 from dflash_deploy.startup.known import endpoint_of
 from dflash_deploy.startup.published import published_of
 
@@ -94,7 +95,10 @@ def whole_endpoint(deployment: Deployment, plan: Plan) -> Endpoint:
     if not plan.settings.several_engines and published is None:
         return front
     front.close()
-    engines = list(engine_endpoints(deployment, plan, timeout=METRICS_TIMEOUT))
+    engines = [
+        *engine_endpoints(deployment, plan, timeout=METRICS_TIMEOUT),
+        *foreign_endpoints(deployment, plan, timeout=METRICS_TIMEOUT),
+    ]
     url, root = (front.url, None) if published is None else (published.url, published.trusted)
     return SharedEndpoint(url, deployment.key, front.model, engines, root=root)
 
@@ -111,6 +115,7 @@ def refuse_several(deployment: Deployment, plan: Plan, what: str) -> None:
         )
     if plan.settings.several_engines:
         raise NotPossible(
-            f"{what} restarts the engine with other settings, and this deployment has {plan.settings.replicas} engines",
+            f"{what} restarts the engine with other settings, and a router shares requests out to several "
+            f"({plan.settings.routed_by})",
             hint="choose one, and the others keep answering: --replica 1",
         )

@@ -17,6 +17,7 @@ from dflash_deploy.startup.known import endpoint_of
 from dflash_deploy.startup.members import Member
 
 if TYPE_CHECKING:
+    from dflash_deploy.client import Endpoint
     from dflash_deploy.deployment import Deployment
     from dflash_deploy.runtime.protocol import EngineState
     from dflash_deploy.serve.router.files import RoutedEngine
@@ -45,7 +46,7 @@ class Routes:
 
     def only(self, workers: Iterable[RoutedEngine]) -> None:
         """Send requests to these engines and no others. Raises EngineNotReady if the router does not take them over."""
-        wanted = tuple(sorted(workers, key=lambda worker: int(worker.id)))
+        wanted = tuple(sorted(workers, key=lambda worker: (len(worker.id), worker.id)))
         written = time.time()
         write_workers(self._deployment, wanted)
         self._wait_for({worker.url for worker in wanted}, since=written)
@@ -90,17 +91,22 @@ def drain(member: Member, seconds: float) -> int:
 
     An engine that does not answer has none that could end.
     """
-    deadline, quiet, left = time.monotonic() + seconds, 0, 0
     with endpoint_of(member.deployment, member.plan, timeout=METRICS_TIMEOUT) as endpoint:
-        while quiet < QUIET:
-            try:
-                left = sum(used.in_flight for used in endpoint.key_usage())
-            except EndpointError:
-                return 0
-            quiet = quiet + 1 if left == 0 else 0
-            if time.monotonic() > deadline:
-                break
-            time.sleep(POLL)
+        return drained(endpoint, seconds)
+
+
+def drained(endpoint: Endpoint, seconds: float) -> int:
+    """Wait until the engine of an endpoint has no request in flight. Returns as `drain`."""
+    deadline, quiet, left = time.monotonic() + seconds, 0, 0
+    while quiet < QUIET:
+        try:
+            left = sum(used.in_flight for used in endpoint.key_usage())
+        except EndpointError:
+            return 0
+        quiet = quiet + 1 if left == 0 else 0
+        if time.monotonic() > deadline:
+            break
+        time.sleep(POLL)
     return left
 
 

@@ -133,9 +133,11 @@ class Lab:
         """Run `dflash-deploy` on the terminal, in the fleet's directory."""
         return dflash(*args, at=self.directory, prefix=self.prefix, environment=environment)
 
-    def write_fleet(self, *lines: str, program: str = PROGRAM, of_host: tuple[str, ...] = ()) -> None:
-        """Write fleet.yaml: `lines` at its beginning, `of_host` for each host."""
-        text = [f"ssh_config: {self.ssh_config}", *lines, "hosts:"]
+    def write_fleet(
+        self, *lines: str, program: str = PROGRAM, of_host: tuple[str, ...] = (), router: bool = False
+    ) -> None:
+        """Write fleet.yaml: `lines` at its beginning, `of_host` for each host. `router`: one endpoint for both."""
+        text = [f"ssh_config: {self.ssh_config}", f"router: {'on' if router else 'off'}", *lines, "hosts:"]
         for host in self.hosts:
             text += [f"  - name: {host.name}", f"    address: {host.address}"]
             text += [f"    program: {program}"] if program else []
