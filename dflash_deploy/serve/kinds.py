@@ -208,7 +208,7 @@ def hosts(name: str, value: str) -> tuple[str, ...]:
 
 
 def engine_addresses(name: str, value: str) -> tuple[str, ...]:
-    """HOST:PORT of engines, separated by commas."""
+    """Addresses HOST:PORT, separated by commas."""
     found = tuple(value.replace(",", " ").split())
     for one in found:
         host, _, number = one.rpartition(":")
