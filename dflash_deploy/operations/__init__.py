@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.fetching import Pulled, carry, check_files, check_hub, pull
     from dflash_deploy.operations.fleet_hosts import FleetResult
     from dflash_deploy.operations.fleet_machine import MachineFacts, fleet_facts
-    from dflash_deploy.operations.fleet_route import Routed, fleet_route
+    from dflash_deploy.operations.fleet_routing import Routed, fleet_route
     from dflash_deploy.operations.fleet_starting import fleet_restart, fleet_up
     from dflash_deploy.operations.fleet_transfers import MissingWeights, fleet_offer, fleet_take, fleet_weights
     from dflash_deploy.operations.fleet_watching import fleet_watch
@@ -108,7 +108,7 @@ else:
             ".fetching": ("Pulled", "carry", "check_files", "check_hub", "pull"),
             ".fleet_hosts": ("FleetResult",),
             ".fleet_machine": ("MachineFacts", "fleet_facts"),
-            ".fleet_route": ("Routed", "fleet_route"),
+            ".fleet_routing": ("Routed", "fleet_route"),
             ".fleet_starting": ("fleet_restart", "fleet_up"),
             ".fleet_watching": ("fleet_watch",),
             ".fleet_transfers": ("MissingWeights", "fleet_offer", "fleet_take", "fleet_weights"),

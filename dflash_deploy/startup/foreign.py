@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from dflash_deploy.client import EndpointError
 from dflash_deploy.deployment.router_files import written_workers
 from dflash_deploy.serve.router.files import RoutedEngine
 from dflash_deploy.startup.known import model_name
@@ -74,6 +73,9 @@ def proven(
 
 def _problem_of(deployment: Deployment, plan: Plan, worker: RoutedEngine) -> str:
     """Ask an engine for one short answer; return why there is none, empty if there is."""
+    # as in `foreign_endpoint`
+    from dflash_deploy.client import EndpointError  # noqa: PLC0415
+
     with foreign_endpoint(deployment, plan, worker, timeout=PROOF) as endpoint:
         try:
             endpoint.chat(plan.pair.text.ask, max_tokens=16)
