@@ -41,6 +41,12 @@ def export_kubernetes(
     router_image: Annotated[
         str, typer.Option(help="The pushed image of the router before several replicas.", show_default=False)
     ] = "",
+    host: Annotated[
+        str, typer.Option(help="Domain name of an Ingress; it is written if given.", show_default=False)
+    ] = "",
+    ingress_class: Annotated[
+        str, typer.Option(help="IngressClass of the Ingress, else the cluster's.", show_default=False)
+    ] = "",
     gpu_resource: Annotated[str, typer.Option(help="Resource that the device plugin offers.")] = "nvidia.com/gpu",
     runtime_class: Annotated[
         str, typer.Option(help="RuntimeClass of the pods, such as nvidia on k3s.", show_default=False)
@@ -61,6 +67,8 @@ def export_kubernetes(
         image=image,
         tool_image=tool_image,
         router_image=router_image,
+        host=host,
+        ingress_class=ingress_class,
         gpu_resource=gpu_resource,
         runtime_class=runtime_class,
         storage_class=storage_class,

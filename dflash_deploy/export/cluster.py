@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from dflash_deploy import __version__
 from dflash_deploy.assets import build_digest
@@ -26,6 +26,7 @@ UNKNOWN_START = 1200.0
 
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+_HOST = re.compile(r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _RESOURCE = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _IMAGE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:/-]*(@sha256:[0-9a-f]{64})?")
 
@@ -36,6 +37,7 @@ class Cluster:
 
     `name` is that of all objects. `image` replaces the image of the deployment. `tool_image` is that of
     dflash-deploy itself, `router_image` that of the router and the door before several replicas.
+    `host` is the domain name of an Ingress; without it there is none.
     """
 
     name: str = "dflash"
@@ -47,6 +49,8 @@ class Cluster:
     storage_class: str = ""
     tool_image: str = ""
     router_image: str = ""
+    host: str = ""
+    ingress_class: str = ""
 
     def __post_init__(self) -> None:
         """Raises BadInput for what Kubernetes would refuse."""
@@ -66,6 +70,10 @@ class Cluster:
         self._check("GPU resource", self.gpu_resource, _RESOURCE, "nvidia.com/gpu")
         self._check("runtime class", self.runtime_class, _OBJECT, "nvidia")
         self._check("storage class", self.storage_class, _OBJECT, "local-path")
+        self._check("ingress class", self.ingress_class, _OBJECT, "traefik")
+        self._check("host", self.host, _HOST, "llm.example.com")
+        if self.ingress_class and not self.host:
+            raise BadInput("an ingress class needs a host", hint="add --host llm.example.com")
 
     @property
     def tool(self) -> str:
@@ -96,7 +104,7 @@ class ExportSource:
     `router_keys_file` are files of this machine that Secrets are made of. `target` and `drafter` are absolute
     directories on this machine; `drafter` is empty without one. `locked` is the repository and commit of each role,
     `weights_bytes` the size of all locked files. `pull_files` are the `.env` without secrets and the lock with which a
-    Job fills the claim; empty if none can.
+    Job fills the claim; empty if none can. `rule_groups` are the rules of Prometheus: recorded series, alerts, limits.
     """
 
     plan: Plan
@@ -111,6 +119,7 @@ class ExportSource:
     locked: Mapping[str, str]
     weights_bytes: int
     pull_files: Mapping[str, str] = field(default_factory=dict)
+    rule_groups: Sequence[Mapping[str, Any]] = ()
 
     def image(self, cluster: Cluster) -> str:
         """The image of the engine."""

@@ -9,6 +9,8 @@ import yaml
 
 from dflash_deploy import __version__
 from dflash_deploy.export.cluster import Cluster, ExportSource
+from dflash_deploy.export.ingress import ingress_objects
+from dflash_deploy.export.metrics import monitoring_objects
 from dflash_deploy.export.objects import loader, objects
 from dflash_deploy.export.pull import pull_objects
 from dflash_deploy.export.readme import readme
@@ -20,6 +22,9 @@ BASE = "base"
 PULL = "pull"
 """The folder with the Job that fills the claim of the weights."""
 
+MONITORING, INGRESS = "monitoring", "ingress"
+"""The folders with what only some clusters can have. Each has its own objects only: an overlay names those it needs."""
+
 HEADER = """\
 # Written by dflash-deploy {version} export kubernetes, from .env and dflash.lock.
 # Put changes into an overlay of your own: an edited file is not written again.
@@ -30,6 +35,9 @@ def folder(source: ExportSource, cluster: Cluster) -> dict[str, str]:
     """The text of each file, by its path below the folder. No text has a secret."""
     router = router_objects(source, cluster) if cluster.routed else {}
     texts = _kustomized(BASE, {**objects(source, cluster), **router})
+    texts |= _kustomized(MONITORING, monitoring_objects(source, cluster))
+    if cluster.host:
+        texts |= _kustomized(INGRESS, ingress_objects(source, cluster))
     if cluster.weights == "claim":
         texts["loader.yaml"] = text_of(loader(source, cluster))
         if source.pull_files:

@@ -162,13 +162,14 @@ def _origin(source: ExportSource) -> dict[str, str]:
 
 
 def _service(cluster: Cluster) -> dict[str, Any]:
+    component = ROUTER if cluster.routed else CONTAINER
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": metadata(cluster, cluster.name),
+        "metadata": metadata(cluster, cluster.name, component),
         "spec": {
             "type": "ClusterIP",
-            "selector": labels(cluster, ROUTER if cluster.routed else CONTAINER),
+            "selector": labels(cluster, component),
             "ports": [{"name": "http", "port": PORT, "targetPort": "http", "protocol": "TCP"}],
         },
     }

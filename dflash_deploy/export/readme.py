@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from dflash_deploy import __version__
 from dflash_deploy.export.cluster import Cluster, ExportSource, has_registry, is_pinned
+from dflash_deploy.export.ingress import tls_secret
+from dflash_deploy.export.metrics import KEY, KEY_NAME, METRICS_LABEL, metrics_secret
 from dflash_deploy.export.objects import CACHE_SIZE, CLIENT_LABEL
 from dflash_deploy.export.pod import (
     FURTHER_KEYS,
@@ -70,6 +72,8 @@ def readme(source: ExportSource, cluster: Cluster) -> str:
         _weights(source, cluster),
         _secret(source, cluster),
         _apply(source, cluster),
+        _monitoring(source, cluster),
+        *([_ingress(cluster)] if cluster.host else []),
         _limits(cluster),
     ]
     return "\n".join(sections)
@@ -239,6 +243,36 @@ def _apply(source: ExportSource, cluster: Cluster) -> str:
 A pod is `Running` and not ready while the engine loads. A first start may take {minutes} minutes ({STARTS} times the
 expected one); then Kubernetes restarts it. `kubectl logs deployment/{cluster.name}` shows the engine's log.
 {routed}"""
+
+
+def _monitoring(source: ExportSource, cluster: Cluster) -> str:
+    entry = f"[^a-z0-9_-]{KEY_NAME}:([A-Za-z0-9_-]+):metrics"
+    return f"""\
+## 5. Monitoring, if the cluster has the Prometheus Operator
+
+Give Prometheus a key that opens /metrics only, and replace the Secret of the API keys (step 3):
+
+    dflash-deploy keys add {KEY_NAME} --scope metrics
+    sed -nE 's/.*{entry}.*/\\1/p' {shlex.quote(source.env_file)} | tr -d '\\n' | \\
+      kubectl create secret generic {metrics_secret(cluster)} --from-file={KEY}=/dev/stdin
+    kubectl label namespace NAMESPACE-OF-PROMETHEUS {METRICS_LABEL}=true
+    kubectl apply -k monitoring
+
+A Prometheus that selects monitors and rules by a label, such as `release`, needs it on both: add it in an overlay.
+"""
+
+
+def _ingress(cluster: Cluster) -> str:
+    return f"""\
+## 6. The Ingress
+
+It publishes the routes of applications at https://{cluster.host}, and no other path.
+
+    kubectl create secret tls {tls_secret(cluster)} --cert=FILE --key=FILE     # or let your cluster make it
+    kubectl label namespace NAMESPACE-OF-THE-CONTROLLER {CLIENT_LABEL}=true
+    kubectl apply -k ingress
+    dflash-deploy test --url https://{cluster.host} --key-file FILE
+"""
 
 
 def _limits(cluster: Cluster) -> str:

@@ -211,6 +211,8 @@ class ExportOptions(Document):
     storage_class: Name
     tool_image: Name = ""
     router_image: Name = ""
+    host: Name = ""
+    ingress_class: Name = ""
 
 
 class ExportRecord(Document):

@@ -24,6 +24,8 @@ from dflash_deploy.export.pull import LOCK_FILE as PULL_LOCK
 from dflash_deploy.export.pull import MODELS, MOST_BYTES
 from dflash_deploy.export.readme import image_note, router_secret_command, secret_command
 from dflash_deploy.intake.files import shown
+from dflash_deploy.monitoring.files import rule_groups
+from dflash_deploy.operations.scraping import limits_of
 from dflash_deploy.plan import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import redact_by_shape
@@ -146,14 +148,14 @@ def _rendered(deployment: Deployment, cluster: Cluster) -> tuple[ExportSource, d
     lock = read_lock(deployment.directory / LOCK_FILE)
     if cluster.weights == "claim":
         _check_lock(plan, lock)
-    source = source_of(deployment, plan, lock)
+    source = source_of(deployment, plan, lock, cluster.name)
     texts = folder(source, cluster)
     _check_secrets(deployment, source, texts)
     return source, texts
 
 
-def source_of(deployment: Deployment, plan: Plan, lock: Lock | None) -> ExportSource:
-    """What the folder is rendered from."""
+def source_of(deployment: Deployment, plan: Plan, lock: Lock | None, name: str) -> ExportSource:
+    """What the folder is rendered from. `name` is that of the deployment in recorded series."""
     owner = deployment.env_file.stat()
     settings = plan.settings
     models = lock.models if lock else {}
@@ -170,6 +172,7 @@ def source_of(deployment: Deployment, plan: Plan, lock: Lock | None) -> ExportSo
         keys_file=str(keys_file(deployment)),
         router_keys_file=str(router_directory(deployment) / KEYS),
         pull_files=_pull_files(deployment, plan, lock) if lock else {},
+        rule_groups=rule_groups(name, limits_of(deployment, plan)),
     )
 
 

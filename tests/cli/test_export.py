@@ -143,6 +143,8 @@ def test_a_check_names_what_an_export_would_change_and_writes_nothing(deployment
     assert digest[0] != digest[1]
     hidden = found.pop(("base/service.yaml", "spec.type"))
     assert hidden[1] == "ClusterIP"
+    (limit,) = [place for place in found if place[0] == "monitoring/rules.yaml"]
+    assert found.pop(limit) == (f"vector({before})", "vector(3)")
     assert found == {
         ("base/settings.yaml", "data.MAX_NUM_SEQS"): (before, "3"),
         # the router's thresholds are derived from it

@@ -19,7 +19,7 @@ from tests.support.manifests import VERSIONS, kubectl, plan_for, source_for, val
     [("dgx-spark", "aeon-vllm-dflash"), ("rtx-3090", "llamacpp-b11434"), ("h100", "sglang-0.5.23")],
 )
 def test_kubectl_builds_the_base_and_an_overlay(profile: str, engine: str, tmp_path: Path) -> None:
-    cluster = Cluster(replicas=3, weights="claim")
+    cluster = Cluster(replicas=3, weights="claim", host="llm.example.com")
     source = source_for(plan_for(profile, engine), weights_bytes=1, pull_files={"dflash.lock": "{}"})
     texts = folder(source, cluster)
     overlay = {
@@ -35,8 +35,8 @@ def test_kubectl_builds_the_base_and_an_overlay(profile: str, engine: str, tmp_p
     for path, text in {**texts, "mine/kustomization.yaml": yaml.safe_dump(overlay)}.items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text)
-    counts = {"pull": len(pull_objects(source, cluster))}
-    for place in ("pull", "base", "mine"):
+    counts = {"pull": len(pull_objects(source, cluster)), "monitoring": 3, "ingress": 1}
+    for place in (*counts, "base", "mine"):
         done = run_command(str(kubectl()), "kustomize", str(tmp_path / place))
         assert done.returncode == 0, done.stderr
         built = list(yaml.safe_load_all(done.stdout))

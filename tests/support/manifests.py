@@ -1,17 +1,21 @@
 """Manifests of every profile and engine, and the published schemas of Kubernetes that they are checked against."""
 
+import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
+from jsonschema import Draft202012Validator
 from kubernetes_validate import utils
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment.render import environment_of
 from dflash_deploy.errors import DeployError
 from dflash_deploy.export.cluster import ExportSource
+from dflash_deploy.monitoring.files import rule_groups
+from dflash_deploy.monitoring.limits import limits
 from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.rules import plan_deployment
 from tests.support.machines import MACHINES
@@ -26,8 +30,42 @@ VERSIONS = list(dict.fromkeys(VERSIONS))
 utils.schema_contents = cache(utils.schema_contents)
 
 
+CRDS = Path(__file__).parent / "crds"
+"""Schemas of resources that a cluster gets from others, without descriptions; each file names its source."""
+
+
+@cache
+def custom() -> dict[tuple[str, str], Draft202012Validator]:
+    """The validator of each custom resource, by its version and kind. Unknown fields are errors, as with --strict."""
+    documents = (json.loads(file.read_text()) for file in sorted(CRDS.glob("*.json")))
+    return {(one["apiVersion"], one["kind"]): Draft202012Validator(_closed(one["schema"])) for one in documents}
+
+
+def _closed(schema: Any) -> Any:
+    """The schema, whose objects have the named fields only. `metadata` is that of every object."""
+    if not isinstance(schema, dict):
+        return schema
+    closed: dict[str, Any] = {
+        key: [*map(_closed, value)] if isinstance(value, list) else _closed(value) for key, value in schema.items()
+    }
+    properties = schema.get("properties")
+    if isinstance(properties, dict):
+        closed["properties"] = {name: _closed(one) for name, one in properties.items()}
+        if not schema.get("x-kubernetes-preserve-unknown-fields"):
+            closed.setdefault("additionalProperties", False)
+        if properties.get("metadata") == {"type": "object"}:
+            closed["properties"]["metadata"] = {"type": "object"}
+    return closed
+
+
 def validated(document: Mapping[str, Any], version: str) -> str:
-    """The version whose strict schema accepts a document: unknown fields are errors too. Raises ValidationError."""
+    """The version whose strict schema accepts a document: unknown fields are errors too. Raises ValidationError.
+
+    A custom resource has one schema, for all versions.
+    """
+    if known := custom().get((document["apiVersion"], document["kind"])):
+        known.validate(document)
+        return version
     return str(kubernetes_validate.validate(dict(document), version, strict=True))
 
 
@@ -73,6 +111,7 @@ def source_for(
         locked=locked or {},
         weights_bytes=weights_bytes,
         pull_files=pull_files or {},
+        rule_groups=rule_groups("dflash", limits(sequences=4, speculating=True, unified=False)),
     )
 
 

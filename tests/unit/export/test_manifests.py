@@ -28,7 +28,15 @@ PLANS = {f"{plan.profile.name}-{plan.engine.name}": plan for plan in plans()}
 
 CLUSTERS = (
     Cluster(),
-    Cluster(replicas=3, weights="claim", runtime_class="nvidia", storage_class="local-path", image="r.example/v:1"),
+    Cluster(
+        replicas=3,
+        weights="claim",
+        runtime_class="nvidia",
+        storage_class="local-path",
+        image="r.example/v:1",
+        host="llm.example.com",
+        ingress_class="traefik",
+    ),
 )
 
 
@@ -63,8 +71,8 @@ def test_every_profile_and_engine_is_valid_in_every_version() -> None:
     documents = {json.dumps(form_of(one), sort_keys=True): one for one in written}.values()
     kinds = {document["kind"] for document in documents}
     assert kinds == {
-        "ConfigMap", "Deployment", "Job", "NetworkPolicy", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget",
-        "Role", "RoleBinding", "Service", "ServiceAccount",
+        "ConfigMap", "Deployment", "Ingress", "Job", "NetworkPolicy", "PersistentVolumeClaim", "Pod",
+        "PodDisruptionBudget", "PrometheusRule", "Role", "RoleBinding", "Service", "ServiceAccount", "ServiceMonitor",
     }  # fmt: skip
     assert VERSIONS[0] == "1.29"
     assert len(VERSIONS) >= 9
@@ -301,6 +309,10 @@ def test_sizes_are_those_of_kubernetes(size: str, expected: str) -> None:
         ({"gpu_resource": "gpu"}, "is not a valid GPU resource"),
         ({"runtime_class": "Nvidia!"}, "is not a valid runtime class"),
         ({"storage_class": "-"}, "is not a valid storage class"),
+        ({"host": "https://a.example.com"}, "is not a valid host"),
+        ({"host": "localhost"}, "is not a valid host"),
+        ({"host": "a.example.com\n"}, "is not a valid host"),
+        ({"ingress_class": "traefik"}, "an ingress class needs a host"),
     ],
 )
 def test_what_kubernetes_would_refuse_is_refused_here(choice: dict[str, Any], said: str) -> None:
