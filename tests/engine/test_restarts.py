@@ -19,7 +19,7 @@ def ended_during(server: Server, *command: str) -> Counter[str]:
     with server.connect() as endpoint, Crowd(endpoint, server.key, CLIENTS) as clients:
         ran = dflash(*command, at=server.directory).succeeded()
         # the command waited for the engine, so that all of them have met its end
-        ended = clients.ended(within=5)
+        ended = clients.ended(within=60)
         answer = endpoint.chat("What is the capital of France?", max_tokens=8)
     print(f"{' '.join(command)}: {ran.seconds:.0f} s, {clients.whole} whole answers, then {dict(ended)}")
     assert answer.completion_tokens

@@ -10,24 +10,31 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+FIRST, LAST = 20_000, 32_000
+"""Ports below those that Linux gives to clients: an engine listens a minute after its port was chosen, and until then a
+connection of another test could take one of those."""
+
+
 def free_port() -> int:
     """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return free_run(1)
 
 
 def free_run(count: int) -> int:
     """The first of `count` consecutive ports that nobody listens on now.
 
-    They are below those that Linux gives to clients, or a connection of another test takes one of them.
+    Tests of this machine, also of tiers that run side by side, get one after the other: one that is chosen is free until
+    its server listens.
     """
-    first, last = 20_000, 32_000
-    begin = first + os.getpid() * 37 % (last - first)
-    for port in itertools.chain(range(begin, last, count), range(first, begin, count)):
-        if all(_is_free(one) for one in range(port, port + count)):
-            return port
+    with (Path(tempfile.gettempdir()) / f"dflash-tests-ports-{os.getuid()}").open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        begin = int(file.read() or FIRST + os.getpid() * 37 % (LAST - FIRST))
+        for port in itertools.chain(range(begin, LAST - count), range(FIRST, begin)):
+            if all(_is_free(one) for one in range(port, port + count)):
+                file.truncate(0)
+                file.write(str(port + count))
+                return port
     raise AssertionError(f"no {count} consecutive ports are free")
 
 

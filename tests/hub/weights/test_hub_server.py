@@ -75,7 +75,7 @@ def api(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[HfApi]:
 
 @pytest.fixture
 def http(hub: Hub) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=hub.endpoint, follow_redirects=True, trust_env=False, timeout=5) as client:
+    with httpx.Client(base_url=hub.endpoint, follow_redirects=True, trust_env=False, timeout=60) as client:
         yield client
 
 

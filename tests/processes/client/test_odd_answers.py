@@ -148,7 +148,8 @@ def test_the_time_limit_holds_for_the_whole_answer(script: Any) -> None:
         for request in ("chat", "stream"):
             started = time.monotonic()
             asked(url, request)
-            assert time.monotonic() - started < 6 * TIMEOUT
+            # far less than the answer, which has no end; a busy machine takes its time
+            assert time.monotonic() - started < 60 * TIMEOUT
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_a_running_engine_is_found_and_stopped_without_its_run_file(
     assert (state.phase, state.identity, state.address) == ("running", f"process {supervisor.pid}", ADDRESS)
     assert len(said) == (damage is not missing)
     assert runtime.down()
-    assert supervisor.wait(5) is not None
+    assert supervisor.wait(60) is not None
     assert NativeRuntime(deployment, a_plan()).state().phase == "absent"
     assert not runtime.down()
 
@@ -165,7 +165,7 @@ def test_without_settings_the_engine_is_found_by_its_process(
         data = dflash("status", "--json", at=deployment.directory).succeeded().document["data"]
         assert (data["runtime"], data["engine"]) == ("native", f"process {supervisor.pid}")
     assert dflash("down", "--json", at=deployment.directory).succeeded().document["data"]["stopped"] is True
-    assert supervisor.wait(5) is not None
+    assert supervisor.wait(60) is not None
     assert dflash("down", "--json", at=deployment.directory).succeeded().document["data"]["stopped"] is False
 
 
