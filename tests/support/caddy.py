@@ -2,6 +2,7 @@
 
 import os
 import socket
+import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,6 +60,18 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def hands_over_a_certificate(site: Site) -> bool:
+    """Whether a TLS handshake succeeds: Caddy stores a certificate a moment before it serves it."""
+    unchecked = ssl.create_default_context()
+    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection(("127.0.0.1", site.https_port), timeout=HANGS) as connection:
+            unchecked.wrap_socket(connection, server_hostname=site.host).close()
+    except OSError:
+        return False
+    return True
+
+
 @contextmanager
 def running(place: Path, text: str, port: int, storage: Path) -> Iterator[Published]:
     """Caddy with this Caddyfile, until it listens on `port`."""
@@ -90,7 +103,9 @@ def running(place: Path, text: str, port: int, storage: Path) -> Iterator[Publis
 def published(place: Path, door: Door) -> Iterator[Published]:
     """Caddy with the Caddyfile of a door; its certificate is there."""
     port = door.site.https_port if isinstance(door.site, Site) else door.site.port
+    site = door.site
     with running(place, caddyfile(door), port, Path(door.storage)) as made:
-        if isinstance(door.site, Site):
+        if isinstance(site, Site):
             until(lambda: any((made.storage / "certificates").rglob("*.crt")))
+            until(lambda: hands_over_a_certificate(site))
         yield made
