@@ -46,6 +46,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "fleet restart": (),
     "fleet watch": ("--looks", "1"),
     "fleet facts": (),
+    "fleet route": (),
     "fleet weights": (),
     "fleet take": (),
     "fleet offer": ("--address", "127.0.0.1"),
