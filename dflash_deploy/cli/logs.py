@@ -26,7 +26,9 @@ def logs(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C or the engine's end.")
     ] = False,
-    tail: Annotated[int | None, typer.Option("--tail", "-n", min=0, help="Only the last N lines.")] = None,
+    tail: Annotated[
+        int | None, typer.Option("--tail", "-n", min=0, help="Only the last N lines, of each process.")
+    ] = None,
     replica: Replica = None,
     bundle: Annotated[
         bool,

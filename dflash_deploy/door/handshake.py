@@ -37,12 +37,11 @@ def shaken(site: Site, root: Path | None) -> str:
         return f"no certificate yet: {problem}"
 
 
-def refusal(lines: Iterable[str]) -> str:
+def refusal(lines: Iterable[str], said: str = "") -> str:
     """Why Caddy got no certificate the last time it asked, from the lines of its log; empty if it has got one since.
 
-    The words are the authority's, or those of a connection to it that failed.
+    The words are the authority's, or those of a connection to it that failed. `said` is what the lines before say.
     """
-    said = ""
     for line in lines:
         if _OBTAINS not in line:
             continue

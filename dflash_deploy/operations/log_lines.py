@@ -10,7 +10,8 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.planning import plan_to_stop
 from dflash_deploy.redact import redact_by_shape
 from dflash_deploy.runtime import runtime_for
-from dflash_deploy.runtime.select import whole_log
+from dflash_deploy.runtime.interleaved import interleaved
+from dflash_deploy.runtime.select import logs_of
 from dflash_deploy.startup.members import seen_as
 
 POLL = 0.5
@@ -20,18 +21,18 @@ POLL = 0.5
 def log(directory: Path, *, replica: int | None = None, tail: int | None = None, follow: bool = False) -> Iterator[str]:
     """Lines of the engine's log, redacted: all or the last `tail`, and with `follow` new ones until the engine ends.
 
-    With a door, and of several engines, each line begins with the name of its process; `replica` shows one
-    engine. Raises NoDeployment, EngineMissing if the log cannot be read, and BadInput if that engine does not exist.
+    With a door, and of several engines, each line begins with the name of its process, and `tail` counts for each of
+    them; `replica` shows one engine. Raises NoDeployment, EngineMissing if the log cannot be read, and BadInput if that
+    engine does not exist.
     """
     whole = Deployment.existing(directory, check=False)
     place, plan = seen_as(whole, plan_to_stop(whole), replica)
-    runtime, read_log = runtime_for(place, plan), whole_log(place, plan)
-    page = read_log("")
-    lines = page.lines if tail is None else page.lines[len(page.lines) - tail :] if tail else ()
-    yield from map(redact_by_shape, lines)
+    runtime = runtime_for(place, plan)
+    page = interleaved(logs_of(runtime), tail=tail)
+    yield from map(redact_by_shape, page.lines)
     alive = follow
     while alive:
         time.sleep(POLL)
         alive = runtime.state().phase in {"running", "restarting", "paused"}
-        page = read_log(page.cursor)
+        page = interleaved(logs_of(runtime), page.cursor)
         yield from map(redact_by_shape, page.lines)

@@ -28,6 +28,7 @@ from dflash_deploy.planning import plan_of, plan_to_stop
 from dflash_deploy.redact import Redact, Redactor, Secret, redact_by_shape
 from dflash_deploy.runtime import Runtime, runtime_for
 from dflash_deploy.runtime.log_file import read_page
+from dflash_deploy.runtime.log_parts import previous_start
 from dflash_deploy.startup import ProcessEnd, log_reader_for
 from dflash_deploy.weights.lockfile import LOCK_FILE
 
@@ -80,7 +81,7 @@ def _collected(deployment: Deployment) -> dict[str, str]:
     redact = _redactor(deployment)
     sources: Mapping[str, Callable[[], str]] = {
         "engine.log": lambda: "\n".join(runtime.read_log().lines),
-        "engine.log.1": lambda: _log(deployment.state / "engine.log.1"),
+        "engine.log.1": lambda: _log(previous_start(deployment.state / "engine.log")),
         "state.json": lambda: _json(asdict(runtime.state())),
         "diagnosis.json": lambda: _json(_diagnosed(plan, runtime)),
         "plan.json": lambda: _json(redacted(_plan_document(directory), redact)),

@@ -12,6 +12,7 @@ from dflash_deploy.door.site import published_site
 from dflash_deploy.errors import BadInput, FileMissing, PortTaken
 from dflash_deploy.host import listener_on
 from dflash_deploy.runtime.domain import root_of
+from dflash_deploy.runtime.protocol import LogPage
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 CERTIFIED = 120.0
 """Seconds for a certificate: a public authority needs a few, and tries again after a failure that passes."""
+
+PAUSE = 0.5
+"""Seconds between two handshakes."""
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104
 """A domain is served on all addresses of this machine."""
@@ -64,27 +68,31 @@ def awaited_certificate(
     deployment: Deployment,
     settings: Values,
     ended: Callable[[], str],
-    lines: Callable[[], Sequence[str]],
+    read_log: Callable[[str], LogPage],
     seconds: float,
+    *,
+    cursor: str = "",
 ) -> str:
     """Wait for a certificate that clients accept; return why there is none after `seconds`, empty if there is.
 
-    `ended` returns what Caddy said at its end, empty while it runs; `lines` its log since it was started. It returns
-    early if the authority refuses or cannot be reached, with Caddy's words, and if Caddy ends.
+    `ended` returns what Caddy said at its end, empty while it runs. Its log is read from `cursor` on, each line once.
+    It returns early if the authority refuses or cannot be reached, with Caddy's words, and if Caddy ends.
     """
     site = published_site(settings)
     if site is None:
         return ""
     root, deadline = root_of(deployment, settings), time.monotonic() + seconds
+    refused = ""
     while problem := shaken(site, root):
         if said := ended():
             return f"Caddy has ended: {said}"
-        if said := refusal(lines()):
-            return f"no certificate from the authority: {said}"
+        page = read_log(cursor)
+        refused, cursor = refusal(page.lines, refused), page.cursor
+        if refused:
+            return f"no certificate from the authority: {refused}"
         if time.monotonic() > deadline:
             return problem
-        # each look reads the log since the start
-        time.sleep(0.5)
+        time.sleep(PAUSE)
     return ""
 
 

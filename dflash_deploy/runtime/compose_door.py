@@ -75,7 +75,10 @@ class ComposeDoor:
 
         It ends early if the authority refuses or cannot be reached, with Caddy's words, and if Caddy ends.
         """
-        return awaited_certificate(self._deployment, self._plan.settings, self._ended, self._since_start, seconds)
+        begun = self._container.begun
+        return awaited_certificate(
+            self._deployment, self._plan.settings, self._ended, self.read_log, seconds, cursor=begun
+        )
 
     def down(self) -> bool:
         """Return whether it runs: the engine's runtime removes it with the whole project."""

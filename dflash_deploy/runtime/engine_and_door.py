@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dflash_deploy.runtime.interleaved import interleaved
-from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, PublishedFront, Runtime
+from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, PublishedFront, ReadLog, Runtime
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dflash_deploy.plan import Plan
 
 
@@ -70,6 +71,6 @@ class EngineAndDoor:
         """Return the engine's lines after `cursor`."""
         return self.engine.read_log(cursor)
 
-    def read_all(self, cursor: str = "") -> LogPage:
-        """Return the lines of the engine and of the door, with the name of the process before each."""
-        return interleaved({"engine": self.engine.read_log, "door": self.door.read_log}, cursor)
+    def logs(self) -> Mapping[str, ReadLog]:
+        """Return what reads the logs of the engine and of the door, by name."""
+        return {"engine": self.engine.read_log, "door": self.door.read_log}

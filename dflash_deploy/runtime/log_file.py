@@ -1,14 +1,14 @@
-"""Reads an engine's log file page by page, in bounded memory."""
+"""Reads the log of a supervised process page by page, in bounded memory."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from dflash_deploy.errors import FileInvalid, FileMissing
-from dflash_deploy.intake import MIB, open_file
+from dflash_deploy.intake import MIB
 from dflash_deploy.intake.files import reading
+from dflash_deploy.runtime.log_parts import Text, text_since
 from dflash_deploy.runtime.protocol import LogPage, last_state
 
 HEAD = 4 * MIB
@@ -17,33 +17,37 @@ TAIL = 12 * MIB
 
 
 def read_page(log: Path, cursor: str, redact: Callable[[str], str]) -> LogPage:
-    """Return the complete lines after `cursor`, an offset in bytes, without secrets.
+    """Return the complete lines after `cursor`, in bytes since the process was started, without secrets.
 
-    If there are more than HEAD + TAIL bytes, the lines between are replaced by one that says so. A log that is missing
-    has no lines. Raises FileRefused if this user may not read it.
+    If there are more than HEAD + TAIL bytes, the lines between are replaced by one that says so, as are those of parts
+    that were removed. A log that is missing has no lines. Raises FileRefused if this user may not read it.
     """
     start = int(cursor or 0)
     try:
-        file = open_file(log)
+        with reading(log), text_since(log, start) as text:
+            return _page(log, text, start if start <= text.end else 0, redact)
     except FileMissing:
         return LogPage((), cursor)
     except FileInvalid as problem:
         return LogPage(() if cursor else (problem.message,), cursor or "0")
-    with file, reading(log):
-        left = os.fstat(file.fileno()).st_size - start
-        file.seek(start)
-        if left <= HEAD + TAIL:
-            content = _whole_lines(file.read(HEAD + TAIL))
-            return LogPage(_lines(content, redact), str(start + len(content)))
-        head = file.read(HEAD)
-        head = _whole_lines(head) or head
-        begin = file.seek(start + left - TAIL)
-        tail = _whole_lines(file.read(TAIL))
+
+
+def _page(log: Path, text: Text, start: int, redact: Callable[[str], str]) -> LogPage:
+    gone = max(0, text.first - start)
+    removed = (f"[{gone / MIB:.1f} MiB of the log before this were removed]",) if gone else ()
+    start += gone
+    if text.end - start <= HEAD + TAIL:
+        content = _whole_lines(text.read(start, HEAD + TAIL))
+        return LogPage((*removed, *_lines(content, redact)), str(start + len(content)))
+    head = text.read(start, HEAD)
+    head = _whole_lines(head) or head
+    begin = text.end - TAIL
+    tail = _whole_lines(text.read(begin, TAIL))
     cut = tail.find(b"\n") + 1
-    between = (
-        f"[{(begin + cut - start - len(head)) / MIB:.1f} MiB of the log are not shown here; all of it is in {log}]"
-    )
-    return LogPage((*_lines(head, redact), between, *_lines(tail[cut:], redact)), str(begin + len(tail)))
+    left_out, files = (begin + cut - start - len(head)) / MIB, f"{log}{'*' if len(text.parts) > 1 else ''}"
+    between = f"[{left_out:.1f} MiB of the log are not shown here; all of it is in {files}]"
+    shown = (*_lines(head, redact), between, *_lines(tail[cut:], redact))
+    return LogPage((*removed, *shown), str(begin + len(tail)))
 
 
 def shortened(chunks: Iterable[bytes]) -> bytes:

@@ -102,7 +102,7 @@ class NativeRuntime:
         return ""
 
     def read_log(self, cursor: str = "") -> LogPage:
-        """Return complete lines after `cursor`, an offset in bytes; of a long log its beginning and its end."""
+        """Return complete lines after `cursor`, in bytes since the start; of a long log its beginning and its end."""
         return self._process.read_log(cursor)
 
     def _redacted(self, text: str) -> str:

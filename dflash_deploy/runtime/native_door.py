@@ -102,9 +102,7 @@ class NativeDoor(NativePart):
 
         It ends early if the authority refuses or cannot be reached, with Caddy's words, and if Caddy ends.
         """
-        return awaited_certificate(
-            self._deployment, self._plan.settings, self._ended, lambda: self.read_log().lines, seconds
-        )
+        return awaited_certificate(self._deployment, self._plan.settings, self._ended, self.read_log, seconds)
 
     @property
     def _site(self) -> Site | None:

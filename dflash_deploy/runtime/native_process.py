@@ -16,6 +16,7 @@ from dflash_deploy.intake.documents import EngineEnd
 from dflash_deploy.intake.state import Report, log_damage, read_state, remove_state
 from dflash_deploy.redact import Redact
 from dflash_deploy.runtime.log_file import read_page
+from dflash_deploy.runtime.log_parts import shift
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
 from dflash_deploy.runtime.supervised import (
     EXIT_FILE,
@@ -60,7 +61,7 @@ class NativeProcess:
 
     @property
     def log(self) -> Path:
-        """The redacted output since the last start; the one before is beside it as `.log.1`."""
+        """The redacted output since the last start. Earlier parts, and earlier starts, are beside it with numbers."""
         return self._state / log_name(self._state)
 
     def start(self, launch: Invocation, narrate: Narrate) -> bool:
@@ -76,7 +77,7 @@ class NativeProcess:
             run.process.end(grace=self._grace)
         self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.log.exists() and self.log.stat().st_size:
-            self.log.replace(self.log.with_suffix(".log.1"))
+            shift(self.log)
         remove_state(self._exit_file, report=self._report)
         self._spawn(launch)
         return True
@@ -121,7 +122,7 @@ class NativeProcess:
         return run.process.memory() if run is not None and run.process.alive() else None
 
     def read_log(self, cursor: str = "") -> LogPage:
-        """Return complete lines after `cursor`, an offset in bytes; of a long log its beginning and its end."""
+        """Return complete lines after `cursor`, in bytes since the start; of a long log its beginning and its end."""
         return read_page(self.log, cursor, self._redact)
 
     @property

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 Phase = Literal["absent", "running", "restarting", "exited", "paused"]
 
@@ -49,6 +49,10 @@ class LogPage:
     cursor: str
 
 
+ReadLog = Callable[[str], LogPage]
+"""Returns the lines of one process after a cursor."""
+
+
 def last_state(line: str) -> str:
     """Return the last text of a line that was overwritten, as by a progress bar."""
     return line.rstrip("\r").rpartition("\r")[2]
@@ -89,6 +93,14 @@ class Runtime(Protocol):
 
     def read_log(self, cursor: str = "") -> LogPage:
         """Return the lines since `cursor`; all lines of the current engine if it is empty."""
+
+
+@runtime_checkable
+class LogsByName(Protocol):
+    """A runtime of several processes."""
+
+    def logs(self) -> Mapping[str, ReadLog]:
+        """Return what reads the log of each process, by its name."""
 
 
 class FrontProcess(Protocol):

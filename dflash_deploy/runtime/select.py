@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 from dflash_deploy.errors import DeployError
 from dflash_deploy.runtime.engine_and_door import EngineAndDoor
+from dflash_deploy.runtime.protocol import LogsByName
 from dflash_deploy.runtime.supervised import DOOR, RUN_FILE, find_supervised
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     from dflash_deploy.deployment import Deployment
     from dflash_deploy.plan import Plan
-    from dflash_deploy.runtime.protocol import FrontProcess, LogPage, PublishedFront, Runtime, SeveralRuntime
+    from dflash_deploy.runtime.protocol import FrontProcess, PublishedFront, ReadLog, Runtime, SeveralRuntime
     from dflash_deploy.serve.settings import RuntimeName
 
 
@@ -73,10 +74,9 @@ def domain_door(deployment: Deployment, plan: Plan) -> PublishedFront:
     return NativeDoor(deployment, plan)
 
 
-def whole_log(deployment: Deployment, plan: Plan) -> Callable[[str], LogPage]:
-    """Return what reads the lines after a cursor: of the engine, and of all that runs beside it."""
-    runtime = runtime_for(deployment, plan)
-    return runtime.read_all if isinstance(runtime, EngineAndDoor) else runtime.read_log
+def logs_of(runtime: Runtime) -> Mapping[str, ReadLog]:
+    """Return what reads the logs of the engine and of all that runs beside it, by name; the only one has none."""
+    return runtime.logs() if isinstance(runtime, LogsByName) else {"": runtime.read_log}
 
 
 def stop_several(deployment: Deployment, plan: Plan) -> bool:

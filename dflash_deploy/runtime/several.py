@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from dflash_deploy.deployment.router_files import write_workers
 from dflash_deploy.plan.replicas import member_of
 from dflash_deploy.runtime.interleaved import interleaved
-from dflash_deploy.runtime.protocol import EngineState, FrontProcess, LogPage, Narrate, Runtime
+from dflash_deploy.runtime.protocol import EngineState, FrontProcess, LogPage, Narrate, ReadLog, Runtime
 
 if TYPE_CHECKING:
     from dflash_deploy.deployment import Deployment
@@ -96,8 +96,12 @@ class Several(ABC):
 
     def read_log(self, cursor: str = "") -> LogPage:
         """Return the lines of all engines, of the router and of the door, with the name of the process before each."""
+        return interleaved(self.logs(), cursor)
+
+    def logs(self) -> Mapping[str, ReadLog]:
+        """Return what reads the logs of all engines, of the router and of the door, by name."""
         engines = {f"engine {number}": member.read_log for number, member in self._members()}
-        return interleaved({**engines, "router": self.router.read_log, "door": self.door.read_log}, cursor)
+        return {**engines, "router": self.router.read_log, "door": self.door.read_log}
 
     def next_line(self) -> str:
         """Return the cursor after all lines that are there now."""

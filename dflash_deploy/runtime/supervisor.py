@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import io
 import os
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from types import FrameType
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.intake.documents import EngineEnd, RunState
 from dflash_deploy.redact import Redactor, Secret
+from dflash_deploy.runtime.log_parts import PartedLog
 from dflash_deploy.runtime.process import ProcessId, members_of_group
 from dflash_deploy.runtime.supervised import EXIT_FILE, RUN_FILE, log_name
 from dflash_deploy.serve.secrets import read_secrets
@@ -35,9 +35,7 @@ LAST_WORDS, LAST_CHANCE = 5.0, 3.0
 def supervise(state: Path, command: list[str]) -> EngineEnd:
     """Run `command` until it ends, and write its redacted output to the log."""
     redact = Redactor(map(Secret, read_secrets(os.environ).values()))
-    log = os.open(state / log_name(state), os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)
-    # unbuffered: a write that fails on a full disk would be repeated with the next line
-    with io.FileIO(log, "w") as file:
+    with contextlib.closing(PartedLog(state / log_name(state))) as log:
         engine = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -62,7 +60,7 @@ def supervise(state: Path, command: list[str]) -> EngineEnd:
         for line in engine.stdout:
             # a full disk loses the log but must not end a working engine
             with contextlib.suppress(OSError):
-                file.write(redact(line).encode())
+                log.write(redact(line).encode())
         output_ended.set()
         return EngineEnd(exit_code=engine.wait(), asked=asked)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dflash_deploy.runtime.log_file import read_page
 from dflash_deploy.runtime.process import ProcessId
 
 PROGRAM = """
@@ -71,6 +72,14 @@ def test_a_log_that_cannot_be_written_does_not_end_the_engine(start: Start, tmp_
     process = start("for n in range(50): print('a line of the log', n)\nraise SystemExit(7)", limit)
     assert process.communicate()[0].strip() == "7 False"
     assert (tmp_path / "engine.log").stat().st_size == 100
+
+
+def test_a_log_is_continued_in_a_new_file_that_a_reader_finds(start: Start, tmp_path: Path) -> None:
+    small = "from dflash_deploy.runtime import log_parts; log_parts.PART = 1000"
+    process = start("for n in range(100): print('a-very-secret-key', n)\nraise SystemExit(7)", small)
+    assert process.communicate()[0].strip() == "7 False"
+    assert {file.name for file in tmp_path.glob("*.log*")} == {"engine.log", "engine.log.1"}
+    assert read_page(tmp_path / "engine.log", "", str).lines == tuple(f"[redacted] {n}" for n in range(100))
 
 
 def test_a_request_to_end_reaches_the_engine(start: Start, tmp_path: Path) -> None:

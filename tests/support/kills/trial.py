@@ -19,7 +19,7 @@ from tests.support.procfs import Process, family_of, kill
 from tests.support.schemas import problems
 
 CHANGING = re.compile(
-    r"deployment/\.dflash/(lock|engine\.log(\.1)?|run\.json|exit\.json|last-start\.json|journal\.jsonl(\.1)?)"
+    r"deployment/\.dflash/(lock|engine\.log(\.\d|\.next)?|run\.json|exit\.json|last-start\.json|journal\.jsonl(\.1)?)"
     r"|(.*/)?\.pull/lock|hf/.*|models/\w+/\.dflash-verified\.json"
 )
 """Files whose content is another one in each run."""
