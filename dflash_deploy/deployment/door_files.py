@@ -76,6 +76,7 @@ def door_of(settings: Settings) -> Door:
         preflights=settings.allows_origins,
         router=f"{ROUTER}:{INNER_PORT}" if several else "",
         local=plain if site else None,
+        measured=several,
         inner=replace(site, http_port=INNER_HTTP_PORT, https_port=INNER_HTTPS_PORT) if site else None,
     )
 

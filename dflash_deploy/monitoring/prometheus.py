@@ -28,7 +28,8 @@ _HEADER = (
 class ScrapeTargets:
     """What is read for one deployment, each as HOST:PORT: engines, node exporters, DCGM exporters, and the router.
 
-    `probe` is a blackbox exporter, which asks for `endpoint`, a URL.
+    Engines behind a door have a path too, which begins with a slash. `probe` is a blackbox exporter, which asks for
+    `endpoint`, a URL.
     """
 
     deployment: str
@@ -61,10 +62,12 @@ def limits_file(deployment: str, of: MonitoringLimits) -> str:
 
 
 def _engines(targets: ScrapeTargets) -> dict[str, Any]:
-    configs = [
-        {"targets": [address], "labels": _labels(targets, replica=str(number))}
-        for number, address in enumerate(targets.engines, 1)
-    ]
+    configs = []
+    for number, engine in enumerate(targets.engines, 1):
+        address, slash, path = engine.partition("/")
+        # the same address for all of them: Prometheus would show them as one instance
+        further = {"__metrics_path__": f"{slash}{path}", "instance": engine} if slash else {}
+        configs.append({"targets": [address], "labels": _labels(targets, replica=str(number), **further)})
     key = {"type": "Bearer", "credentials_file": KEY_FILE}
     return {"job_name": JOB, "authorization": key, "static_configs": configs}
 

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.errors import BadInput, NotPossible
+from dflash_deploy.door import metrics_path
+from dflash_deploy.errors import BadInput
 from dflash_deploy.monitoring.limits import MonitoringLimits, limits
 from dflash_deploy.monitoring.prometheus import ScrapeTargets
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.replicas import LOOPBACK, router_metrics_port
 from dflash_deploy.plan.sizes import USUAL_SEQUENCES
 from dflash_deploy.serve.gateway.scopes import LIVENESS
+from dflash_deploy.startup.known import url_of
 from dflash_deploy.startup.members import METRICS_TIMEOUT, engine_endpoints
 from dflash_deploy.startup.published import published_of, whole_url
 
@@ -40,14 +42,17 @@ NO_EXPORTERS = Exporters()
 
 
 def scraped(deployment: Deployment, plan: Plan, exporters: Exporters = NO_EXPORTERS) -> ScrapeTargets:
-    """What Prometheus reads: the engines of a deployment, its router, and exporters. Raises NotPossible."""
-    several = plan.settings.several_engines
+    """What Prometheus reads: the engines of a deployment, its router, and exporters.
+
+    A router in a container is left out: its metrics need no key, so the door does not publish them.
+    """
+    has_address = plan.settings.several_engines and plan.runtime != "compose"
     return ScrapeTargets(
         deployment.project_name,
         tuple(_addresses(deployment, plan)),
         exporters.nodes,
         exporters.gpus,
-        f"{LOOPBACK}:{router_metrics_port(plan.settings.dflash_port)}" if several else "",
+        f"{LOOPBACK}:{router_metrics_port(plan.settings.dflash_port)}" if has_address else "",
         exporters.blackbox,
         f"{whole_url(deployment, plan)}{LIVENESS}" if exporters.blackbox else "",
     )
@@ -65,12 +70,14 @@ def limits_of(deployment: Deployment, plan: Plan) -> MonitoringLimits:
 
 
 def _addresses(deployment: Deployment, plan: Plan) -> Iterator[str]:
-    """The address of each engine: a router before several of them has no metrics of an engine. Raises NotPossible."""
+    """The address of each engine: a router before several of them has no metrics of an engine.
+
+    Of several in containers it is a path of their door: a container that restarts may get another address.
+    """
     if plan.settings.several_engines and plan.runtime == "compose":
-        raise NotPossible(
-            "several engines in containers have no address that stays: a restarted container may get another one",
-            hint="read them with `dflash-deploy status`, or run them with `init --runtime native`",
-        )
+        door = url_of(deployment, plan).removeprefix("http://")
+        yield from (f"{door}{metrics_path(number)}" for number in range(1, plan.settings.replicas + 1))
+        return
     for endpoint in engine_endpoints(deployment, plan, timeout=METRICS_TIMEOUT):
         with endpoint:
             yield endpoint.url.removeprefix("http://")

@@ -10,7 +10,9 @@ import yaml
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.operations import key
+from dflash_deploy.operations.scraping import scraped
 from dflash_deploy.plan.replicas import router_metrics_port
+from dflash_deploy.planning import plan_of
 from tests.support.cli import dflash, edit_env, initialise
 from tests.support.commands import run_command
 from tests.support.debian import monitoring_path, program
@@ -37,6 +39,17 @@ def test_promtool_accepts_what_is_exported(deployment: Path, tmp_path: Path) -> 
     (config,) = document["scrape_configs"][0]["static_configs"]
     assert config["targets"] == data["targets"]
     assert config["labels"]["deployment"] == Deployment(deployment).project_name
+
+
+def test_several_engines_in_containers_are_read_through_their_door(tmp_path: Path) -> None:
+    place, port = tmp_path / "vision", free_port()
+    two = ("--engine", "llamacpp", "--replicas", "2", "--runtime", "compose", "--port", str(port))
+    initialise("--profile", "cpu", *two, at=place)
+    deployment = Deployment(place)
+    paths = [f"/replicas/{number}/metrics" for number in (1, 2)]
+    # without Docker: `monitor export` adds a key, and asks the engines whether they know it
+    assert list(scraped(deployment, plan_of(deployment)).engines) == [f"127.0.0.1:{port}{path}" for path in paths]
+    assert all(path in (place / ".dflash" / "door" / "Caddyfile").read_text() for path in paths)
 
 
 def test_the_key_is_in_its_file_only(deployment: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import httpx
 import openai
 import pytest
 
-from dflash_deploy.door import OLDEST, Authority, Site, find_caddy
+from dflash_deploy.door import OLDEST, Authority, Plain, Site, find_caddy
 from dflash_deploy.door import Door as PublishedDoor
 from dflash_deploy.errors import EngineMissing, ExitCode
 from dflash_deploy.serve.api_keys import ApiKey
@@ -264,3 +264,25 @@ def test_a_missing_caddy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_the_caddy_of_the_tests_is_new_enough() -> None:
     assert find_caddy().version >= OLDEST
+
+
+def test_metrics_of_each_engine_are_on_plain_http_for_a_key_that_opens_them(edge: Edge, tmp_path: Path) -> None:
+    site = Plain("127.0.0.1", free_port())
+    door = door_of(edge.gateway.url, tmp_path, site=site, measured=True)
+    first = "/replicas/1/metrics"
+    asked = [
+        (first, KEY, "GET"),
+        (first, "", "GET"),
+        (first, ALICE, "GET"),
+        (first, KEY, "POST"),
+        ("/replicas/2/metrics", KEY, "GET"),
+        ("/metrics", KEY, "GET"),
+        (f"{first}/x", KEY, "GET"),
+    ]
+    with published(tmp_path / "caddy", door), httpx.Client(base_url=f"http://127.0.0.1:{site.port}") as client:
+        answers = [
+            client.request(method, path, headers={"X-Api-Key": key} if key else {}, timeout=HANGS)
+            for path, key, method in asked
+        ]
+    assert [answer.status_code for answer in answers] == [200, 401, 403, 404, 404, 404, 404]
+    assert "dflash_key_requests_total" in answers[0].text

@@ -166,3 +166,20 @@ def test_the_start_time_is_that_of_the_launch() -> None:
     environment = with_start_time({"A": "1"})
     assert environment["A"] == "1"
     assert (start_time(environment) or 0) > 1.7e9
+
+
+def test_engines_behind_a_door_are_told_apart() -> None:
+    engines = ("127.0.0.1:8000/replicas/1/metrics", "127.0.0.1:8000/replicas/2/metrics")
+    document = yaml.safe_load(prometheus_file(ScrapeTargets("box", engines), version="1"))
+    assert document["scrape_configs"][0]["static_configs"] == [
+        {
+            "targets": ["127.0.0.1:8000"],
+            "labels": {
+                "deployment": "box",
+                "replica": str(number),
+                "__metrics_path__": f"/replicas/{number}/metrics",
+                "instance": engine,
+            },
+        }
+        for number, engine in enumerate(engines, 1)
+    ]
