@@ -1,13 +1,22 @@
-"""Files that a container reads as the owner of `.env`, each in a private directory of `.dflash/`."""
+"""Files that a container reads as the owner of `.env`, each in a private directory of `.dflash/`.
+
+If the deployment belongs to another user, root writes into directories that this user can replace by links at any
+moment. So each directory is opened first, and everything happens inside of what was opened.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_if_changed
 from dflash_deploy.errors import BadInput
+
+_OPEN = os.O_RDONLY | os.O_DIRECTORY
 
 
 def write_owned(deployment: Deployment, file: Path, text: str) -> bool:
@@ -16,20 +25,29 @@ def write_owned(deployment: Deployment, file: Path, text: str) -> bool:
     Both belong to the owner of `.env`, as whom a container runs, also if that owner has changed.
     Raises BadInput if the directory is a link.
     """
-    make_owned(deployment, file.parent)
-    changed = write_if_changed(file, text, mode=PRIVATE)
-    _give(deployment, file)
+    with _opened(deployment, file.parent) as directory:
+        # names in the open directory, wherever it was moved to
+        inside = Path(f"/proc/self/fd/{directory}") / file.name
+        if inside.is_symlink():
+            inside.unlink()
+        try:
+            changed = write_if_changed(inside, text, mode=PRIVATE)
+        except OSError as problem:
+            problem.filename, problem.filename2 = str(file), None
+            raise
+        with suppress(FileNotFoundError):
+            written = os.open(file.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+            try:
+                give_descriptor(deployment.env_file, written)
+            finally:
+                os.close(written)
     return changed
 
 
 def make_owned(deployment: Deployment, directory: Path) -> None:
     """Make a private directory of `.dflash/` that belongs to the owner of `.env`. Raises BadInput if it is a link."""
-    deployment.make_state()
-    directory.mkdir(mode=0o700, exist_ok=True)
-    if directory.is_symlink():
-        # root would write where the link leads, and give it away
-        raise BadInput(f"{directory} is a link", hint="remove it: this directory holds files with keys")
-    _give(deployment, directory)
+    with _opened(deployment, directory):
+        pass
 
 
 def give_descriptor(env_file: Path, descriptor: int) -> None:
@@ -39,11 +57,32 @@ def give_descriptor(env_file: Path, descriptor: int) -> None:
     """
     if os.geteuid() == 0 and env_file.exists():
         owner, now = env_file.stat(), os.fstat(descriptor)
-        if now.st_uid != owner.st_uid and now.st_nlink == 1:
+        if now.st_uid != owner.st_uid and (now.st_nlink == 1 or stat.S_ISDIR(now.st_mode)):
             os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
 
-def _give(deployment: Deployment, path: Path) -> None:
-    if os.geteuid() == 0 and deployment.env_file.exists():
-        owner = deployment.env_file.stat()
-        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+@contextmanager
+def _opened(deployment: Deployment, directory: Path) -> Iterator[int]:
+    """Open a directory of `.dflash/` without following a link; directories that are missing are made."""
+    descriptor = os.open(deployment.make_state(), _OPEN)
+    try:
+        for name in directory.relative_to(deployment.state).parts:
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=descriptor)
+            inner = _inner(name, descriptor, directory)
+            os.close(descriptor)
+            descriptor = inner
+            give_descriptor(deployment.env_file, descriptor)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _inner(name: str, parent: int, directory: Path) -> int:
+    try:
+        return os.open(name, _OPEN | os.O_NOFOLLOW, dir_fd=parent)
+    except OSError:
+        if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            # root would write where the link leads, and give it away
+            raise BadInput(f"{directory} is a link", hint="remove it: this directory holds files with keys") from None
+        raise

@@ -7,7 +7,6 @@ from hashlib import sha256
 from pathlib import Path
 
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.deployment.owned_files import write_owned
 from dflash_deploy.errors import FileRefused
 from dflash_deploy.intake import read_text
@@ -74,7 +73,7 @@ def seen_workers(deployment: Deployment) -> tuple[float, tuple[SeenWorker, ...]]
 
 def retire_key(deployment: Deployment) -> None:
     """Let the engines accept the present API key beside the next one, until `forget_retired_key`."""
-    write_atomically(_made(deployment) / RETIRING, sha256(deployment.key.reveal().encode()).hexdigest(), mode=PRIVATE)
+    _write(deployment, RETIRING, sha256(deployment.key.reveal().encode()).hexdigest())
 
 
 def retired_key(deployment: Deployment) -> bytes | None:
@@ -89,13 +88,6 @@ def retired_key(deployment: Deployment) -> bytes | None:
 def forget_retired_key(deployment: Deployment) -> None:
     """Accept the replaced API key no longer; the engines notice once the file of keys is written again."""
     (router_directory(deployment) / RETIRING).unlink(missing_ok=True)
-
-
-def _made(deployment: Deployment) -> Path:
-    deployment.make_state()
-    directory = router_directory(deployment)
-    directory.mkdir(mode=0o700, exist_ok=True)
-    return directory
 
 
 def _write(deployment: Deployment, name: str, text: str) -> bool:

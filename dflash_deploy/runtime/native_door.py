@@ -9,7 +9,7 @@ import time
 from collections.abc import Set
 from typing import TYPE_CHECKING
 
-from dflash_deploy.deployment.files import PRIVATE, write_if_changed
+from dflash_deploy.deployment.owned_files import write_owned
 from dflash_deploy.door import Caddy, caddyfile, find_caddy, refusal
 from dflash_deploy.door.site import published_site
 from dflash_deploy.errors import EngineNotReady, PortTaken, PreflightRefused
@@ -81,15 +81,13 @@ class NativeDoor(NativePart):
         refused = refusal(self.read_log().lines)
         if self._process.runs(config) and not refused:
             return False
-        self._deployment.make_state()
-        self._directory.mkdir(mode=0o700, exist_ok=True)
         file = self._directory / "Caddyfile"
         self._check_ports(caddy, self._held())
         if self._process.state().phase == "running":
             again = "no certificate yet: starting the door again, so that it asks for one now"
             narrate(again if self._process.runs(config) else "settings changed: stopping the running door")
             self._process.halt()
-        write_if_changed(file, text, mode=PRIVATE)
+        write_owned(self._deployment, file, text)
         command = tuple(caddy.run(file))
         self._process.start(
             Invocation(self._environment(), config, self.address, self._deployment.directory, command), narrate

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.owned_files import write_owned
+from dflash_deploy.deployment import Deployment, owned_files
+from dflash_deploy.deployment.files import write_if_changed
+from dflash_deploy.deployment.owned_files import make_owned, write_owned
 from dflash_deploy.errors import BadInput
 
 
@@ -21,3 +22,49 @@ def test_a_linked_directory_is_not_written_through(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="door is a link"):
         write_owned(deployment, file, "a site")
     assert not list(elsewhere.iterdir())
+
+
+def test_a_directory_that_becomes_a_link_meanwhile_is_not_written_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment, elsewhere = Deployment(tmp_path / "box"), tmp_path / "elsewhere"
+    deployment.directory.mkdir()
+    elsewhere.mkdir()
+    file = deployment.directory / ".dflash" / "door" / "Caddyfile"
+    moved = tmp_path / "moved"
+
+    def swapped(path: Path, text: str, *, mode: int) -> bool:
+        # as the owner of the deployment can do at any moment
+        file.parent.rename(moved)
+        file.parent.symlink_to(elsewhere)
+        return write_if_changed(path, text, mode=mode)
+
+    monkeypatch.setattr(owned_files, "write_if_changed", swapped)
+    assert write_owned(deployment, file, "a site")
+    assert not list(elsewhere.iterdir())
+    assert (moved / "Caddyfile").read_text() == "a site"
+
+
+def test_a_file_that_is_a_link_is_replaced(tmp_path: Path) -> None:
+    deployment, other = Deployment(tmp_path / "box"), tmp_path / "other"
+    other.write_text("a site")
+    file = deployment.directory / ".dflash" / "door" / "Caddyfile"
+    file.parent.mkdir(parents=True)
+    file.symlink_to(other)
+    assert write_owned(deployment, file, "a site")
+    assert not file.is_symlink()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert not write_owned(deployment, file, "a site")
+
+
+def test_directories_below_each_other_are_private(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path / "box")
+    deployment.directory.mkdir()
+    inner = deployment.state / "door" / "data"
+    make_owned(deployment, inner)
+    make_owned(deployment, inner)
+    assert {path.stat().st_mode & 0o777 for path in (inner, inner.parent)} == {0o700}
+    inner.rmdir()
+    inner.write_text("a file")
+    with pytest.raises(NotADirectoryError):
+        make_owned(deployment, inner)
