@@ -75,6 +75,10 @@ class Failure(Entry):
     last: Annotated[
         bool, Field(description="the engine hangs there: the line counts only if it is the log's last, at any level")
     ] = False
+    during: Annotated[
+        Literal["any", "steps"],
+        Field(description="`steps`: it does not name an end while the engine loads weights, since no step has run yet"),
+    ] = "any"
     effect: Annotated[
         Literal["ends", "costs"],
         Field(description="`ends`: the engine exits or hangs; `costs`: it only loses speed, memory or a feature"),

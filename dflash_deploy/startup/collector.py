@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
 from dflash_deploy.startup.error_groups import ErrorGroups
 from dflash_deploy.startup.evidence import LogEvidence, Raised, is_echo, is_invalid_request, of_kernel
 from dflash_deploy.startup.log_lines import ERRORS, QUIET, LogLine, parsed
+from dflash_deploy.startup.tracebacks import CHAINED, FRAME, NAMED, RAISED, TRACEBACK, USAGE, Reading
 
 MOST_REPORTS = 20_000
 """Distinct messages of one kind that are kept. A start writes hundreds; searching this many takes two seconds."""
@@ -24,25 +24,7 @@ MOST_RAISED = 400
 MOST_BEFORE = 3
 """Messages just before the first error that are kept."""
 
-MOST_TEXT = 60
-"""Lines of an exception's text."""
-
-TRACEBACK = "Traceback (most recent call last)"
-RAISED = re.compile(
-    r"(?:- )?(?!\s)[A-Za-z_][\w.]{0,120}"
-    r"(?:Error|Exception|Exit|Interrupt|Timeout|Fault|OutOfResources|Failed|Expired)(?::|$)"
-)
-_NAMED = re.compile(r"[A-Za-z_][\w.]{0,120}(?:: |:?$)")
-"""The line after a traceback's frames: an exception of any name."""
-
-_FRAME = re.compile(r"\s+File \"")
-_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
-_USAGE = re.compile(r"(?!main:|llama_)[\w. -]{1,60}: error: ")
-"""Argparse refuses an argument. llama.cpp's functions write the same."""
-
 _THROWN = "what():"
-
-_PARENT = re.compile(r"Process \w[\w-]*:$")
 
 _ERROR = re.compile(
     r"\b(?:error|fatal|failed|failure|abort(?:ed)?|assert(?:ion)?|panic|killed|refused|cannot|could\w'?t|denied|dead|died)\b"
@@ -76,16 +58,6 @@ _REQUEST_ENDS = re.compile(r"['\"], \w+(?:: |=)|\)$")
 Value = TypeVar("Value")
 
 
-@dataclass
-class _Reading:
-    """How far a traceback of one process has been read."""
-
-    level: str = ""
-    inside: bool = False
-    frame: tuple[str, ...] = ()
-    raised: Raised | None = None
-
-
 class Collector:
     """Reads a log line by line and keeps its evidence. `told` are all messages above INFO, warnings included."""
 
@@ -93,7 +65,7 @@ class Collector:
         self.told: dict[str, None] = {}
         self._now = LogEvidence()
         self._before: LogEvidence | None = None
-        self._open: dict[str, _Reading] = {}
+        self._open: dict[str, Reading] = {}
         self._loose = ""
         self._quoted, self._quoting = False, ""
         self._groups = ErrorGroups()
@@ -177,25 +149,26 @@ class Collector:
         message = line.message
         own = line.process if line.record or line.process else self._loose
         reading = self._reading_of(own)
+        reading.passes(message)
         if TRACEBACK in message:
             reading.level, reading.inside, reading.frame = line.level, True, ()
             self._loose = own
         elif reading.inside and self._inside(own, reading, message):
             pass
-        elif reading.raised is not None and message.startswith("- ") and self._continues(reading, line):
+        elif reading.raised is not None and message.startswith("- ") and reading.continues(line):
             # a list of attempts belongs to the exception above it
             reading.raised.text.append(message)
         elif (
             RAISED.match(message)
             or is_invalid_request(message)
-            or (not line.record and ": error: " in message and _USAGE.match(message))
+            or (not line.record and ": error: " in message and USAGE.match(message))
         ):
             reading.level = line.level
             self._raise(own, reading, message)
-        elif message.startswith(_CHAINED):
+        elif message.startswith(CHAINED):
             if reading.raised is not None:
                 reading.raised.cause, reading.raised = True, None
-        elif reading.raised is not None and self._continues(reading, line):
+        elif reading.raised is not None and reading.continues(line):
             reading.raised.text.append(message)
         else:
             if message[0].isspace():
@@ -207,39 +180,32 @@ class Collector:
             if not (line.level in ERRORS and reading.frame):
                 self._other(line)
 
-    def _reading_of(self, process: str) -> _Reading:
+    def _reading_of(self, process: str) -> Reading:
         reading = self._open.get(process)
         if reading is None:
-            reading = self._open[process] = _Reading()
+            reading = self._open[process] = Reading()
         return reading
 
-    def _inside(self, process: str, reading: _Reading, message: str) -> bool:
+    def _inside(self, process: str, reading: Reading, message: str) -> bool:
         """Read a line of a traceback; False if it belongs to something else."""
-        if _FRAME.match(message):
+        if FRAME.match(message):
             reading.frame = (message,)
         elif message[0].isspace():
             if len(reading.frame) == 1:
                 reading.frame = (*reading.frame, message)
-        elif RAISED.match(message) or _NAMED.match(message):
+        elif RAISED.match(message) or NAMED.match(message):
             self._raise(process, reading, message)
         else:
             return False
         return True
 
-    def _raise(self, process: str, reading: _Reading, message: str) -> None:
-        reading.raised = Raised(process, [message], reading.frame)
-        reading.inside, reading.frame = False, ()
+    def _raise(self, process: str, reading: Reading, message: str) -> None:
+        reading.raised = Raised(process, [message], reading.frame, loading=reading.loading)
+        reading.inside, reading.frame, reading.loading = False, (), False
         kept = self._now.raised
         kept.append(reading.raised)
         if len(kept) > MOST_RAISED:
             del kept[MOST_RAISED // 2]
-
-    def _continues(self, reading: _Reading, line: LogLine) -> bool:
-        """Whether a line belongs to the text of the exception above it."""
-        assert reading.raised is not None  # noqa: S101 - for the type checker: the caller has looked
-        if len(reading.raised.text) >= MOST_TEXT or _PARENT.match(line.message) or is_echo(line.message):
-            return False
-        return not line.record or (line.level in ERRORS and line.level == reading.level)
 
     def _other(self, line: LogLine) -> None:
         message = line.message

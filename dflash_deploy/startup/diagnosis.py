@@ -9,7 +9,7 @@ from itertools import islice, product
 from typing import TYPE_CHECKING, Literal
 
 from dflash_deploy.startup.collector import Collector
-from dflash_deploy.startup.evidence import LogEvidence, texts
+from dflash_deploy.startup.evidence import LogEvidence, frames, texts
 from dflash_deploy.startup.log_lines import readable
 from dflash_deploy.startup.log_summary import decisive_lines, searchable
 
@@ -130,6 +130,8 @@ class LogReader:
         of_kernel = searchable((*evidence.kernel, *readable(kernel)))
         if any(failure.where == "kernel" and _searched(failure, of_kernel) for failure in concerned):
             ending = replace(ending, ended=True)
+        if evidence.loading():
+            concerned = [failure for failure in concerned if failure.during != "steps"]
         ends = [failure for failure in concerned if ending.allows(failure)]
         requests = [failure for failure in concerned if failure.request and not ending.allows(failure)]
         self._mark_reports(evidence, ends, requests)
@@ -230,9 +232,12 @@ def _ranks(evidence: LogEvidence) -> Iterator[_Rank]:
     """Yield the messages of a log, the best evidence first."""
     ending = evidence.ending()
     yield _Rank(_once(*texts(ending), *(evidence.native() if ending else ())))
+    yield _Rank(_once(*frames(ending)))
     yield _Rank(_once(*texts(evidence.causes())))
+    yield _Rank(_once(*frames(evidence.causes())))
     yield _Rank(_once(*evidence.fatal()), weaker=True)
     yield _Rank(_once(*texts(evidence.logged())), "likely", weaker=True)
+    yield _Rank(_once(*frames(evidence.logged())), "likely", weaker=True)
     yield _Rank(_once(*evidence.plain), "likely", weaker=True)
     yield _Rank(_once(*evidence.echoes()), "likely", weaker=True)
 

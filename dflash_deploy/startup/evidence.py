@@ -50,7 +50,8 @@ _COLLATERAL = re.compile(
 class Raised:
     """One exception: where it was raised, its text, and whether another one was raised from it.
 
-    `reported`: a row of the catalog says that such an exception only reports another failure.
+    `reported`: a row of the catalog says that such an exception only reports another failure. `loading`: a function
+    that loads weights raised it, or called what did.
     """
 
     process: str
@@ -58,6 +59,7 @@ class Raised:
     frame: tuple[str, ...] = ()
     cause: bool = False
     reported: bool = False
+    loading: bool = False
 
     @property
     def echo(self) -> bool:
@@ -106,6 +108,10 @@ class LogEvidence:
     def causes(self) -> list[Raised]:
         """The exceptions from which those were raised."""
         return [one for one in self._told() if one.cause]
+
+    def loading(self) -> bool:
+        """Whether the engine ended while it loaded weights."""
+        return any(one.loading for one in (*self.ending(), *self.causes()))
 
     def logged(self) -> list[Raised]:
         """Exceptions after which their process continued."""
@@ -156,9 +162,14 @@ def _tells_something(message: str) -> bool:
 
 
 def texts(raised: Iterable[Raised]) -> Iterator[str]:
-    """Yield the lines of exceptions, and the frame that raised one without a text."""
+    """Yield the lines of exceptions."""
     for one in raised:
         yield from one.text
+
+
+def frames(raised: Iterable[Raised]) -> Iterator[str]:
+    """Yield the frames that raised exceptions: where something happened tells less than what."""
+    for one in raised:
         yield from (line.strip() for line in one.frame)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from dflash_deploy.startup.collector import RAISED, Collector, tells_error
+from dflash_deploy.startup.collector import Collector, tells_error
 from dflash_deploy.startup.evidence import LogEvidence, Raised
 from dflash_deploy.startup.log_lines import LONGEST_LINE
+from dflash_deploy.startup.tracebacks import RAISED
 
 MOST_LINES = 12
 

@@ -129,6 +129,60 @@ LIKE_OTHERS = {
         " tried to allocate 18446744073709551000 bytes. Error code 12 (Cannot allocate memory)",
     ),
     "weights-of-another-shape": ("RuntimeError: start (0) + length (5120) exceeds dimension size (2560).",),
+    "compose-file-refused": (
+        "jsonschema.exceptions.ValidationError: Additional properties are not allowed ('days' was unexpected)",
+        "Additional properties are not allowed ('days' was unexpected)",
+    ),
+    "name-not-resolved": ("RuntimeError: the parameter server misbehaving was removed",),
+    "port-taken": (
+        "ERROR:    [Errno 13] error while attempting to bind on address ('0.0.0.0', 80): permission denied",
+        "ERROR:    [Errno 99] error while attempting to bind on address ('10.0.0.9', 80): cannot assign requested address",
+    ),
+    "kernel-launch-failed": (
+        "x.cpp:9:3: runtime error: load of misaligned address 0x7f12 for type 'int', which requires 4 byte alignment",
+    ),
+    "no-arch-in-compiler": ("'znver6' is not a recognized processor for this target (ignoring processor)",),
+    "python-library-missing": (
+        "ImportError: libpython3.12.so.1.0: cannot open shared object file: Permission denied",
+        "ImportError: /usr/lib/libgomp.so.1: cannot allocate memory in static TLS block",
+    ),
+    "cuda-library-missing": ("ImportError: libcudart.so.12: cannot open shared object file: Permission denied",),
+    "system-library-missing": ("ImportError: libgomp.so.1: cannot open shared object file: Permission denied",),
+    "shared-library-missing": (
+        "python3: error while loading shared libraries: libpython3.12.so.1.0: cannot open shared object file:"
+        " Permission denied",
+    ),
+    "gpu-not-seen": ("ImportError: libcuda.so.1: cannot open shared object file: Permission denied",),
+    "drafter-lacks-methods": (
+        "AttributeError: 'SMTPHandler' object has no attribute 'host'",
+        "NotImplementedError: SlidingWindow does not implement set_state",
+    ),
+    "structured-output-failed": ('  File "/srv/mesh/constrained/delaunay.py", line 9, in split',),
+    "pipeline-with-drafter": ("ValueError: Qwen3ForCausalLM does not support LoRA with pipeline parallelism",),
+    "hub-rate-limit": (
+        "requests.exceptions.HTTPError: 429 Client Error: Too Many Requests for url: https://example.com/cat.png",
+        "HTTP status client error (429 Too Many Requests) for url (https://collector.example.com/traces)",
+    ),
+    "tokenizer-file-newer": (
+        "ValueError: data did not match any variant of untagged enum StringOrArray at line 1 column 9",
+        "ValueError: unknown variant `least_load`, expected one of `random`, `round_robin`, `cache_aware`",
+    ),
+    "shared-memory-too-small": (
+        "RuntimeError: unable to open shared memory object </torch_12_34> in read-write mode: Too many open files (24)",
+        "RuntimeError: Error while creating shared memory segment /dev/shm/nccl-Kd3jPM, error: Permission denied (13)",
+    ),
+    "vision-projection-quantised": (
+        "ValueError: the shapes of embed_vision.embedding_projection.weight and its scale differ",
+    ),
+    "prefix-caching-on-cpu": ("RuntimeError: Triton could not compile precopy_mamba_align_fused_kernel: sm_121",),
+    "forward-compatibility": ("RuntimeError: the proxy answered with Error 8041",),
+    "no-gpu-in-process": ("RuntimeError: Failed to initialize NVML: Driver/library version mismatch",),
+    "tensor-sizes-differ": (
+        "AssertionError: Attempted to load weight (torch.Size([1024, 5120])) into parameter (torch.Size([512, 5120]))",
+    ),
+    "setting-refused-by-check": (
+        "ValueError: There is no module or parameter named 'layers' in DFlashDraftModel for speculative decoding",
+    ),
 }
 """Rows, and lines of other failures that contain words of theirs."""
 
@@ -155,6 +209,13 @@ STILL_KNOWN = (
     ),
     ("processor-refuses-input", "AttributeError: 'Qwen3VLProcessor' object has no attribute '_get_num_tokens'"),
     ("host-out-of-memory", "ERROR 11-21 11:01:56 [x.py:1] mmap of the weights: Cannot allocate memory"),
+    ("name-not-resolved", "dial tcp: lookup registry-1.docker.io on 127.0.0.53:53: server misbehaving"),
+    ("kernel-launch-failed", "RuntimeError: Triton Error [CUDA]: misaligned address"),
+    ("no-arch-in-compiler", "RuntimeError: 'sm_121a' is not a recognized processor for this target"),
+    ("drafter-lacks-methods", "AttributeError: 'Qwen3_5MTP' object has no attribute 'lm_head'"),
+    ("pipeline-with-drafter", "ValueError: Qwen3ForCausalLM does not support eagle3 with pipeline parallelism"),
+    ("tokenizer-file-newer", "Exception: unknown variant `Byte`, expected one of `BertNormalizer`, `Strip`, `NFC`"),
+    ("shared-memory-too-small", "RuntimeError: unable to open shared memory object </torch_12> in read-write mode"),
 )
 
 
@@ -184,3 +245,50 @@ def test_gloo_reports_the_end_of_another_process() -> None:
     found = explained(log, ProcessEnd(1))
     assert found.diagnosis is None
     assert found.lines[0] == "ValueError: the moon is full"
+
+
+def test_a_cause_names_no_frequent_reason_that_its_line_does_not_prove() -> None:
+    assert [failure.id for failure in FAILURES if "most often" in failure.cause] == []
+
+
+SIZES = "RuntimeError: The size of tensor a (2048) must match the size of tensor b (4096) at non-singleton dimension 1"
+WORKER = "(Worker_TP1 pid=194) ERROR 03-20 07:48:17 [multiproc_executor.py:800] "
+
+
+def raised_in(*functions: str, indent: str = "  ", begins: bool = True, text: str = SIZES) -> list[str]:
+    lines = ["Traceback (most recent call last):"] if begins else []
+    for number, function in enumerate(functions):
+        lines += [f'{indent}File "/x/vllm/part.py", line {number}, in {function}', f"{indent * 2}target.copy_(other)"]
+    return [WORKER + line for line in (*lines, text)]
+
+
+@pytest.mark.parametrize("indent", ["  ", ""])
+@pytest.mark.parametrize("begins", [True, False])
+@pytest.mark.parametrize(
+    "function", ["load_weights", "_rotation_weight_loader", "load_row_parallel_weight", "load_model"]
+)
+def test_what_fails_while_weights_are_loaded_is_no_step(function: str, begins: bool, indent: str) -> None:
+    log = raised_in(function, "copy", indent=indent, begins=begins)
+    found = explained(log, ProcessEnd(1))
+    assert found.diagnosis is None
+    assert SIZES in found.lines
+    assert named(raised_in("execute_model", "forward", indent=indent, begins=begins)) == "tensor-sizes-differ"
+
+
+def test_a_step_that_fails_after_the_weights_is_a_step() -> None:
+    warned = raised_in("load_weights", text="UserWarning: the weights are old")[:-1]
+    calm = [f"{WORKER.replace('ERROR', 'INFO')}step {number} of the engine version " for number in range(5)]
+    assert named([*warned, *calm, *raised_in("forward")]) == "tensor-sizes-differ"
+
+
+def test_another_failure_while_weights_are_loaded_is_named() -> None:
+    full = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    assert named(raised_in("load_model", "load_weights", text=full)) == "gpu-out-of-memory"
+
+
+def test_what_an_exception_says_counts_more_than_where_it_was_raised() -> None:
+    log = raised_in("forward", text="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
+    log[-2] = f"{WORKER}    out = torch.ops._vllm_fa2_C.varlen_fwd("
+    assert named(log) == "gpu-out-of-memory"
+    log[-1] = f"{WORKER}RuntimeError: the moon is full"
+    assert named(log) == "flash-attention-2-on-gb10"

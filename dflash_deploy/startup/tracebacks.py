@@ -1,0 +1,72 @@
+"""How far the tracebacks of an engine's processes have been read, and whether they were raised while weights loaded."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from dflash_deploy.startup.evidence import Raised, is_echo
+from dflash_deploy.startup.log_lines import ERRORS, LogLine
+
+MOST_TEXT = 60
+"""Lines of an exception's text."""
+
+MOST_CODE = 3
+"""Lines between two frames of a traceback without a beginning: code, and the signs below it."""
+
+TRACEBACK = "Traceback (most recent call last)"
+RAISED = re.compile(
+    r"(?:- )?(?!\s)[A-Za-z_][\w.]{0,120}"
+    r"(?:Error|Exception|Exit|Interrupt|Timeout|Fault|OutOfResources|Failed|Expired)(?::|$)"
+)
+NAMED = re.compile(r"[A-Za-z_][\w.]{0,120}(?:: |:?$)")
+"""The line after a traceback's frames: an exception of any name."""
+
+FRAME = re.compile(r"\s+File \"")
+CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+USAGE = re.compile(r"(?!main:|llama_)[\w. -]{1,60}: error: ")
+"""Argparse refuses an argument. llama.cpp's functions write the same."""
+
+_PARENT = re.compile(r"Process \w[\w-]*:$")
+
+_FUNCTION = re.compile(r"\s*File \"[^\"]{1,400}\", line \d{1,7}, in (?P<name>[\w.<>]{1,120})")
+_LOADS = re.compile(r"(?:.*\.)?(?:\w*weight_loader\w*|_?load_(?:\w{0,40}_)?weights?(?:_\w{1,40})?|load_model)$")
+"""Functions of vLLM, SGLang and their plugins that load weights."""
+
+
+@dataclass
+class Reading:
+    """How far a traceback of one process has been read. `loading`: a function in it loads weights.
+
+    `behind` counts the lines behind its last frame.
+    """
+
+    level: str = ""
+    inside: bool = False
+    frame: tuple[str, ...] = ()
+    raised: Raised | None = None
+    loading: bool = False
+    behind: int = 0
+
+    def passes(self, message: str) -> None:
+        """Note whether a line begins a traceback, or has a function that loads weights."""
+        if TRACEBACK in message:
+            self.loading = False
+        elif function := _function(message):
+            self.loading, self.behind = self.loading or _LOADS.match(function) is not None, 0
+        elif not self.inside:
+            self.behind += 1
+            self.loading = self.loading and self.behind <= MOST_CODE
+
+    def continues(self, line: LogLine) -> bool:
+        """Whether a line belongs to the text of the exception above it."""
+        assert self.raised is not None  # noqa: S101 - for the type checker: the caller has looked
+        if len(self.raised.text) >= MOST_TEXT or _PARENT.match(line.message) or is_echo(line.message):
+            return False
+        return not line.record or (line.level in ERRORS and line.level == self.level)
+
+
+def _function(message: str) -> str:
+    """Return the name of the function if a line is a frame: posts often lose the indents of frames."""
+    found = _FUNCTION.match(message) if 'File "' in message else None
+    return found["name"] if found else ""
