@@ -136,7 +136,7 @@ LIKE_OTHERS = {
     "name-not-resolved": ("RuntimeError: the parameter server misbehaving was removed",),
     "port-taken": (
         "ERROR:    [Errno 13] error while attempting to bind on address ('0.0.0.0', 80): permission denied",
-        "ERROR:    [Errno 99] error while attempting to bind on address ('10.0.0.9', 80): cannot assign requested address",
+        "ERROR: [Errno 99] error while attempting to bind on address ('10.0.0.9', 80): cannot assign requested address",
     ),
     "kernel-launch-failed": (
         "x.cpp:9:3: runtime error: load of misaligned address 0x7f12 for type 'int', which requires 4 byte alignment",
