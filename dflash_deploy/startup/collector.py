@@ -13,7 +13,7 @@ from typing import TypeVar
 from dflash_deploy.startup.error_groups import ErrorGroups
 from dflash_deploy.startup.evidence import LogEvidence, Raised, is_echo, is_invalid_request, of_kernel
 from dflash_deploy.startup.log_lines import ERRORS, QUIET, LogLine, parsed
-from dflash_deploy.startup.tracebacks import CHAINED, FRAME, NAMED, RAISED, TRACEBACK, USAGE, Reading
+from dflash_deploy.startup.tracebacks import CHAINED, FRAME, NAMED, RAISED, TRACEBACK, USAGE, TracebackReading
 
 MOST_REPORTS = 20_000
 """Distinct messages of one kind that are kept. A start writes hundreds; searching this many takes two seconds."""
@@ -65,7 +65,7 @@ class Collector:
         self.told: dict[str, None] = {}
         self._now = LogEvidence()
         self._before: LogEvidence | None = None
-        self._open: dict[str, Reading] = {}
+        self._open: dict[str, TracebackReading] = {}
         self._loose = ""
         self._quoted, self._quoting = False, ""
         self._groups = ErrorGroups()
@@ -180,13 +180,13 @@ class Collector:
             if not (line.level in ERRORS and reading.frame):
                 self._other(line)
 
-    def _reading_of(self, process: str) -> Reading:
+    def _reading_of(self, process: str) -> TracebackReading:
         reading = self._open.get(process)
         if reading is None:
-            reading = self._open[process] = Reading()
+            reading = self._open[process] = TracebackReading()
         return reading
 
-    def _inside(self, process: str, reading: Reading, message: str) -> bool:
+    def _inside(self, process: str, reading: TracebackReading, message: str) -> bool:
         """Read a line of a traceback; False if it belongs to something else."""
         if FRAME.match(message):
             reading.frame = (message,)
@@ -199,7 +199,7 @@ class Collector:
             return False
         return True
 
-    def _raise(self, process: str, reading: Reading, message: str) -> None:
+    def _raise(self, process: str, reading: TracebackReading, message: str) -> None:
         reading.raised = Raised(process, [message], reading.frame, loading=reading.loading)
         reading.inside, reading.frame, reading.loading = False, (), False
         kept = self._now.raised

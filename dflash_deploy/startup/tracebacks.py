@@ -35,7 +35,7 @@ _LOADS = re.compile(r"(?:.*\.)?(?:\w*weight_loader\w*|_?load_(?:\w{0,40}_)?weigh
 
 
 @dataclass
-class Reading:
+class TracebackReading:
     """How far a traceback of one process has been read. `loading`: a function in it loads weights.
 
     `behind` counts the lines behind its last frame.
