@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-
 FIRST, LAST = 20_000, 32_000
 """Ports below those that Linux gives to clients: an engine listens a minute after its port was chosen, and until then a
 connection of another test could take one of those."""
@@ -23,8 +22,8 @@ def free_port() -> int:
 def free_run(count: int) -> int:
     """The first of `count` consecutive ports that nobody listens on now.
 
-    Tests of this machine, also of tiers that run side by side, get one after the other: one that is chosen is free until
-    its server listens.
+    Tests of this machine, also of tiers that run side by side, get one after the other: one that is chosen is free
+    until its server listens.
     """
     with (Path(tempfile.gettempdir()) / f"dflash-tests-ports-{os.getuid()}").open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
