@@ -2,9 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
+from dflash_deploy.monitoring.dashboards import DASHBOARDS
 from dflash_deploy.monitoring.recording import DERIVED, GATEWAY, groups
 from dflash_deploy.operations import export_monitoring, revoke_key
 from dflash_deploy.serve.engines import ENGINES
+from tests.support.browser import browser_or_skip
+from tests.support.panels import DRAWN, panels_page, without_data
 from tests.support.prometheus import load, panel_expressions, prometheus
 from tests.support.server import Server
 
@@ -15,7 +20,24 @@ NOT_READ = (
 """Recorded metrics of exporters and of a router: tests/parsers reads real ones."""
 
 
-def test_each_recorded_metric_and_each_panel_has_a_value_under_load(drafting: Server, tmp_path: Path) -> None:
+SHOWN = """
+return [...document.querySelectorAll('figure')].map(figure => [
+  figure.querySelector('b').textContent,
+  [...figure.querySelectorAll('circle')].filter(dot => dot.getBoundingClientRect().width > 0).length,
+]);
+"""
+"""The title of each panel and how many dots of it are seen."""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file with the panels, which the first test draws."""
+    return tmp_path_factory.mktemp("panels") / "panels.html"
+
+
+def test_each_recorded_metric_and_each_panel_has_a_value_under_load(
+    drafting: Server, tmp_path: Path, page: Path
+) -> None:
     names = ENGINES["vllm"].metrics
     (group,) = (group for group in groups() if group.name == f"dflash-{names.prefix}")
     records = [rule.record for rule in (*group.rules, *DERIVED, *GATEWAY)]
@@ -29,4 +51,19 @@ def test_each_recorded_metric_and_each_panel_has_a_value_under_load(drafting: Se
         assert 1 < float(length["value"][1]) <= 16
         assert 0 < float(position["value"][1]) <= 1
         assert not watching.firing()
+        page.write_text(panels_page(watching, 24))
     revoke_key(drafting.directory, "prometheus")
+
+
+# tests without the server run before all others
+@pytest.mark.usefixtures("server")
+def test_the_panels_are_seen_in_a_browser(page: Path) -> None:
+    """The test before has drawn them, from what the real engine and the real Prometheus measured."""
+    drawn = [panel for one in DASHBOARDS if one.name in DRAWN for panel in one.panels]
+    assert not list(without_data(page.read_text()))
+    with browser_or_skip("the page of the panels") as tab:
+        tab.open(page)
+        assert tab.console() == []
+        shown = tab.evaluate(SHOWN)
+    assert [title for title, _ in shown] == [panel.title for panel in drawn]
+    assert all(dots > 0 for (_, dots), panel in zip(shown, drawn, strict=True) if panel.kind == "timeseries")
