@@ -126,12 +126,17 @@ class ExportSource:
         return cluster.image or self.plan.settings.dflash_image
 
     @property
+    def nodes(self) -> int:
+        """Nodes that serve the model together; 1 for an engine on one machine."""
+        return self.plan.settings.nodes if self.plan.settings.several_machines else 1
+
+    @property
     def gpus(self) -> int:
         """GPUs of one pod: those of the tensor parallelism; for engines without it all of the machine."""
         if self.plan.engine.cpu:
             return 0
         if self.plan.engine.kind.knows(Settings.tensor_parallel_size):
-            return self.plan.settings.tensor_parallel_size or 1
+            return max(1, (self.plan.settings.tensor_parallel_size or 1) // self.nodes)
         return self.plan.profile.match.gpus
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 
 from dflash_deploy import __version__
 from dflash_deploy.export.cluster import Cluster, ExportSource
+from dflash_deploy.export.group import WORKER, group, group_environment
 from dflash_deploy.export.pod import (
     CONTAINER,
     FURTHER_KEYS,
@@ -41,14 +42,18 @@ def objects(source: ExportSource, cluster: Cluster) -> dict[str, dict[str, Any]]
     """Each object, by the name of its file. The Secret is missing: a person creates it."""
     found = {
         "settings.yaml": _config_map(source, cluster),
-        "deployment.yaml": _deployment(source, cluster),
+        **(
+            {"deployment.yaml": _deployment(source, cluster)}
+            if source.nodes == 1
+            else {"group.yaml": _group(source, cluster)}
+        ),
         "service.yaml": _service(cluster),
         "disruption.yaml": _disruption(cluster),
         "network.yaml": _network(source, cluster),
     }
     if cluster.weights == "claim":
         found["weights.yaml"] = _weights_claim(source, cluster)
-    if claim := cache_claim(cluster):
+    if claim := cache_claim(source, cluster):
         found["cache.yaml"] = _claim(cluster, claim, CACHE_SIZE, "ReadWriteOnce")
     return found
 
@@ -107,7 +112,8 @@ def engines_only(cluster: Cluster) -> dict[str, Any]:
 def settings_of(source: ExportSource, cluster: Cluster) -> dict[str, str]:
     """The engine's environment, without secrets. Behind a router, the file of further keys has the router's too."""
     further = {KEYS_FILE: f"{SECRETS}/{FURTHER_KEYS}"} if cluster.routed else {}
-    return {**source.environment, **further}
+    own = group_environment(source.environment) if source.nodes > 1 else source.environment
+    return {**own, **further}
 
 
 def metadata(cluster: Cluster, name: str, component: str = CONTAINER) -> dict[str, Any]:
@@ -137,16 +143,20 @@ def _deployment(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
             "progressDeadlineSeconds": 600 + STARTS * int(source.start_seconds),
             "revisionHistoryLimit": 3,
             "selector": {"matchLabels": selector(cluster)},
-            "template": {
-                "metadata": {
-                    "labels": selector(cluster),
-                    # changed settings change the pods, so that Kubernetes replaces them
-                    "annotations": {"dflash.dev/settings": digest_of(settings_of(source, cluster))},
-                },
-                "spec": pod_spec(source, cluster),
-            },
+            "template": {"metadata": _of_pods(source, cluster), "spec": pod_spec(source, cluster)},
         },
     }
+
+
+def _group(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
+    about = {**metadata(cluster, cluster.name), "annotations": _origin(source)}
+    return group(source, cluster, about, _of_pods(source, cluster))
+
+
+def _of_pods(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
+    # changed settings change the pods, so that Kubernetes replaces them
+    settings = digest_of(settings_of(source, cluster))
+    return {"labels": selector(cluster), "annotations": {"dflash.dev/settings": settings}}
 
 
 def _origin(source: ExportSource) -> dict[str, str]:
@@ -188,19 +198,29 @@ def _disruption(cluster: Cluster) -> dict[str, Any]:
 def _network(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     """Clients reach the engine, or only the router does. The engine reaches others only for images and traces."""
     router = [{"podSelector": {"matchLabels": labels(cluster, ROUTER)}}]
+    ranks = _ranks(cluster) if source.nodes > 1 else []
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": metadata(cluster, cluster.name),
         "spec": {
-            "podSelector": {"matchLabels": selector(cluster)},
+            "podSelector": ranks[0] if ranks else {"matchLabels": selector(cluster)},
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [
-                {"from": router if cluster.routed else clients(), "ports": [{"protocol": "TCP", "port": PORT}]}
+                {"from": router if cluster.routed else clients(), "ports": [{"protocol": "TCP", "port": PORT}]},
+                *({"from": [{"podSelector": one}]} for one in ranks),
             ],
-            "egress": _egress(source),
+            # the leader's address is a name
+            "egress": [*_egress(source), *([dict(DNS), {"to": [{"podSelector": ranks[0]}]}] if ranks else [])],
         },
     }
+
+
+def _ranks(cluster: Cluster) -> list[dict[str, Any]]:
+    """The pods of all ranks, which reach each other on every port."""
+    components = {"key": "app.kubernetes.io/component", "operator": "In", "values": [CONTAINER, WORKER]}
+    known = {name: value for name, value in selector(cluster).items() if name != components["key"]}
+    return [{"matchLabels": known, "matchExpressions": [components]}]
 
 
 def _egress(source: ExportSource) -> list[dict[str, Any]]:
@@ -214,7 +234,7 @@ def _egress(source: ExportSource) -> list[dict[str, Any]]:
 
 
 def _weights_claim(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
-    mode = "ReadWriteOnce" if cluster.replicas == 1 else "ReadWriteMany"
+    mode = "ReadWriteOnce" if cluster.replicas == source.nodes == 1 else "ReadWriteMany"
     claim = _claim(cluster, weights_claim(cluster), f"{source.claim_gib}Gi", mode)
     claim["metadata"]["annotations"] = {f"dflash.dev/{role}": commit for role, commit in source.locked.items()}
     return claim

@@ -63,9 +63,9 @@ def weights_claim(cluster: Cluster) -> str:
     return f"{cluster.name}-weights"
 
 
-def cache_claim(cluster: Cluster) -> str:
+def cache_claim(source: ExportSource, cluster: Cluster) -> str:
     """The claim with compiled kernels; empty if several pods would share it: each has a health check's memory in it."""
-    return f"{cluster.name}-cache" if cluster.replicas == 1 else ""
+    return f"{cluster.name}-cache" if cluster.replicas == source.nodes == 1 else ""
 
 
 def pod_security(source: ExportSource) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def _mounts(source: ExportSource, cluster: Cluster) -> list[dict[str, Any]]:
 
 
 def _volumes(source: ExportSource, cluster: Cluster) -> list[dict[str, Any]]:
-    claim = cache_claim(cluster)
+    claim = cache_claim(source, cluster)
     return [
         *_weights(source, cluster),
         # 0440: the group of the pod reads it, and the engine runs as no other

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from dflash_deploy import __version__
 from dflash_deploy.export.cluster import Cluster, ExportSource, has_registry, is_pinned
-from dflash_deploy.export.ingress import tls_secret
-from dflash_deploy.export.metrics import KEY, KEY_NAME, METRICS_LABEL, metrics_secret
-from dflash_deploy.export.objects import CACHE_SIZE, CLIENT_LABEL
+from dflash_deploy.export.objects import CACHE_SIZE, CLIENT_LABEL, selector
 from dflash_deploy.export.pod import (
     FURTHER_KEYS,
     GRACE,
@@ -21,6 +19,7 @@ from dflash_deploy.export.pod import (
     weights_claim,
 )
 from dflash_deploy.export.pull import TOKEN, job_name, token_secret
+from dflash_deploy.export.readme_optional import ingress_steps, monitoring_steps
 from dflash_deploy.export.router import router_name
 from dflash_deploy.serve.router.files import KEYS as ROUTER_KEYS
 from dflash_deploy.serve.settings import Settings
@@ -72,9 +71,9 @@ def readme(source: ExportSource, cluster: Cluster) -> str:
         _weights(source, cluster),
         _secret(source, cluster),
         _apply(source, cluster),
-        _monitoring(source, cluster),
-        *([_ingress(cluster)] if cluster.host else []),
-        _limits(cluster),
+        monitoring_steps(source, cluster),
+        *([ingress_steps(cluster)] if cluster.host else []),
+        _limits(source, cluster),
     ]
     return "\n".join(sections)
 
@@ -212,7 +211,9 @@ stays here. After `keys add` or `keys revoke`, replace the first Secret; the eng
 
     {secret_command(source, cluster)} --dry-run=client -o yaml | kubectl apply -f -
 
-After a change of the API key itself, also restart the pods: `kubectl rollout restart deployment/{cluster.name}`.
+After a change of the API key itself, also restart the pods:
+
+    {_restart(source, cluster)}
 """
     return f"""\
 ## 3. The API keys
@@ -222,8 +223,25 @@ After a change of the API key itself, also restart the pods: `kubectl rollout re
 The token for the Hugging Face Hub stays here. After a key changed, replace the Secret and restart the pods:
 
     kubectl delete secret {secret_name(cluster)}     # then the command above
-    kubectl rollout restart deployment/{cluster.name}
+    {_restart(source, cluster)}
 """
+
+
+def _restart(source: ExportSource, cluster: Cluster) -> str:
+    if source.nodes == 1:
+        return f"kubectl rollout restart deployment/{cluster.name}"
+    chosen = ",".join(f"{name}={value}" for name, value in selector(cluster).items())
+    return f"kubectl delete pod -l {chosen}     # the leaders: each group restarts together"
+
+
+def _wait(source: ExportSource, cluster: Cluster) -> str:
+    if source.nodes == 1:
+        return f"kubectl rollout status deployment/{cluster.name}"
+    return f"kubectl wait --for=condition=Available leaderworkerset/{cluster.name}"
+
+
+def _logged(source: ExportSource, cluster: Cluster) -> str:
+    return f"deployment/{cluster.name}" if source.nodes == 1 else f"{cluster.name}-0"
 
 
 def _apply(source: ExportSource, cluster: Cluster) -> str:
@@ -236,50 +254,20 @@ def _apply(source: ExportSource, cluster: Cluster) -> str:
 ## 4. Apply and test
 
     kubectl apply -k base
-    kubectl rollout status deployment/{cluster.name} --timeout={minutes}m
+    {_wait(source, cluster)} --timeout={minutes}m
 {router}    kubectl port-forward service/{cluster.name} {PORT}:{PORT} &
     dflash-deploy test --url http://127.0.0.1:{PORT} --key-file FILE
 
 A pod is `Running` and not ready while the engine loads. A first start may take {minutes} minutes ({STARTS} times the
-expected one); then Kubernetes restarts it. `kubectl logs deployment/{cluster.name}` shows the engine's log.
+expected one); then Kubernetes restarts it. `kubectl logs {_logged(source, cluster)}` shows the engine's log.
 {routed}"""
 
 
-def _monitoring(source: ExportSource, cluster: Cluster) -> str:
-    entry = f"[^a-z0-9_-]{KEY_NAME}:([A-Za-z0-9_-]+):metrics"
-    return f"""\
-## 5. Monitoring, if the cluster has the Prometheus Operator
-
-Give Prometheus a key that opens /metrics only, and replace the Secret of the API keys (step 3):
-
-    dflash-deploy keys add {KEY_NAME} --scope metrics
-    sed -nE 's/.*{entry}.*/\\1/p' {shlex.quote(source.env_file)} | tr -d '\\n' | \\
-      kubectl create secret generic {metrics_secret(cluster)} --from-file={KEY}=/dev/stdin
-    kubectl label namespace NAMESPACE-OF-PROMETHEUS {METRICS_LABEL}=true
-    kubectl apply -k monitoring
-
-A Prometheus that selects monitors and rules by a label, such as `release`, needs it on both: add it in an overlay.
-"""
+def _limits(source: ExportSource, cluster: Cluster) -> str:
+    return "## What to know\n\n" + "".join(f"- {line}\n" for line in _known(source, cluster))
 
 
-def _ingress(cluster: Cluster) -> str:
-    return f"""\
-## 6. The Ingress
-
-It publishes the routes of applications at https://{cluster.host}, and no other path.
-
-    kubectl create secret tls {tls_secret(cluster)} --cert=FILE --key=FILE     # or let your cluster make it
-    kubectl label namespace NAMESPACE-OF-THE-CONTROLLER {CLIENT_LABEL}=true
-    kubectl apply -k ingress
-    dflash-deploy test --url https://{cluster.host} --key-file FILE
-"""
-
-
-def _limits(cluster: Cluster) -> str:
-    return "## What to know\n\n" + "".join(f"- {line}\n" for line in _known(cluster))
-
-
-def _known(cluster: Cluster) -> Iterator[str]:
+def _known(source: ExportSource, cluster: Cluster) -> Iterator[str]:
     yield "On k3s, pods reach the GPU with the runtime class `nvidia`: export with `--runtime-class nvidia`."
     yield (
         f"Pods of the same namespace reach the endpoint. Open it to another one with "
@@ -288,7 +276,10 @@ def _known(cluster: Cluster) -> Iterator[str]:
     yield "An update stops a pod before it starts the next one: a second pod finds no GPU."
     yield f"A pod that ends has {GRACE} seconds. Longer answers break off."
     yield "Limits of an API key apply to each pod by itself."
-    if claim := cache_claim(cluster):
+    if source.nodes > 1:
+        yield f"The cluster needs LeaderWorkerSet (lws.sigs.k8s.io). A group has a pod on each of {source.nodes} nodes."
+        yield "The ranks talk over the network of the pods. RDMA needs a device plugin of the cluster, in an overlay."
+    if claim := cache_claim(source, cluster):
         yield f"The claim `{claim}` ({CACHE_SIZE}) keeps compiled kernels, so that later starts are faster."
     else:
         yield "Each pod compiles its kernels itself: they are lost with the pod."

@@ -199,10 +199,10 @@ def _place(deployment: Deployment, written: str) -> str:
 
 def _check(plan: Plan, deployment: Deployment) -> None:
     """Raise what keeps a deployment from being exported."""
-    if plan.settings.several_machines:
+    if not plan.settings.answers_requests:
         raise NotPossible(
-            f"{Settings.nodes}={plan.settings.nodes}: one model on several nodes cannot be exported yet",
-            hint="export a deployment for one machine",
+            f"{Settings.node_rank}={plan.settings.node_rank}: this machine answers no requests",
+            hint="export the deployment of rank 0",
         )
     if plan.settings.several_engines:
         raise NotPossible(
