@@ -1,12 +1,11 @@
 """`monitor up` beside the real llama.cpp: the real Prometheus and Alertmanager, and a webhook that gets the alerts."""
 
-import json
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from queue import Empty, Queue
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -14,16 +13,10 @@ import pytest
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.operations import key
-from tests.support.cli import Ran, dflash
-from tests.support.debian import monitoring_path
+from tests.support.cli import dflash
 from tests.support.llamacpp_native import init, processes, server_of
+from tests.support.monitored import HANGS, Received, fired, monitor, reload_programs, webhook
 from tests.support.ports import free_port
-from tests.support.serving import Quiet, listening
-
-HANGS = 300.0
-"""Seconds after which something counts as hung."""
-
-Received = Queue[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -33,33 +26,25 @@ def received() -> Received:
 
 
 @pytest.fixture(scope="module")
-def webhook(received: Received) -> Iterator[str]:
-    class Webhook(Quiet):
-        def do_POST(self) -> None:  # noqa: N802 - the name of the base class
-            received.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send(200, "text/plain", b"")
-
-    with listening(Webhook) as url:
-        yield f"{url}/alerts"
+def address(received: Received) -> Iterator[str]:
+    """The webhook."""
+    with webhook(received) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
-def monitored(tmp_path_factory: pytest.TempPathFactory, webhook: str) -> Iterator[Path]:
+def monitored(tmp_path_factory: pytest.TempPathFactory, address: str) -> Iterator[Path]:
     """A deployment that runs, and is monitored."""
     directory = tmp_path_factory.mktemp("monitored")
     init(directory)
     dflash("up", at=directory).succeeded()
     ports = ("--port", str(free_port()), "--alert-port", str(free_port()))
-    monitor("up", "--webhook", webhook, *ports, "--every", "1", at=directory).succeeded()
+    monitor("up", "--webhook", address, *ports, "--every", "1", at=directory).succeeded()
     yield directory
     monitor("down", at=directory).succeeded()
     dflash("down", at=directory).succeeded()
     assert not processes(directory)
     assert not processes(directory / ".dflash" / "monitor")
-
-
-def monitor(*words: str, at: Path) -> Ran:
-    return dflash("monitor", *words, at=at, environment={"PATH": monitoring_path()})
 
 
 def seen(directory: Path) -> dict[str, Any]:
@@ -112,10 +97,10 @@ def test_the_key_is_in_its_file_only(monitored: Path) -> None:
     assert not [line for line in processes(folder).values() if value in line]
 
 
-def test_a_second_up_restarts_nothing(monitored: Path, webhook: str) -> None:
+def test_a_second_up_restarts_nothing(monitored: Path, address: str) -> None:
     data, before = seen(monitored), set(processes(monitored / ".dflash" / "monitor"))
     ports = [data[name].rpartition(":")[2] for name in ("prometheus", "alertmanager")]
-    options = ("--webhook", webhook, "--port", ports[0], "--alert-port", ports[1], "--every", "1")
+    options = ("--webhook", address, "--port", ports[0], "--alert-port", ports[1], "--every", "1")
     monitor("up", *options, at=monitored).succeeded()
     assert set(processes(monitored / ".dflash" / "monitor")) == before
 
@@ -139,22 +124,9 @@ def test_a_killed_engine_is_an_alert_at_the_receiver(monitored: Path, received: 
     """With two minutes shortened to five seconds."""
     alerts = monitored / ".dflash" / "monitor" / "alerts.yaml"
     alerts.write_text(alerts.read_text().replace("for: 2m", "for: 5s"))
-    (prometheus,) = [
-        pid
-        for pid, line in processes(monitored / ".dflash" / "monitor").items()
-        if "--storage.tsdb.path" in line and "supervisor" not in line
-    ]
-    os.kill(prometheus, signal.SIGHUP)
+    reload_programs(monitored)
     os.kill(server_of(monitored), signal.SIGKILL)
-    names: set[str] = set()
-    ends = time.monotonic() + HANGS
-    while "EngineDown" not in names and time.monotonic() < ends:
-        try:
-            notified = received.get(timeout=5)
-        except Empty:
-            continue
-        names |= {alert["labels"]["alertname"] for alert in notified["alerts"] if alert["status"] == "firing"}
-    assert "EngineDown" in names
+    fired(received, {"EngineDown"})
     assert "EngineDown" in seen(monitored)["firing"]
 
 

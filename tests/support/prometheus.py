@@ -81,9 +81,26 @@ def load(endpoint: Endpoint) -> Iterator[None]:
 @contextmanager
 def node_exporter(place: Path) -> Iterator[str]:
     """Start node exporter on 127.0.0.1; yields its address."""
+    with _exporter("prometheus-node-exporter", place) as address:
+        yield address
+
+
+@contextmanager
+def blackbox_exporter(place: Path) -> Iterator[str]:
+    """Start blackbox exporter on 127.0.0.1, with the configuration that it comes with; yields its address."""
+    installed = program("prometheus-blackbox-exporter")
+    # in the package it is beside the program, or in /etc
+    config = installed.parents[2] / "etc" / "prometheus" / "blackbox.yml"
+    file = config if config.is_file() else Path("/etc/prometheus/blackbox.yml")
+    with _exporter("prometheus-blackbox-exporter", place, f"--config.file={file}") as address:
+        yield address
+
+
+@contextmanager
+def _exporter(name: str, place: Path, *options: str) -> Iterator[str]:
     address = f"127.0.0.1:{free_port()}"
-    command = [str(program("prometheus-node-exporter")), f"--web.listen-address={address}"]
-    with (place / "node.log").open("wb") as log:
+    command = [str(program(name)), f"--web.listen-address={address}", *options]
+    with (place / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         yield address

@@ -1,5 +1,7 @@
 """Two llama.cpp servers behind the router and the door: their addresses, their own counters, and keys for a while."""
 
+import json
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +18,7 @@ from dflash_deploy.operations import key, usage_of_keys
 from dflash_deploy.plan.replicas import engine_port, router_port
 from dflash_deploy.serve.router.files import RoutedEngine, SeenWorker
 from tests.support.cli import dflash
+from tests.support.llamacpp_native import processes
 from tests.support.proxies import Proxy, before
 
 HANGS = 300.0
@@ -42,6 +45,13 @@ def router(directory: Path) -> str:
 def engines(directory: Path) -> list[str]:
     """The URL of each engine."""
     return [f"http://127.0.0.1:{engine_port(_port(directory), number)}" for number in (1, 2)]
+
+
+def router_of(directory: Path) -> int:
+    """The PID of the router itself, behind its supervisor."""
+    session = json.loads((directory / ".dflash" / "router" / "run.json").read_text())["pid"]
+    (found,) = [pid for pid in processes(directory) if pid != session and os.getsid(pid) == session]
+    return found
 
 
 def _port(directory: Path) -> int:

@@ -1,0 +1,150 @@
+"""Two real llama.cpp servers brought into ten states, each of which is an alert at a real webhook.
+
+A real Prometheus reads engines, router and endpoint every two seconds, and a real Alertmanager sends. Rates are those
+of ten seconds, a condition must hold for three seconds only, and Alertmanager waits one second for further alerts of a
+group. The thresholds are those that a deployment has.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from queue import Queue
+
+import httpx
+import pytest
+
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.monitoring.alerts import ALERTS
+from dflash_deploy.plan.replicas import router_metrics_port
+from tests.support.cli import dflash
+from tests.support.llamacpp_native import server_of
+from tests.support.monitored import HANGS, Received, fired, monitor, shorten, webhook
+from tests.support.ports import free_port
+from tests.support.prometheus import Prometheus, blackbox_exporter
+from tests.support.two_engines import door, engines, router_of
+
+USUAL: Mapping[str, float] = {}
+WITHOUT_AGREEMENT: Mapping[str, float] = {"temperature": 100, "top_k": 0, "top_p": 1, "min_p": 0}
+"""Sampling for which no draft token is right."""
+
+HEALTHY_FOR = 10.0
+"""Seconds of load before anything happens to the deployment."""
+
+
+@pytest.fixture(scope="module")
+def received() -> Received:
+    """The notifications that the webhook got."""
+    return Queue()
+
+
+@pytest.fixture(scope="module")
+def watched(two_engines: Path, received: Received, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """The Prometheus beside the engines, which run again afterwards."""
+    with blackbox_exporter(tmp_path_factory.mktemp("blackbox")) as blackbox, webhook(received) as url:
+        port = free_port()
+        ports = ("--port", str(port), "--alert-port", str(free_port()))
+        monitor("up", "--webhook", url, "--blackbox", blackbox, *ports, "--every", "2", at=two_engines).succeeded()
+        shorten(two_engines, window="10s", lasts="3s")
+        try:
+            yield Prometheus(f"http://127.0.0.1:{port}")
+        finally:
+            monitor("down", at=two_engines).succeeded()
+            dflash("keys", "revoke", "prometheus", at=two_engines).succeeded()
+            dflash("up", at=two_engines).succeeded()
+
+
+@contextmanager
+def repeated(do: Callable[[], object], clients: int = 1) -> Iterator[None]:
+    """Do something again and again, as long as the block runs; that it fails is a state of the engine."""
+    done = threading.Event()
+
+    def work() -> None:
+        while not done.wait(0.05):
+            try:
+                do()
+            except httpx.HTTPError:
+                continue
+
+    threads = [threading.Thread(target=work) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join(HANGS)
+
+
+def asking(directory: Path, url: str, key: str = "", sampling: Mapping[str, float] = USUAL) -> Callable[[], object]:
+    """A function that sends one request for an answer. An engine that hangs is not waited for."""
+    sent = key or Deployment.existing(directory).key.reveal()
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "Count from 1 to 20."}], "max_tokens": 48}
+
+    def ask() -> object:
+        headers = {"Authorization": f"Bearer {sent}"}
+        return httpx.post(f"{url}/v1/chat/completions", json={**body, **sampling}, headers=headers, timeout=10)
+
+    return ask
+
+
+def address(url: str) -> str:
+    return url.removeprefix("http://")
+
+
+def test_a_healthy_deployment_under_load_fires_nothing(two_engines: Path, watched: Prometheus) -> None:
+    names = ["dflash:router:engine_used", "dflash:router:failed", "dflash:endpoint:up", "dflash:refused_per_second"]
+    with repeated(asking(two_engines, door(two_engines)), clients=2):
+        assert not watched.missing(names)
+        until = time.monotonic() + HEALTHY_FOR
+        while time.monotonic() < until:
+            # two engines that share their processors with the tests differ for three seconds
+            assert not watched.firing() - {"EnginesDiffer"}
+            time.sleep(1)
+    for alert in ALERTS:
+        # a condition that does not hold yields no sample; an error of types or labels raises
+        watched.samples(alert.expr)
+
+
+def test_overload_lost_acceptance_and_wrong_keys_are_alerts(
+    two_engines: Path, watched: Prometheus, received: Received
+) -> None:
+    first, second = engines(two_engines)
+    with ExitStack() as load:
+        load.enter_context(repeated(asking(two_engines, first)))
+        load.enter_context(repeated(asking(two_engines, second, sampling=WITHOUT_AGREEMENT), clients=12))
+        load.enter_context(repeated(asking(two_engines, first, key="sk-that-was-revoked"), clients=2))
+        found = fired(received, {"QueueGrows", "AcceptanceFell", "EnginesDiffer", "RequestsRefused"})
+    assert found["QueueGrows"] == found["AcceptanceFell"] == {address(second)}
+    assert address(second) in found["EnginesDiffer"]
+    assert found["RequestsRefused"] == {address(first)}
+
+
+def test_engines_that_hang_or_were_killed_are_alerts(
+    two_engines: Path, watched: Prometheus, received: Received
+) -> None:
+    first, second = engines(two_engines)
+    hung = server_of(two_engines, 2)
+    os.kill(hung, signal.SIGSTOP)
+    os.kill(server_of(two_engines, 1), signal.SIGKILL)
+    with repeated(asking(two_engines, door(two_engines)), clients=2):
+        # /metrics of an engine that hangs does not answer either
+        before = fired(received, {"EngineDown", "RouterLostEngine"})
+        os.kill(hung, signal.SIGKILL)
+        # while one engine is left, some of them may come already
+        found = before | fired(received, {"RouterNoEngine", "RouterErrors", "EndpointDown"} - before.keys())
+    assert found["EngineDown"] <= {address(first), address(second)}
+    assert found["EndpointDown"] == {f"{door(two_engines)}/health"}
+    down = {one["metric"]["instance"] for one in watched.samples('ALERTS{alertname="EngineDown",alertstate="firing"}')}
+    assert down == {address(first), address(second)}
+
+
+def test_a_killed_router_is_an_alert(two_engines: Path, watched: Prometheus, received: Received) -> None:
+    os.kill(router_of(two_engines), signal.SIGKILL)
+    port = int(Deployment.existing(two_engines).values["DFLASH_PORT"])
+    assert fired(received, {"RouterDown"})["RouterDown"] == {f"127.0.0.1:{router_metrics_port(port)}"}
+    assert "RouterDown" in watched.firing()
