@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 
 from rich.table import Table
 
@@ -21,8 +22,8 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """ours / theirs."""
-        return self.ours / self.theirs
+        """ours / theirs; infinite if theirs is nothing."""
+        return self.ours / self.theirs if self.theirs else inf
 
 
 def table(name: str, rows: Iterable[Row], heads: tuple[str, str] = ("without", "with")) -> Table:
