@@ -104,6 +104,10 @@ class Endpoint:
     def _authorization(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self._key.reveal()}"} if self._key else {}
 
+    def move(self, url: str) -> None:
+        """Ask at another address from now on."""
+        self.url = self._client.base_url = self._keyless.base_url = url.rstrip("/")
+
     def close(self) -> None:
         """Close all connections."""
         self._client.close()

@@ -8,6 +8,7 @@ import re
 import stat
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -22,7 +23,7 @@ from dflash_deploy.deployment.dotenv import fill_template
 from dflash_deploy.deployment.files import PRIVATE, PUBLIC, write_atomically, write_if_changed
 from dflash_deploy.deployment.keys_file import remove_keys, write_keys
 from dflash_deploy.deployment.router_files import make_router_keys
-from dflash_deploy.deployment.service_names import ROUTER, SERVICE
+from dflash_deploy.deployment.service_names import ROUTER, SERVICE, engine_service
 from dflash_deploy.deployment.services import VARIABLE, shared_out, with_fingerprints, with_fronts
 from dflash_deploy.intake import parse_packaged_yaml
 from dflash_deploy.intake.state import read_state_text
@@ -80,8 +81,11 @@ def create(deployment: Deployment, plan: Plan) -> None:
         raise
 
 
-def render(deployment: Deployment, plan: Plan) -> bool:
-    """Write `compose.yaml` and the build context; return whether `compose.yaml` changed."""
+def render(deployment: Deployment, plan: Plan, apart: Mapping[int, Plan] = MappingProxyType({})) -> bool:
+    """Write `compose.yaml` and the build context; return whether `compose.yaml` changed.
+
+    `apart` has other plans of the deployment, for some of several engines by number.
+    """
     state = deployment.make_state()
     if plan.settings.several_engines:
         # the engines accept one of them
@@ -93,11 +97,26 @@ def render(deployment: Deployment, plan: Plan) -> bool:
     stage_build_context(state, (plan.engine.engine, *((ROUTER,) if has_door else ())))
     if not _salt(deployment):
         write_atomically(state / SALT, generate_key().reveal(), mode=PRIVATE)
-    return write_if_changed(deployment.compose_file, compose_text(deployment, plan), mode=PUBLIC)
+    return write_if_changed(deployment.compose_file, compose_text(deployment, plan, apart), mode=PUBLIC)
 
 
-def compose_text(deployment: Deployment, plan: Plan) -> str:
-    """Return the merged Compose file. Settings stay variables; it contains no secrets."""
+def compose_text(deployment: Deployment, plan: Plan, apart: Mapping[int, Plan] = MappingProxyType({})) -> str:
+    """Return the merged Compose file. Settings stay variables; it contains no secrets. `apart` is as for `render`."""
+    document = _document(deployment, plan)
+    for number, other in apart.items():
+        name = engine_service(number)
+        document["services"][name] = _document(deployment, other)["services"][name]
+    several = plan.settings.several_engines
+    if several:
+        document = with_fingerprints(document, deployment)
+    header = (HEADER + (HEADER_SEVERAL if several else HEADER_SINGLE)).format(
+        version=__version__, profile=plan.profile.name, pair=plan.pair.name, engine=plan.engine.name
+    )
+    return header + yaml.safe_dump(document, sort_keys=False, width=120)
+
+
+def _document(deployment: Deployment, plan: Plan) -> dict[str, Any]:
+    """The Compose file of a plan, without the fingerprints of several engines."""
     document = merge(parse_packaged_yaml(asset_text("compose", name)) for name in _fragments(plan))
     document["name"] = deployment.project_name
     service = document["services"][SERVICE]
@@ -119,13 +138,8 @@ def compose_text(deployment: Deployment, plan: Plan) -> str:
     document["secrets"]["dotenv"]["file"] = "./.env"
     document = with_fronts(document, deployment, plan.settings)
     several = plan.settings.several_engines
-    document = _with_defaults(shared_out(document, plan) if several else document, _unwritten(deployment, plan))
-    if several:
-        document = with_fingerprints(document, deployment)
-    header = (HEADER + (HEADER_SEVERAL if several else HEADER_SINGLE)).format(
-        version=__version__, profile=plan.profile.name, pair=plan.pair.name, engine=plan.engine.name
-    )
-    return header + yaml.safe_dump(document, sort_keys=False, width=120)
+    filled: dict[str, Any] = _filled(shared_out(document, plan) if several else document, deployment, plan)
+    return filled
 
 
 def environment_of(plan: Plan) -> dict[str, str]:
@@ -150,25 +164,28 @@ def _has_door(plan: Plan) -> bool:
     return plan.settings.several_engines or plan.settings.published
 
 
-def _unwritten(deployment: Deployment, plan: Plan) -> dict[str, str]:
-    """Return planned values of settings that `.env` does not have, such as a `.env` from another tool."""
-    return {name: value for name, value in plan.values.items() if value and not deployment.values.get(name)}
-
-
-def _with_defaults(node: Any, defaults: Mapping[str, str]) -> Any:
-    """Return the document with `defaults` as default values of its variables."""
+def _filled(node: Any, deployment: Deployment, plan: Plan) -> Any:
+    """Return the document with the planned values that `.env` does not have."""
     if isinstance(node, dict):
-        return {key: _with_defaults(value, defaults) for key, value in node.items()}
+        return {key: _filled(value, deployment, plan) for key, value in node.items()}
     if isinstance(node, list):
-        return [_with_defaults(value, defaults) for value in node]
+        return [_filled(value, deployment, plan) for value in node]
     if isinstance(node, str):
-        return VARIABLE.sub(lambda found: _fallback(found, defaults), node)
+        return VARIABLE.sub(lambda found: _planned(found, deployment.values, plan.values), node)
     return node
 
 
-def _fallback(variable: re.Match[str], defaults: Mapping[str, str]) -> str:
+def _planned(variable: re.Match[str], written: Mapping[str, str], planned: Mapping[str, str]) -> str:
+    """A variable, with the planned value as its default if `.env` has none, as one of another tool.
+
+    The value itself if `.env` has another one: a plan that the engine runs with for a while differs from it.
+    """
     name = variable["name"]
-    return f"${{{name}:-{defaults[name]}}}" if name in defaults else variable[0]
+    value = planned.get(name, "")
+    if written.get(name):
+        # Compose expands a single $
+        return variable[0] if value == written[name] or name not in planned else value.replace("$", "$$")
+    return f"${{{name}:-{value}}}" if value else variable[0]
 
 
 def _fragments(plan: Plan) -> list[str]:
@@ -176,6 +193,8 @@ def _fragments(plan: Plan) -> list[str]:
     names = ["base", "keys", *plan.engine.kind.fragments]
     if plan.drafting:
         names.append("drafter")
+    elif plan.uses_mtp_head:
+        names.append("mtp")
     if _has_door(plan):
         names.append("door")
     names.append("nodes" if plan.settings.several_machines else "several" if plan.settings.several_engines else "port")

@@ -27,6 +27,7 @@ from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import endpoint_of
 from dflash_deploy.startup.apart import plan_with, set_apart
+from dflash_deploy.startup.known import follow
 from dflash_deploy.startup.members import refuse_several, seen_as, whole_endpoint
 from dflash_deploy.tuning.experiment import mtp_head
 
@@ -141,6 +142,7 @@ class Deployed:
                 with restarts(self.deployment, self.plan, patience=self.patience, reporter=reporter) as become:
                     for other in self.others:
                         become(other)
+                        follow(endpoint, self.deployment, self.plan)
                         rows += self._rows(endpoint, other, sweep, reporter)
                 record(self.deployment, "measured", "bench", "restarted the engine with other settings, then with .env")
             rows += _second(self.second, sweep, reporter)
@@ -182,7 +184,7 @@ def deployed(
     planned = plan_of(whole)
     deployment, plan = seen_as(whole, planned, replica)
     if baseline or mtp is not None:
-        refuse_several(deployment, plan, "a comparison")
+        refuse_several(plan, "a comparison")
     if baseline and baseline_url is not None:
         raise BadInput("--baseline and --baseline-url exclude each other", hint="use one of them")
     if baseline or baseline_url is not None:

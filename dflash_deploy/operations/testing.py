@@ -39,6 +39,7 @@ from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.runtime import runtime_for
 from dflash_deploy.startup import LogReader, endpoint_of, log_reader_for
 from dflash_deploy.startup.apart import set_apart
+from dflash_deploy.startup.known import follow
 from dflash_deploy.startup.members import members_of, refuse_several, seen_as
 from dflash_deploy.startup.published import whole_url
 from dflash_deploy.startup.refused import hints_from
@@ -132,7 +133,7 @@ def test(
         refuse_other_ranks(plan)
         deployment, plan = seen_as(deployment, plan, replica)
         if baseline:
-            refuse_several(deployment, plan, "a comparison")
+            refuse_several(plan, "a comparison")
         if plan.settings.several_engines:
             if baseline_url is not None:
                 raise BadInput("--baseline-url compares one engine", hint="choose one with --replica N")
@@ -196,7 +197,9 @@ def _restarted(
     """Restart the engine without its drafter for the time of the block."""
     with restarts(deployment, plan, patience=patience, reporter=reporter) as become:
         become(without_drafts(deployment))
+        follow(endpoint, deployment, plan)
         yield endpoint
+    follow(endpoint, deployment, plan)
 
 
 def test_url(

@@ -64,7 +64,7 @@ def plan_tuning(
     """
     whole = Deployment.existing(directory)
     deployment, plan = seen_as(whole, plan_of(whole), replica)
-    refuse_several(deployment, plan, "tune")
+    refuse_several(plan, "tune")
     check_tunable(plan)
     sweep = Sweep(
         workloads=(pooled(choose(workloads, prompts, plan.pair)),),

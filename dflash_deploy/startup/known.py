@@ -51,6 +51,12 @@ def url_of(deployment: Deployment, plan: Plan) -> str:
     return f"http://{joined(WILDCARDS.get(host, host), port)}"
 
 
+def follow(endpoint: Endpoint, deployment: Deployment, plan: Plan) -> None:
+    """Give an endpoint the address that its engine has now: a container that is created again may get another one."""
+    if is_private(deployment, plan):
+        endpoint.move(url_of(deployment, plan))
+
+
 def is_private(deployment: Deployment, plan: Plan) -> bool:
     """Whether an engine is one of several in containers, whose port is not published."""
     return deployment.member is not None and plan.runtime == "compose"

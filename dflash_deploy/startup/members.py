@@ -103,16 +103,8 @@ def whole_endpoint(deployment: Deployment, plan: Plan) -> Endpoint:
     return SharedEndpoint(url, deployment.key, front.model, engines, root=root)
 
 
-def refuse_several(deployment: Deployment, plan: Plan, what: str) -> None:
-    """Raise NotPossible if there are several engines and none is chosen. `what` restarts one with other settings.
-
-    In containers none can be chosen: compose.yaml has the same settings for all.
-    """
-    if plan.runtime == "compose" and (plan.settings.several_engines or deployment.member is not None):
-        raise NotPossible(
-            f"{what} restarts the engine with other settings, and several engines in containers have the same",
-            hint=f"use another directory with {Settings.replicas}=1 for it, while these are stopped",
-        )
+def refuse_several(plan: Plan, what: str) -> None:
+    """Raise NotPossible if there are several engines and none is chosen. `what` restarts one with other settings."""
     if plan.settings.several_engines:
         raise NotPossible(
             f"{what} restarts the engine with other settings, and a router shares requests out to several "

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from dflash_deploy.runtime import runtime_for
+from dflash_deploy.startup.apart import ComposeFile
 from dflash_deploy.startup.bring_up import bring_up
 from dflash_deploy.startup.progress import Display, Step, Timekeeper
 
@@ -29,7 +30,10 @@ def temporary_settings(
     Raises EngineNotReady and PreflightRefused as `up` does.
     """
 
+    file = ComposeFile(deployment, plan)
+
     def become(other: Plan) -> None:
+        file.write(other)
         with display() as show:
             bring_up(deployment, other, runtime_for(deployment, other), patience=patience, show=show)
 
@@ -39,6 +43,7 @@ def temporary_settings(
             become(plan)
         except BaseException:
             with _undisturbed(), display() as show:
+                file.write(plan)
                 tell = partial(Timekeeper(show).tell, Step("restoring the settings of .env"))
                 runtime_for(deployment, plan).start(tell)
             raise

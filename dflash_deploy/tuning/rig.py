@@ -14,6 +14,7 @@ from dflash_deploy.bench.sweep import Sweep, run_sweep
 from dflash_deploy.client import Endpoint
 from dflash_deploy.plan import Plan
 from dflash_deploy.startup import ShowProgress
+from dflash_deploy.startup.known import follow
 from dflash_deploy.tuning.experiment import Experiment
 
 
@@ -64,6 +65,7 @@ class Rig:
         plan = self.experiment.plan_with(changes)
         began = time.monotonic()
         self.become(plan)
+        follow(self.endpoint, self.experiment.deployment, self.experiment.plan)
         if changes or self.starts:
             self.starts.append(time.monotonic() - began)
         rows = run_sweep(

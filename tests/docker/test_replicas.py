@@ -7,12 +7,14 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.services import FINGERPRINT
 from dflash_deploy.operations import status
 from dflash_deploy.operations.probing import MemberStatus
 from dflash_deploy.plan.replicas import engine_port, router_port
@@ -59,6 +61,10 @@ def containers(deployment: Deployment) -> dict[str, dict[str, Any]]:
     names = docker("ps", "-aq", "--no-trunc", "--filter", of_project).split()
     found = json.loads(docker("inspect", *names)) if names else []
     return {one["Config"]["Labels"]["com.docker.compose.service"]: one for one in found}
+
+
+def engines(deployment: Deployment) -> dict[str, dict[str, Any]]:
+    return {name: one for name, one in containers(deployment).items() if name.startswith("engine-")}
 
 
 def members(deployment: Deployment) -> dict[int, MemberStatus]:
@@ -218,6 +224,30 @@ def test_up_again_changes_nothing_and_changed_settings_roll(deployment: Deployme
     assert not askers.errors()
     after = {name: one["Id"] for name, one in containers(deployment).items()}
     assert [name for name in sorted(before) if after[name] != before[name]] == ["engine-1", "engine-2"]
+
+
+def test_one_engine_is_measured_without_its_drafter_and_both_are_read_through_the_door(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    before = {name: one["Config"]["Labels"][FINGERPRINT] for name, one in engines(deployment).items()}
+    quick = ("--concurrency", "1", "--requests", "1", "--repeats", "1", "--max-tokens", "8")
+    measure = lambda: dflash(  # noqa: E731
+        "bench", "--replica", "1", "--baseline", "--workload", "chat", *quick, "--json", at=deployment.directory
+    )
+    ran, askers = under_load(deployment, measure, least=10)
+    rows = ran.succeeded().document["data"]["rows"]
+    assert {row["drafter"] for row in rows} == {True, False}
+    assert not askers.errors()
+    # both run with .env again, and only the first was created again
+    assert {name: one["Config"]["Labels"][FINGERPRINT] for name, one in engines(deployment).items()} == before
+    assert all(one.answered.state == "ready" and one.routed for one in members(deployment).values())
+    exported = dflash("monitor", "export", str(tmp_path / "out"), "--json", at=deployment.directory).succeeded()
+    key = (tmp_path / "out" / "metrics.key").read_text().strip()
+    for target in exported.document["data"]["targets"]:
+        assert httpx.get(f"http://{target}", timeout=HANGS).status_code == 401
+        answer = httpx.get(f"http://{target}", headers={"Authorization": f"Bearer {key}"}, timeout=HANGS)
+        assert "dflash_key_requests_total" in answer.text
+    assert len(exported.document["data"]["targets"]) == 2
 
 
 def test_down_leaves_nothing(deployment: Deployment) -> None:

@@ -196,3 +196,35 @@ def test_the_door_is_created_again_for_what_its_configuration_is_made_of(
     label, text = door(REPLICAS="2")
     assert text != texts[0]
     assert label not in labels
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"DFLASH_DRAFTER": "off"}, {"DFLASH_DRAFTER": "off"}),
+        ({"DFLASH_NUM_SPEC_TOKENS": "3"}, {"DFLASH_DRAFTER": "${DFLASH_DRAFTER:-off}", "DFLASH_NUM_SPEC_TOKENS": "3"}),
+        (
+            {"DFLASH_DRAFTER": "mtp", "DFLASH_NUM_SPEC_TOKENS": "2"},
+            {"DFLASH_DRAFTER": "mtp", "DFLASH_NUM_SPEC_TOKENS": "2"},
+        ),
+        # Compose expands a single $
+        ({"EXTRA_ARGS": "--seed $x"}, {"EXTRA_ARGS": "--seed $$x"}),
+    ],
+)
+def test_a_plan_for_a_while_counts_more_than_the_file_of_settings(
+    tmp_path: Path, changes: dict[str, str], wanted: dict[str, str]
+) -> None:
+    made(tmp_path, FOUR_H100, profile="h100", replicas=1, edited={"EXTRA_ARGS": "--seed 1"})
+    deployment = Deployment(tmp_path)
+    plan = planned(FOUR_H100, edited={**deployment.values, **changes})
+    environment = yaml.safe_load(compose_text(deployment, plan))["services"]["engine"]["environment"]
+    assert wanted.items() <= environment.items()
+
+
+def test_the_mtp_head_reaches_the_container(tmp_path: Path) -> None:
+    edited = {"DFLASH_DRAFTER": "mtp", "DFLASH_NUM_SPEC_TOKENS": "2"}
+    _, _, document = made(tmp_path, FOUR_H100, profile="h100", replicas=1, edited=edited)
+    environment = document["services"]["engine"]["environment"]
+    assert environment["DFLASH_DRAFTER"] == "${DFLASH_DRAFTER:-mtp}"
+    assert environment["DFLASH_NUM_SPEC_TOKENS"] == "${DFLASH_NUM_SPEC_TOKENS:-}"
+    assert "DRAFTER_PATH" not in environment

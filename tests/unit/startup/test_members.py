@@ -2,15 +2,21 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.render import create
+from dflash_deploy.deployment.services import FINGERPRINT
 from dflash_deploy.errors import NotPossible
 from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.plan.replicas import member_of
 from dflash_deploy.rules import plan_deployment
+from dflash_deploy.startup import apart
+from dflash_deploy.startup.apart import ComposeFile
 from dflash_deploy.startup.members import refuse_several
 from tests.support.machines import DOCKER, H100, machine
 
@@ -22,18 +28,42 @@ def planned(runtime: str, replicas: int) -> Plan:
     return plan_deployment(TWO_H100, Choice(profile="h100", edited=edited), load_catalog())
 
 
-def test_other_settings_for_one_of_several_engines_need_processes(tmp_path: Path) -> None:
-    whole = Deployment(tmp_path)
-    one = whole.replica(2)
-    native, compose = planned("native", 2), planned("compose", 2)
-    refuse_several(one, member_of(native, 2), "tune")
-    for runtime in ("native", "compose"):
-        refuse_several(whole, planned(runtime, 1), "tune")
+@pytest.mark.parametrize("runtime", ["native", "compose"])
+def test_other_settings_are_for_one_of_several_engines(runtime: str) -> None:
+    whole = planned(runtime, 2)
+    refuse_several(member_of(whole, 2), "tune")
+    refuse_several(planned(runtime, 1), "tune")
     with pytest.raises(NotPossible) as all_of_them:
-        refuse_several(whole, native, "tune")
+        refuse_several(whole, "tune")
     assert "--replica 1" in all_of_them.value.hint
-    # its compose.yaml has the same settings for all
-    for deployment, plan in ((one, member_of(compose, 2)), (whole, compose)):
-        with pytest.raises(NotPossible) as in_containers:
-            refuse_several(deployment, plan, "tune")
-        assert "REPLICAS=1" in in_containers.value.hint
+
+
+def services(deployment: Deployment) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(deployment.compose_file.read_text())
+    return document["services"]  # type: ignore[no-any-return]
+
+
+def test_one_engine_in_a_container_gets_other_settings_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plan_with(**changes: str) -> Plan:
+        edited = {**Deployment(tmp_path).values, **changes} if changes else Deployment(tmp_path).values
+        return plan_deployment(TWO_H100, Choice(edited=edited), load_catalog())
+
+    create(Deployment(tmp_path), planned("compose", 2))
+    monkeypatch.setattr(apart, "plan_of", lambda deployment: plan_with())
+    monkeypatch.setattr(
+        apart, "make_plan", lambda choice, deployment: plan_deployment(TWO_H100, choice, load_catalog())
+    )
+    one = Deployment(tmp_path).replica(1)
+    before, own = services(one), member_of(plan_with(), 1)
+    file = ComposeFile(one, own)
+    for changes in ({"DFLASH_NUM_SPEC_TOKENS": "3"}, {"DFLASH_DRAFTER": "off"}, {"MAX_NUM_SEQS": "5"}):
+        file.write(member_of(plan_with(**changes), 1))
+        now = services(one)
+        assert changes.items() <= now["engine-1"]["environment"].items()
+        # Compose creates a service again if anything of it changes
+        assert {name for name in now if now[name] != before[name]} == {"engine-1"}
+        assert now["engine-1"]["labels"][FINGERPRINT] != before["engine-1"]["labels"][FINGERPRINT]
+    file.write(own)
+    assert services(one) == before
