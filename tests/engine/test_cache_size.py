@@ -11,12 +11,15 @@ from threading import Timer
 import pytest
 
 from dflash_deploy.catalog import load_catalog
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.plan import Choice, engine_environment
+from dflash_deploy.planning import plan_of
 from dflash_deploy.rules import plan_deployment
 from dflash_deploy.serve.secrets import SECRETS_FILE
 from dflash_deploy.serve.settings import Settings
 from tests.support.machines import LAPTOP
 from tests.support.ports import free_port
+from tests.support.server import Server
 
 LOGGED = re.compile(r"KV cache size: ([\d,]+) tokens")
 PATIENCE = 240.0
@@ -53,14 +56,23 @@ def tokens_logged(environment: dict[str, str], log: Path) -> int:
     raise AssertionError(f"the engine logged no cache size: {log.read_text()[-2000:]}")
 
 
+def test_the_predicted_cache_of_the_profile_is_within_a_tenth_of_the_engines(drafting: Server) -> None:
+    # the shared server has logged it when it started
+    log = (drafting.directory / ".dflash/engine.log").read_text()
+    sizes = [int(size.replace(",", "")) for size in LOGGED.findall(log)]
+    plan = plan_of(Deployment.existing(drafting.directory))
+    assert plan.memory is not None
+    assert sizes
+    assert sizes == [pytest.approx(plan.memory.tokens, rel=0.1)] * len(sizes)
+
+
 @pytest.mark.parametrize(
     "edited",
     [
-        {},
         {Settings.max_model_len.name: "512", "DFLASH_NUM_SPEC_TOKENS": "3", "VLLM_CPU_KVCACHE_SPACE": "2"},
         {Settings.max_model_len.name: "4000", "DFLASH_DRAFTER": "off"},
     ],
-    ids=["as planned", "short, few drafts, twice the cache", "long, plain"],
+    ids=["short, few drafts, twice the cache", "long, plain"],
 )
 def test_the_predicted_cache_is_within_a_tenth_of_the_engines(edited: dict[str, str], tmp_path: Path) -> None:
     edited = {**edited, "DFLASH_PORT": str(free_port())}
