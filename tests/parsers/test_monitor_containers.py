@@ -18,6 +18,7 @@ import yaml
 
 from dflash_deploy.monitoring.alerts import ALERTS
 from dflash_deploy.monitoring.containers import ADDRESSES, IMAGES, SOURCE
+from dflash_deploy.monitoring.dashboards import DASHBOARDS
 from dflash_deploy.operations import key
 from tests.support.cli import dflash, initialise
 from tests.support.debian import monitoring_path, program
@@ -99,7 +100,7 @@ def test_grafana_gets_its_source_and_every_dashboard(exported: Path) -> None:
     assert alerts["url"] == f"http://{ADDRESSES['alertmanager']}"
     (provider,) = yaml.safe_load((exported / "grafana" / "providers.yaml").read_text())["providers"]
     assert provider["options"]["path"] == "/etc/dflash/dashboards"
-    assert len(list((exported / "dashboards").glob("*.json"))) == 5
+    assert len(list((exported / "dashboards").glob("*.json"))) == len(DASHBOARDS)
 
 
 def test_a_second_export_keeps_the_password(exported: Path) -> None:
