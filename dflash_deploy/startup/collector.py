@@ -151,6 +151,7 @@ class Collector:
         reading = self._reading_of(own)
         reading.passes(message)
         if TRACEBACK in message:
+            self._now.before_traceback = tuple(self._now.last)[-1 - MOST_BEFORE : -1]
             reading.level, reading.inside, reading.frame = line.level, True, ()
             self._loose = own
         elif reading.inside and self._inside(own, reading, message):

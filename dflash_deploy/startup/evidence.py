@@ -84,7 +84,7 @@ class LogEvidence:
     `errors` have the number of their group: other messages between two groups show that the engine continued. `kernel`
     are faults in lines of the kernel that were pasted or collected into the log. `reported`: errors of which a row of
     the catalog says that they only report another failure. `before` are the lines just before the first error,
-    `warned` the warnings that tell an error.
+    `before_traceback` those before the last traceback, `warned` the warnings that tell an error.
     """
 
     raised: list[Raised] = field(default_factory=list)
@@ -94,6 +94,7 @@ class LogEvidence:
     kernel: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_KERNEL))
     reported: set[str] = field(default_factory=set)
     before: tuple[str, ...] = ()
+    before_traceback: tuple[str, ...] = ()
     warned: dict[str, None] = field(default_factory=dict)
     serves: bool = False
 
@@ -121,6 +122,10 @@ class LogEvidence:
     def end(self) -> list[str]:
         """The last messages of the log, whatever they say."""
         return [parsed(line).message for line in self.last]
+
+    def opening(self) -> list[str]:
+        """What was written just before the last traceback, whose end may be missing."""
+        return [parsed(line).message for line in self.before_traceback]
 
     def around(self) -> list[str]:
         """What was written just before the first error and at the end, besides INFO, frames and echoes."""

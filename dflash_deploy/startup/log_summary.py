@@ -50,7 +50,8 @@ def decisive_lines(evidence: LogEvidence, most: int = MOST_LINES) -> tuple[str, 
     told = [*(raised[0].frame if raised else ()), *(line for one in raised for line in _text(one))]
     told += [*evidence.fatal(), *evidence.errors_before(), *evidence.kernel]
     if not told:
-        return tuple(_each_once([*(evidence.echoes() or evidence.warned), *evidence.end()][-most:]))
+        shown = _each_once([*(evidence.echoes() or evidence.warned), *evidence.opening(), *evidence.end()])
+        return tuple(shown[-most:])
     errors = _each_once(told)
     around = _each_once([*errors, *evidence.around()])[len(errors) :]
     kept = around[-MOST_AROUND:]

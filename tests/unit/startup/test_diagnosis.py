@@ -169,6 +169,13 @@ def test_what_pydantic_says_below_an_exception_is_told() -> None:
     assert key_lines(lines) == lines
 
 
+def test_a_traceback_that_is_cut_off_shows_what_stood_before_it() -> None:
+    frames = [f'  File "/x/vllm/{number}.py", line {number}, in run' for number in range(30)]
+    before = "INFO 08-02 02:39:50 [__init__.py:248] No platform detected, vLLM is running on UnspecifiedPlatform"
+    lines = reader().read([before, "Traceback (most recent call last):", *frames], ProcessEnd(1)).lines
+    assert "No platform detected, vLLM is running on UnspecifiedPlatform" in lines
+
+
 def test_a_log_without_errors_gives_its_last_lines() -> None:
     assert key_lines(["one", "", "two"]) == ("one", "two")
 
