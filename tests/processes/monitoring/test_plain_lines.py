@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from dflash_deploy.export.readme import plain_lines
+from dflash_deploy.export.readme import KEYS, plain_lines
 
 
 def test_each_way_to_write_a_key_becomes_a_plain_line(tmp_path: Path) -> None:
@@ -13,7 +13,7 @@ def test_each_way_to_write_a_key_becomes_a_plain_line(tmp_path: Path) -> None:
         "\texport\tDFLASH_API_KEYS=b:four\n"
         "# VLLM_API_KEY=no\nMY_VLLM_API_KEY=no\nexportVLLM_API_KEY=no\nHF_TOKEN=no\n"
     )
-    done = subprocess.run(["sh", "-c", plain_lines(str(env))], capture_output=True, text=True, check=True)
+    done = subprocess.run(["sh", "-c", plain_lines(str(env), *KEYS)], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
         "VLLM_API_KEY=one",
         "VLLM_API_KEY=two # why",
