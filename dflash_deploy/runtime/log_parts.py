@@ -93,12 +93,12 @@ def shift(log: Path) -> None:
 
 
 def previous_start(log: Path) -> Path:
-    """The last part of the start before the present one, whether it exists or not."""
+    """The last part of the start before the present one. It does not exist if all parts are of the present start."""
     number = 0
     with contextlib.suppress(FileRefused):
         while number < EARLIER and _place_in(_numbered(log, number)).before:
             number += 1
-    return _numbered(log, min(number + 1, EARLIER))
+    return _numbered(log, number + 1)
 
 
 @dataclass(frozen=True)

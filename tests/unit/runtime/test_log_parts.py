@@ -85,6 +85,13 @@ def test_another_start_has_a_log_of_its_own(log: Path) -> None:
     assert read_page(log, "", plain).lines == ("the second start", *numbered(30, 60))
 
 
+def test_a_start_whose_log_needs_all_parts_has_none_before_it(log: Path) -> None:
+    write(log, "the first start")
+    shift(log)
+    write(log, *numbered(0, 1000))
+    assert not previous_start(log).exists()
+
+
 def test_without_room_for_another_part_the_log_goes_on(log: Path) -> None:
     # as on a disk without inodes: nothing can be created under this name
     log.with_name("engine.log.next").mkdir()
