@@ -23,7 +23,7 @@ def write_owned(deployment: Deployment, file: Path, text: str) -> bool:
     """Write a file of `.dflash/` in a directory of its own; return whether it changed.
 
     Both belong to the owner of `.env`, as whom a container runs, also if that owner has changed.
-    Raises BadInput if the directory is a link.
+    Raises BadInput if the directory is a link, or `.dflash/` that of another user.
     """
     with _opened(deployment, file.parent) as directory:
         # names in the open directory, wherever it was moved to
@@ -64,7 +64,7 @@ def give_descriptor(env_file: Path, descriptor: int) -> None:
 @contextmanager
 def _opened(deployment: Deployment, directory: Path) -> Iterator[int]:
     """Open a directory of `.dflash/` without following a link; directories that are missing are made."""
-    descriptor = os.open(deployment.make_state(), _OPEN)
+    descriptor = _state(deployment.make_state())
     try:
         for name in directory.relative_to(deployment.state).parts:
             with suppress(FileExistsError):
@@ -76,6 +76,24 @@ def _opened(deployment: Deployment, directory: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _state(state: Path) -> int:
+    """Open `.dflash/`. Raises BadInput if it is a link that another user made, and can change at any moment."""
+    here = os.open(state, os.O_PATH | os.O_NOFOLLOW)
+    try:
+        found = os.fstat(here)
+        if not stat.S_ISLNK(found.st_mode):
+            return os.open(state, _OPEN | os.O_NOFOLLOW)
+        if found.st_uid not in {os.geteuid(), 0}:
+            raise BadInput(
+                f"{state} is a link that user {found.st_uid} made",
+                hint="remove it, or make it again as the user who runs this command",
+            )
+        # the link that was checked, also if its name leads elsewhere now
+        return os.open(state.parent / os.readlink("", dir_fd=here), _OPEN)
+    finally:
+        os.close(here)
 
 
 def _inner(name: str, parent: int, directory: Path) -> int:

@@ -1,5 +1,6 @@
 """Files that belong to the owner of a deployment, also if root writes them."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,24 @@ def test_directories_below_each_other_are_private(tmp_path: Path) -> None:
     inner.write_text("a file")
     with pytest.raises(NotADirectoryError):
         make_owned(deployment, inner)
+
+
+def test_a_linked_state_directory_is_followed_only_if_this_user_made_the_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment, disk = Deployment(tmp_path / "box"), tmp_path / "disk"
+    deployment.directory.mkdir()
+    disk.mkdir()
+    deployment.state.symlink_to("../disk")
+    file = deployment.state / "door" / "Caddyfile"
+    assert write_owned(deployment, file, "a site")
+    assert (disk / "door" / "Caddyfile").read_text() == "a site"
+    if os.geteuid() == 0:
+        os.lchown(deployment.state, 12345, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    maker = deployment.state.lstat().st_uid
+    with pytest.raises(BadInput, match=f"is a link that user {maker} made") as raised:
+        write_owned(deployment, file, "another site")
+    assert raised.value.hint
+    assert (disk / "door" / "Caddyfile").read_text() == "a site"
