@@ -22,9 +22,9 @@ from dflash_deploy.deployment.door_files import write_door
 from dflash_deploy.deployment.dotenv import fill_template
 from dflash_deploy.deployment.files import PRIVATE, PUBLIC, write_atomically, write_if_changed
 from dflash_deploy.deployment.keys_file import remove_keys, write_keys
-from dflash_deploy.deployment.router_files import make_router_keys
+from dflash_deploy.deployment.router_files import make_router_keys, router_keys
 from dflash_deploy.deployment.service_names import ROUTER, SERVICE, engine_service
-from dflash_deploy.deployment.services import VARIABLE, shared_out, with_fingerprints, with_fronts
+from dflash_deploy.deployment.services import ROUTER_LABEL, VARIABLE, shared_out, with_fingerprints, with_fronts
 from dflash_deploy.intake import parse_packaged_yaml
 from dflash_deploy.intake.state import read_state_text
 from dflash_deploy.plan import Plan
@@ -138,6 +138,9 @@ def _document(deployment: Deployment, plan: Plan) -> dict[str, Any]:
     document["secrets"]["dotenv"]["file"] = "./.env"
     document = with_fronts(document, deployment, plan.settings)
     several = plan.settings.several_engines
+    if several and (keys := router_keys(deployment)):
+        # the router reads its keys only when it starts
+        document["services"][ROUTER]["labels"][ROUTER_LABEL] = _salted(deployment, keys.admin, keys.probe)
     filled: dict[str, Any] = _filled(shared_out(document, plan) if several else document, deployment, plan)
     return filled
 
@@ -232,11 +235,13 @@ def _owner(deployment: Deployment) -> str:
 
 
 def _secrets_hash(deployment: Deployment) -> str:
-    """Return a fingerprint of the secrets that a start needs: a running gateway reads the further keys again.
+    """Return a fingerprint of the secrets that a start needs: a running gateway reads the further keys again."""
+    return _salted(deployment, *(value for _, value in deployment.secrets_of_a_start))
 
-    Others can read it, and without the salt they could try keys with it.
-    """
-    text = "\n".join(value for _, value in deployment.secrets_of_a_start)
+
+def _salted(deployment: Deployment, *secrets: str) -> str:
+    """Return a fingerprint of secrets. Others can read it, and without the salt they could try keys with it."""
+    text = "\n".join(secrets)
     return hmac.digest(_salt(deployment).encode(), text.encode(), "sha256").hex()[:12]
 
 

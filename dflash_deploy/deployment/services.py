@@ -29,8 +29,8 @@ ENGINES_NETWORK = "engines"
 FINGERPRINT = "dev.dflash.settings-hash"
 """The label with a hash of everything that a container is created with."""
 
-DOOR_LABEL, REPLICA_LABEL = "dev.dflash.door", "dev.dflash.replica"
-"""The label with a hash of the door's files, and that of the engines of several with their number."""
+DOOR_LABEL, ROUTER_LABEL, REPLICA_LABEL = "dev.dflash.door", "dev.dflash.router-keys", "dev.dflash.replica"
+"""The labels with a hash of the door's files and of the router's keys, and the number of one of several engines."""
 
 VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::(?:-(?P<default>[^}]*)|\?[^}]*))?\}")
 """A variable as the fragments of compose/ have them."""

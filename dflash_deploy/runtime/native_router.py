@@ -55,10 +55,11 @@ class NativeRouter(NativePart):
 
     def start(self, narrate: Narrate) -> bool:
         """Start the router; stop one that runs with other settings first."""
-        make_router_keys(self._deployment)
+        keys = make_router_keys(self._deployment)
         environment = self._environment()
-        version = metadata.version("smg")
-        config = hashlib.sha256(repr((sorted(self._own().items()), version)).encode()).hexdigest()[:16]
+        # it reads its keys only when it starts
+        parts = (sorted(self._own().items()), metadata.version("smg"), keys.admin, keys.probe)
+        config = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
         command = (sys.executable, "-u", "-m", MODULE)
         return self._process.start(
             Invocation(environment, config, self.address, self._deployment.directory, command), narrate

@@ -1,5 +1,6 @@
 """The Compose file of several engines: what each gets, what is published, and what changes an engine's label."""
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.door_files import door_files
 from dflash_deploy.deployment.render import compose_text, create, render
-from dflash_deploy.deployment.services import FINGERPRINT, rendered_fingerprint
+from dflash_deploy.deployment.router_files import router_directory, router_keys
+from dflash_deploy.deployment.services import FINGERPRINT, ROUTER_LABEL, rendered_fingerprint
 from dflash_deploy.door import caddyfile
 from dflash_deploy.host import HostFacts, Thread
 from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.rules import plan_deployment
+from dflash_deploy.serve.router.files import KEYS
 from tests.support.machines import DOCKER, H100, RECORDED, machine
 
 FOUR_H100 = machine(*(replace(H100, index=index) for index in range(4)), container_engine=DOCKER)
@@ -228,3 +231,17 @@ def test_the_mtp_head_reaches_the_container(tmp_path: Path) -> None:
     assert environment["DFLASH_DRAFTER"] == "${DFLASH_DRAFTER:-mtp}"
     assert environment["DFLASH_NUM_SPEC_TOKENS"] == "${DFLASH_NUM_SPEC_TOKENS:-}"
     assert "DRAFTER_PATH" not in environment
+
+
+def test_the_router_starts_again_with_other_keys_and_its_label_does_not_have_them(tmp_path: Path) -> None:
+    deployment, plan, document = made(tmp_path, FOUR_H100, profile="h100", replicas=2)
+    keys = router_keys(deployment)
+    assert keys is not None
+    before = document["services"]["router"]["labels"][ROUTER_LABEL]
+    assert not render(deployment, plan)
+    plain = {hashlib.sha256("\n".join((keys.admin, keys.probe)).encode()).hexdigest()[:12], keys.admin, keys.probe}
+    assert before not in plain
+    (router_directory(deployment) / KEYS).unlink()
+    assert render(deployment, plan)
+    after = yaml.safe_load(deployment.compose_file.read_text())["services"]["router"]["labels"][ROUTER_LABEL]
+    assert after != before

@@ -1,0 +1,42 @@
+"""The native router: what a change of must restart it."""
+
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.render import create
+from dflash_deploy.deployment.router_files import router_directory
+from dflash_deploy.plan import Choice
+from dflash_deploy.rules import plan_deployment
+from dflash_deploy.runtime.native_process import Invocation, NativeProcess
+from dflash_deploy.runtime.native_router import NativeRouter
+from dflash_deploy.serve.router.files import KEYS
+from tests.support.machines import RECORDED
+
+
+def test_other_keys_restart_it_because_it_reads_them_when_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choice = Choice(profile="cpu", engine="llamacpp", runtime="native", replicas=2)
+    plan = plan_deployment(replace(RECORDED["cpu"], cpus=8), choice, load_catalog())
+    create(Deployment(tmp_path), plan)
+    deployment = Deployment(tmp_path)
+    started: list[str] = []
+
+    def start(self: NativeProcess, launch: Invocation, narrate: object) -> bool:
+        started.append(launch.config)
+        return True
+
+    monkeypatch.setattr(NativeProcess, "start", start)
+    monkeypatch.setattr(metadata, "version", lambda name: "1.2.3")
+    router = NativeRouter(deployment, plan)
+    for _ in range(2):
+        router.start(lambda text: None)
+    (router_directory(deployment) / KEYS).unlink()
+    router.start(lambda text: None)
+    first, same, other = started
+    assert first == same != other
