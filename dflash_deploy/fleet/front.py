@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -72,14 +73,21 @@ def front_of(fleet: Fleet, addresses: Mapping[str, str], port: int) -> Front:
     """Return the router's place and the engines behind it. `addresses` has those of hosts on their link.
 
     A host without an address is left out. `port` is that of `.env`. Raises FleetRefused for a host whose own settings
-    keep the router from its engine.
+    keep the router from its engine, and for a public address that nothing asks for: the link is not encrypted.
     """
     engines: dict[str, str] = {}
     for host in fleet.hosts:
         if host is fleet.leader or host.name not in addresses:
             continue
         own = own_settings(fleet, host)
-        bind = str(host.settings.get(Settings.dflash_bind.name, "")) or addresses[host.name]
+        asked = str(host.settings.get(Settings.dflash_bind.name, ""))
+        bind = asked or addresses[host.name]
+        if not asked and ipaddress.ip_address(bind).is_global:
+            raise FleetRefused(
+                f"{host.name}: its engine would listen on the public address {bind}, without encryption",
+                hint=f"name a private link as `fabric` of each host in {FILE}, or write `router: off`; "
+                f"{Settings.dflash_bind} in `settings` of this host allows it",
+            )
         if bind in _LOOPBACK:
             raise FleetRefused(
                 f"{host.name}: {Settings.dflash_bind}={bind}: {fleet.leader.name}, with the router, cannot reach it",
@@ -90,24 +98,34 @@ def front_of(fleet: Fleet, addresses: Mapping[str, str], port: int) -> Front:
     return Front(fleet.leader, engines)
 
 
+def kept_addresses(
+    addresses: Mapping[str, str], own: Mapping[str, Collection[str]], listed: Iterable[str]
+) -> dict[str, str]:
+    """The addresses by host, each replaced by one of its `own` that is `listed` (HOST:PORT).
+
+    For a time when a host is missing: the link that joins the others may be another one than that of all.
+    """
+    before = {address.rpartition(":")[0] for address in listed}
+    return {name: next((one for one in own[name] if one in before), address) for name, address in addresses.items()}
+
+
 def in_turns(
-    hosts: Iterable[FleetHost], leader: FleetHost, changed: Iterable[str], running: Iterable[str]
+    hosts: Iterable[FleetHost], leader: FleetHost, restarting: Collection[str]
 ) -> tuple[tuple[FleetHost, ...], tuple[FleetHost, ...]]:
     """Which hosts start at the same time, and which one after the other: those whose running engine restarts.
 
-    The leader's turn is first: the others leave its router's list and return to it. `changed` and `running` are names.
+    The leader's turn is first: the others leave its router's list and return to it. `restarting` are names.
     """
-    restarting = set(changed) & set(running)
     every = tuple(hosts)
     turns = sorted((host for host in every if host.name in restarting), key=lambda host: host is not leader)
     return tuple(host for host in every if host.name not in restarting), tuple(turns)
 
 
-def routed_hosts(endpoints: Mapping[str, str], leader: str, urls: Collection[str]) -> frozenset[str]:
+def routed_hosts(front: Front, urls: Collection[str]) -> frozenset[str]:
     """The names of the hosts to whose engines the router sends requests. `urls` are those that it sends to.
 
-    `endpoints` has the endpoint of each host. That of the leader is its door: its own engine has a private address.
+    The leader's own engine has a private address: any that is not of another host.
     """
-    others = {name: url.removesuffix("/v1") for name, url in endpoints.items() if name != leader}
-    found = {name for name, url in others.items() if url in urls}
-    return frozenset({*found, leader} if len(urls) > len(found) else found)
+    found = {name for name, address in front.engines.items() if f"http://{address}" in urls}
+    others = {f"http://{address}" for address in (*front.engines.values(), *front.unknown)}
+    return frozenset({*found, front.host.name} if set(urls) - others else found)

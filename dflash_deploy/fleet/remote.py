@@ -34,6 +34,9 @@ BUSY = "is in use by another command"
 NO_DEPLOYMENT = "no deployment found in"
 """The beginning of the message of a host whose directory has no deployment."""
 
+NO_ROUTER = "the router does not run"
+"""In the message of a host that has no router to send requests elsewhere."""
+
 Text = Annotated[str, AfterValidator(lambda text: text[:LONGEST])]
 Number = Annotated[float, Field(ge=0, lt=1e12)]
 Bytes = Annotated[int, Field(ge=0, lt=2**60)]
@@ -64,6 +67,7 @@ class RemoteData(ForeignDocument):
     restarts: Count | None = None
     missing_bytes: Bytes | None = None
     bytes_per_second: Number | None = None
+    engines: Annotated[list[Text], Field(max_length=1000)] = Field(default_factory=list)
     left_out: Annotated[dict[Text, Text], Field(max_length=100)] = Field(default_factory=dict)
     lock: Annotated[str, Field(max_length=MOST_OUTPUT)] = ""
     engine: Text | None = None

@@ -96,13 +96,13 @@ done
 exit 0
 """
 
-# The mark is the digest of the `.env` with which all ranks were started together.
+# The mark is the digest of the `.env` and the release with which an engine was started.
 _SETTINGS = """\
-place=$1
+place=$1 release=$3
 case $place in /*) ;; *) place=$HOME/$place ;; esac
 mark=$place/.dflash/started-together
 [ -f "$place/.env" ] || { [ "$2" = mark ] || echo other; exit 0; }
-now=$(sha256sum <"$place/.env" | cut -c 1-64)
+now=$({ printf '%s\\n' "$release"; cat "$place/.env"; } | sha256sum | cut -c 1-64)
 if [ "$2" = compare ]; then
   [ "$now" = "$(cat "$mark" 2>/dev/null)" ] && echo same || echo other
   exit 0
@@ -142,14 +142,17 @@ def interrupt(directory: str) -> list[str]:
     return _shell(_INTERRUPT, _in_home(directory))
 
 
-def mark_settings(directory: str) -> list[str]:
-    """Remembers that all ranks start together with the `.env` of a deployment directory."""
-    return _shell(_SETTINGS, _in_home(directory), "mark")
+def mark_settings(directory: str, release: str) -> list[str]:
+    """Remembers that an engine is started with the `.env` of a deployment directory, by this release and wheel.
+
+    An empty release is one that no comparison finds.
+    """
+    return _shell(_SETTINGS, _in_home(directory), "mark", release)
 
 
-def compare_settings(directory: str) -> list[str]:
-    """Prints `same` if `.env` is the one that `mark_settings` has seen, else `other`."""
-    return _shell(_SETTINGS, _in_home(directory), "compare")
+def compare_settings(directory: str, release: str) -> list[str]:
+    """Prints `same` if `.env` and the release are those that `mark_settings` has seen, else `other`."""
+    return _shell(_SETTINGS, _in_home(directory), "compare", release)
 
 
 def _in_home(path: str) -> str:

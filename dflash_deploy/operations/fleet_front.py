@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dflash_deploy.errors import DeployError, EngineNotReady, HostUnprepared
-from dflash_deploy.fleet.each import HostOutcome, on_each
+from dflash_deploy.errors import DeployError, EngineNotReady, HostUnfit, HostUnprepared
+from dflash_deploy.fleet.again import ask_again
+from dflash_deploy.fleet.each import HostOutcome, failure_of_all, on_each
 from dflash_deploy.fleet.fabric import find_fabric
 from dflash_deploy.fleet.file import FleetHost
-from dflash_deploy.fleet.front import Front, front_of, routed_hosts
+from dflash_deploy.fleet.front import Front, front_of, kept_addresses, routed_hosts
 from dflash_deploy.fleet.prepare import RemoteFacts, read_facts
-from dflash_deploy.fleet.remote import RemoteDocument, error_of
+from dflash_deploy.fleet.remote import NO_ROUTER, RemoteDocument, error_of
 from dflash_deploy.fleet.session import Session
 from dflash_deploy.operations.fleet_engines import call_patiently
 from dflash_deploy.operations.fleet_hosts import HostResult, OpenFleet
@@ -20,12 +21,15 @@ from dflash_deploy.planning import plan_of
 PATIENCE = 300.0
 """Seconds for which a command waits for another one on the router's host, such as its `up`."""
 
+NO_ENGINES: Mapping[str, str] = {}
 
-def find_front(opened: OpenFleet, facts: Mapping[str, RemoteFacts]) -> Front:
+
+def find_front(opened: OpenFleet, facts: Mapping[str, RemoteFacts], *, present: bool = False) -> Front:
     """Return the router's place and the engines behind it. `facts` are those of the hosts that are prepared.
 
-    Other hosts of the fleet are asked. The address of one that does not answer stays what it was. Raises HostUnfit if
-    no link joins the hosts, FleetRefused.
+    Other hosts of the fleet are asked. If one does not answer, and if `present` is set, the addresses that the router
+    has stay what they are: the link that joins the hosts now may be another one. Raises HostUnfit if no link joins the
+    hosts, FleetRefused, and the error of the leader if it is needed then.
     """
     others = tuple(host for host in opened.fleet.hosts if host.name not in facts and host not in opened.hosts)
     asked = on_each(opened.fleet, others, lambda one: read_facts(one, opened.environment)) if others else {}
@@ -33,17 +37,43 @@ def find_front(opened: OpenFleet, facts: Mapping[str, RemoteFacts]) -> Front:
     hosts = tuple(host for host in opened.fleet.hosts if host.name in known)
     joined = opened.fleet.model_copy(update={"hosts": hosts})
     addresses = find_fabric(joined, {name: one.links for name, one in known.items()}).addresses if hosts else {}
-    front = front_of(opened.fleet, addresses, plan_of(opened.deployment).settings.dflash_port)
-    if len(hosts) == len(opened.fleet.hosts):
-        return front
-    leader = _facts_of_leader(opened)
-    return front.with_unknown(() if leader is None else leader.router_engines)
+    missing = len(hosts) < len(opened.fleet.hosts)
+    listed = _listed(opened, known) if missing or present else ()
+    own = {name: [link.address for link in one.links] for name, one in known.items()}
+    kept = kept_addresses(addresses, own, listed)
+    return front_of(opened.fleet, kept, plan_of(opened.deployment).settings.dflash_port).with_unknown(listed)
 
 
-def route(opened: OpenFleet, *without: str) -> DeployError | None:
+def _listed(opened: OpenFleet, known: Mapping[str, RemoteFacts]) -> tuple[str, ...]:
+    """The addresses of ROUTER_ENGINES on the leader; none before its first start. Raises its error."""
+    leader = opened.fleet.leader
+
+    def ask(session: Session) -> RemoteFacts:
+        return ask_again(lambda: read_facts(session, opened.environment, "--dir", leader.directory))
+
+    found = on_each(opened.fleet, (leader,), ask)[leader.name]
+    if found.result is not None:
+        return tuple(found.result.router_engines)
+    # it answers, but not for its deployment directory: there is none yet
+    if isinstance(found.error, HostUnprepared) or (isinstance(found.error, HostUnfit) and leader.name in known):
+        return ()
+    raise found.error or HostUnfit(f"{leader.name}: no answer", hint="run the same command again")
+
+
+def present_front(opened: OpenFleet) -> Front:
+    """The router's place and the engines behind it, from what the hosts say now. Raises the error of a host."""
+    asked = opened.on_each(lambda one: ask_again(lambda: read_facts(one, opened.environment)), opened.hosts)
+    if (failure := failure_of_all(asked)) is not None:
+        raise failure
+    facts = {name: one.result for name, one in asked.items() if one.result is not None}
+    return find_front(opened, facts, present=True)
+
+
+def route(opened: OpenFleet, *without: str, expected: Mapping[str, str] = NO_ENGINES) -> Mapping[str, DeployError]:
     """Send requests to all engines that answer, but to none of `without` (HOST:PORT), whose requests end first.
 
-    Returns why that failed, `None` if it did not.
+    `expected` has the addresses of engines that must get requests, by host. Returns the errors by host: that of the
+    router's host, or those of hosts whose engine gets no requests.
     """
     leader = opened.fleet.leader
     words = tuple(word for address in without for word in ("--without", address))
@@ -52,65 +82,90 @@ def route(opened: OpenFleet, *without: str) -> DeployError | None:
         return call_patiently(opened, session, "fleet route", *words, patience=PATIENCE)
 
     outcome = on_each(opened.fleet, (leader,), call)[leader.name]
-    if outcome.result is not None:
-        for address, why in outcome.result.data.left_out.items():
-            if address not in without:
-                opened.say(leader, f"sends no requests to {address}: {why}")
-    return outcome.error
+    if outcome.error is not None or outcome.result is None:
+        return {} if outcome.error is None else {leader.name: outcome.error}
+    done = outcome.result.data
+    missing = {name: address for name, address in expected.items() if address not in done.engines}
+    for address, why in done.left_out.items():
+        if address not in without and address not in missing.values():
+            opened.say(leader, f"sends no requests to {address}: {why}")
+    return {name: _unrouted(leader, name, address, done.left_out.get(address)) for name, address in missing.items()}
+
+
+def _unrouted(leader: FleetHost, name: str, address: str, why: str | None) -> EngineNotReady:
+    """The error for a host whose engine answers on the host, but the router does not send to it."""
+    if why is None:
+        return EngineNotReady(
+            f"{name}: the router on {leader.name} does not know {address}",
+            hint="`dflash-deploy fleet up` without --host writes it into the settings of the router's host",
+        )
+    return EngineNotReady(
+        f"{name}: the router on {leader.name} sends no requests to {address}: {why}",
+        hint="check the link between both hosts and the firewall, then run the same command again",
+    )
 
 
 def leave(opened: OpenFleet, host: FleetHost, address: str) -> DeployError | None:
     """Let the router send no further requests to a host, and wait for those that it answers.
 
-    Returns why the router's host cannot be asked; `None` also if its router does not run.
+    Returns why the router did not do that; `None` also if none runs.
     """
     opened.say(host, "gets no further requests; those in progress end first")
-    problem = route(opened, address)
-    return None if isinstance(problem, EngineNotReady | HostUnprepared) else problem
+    problem = route(opened, address).get(opened.fleet.leader.name)
+    absent = isinstance(problem, EngineNotReady) and NO_ROUTER in problem.message
+    return None if absent or isinstance(problem, HostUnprepared) else problem
 
 
 def leave_all(opened: OpenFleet) -> None:
     """Let the router send no further requests to the hosts of the command.
 
-    It is only reported if the router's host cannot be asked: the router notices itself that the engines are gone.
+    A failure is only reported: the hosts stop anyway, and the router notices itself that the engines are gone.
     """
     asked = opened.on_each(lambda one: read_facts(one, opened.environment), opened.hosts)
-    front = find_front(opened, {name: one.result for name, one in asked.items() if one.result is not None})
-    addresses = [front.engines[host.name] for host in opened.hosts if host.name in front.engines]
-    problem = route(opened, *addresses) if addresses else None
+    try:
+        facts = {name: one.result for name, one in asked.items() if one.result is not None}
+        front = find_front(opened, facts, present=True)
+        addresses = [front.engines[host.name] for host in opened.hosts if host.name in front.engines]
+        problem = route(opened, *addresses).get(opened.fleet.leader.name) if addresses else None
+    except DeployError as found:
+        problem = found
     if problem is not None:
         opened.say(opened.fleet.leader, f"its router was not asked: {problem.message}")
 
 
-def routed_urls(opened: OpenFleet) -> tuple[str, ...] | None:
-    """The URLs of the engines to which the router sends requests; `None` if its host cannot be asked."""
-    found = _facts_of_leader(opened)
-    return None if found is None else tuple(found.routed)
-
-
-def _facts_of_leader(opened: OpenFleet) -> RemoteFacts | None:
+def with_routes(opened: OpenFleet, rows: tuple[HostResult, ...]) -> tuple[HostResult, ...]:
+    """The same with `routed`, for hosts whose address is known; without it if the router's host cannot be asked."""
     leader = opened.fleet.leader
 
     def ask(session: Session) -> RemoteFacts:
-        return read_facts(session, opened.environment, "--dir", leader.directory)
+        return read_facts(session, opened.environment, "--dir", session.host.directory)
 
-    return on_each(opened.fleet, (leader,), ask)[leader.name].result
+    asked = on_each(opened.fleet, opened.fleet.hosts, ask)
+    facts = {name: one.result for name, one in asked.items() if one.result is not None}
+    if leader.name not in facts:
+        return rows
+    try:
+        front = find_front(opened, facts, present=True)
+    except DeployError as problem:
+        opened.say(leader, f"which hosts get requests is unknown: {problem.message}")
+        return rows
+    found, known = routed_hosts(front, facts[leader.name].routed), {leader.name, *front.engines}
+    return tuple(replace(row, routed=row.host.name in found) if row.host.name in known else row for row in rows)
 
 
-def with_routes(opened: OpenFleet, rows: tuple[HostResult, ...], urls: tuple[str, ...]) -> tuple[HostResult, ...]:
-    """The same with `routed`. `urls` are those of the engines to which the router sends requests."""
-    endpoints = {row.host.name: (row.document.data.endpoint if row.document else None) or "" for row in rows}
-    found = routed_hosts(endpoints, opened.fleet.leader.name, urls)
-    return tuple(replace(row, routed=row.host.name in found) for row in rows)
-
-
-def failed_route(opened: OpenFleet, outcomes: Mapping[str, HostOutcome[RemoteDocument]]) -> DeployError | None:
-    """Let the router send to all engines that answer; return why that failed."""
+def failed_routes(
+    opened: OpenFleet, front: Front, outcomes: Mapping[str, HostOutcome[RemoteDocument]]
+) -> Mapping[str, DeployError]:
+    """Let the router send to all engines that answer; return the errors by host, as `route`."""
+    working = {name for name, one in outcomes.items() if not _failed(one)}
     leader = opened.fleet.leader.name
-    if leader in outcomes and _failed(outcomes[leader]):
+    if leader in outcomes and leader not in working:
         # the failure of its host is reported already
-        return None
-    return route(opened)
+        return {}
+    if not front.engines and not front.unknown:
+        # no other host is known yet, so the leader runs no router
+        return {}
+    return route(opened, expected={name: one for name, one in front.engines.items() if name in working})
 
 
 def _failed(outcome: HostOutcome[RemoteDocument]) -> bool:

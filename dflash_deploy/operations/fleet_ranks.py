@@ -59,18 +59,28 @@ def _after_failure(outcomes: Outcomes) -> Outcomes:
     }
 
 
-def runs_as_started(session: Session) -> bool:
-    """Whether `.env` of a host is the one with which all ranks started together.
+def runs_as_started(opened: OpenFleet, session: Session) -> bool:
+    """Whether `.env` of a host, and the release of dflash-deploy, are those with which its engine was started.
 
-    If a `fleet up` is interrupted after it wrote `.env`, the ranks run with older settings, and `up` on each host would
-    restart them one by one.
+    If a `fleet up` is interrupted after it wrote `.env`, the engines run with older settings, and `up` on each host
+    would restart them: ranks one by one, and replicas all at the same time.
     """
-    return session.require(scripts.compare_settings(session.host.directory)) == "same\n"
+    return session.require(scripts.compare_settings(session.host.directory, opened.environment)) == "same\n"
+
+
+def mark_as_started(opened: OpenFleet, session: Session) -> None:
+    """Remember the `.env` of a host and the release as those with which its engine is started."""
+    session.require(scripts.mark_settings(session.host.directory, opened.environment))
+
+
+def mark_as_unknown(session: Session) -> None:
+    """Remember that an engine may run with any settings: a start on the host begins."""
+    session.require(scripts.mark_settings(session.host.directory, ""))
 
 
 def _stop_for_start(opened: OpenFleet, session: Session) -> RemoteDocument:
     document = _stop(opened, session)
-    session.require(scripts.mark_settings(session.host.directory))
+    mark_as_started(opened, session)
     return document
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from dflash_deploy.deployment.router_files import make_router_keys
 from dflash_deploy.errors import DeployError, EngineNotReady
+from dflash_deploy.fleet.again import ask_again
 from dflash_deploy.fleet.carrying import MovedWeights
 from dflash_deploy.fleet.each import HostOutcome
 from dflash_deploy.fleet.file import FleetHost
@@ -16,9 +18,9 @@ from dflash_deploy.fleet.session import Session
 from dflash_deploy.fleet.shape import shape_settings
 from dflash_deploy.operations.fleet_carrying import move_weights
 from dflash_deploy.operations.fleet_engines import start_engine
-from dflash_deploy.operations.fleet_front import failed_route, find_front, leave
+from dflash_deploy.operations.fleet_front import failed_routes, find_front, leave, present_front
 from dflash_deploy.operations.fleet_hosts import OpenFleet
-from dflash_deploy.operations.fleet_ranks import Outcomes
+from dflash_deploy.operations.fleet_ranks import Outcomes, mark_as_started, mark_as_unknown, runs_as_started
 from dflash_deploy.operations.fleet_settings import carry_router_keys, carry_settings
 from dflash_deploy.planning import plan_of
 
@@ -28,51 +30,70 @@ def start_each(
 ) -> tuple[Outcomes, MovedWeights | None]:
     """Start an engine on each host that gets its settings and weights, and let the router send to those that answer.
 
-    Raises HostUnfit, FleetRefused if the router cannot reach the hosts.
+    Raises HostUnfit, FleetRefused if the router cannot reach the hosts; if one is missing, the error of the leader.
     """
     if not hosts:
         return {}, None
     front = find_front(opened, facts) if opened.front else None
+    # all hosts get the same ones
+    keys = make_router_keys(opened.deployment) if front is not None else None
 
     def carry(session: Session) -> bool:
         host = session.host
         own = shape_settings(opened.fleet, opened.chosen, plan_of(opened.deployment), host, "")
-        if front is not None:
-            carry_router_keys(opened, session)
-        return carry_settings(opened, session, facts[host.name].place, own, front.settings(host) if front else {})
+        if front is None or keys is None:
+            carry_settings(opened, session, facts[host.name].place, own)
+            return False
+        if host.name in front.engines:
+            opened.say(host, f"serves the router at {_place(front.engines[host.name], facts[host.name])}")
+        carry_router_keys(session, keys)
+        carry_settings(opened, session, facts[host.name].place, own, front.settings(host))
+        return ask_again(lambda: _restarts(opened, session))
 
     carried = opened.on_each(carry, hosts)
     brought = move_weights(opened, tuple(host for host in hosts if not carried[host.name].error), facts, patience)
     errors = {name: one.error for name, one in carried.items() if one.error} | dict(brought.failed)
     able = tuple(host for host in hosts if host.name not in errors)
-    changed = {name for name, one in carried.items() if one.result}
-    started = _started(opened, able, changed, front, patience) if able else {}
+    restarting = {name for name, one in carried.items() if one.result}
+    started = _started(opened, able, restarting, front, patience) if able else {}
     failed = {name: HostOutcome[RemoteDocument](carried[name].host, 0.0, error=one) for name, one in errors.items()}
     return {**failed, **started}, brought.moved
 
 
+def _place(address: str, facts: RemoteFacts) -> str:
+    """An address HOST:PORT with the interface that has it."""
+    found = next((link.interface for link in facts.links if link.address == address.rpartition(":")[0]), "")
+    return f"{address} ({found})" if found else address
+
+
+def _restarts(opened: OpenFleet, session: Session) -> bool:
+    """Whether the engine of a host runs, and was started with other settings or by another release."""
+    if runs_as_started(opened, session):
+        return False
+    engine = read_facts(session, opened.environment, "--dir", session.host.directory).engine
+    return engine is not None and engine.phase == "running"
+
+
 def _started(
-    opened: OpenFleet, hosts: tuple[FleetHost, ...], changed: set[str], front: Front | None, patience: float
+    opened: OpenFleet, hosts: tuple[FleetHost, ...], restarting: set[str], front: Front | None, patience: float
 ) -> Outcomes:
     """Start the engines at the same time; behind a router, those that run with other settings one after the other."""
     if front is None:
-        return opened.on_each(lambda session: start_engine(opened, session, patience), hosts)
-    together, turns = in_turns(hosts, opened.fleet.leader, changed, _running(opened, hosts, changed))
+        return opened.on_each(lambda session: _start(opened, session, patience), hosts)
+    together, turns = in_turns(hosts, opened.fleet.leader, restarting)
     outcomes: dict[str, HostOutcome[RemoteDocument]] = {}
     if together:
-        outcomes |= opened.on_each(lambda session: start_engine(opened, session, patience), together)
+        outcomes |= opened.on_each(lambda session: _start(opened, session, patience), together)
     outcomes |= one_after_the_other(opened, turns, patience, "up", front)
-    return _routed(opened, outcomes)
+    return _routed(opened, front, outcomes)
 
 
-def _running(opened: OpenFleet, hosts: tuple[FleetHost, ...], changed: set[str]) -> set[str]:
-    """The names of those hosts with changed settings whose engine runs."""
-    asked = tuple(host for host in hosts if host.name in changed)
-    if not asked:
-        return set()
-    found = opened.on_each(lambda one: read_facts(one, opened.environment, "--dir", one.host.directory), asked)
-    return {name for name, one in found.items() if one.result and one.result.engine
-            and one.result.engine.phase == "running"}  # fmt: skip
+def _start(opened: OpenFleet, session: Session, patience: float, command: str = "up") -> RemoteDocument:
+    # an interrupted or failed start may leave an engine with older settings, or with ones that are replaced again
+    ask_again(lambda: mark_as_unknown(session))
+    document = start_engine(opened, session, patience, command)
+    ask_again(lambda: mark_as_started(opened, session))
+    return document
 
 
 def one_after_the_other(
@@ -84,7 +105,7 @@ def one_after_the_other(
     proves itself, and returns.
     """
     if opened.front and front is None and hosts:
-        front = _present_front(opened)
+        front = present_front(opened)
     outcomes: dict[str, HostOutcome[RemoteDocument]] = {}
     failure: DeployError | None = None
 
@@ -107,21 +128,15 @@ def _one(
         if problem is not None:
             return HostOutcome(host, 0.0, error=problem)
     opened.say(host, "stops and starts")
-    outcomes = opened.on_each(lambda one: start_engine(opened, one, patience, command), (host,))
+    outcomes = opened.on_each(lambda one: _start(opened, one, patience, command), (host,))
     # also after a failure: the engine may answer with its last working settings
-    return (_routed(opened, outcomes) if front is not None else outcomes)[host.name]
+    return (_routed(opened, front, outcomes) if front is not None else outcomes)[host.name]
 
 
-def _present_front(opened: OpenFleet) -> Front:
-    """The router's place and the engines behind it, from what the hosts say now. Raises the error of a host."""
-    asked = opened.on_each(lambda one: read_facts(one, opened.environment), opened.hosts)
-    return find_front(opened, {name: one.result for name, one in asked.items() if one.result is not None})
-
-
-def _routed(opened: OpenFleet, outcomes: Outcomes) -> Outcomes:
-    """The same after the router sends to all engines that answer. If it cannot, its host has failed."""
-    problem = failed_route(opened, outcomes)
-    if problem is None:
-        return outcomes
-    blamed = opened.fleet.leader.name if opened.fleet.leader.name in outcomes else next(iter(outcomes))
-    return {**outcomes, blamed: replace(outcomes[blamed], result=None, error=outcomes[blamed].error or problem)}
+def _routed(opened: OpenFleet, front: Front, outcomes: Outcomes) -> Outcomes:
+    """The same after the router sends to all engines that answer. A host whose engine gets no requests has failed."""
+    done = dict(outcomes)
+    for name, problem in failed_routes(opened, front, outcomes).items():
+        blamed = name if name in done else next(iter(done))
+        done[blamed] = replace(done[blamed], result=None, error=done[blamed].error or problem)
+    return done

@@ -9,6 +9,7 @@ from pathlib import Path
 from dflash_deploy.deployment import Deployment, locked
 from dflash_deploy.deployment.router_files import written_workers
 from dflash_deploy.errors import EngineNotReady, NotPossible
+from dflash_deploy.fleet.remote import NO_ROUTER
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.plan import Plan
 from dflash_deploy.planning import plan_of
@@ -46,14 +47,14 @@ def fleet_route(directory: Path, *, without: tuple[str, ...] = (), reporter: Rep
             )
         router = several_runtime(deployment, plan).router
         if router.state().phase != "running":
-            raise EngineNotReady("the router does not run", hint="start it with `dflash-deploy up`")
+            raise EngineNotReady(NO_ROUTER, hint="start it with `dflash-deploy up`")
         listed = written_workers(deployment)
         found, problems = proven(deployment, plan, listed, without)
         here = (worker for worker in listed if not is_foreign(worker))
         Routes(deployment, router.state).only((*here, *found))
-        for worker in listed:
-            if worker.id in without:
-                _drain(deployment, plan, worker, reporter)
+        # an interrupted call may have taken it from the list, and its requests continue
+        for worker in {one.id: one for one in (*foreign_of(plan), *listed) if one.id in without}.values():
+            _drain(deployment, plan, worker, reporter)
     asked = {worker.id: "as requested" for worker in foreign_of(plan) if worker.id in without}
     left_out = {address: deployment.redact(why) for address, why in {**asked, **problems}.items()}
     return Routed(tuple(worker.id for worker in found), left_out)

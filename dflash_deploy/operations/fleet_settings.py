@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dflash_deploy.deployment.router_files import make_router_keys
 from dflash_deploy.fleet.session import Session
 from dflash_deploy.fleet.shape import Place, env_text, own_settings
 from dflash_deploy.intake import read_text
 from dflash_deploy.operations.fleet_hosts import OpenFleet, place_here
-from dflash_deploy.serve.router.files import KEYS, keys_document_of
+from dflash_deploy.serve.router.files import KEYS, RouterKeys, keys_document_of
 from dflash_deploy.weights.lockfile import LOCK_FILE
 
 NOTHING: Mapping[str, str] = {}
@@ -35,7 +34,6 @@ def carry_settings(
     return changed
 
 
-def carry_router_keys(opened: OpenFleet, session: Session) -> None:
+def carry_router_keys(session: Session, keys: RouterKeys) -> None:
     """Write the router's keys into the deployment directory of a host: its engine lets the router read its load."""
-    keys = make_router_keys(opened.deployment)
     session.send(keys_document_of(keys).encode(), f"{session.host.directory}/.dflash/router/{KEYS}")

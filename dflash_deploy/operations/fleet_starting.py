@@ -87,7 +87,7 @@ def _start_together(
         own = shape_settings(opened.fleet, opened.chosen, plan_of(opened.deployment), host, master)
         changed = carry_settings(opened, session, facts[host.name].place, own | fabric.settings(host))
         engine = read_facts(session, opened.environment, "--dir", host.directory).engine
-        return changed or engine is None or engine.phase != "running" or not runs_as_started(session)
+        return changed or engine is None or engine.phase != "running" or not runs_as_started(opened, session)
 
     carried = opened.on_each(carry)
     errors = {name: one.error for name, one in carried.items() if one.error}

@@ -19,7 +19,7 @@ from dflash_deploy.fleet.prepare import ExaminedHost, examine
 from dflash_deploy.fleet.remote import RemoteDocument
 from dflash_deploy.fleet.session import Session
 from dflash_deploy.operations.fleet_engines import stop_engine
-from dflash_deploy.operations.fleet_front import leave_all, routed_urls, with_routes
+from dflash_deploy.operations.fleet_front import leave_all, with_routes
 from dflash_deploy.operations.fleet_hosts import FleetResult, HostResult, OpenFleet, open_fleet
 from dflash_deploy.operations.reporter import SILENT, Reporter
 
@@ -101,8 +101,7 @@ def fleet_status(directory: Path, names: tuple[str, ...] = (), *, reporter: Repo
     """Return the state of the engine on each host; each is asked for one generation. Raises as `open_fleet`."""
     opened = open_fleet(directory, names, reporter)
     done = opened.results(opened.on_each(lambda one: opened.call(one, "status", "--json", seconds=LOOKS)), "unknown")
-    urls = routed_urls(opened) if opened.front else None
-    return done if urls is None else replace(done, hosts=with_routes(opened, done.hosts, urls))
+    return replace(done, hosts=with_routes(opened, done.hosts)) if opened.front else done
 
 
 def fleet_test(directory: Path, names: tuple[str, ...] = (), *, reporter: Reporter = SILENT) -> FleetResult:

@@ -50,7 +50,7 @@ class FleetHostData(Documented):
     error: FleetErrorData | None
     """Why the command failed on this host; null if it did not."""
     routed: bool | None
-    """Whether the router sends requests to its engine; null without a router, and from commands that do not ask it."""
+    """Whether the router sends requests to its engine; null without a router, and if it or the host does not say."""
 
 
 class FleetWeightsMovedData(Documented):

@@ -32,7 +32,7 @@ def test_a_command_that_is_killed_or_interrupted_continues(hosts: Lab) -> None:
     done = hosts.dflash("fleet", "up", "--host", "host-b").succeeded()
     assert "host-b       answers at" in done.err
     assert not half_written(host)
-    assert len(host.sh(f"ip netns pids {host.namespace} | xargs -n 1 ps -o args= -p | grep -c '[l]lama'").split()) == 1
+    assert len(host.processes("llamacpp_wheel")) == 1
 
 
 def test_a_cable_pulled_out_in_each_phase_is_named_and_the_same_command_continues(hosts: Lab) -> None:

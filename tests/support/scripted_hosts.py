@@ -21,7 +21,7 @@ NAMES = {
     scripts.examine()[2]: "examine",
     scripts.receive("x", "")[2]: "receive",
     scripts.interrupt("x")[2]: "interrupt",
-    scripts.mark_settings("x")[2]: "settings",
+    scripts.mark_settings("x", "")[2]: "settings",
 }
 """The name of each script."""
 

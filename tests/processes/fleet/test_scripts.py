@@ -147,19 +147,21 @@ def test_no_start_is_no_error(tmp_path: Path) -> None:
         assert run(scripts.interrupt("~/place"), tmp_path) == (0, "", "")
 
 
-def test_settings_that_changed_since_all_ranks_started_are_seen(tmp_path: Path) -> None:
+def test_settings_and_a_release_that_changed_since_the_start_are_seen(tmp_path: Path) -> None:
     env = tmp_path / "place" / ".env"
 
     def compared() -> tuple[int, str, str]:
-        return run(scripts.compare_settings("~/place"), tmp_path)
+        return run(scripts.compare_settings("~/place", "0.1.0-index"), tmp_path)
 
-    assert run(scripts.mark_settings("~/place"), tmp_path) == (0, "", "")
+    assert run(scripts.mark_settings("~/place", "0.1.0-index"), tmp_path) == (0, "", "")
     assert compared() == (0, "other\n", "")
     env.parent.mkdir()
     env.write_text("A=1\n")
     assert compared() == (0, "other\n", "")
-    assert run(scripts.mark_settings("~/place"), tmp_path) == (0, "", "")
+    assert run(scripts.mark_settings("~/place", "0.1.0-index"), tmp_path) == (0, "", "")
     assert compared() == (0, "same\n", "")
+    # another release or wheel
+    assert run(scripts.compare_settings("~/place", "0.1.1-index"), tmp_path) == (0, "other\n", "")
     env.write_text("A=2\n")
     assert compared() == (0, "other\n", "")
     assert files(tmp_path) == {"place/.env", "place/.dflash/started-together"}

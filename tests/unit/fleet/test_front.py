@@ -4,7 +4,7 @@ import pytest
 
 from dflash_deploy.errors import FleetRefused
 from dflash_deploy.fleet.file import Fleet, FleetHost, Install
-from dflash_deploy.fleet.front import Front, check_front, front_of, has_front, in_turns, routed_hosts
+from dflash_deploy.fleet.front import Front, check_front, front_of, has_front, in_turns, kept_addresses, routed_hosts
 from dflash_deploy.fleet.shape import Chosen
 
 A, B, C = (FleetHost(name=name, address=f"10.0.0.{number}") for number, name in enumerate("abc", 1))
@@ -82,10 +82,28 @@ def test_a_host_that_does_not_answer_keeps_its_place_on_the_list() -> None:
     assert known.settings(A) == {"ROUTER_ENGINES": "10.9.0.2:8000,10.9.0.3:8000"}
 
 
-def test_engines_that_run_with_other_settings_restart_one_after_the_other_the_leader_first() -> None:
-    assert in_turns((A, B, C), A, changed=(), running=("a", "b", "c")) == ((A, B, C), ())
-    assert in_turns((A, B, C), A, changed=("a", "b", "c"), running=()) == ((A, B, C), ())
-    assert in_turns((A, B, C), C, changed=("a", "b", "c"), running=("b", "c")) == ((A,), (C, B))
+def test_addresses_that_the_router_has_stay_while_a_host_is_missing() -> None:
+    own = {"a": ["10.0.0.1", "10.9.0.1"], "b": ["10.0.0.2", "10.9.0.2"]}
+    found = {"a": "10.0.0.1", "b": "10.0.0.2"}
+    assert kept_addresses(found, own, ["10.9.0.2:8000", "10.9.0.3:8000"]) == {"a": "10.0.0.1", "b": "10.9.0.2"}
+    assert kept_addresses(found, own, []) == found
+
+
+def test_a_public_address_is_refused_unless_the_host_asks_for_it() -> None:
+    link = {"a": "8.8.8.1", "b": "8.8.8.2"}
+    with pytest.raises(FleetRefused, match=r"b: its engine would listen on the public address 8\.8\.8\.2") as raised:
+        front_of(Fleet(hosts=(A, B), settings={"DFLASH_BIND": "8.8.8.2"}), link, 8000)
+    assert "`fabric`" in raised.value.hint
+    assert "`router: off`" in raised.value.hint
+    asked = FleetHost(name="b", address="x", settings={"DFLASH_BIND": "8.8.8.2"})
+    assert front_of(Fleet(hosts=(A, asked)), link, 8000).engines == {"b": "8.8.8.2:8000"}
+    # addresses of an overlay network are not public
+    assert front_of(Fleet(hosts=(A, B)), {"a": "100.64.0.1", "b": "100.64.0.2"}, 8000).engines
+
+
+def test_engines_that_restart_do_so_one_after_the_other_the_leader_first() -> None:
+    assert in_turns((A, B, C), A, ()) == ((A, B, C), ())
+    assert in_turns((A, B, C), C, {"b", "c"}) == ((A,), (C, B))
 
 
 @pytest.mark.parametrize(
@@ -94,12 +112,14 @@ def test_engines_that_run_with_other_settings_restart_one_after_the_other_the_le
         (("http://127.0.0.1:8003", "http://10.9.0.2:8000"), {"a", "b"}),
         (("http://10.9.0.2:8000",), {"b"}),
         (("http://127.0.0.1:8003",), {"a"}),
+        # a host that does not answer over SSH
+        (("http://10.9.0.3:8000",), set()),
         ((), set()),
     ],
 )
 def test_who_gets_requests(urls: tuple[str, ...], found: set[str]) -> None:
-    endpoints = {"a": "http://127.0.0.1:8000/v1", "b": "http://10.9.0.2:8000/v1", "c": ""}
-    assert routed_hosts(endpoints, "a", urls) == found
+    front = Front(A, {"b": "10.9.0.2:8000"}, ("10.9.0.3:8000",))
+    assert routed_hosts(front, urls) == found
 
 
 def test_without_hosts_that_answer_the_leader_has_no_list() -> None:
