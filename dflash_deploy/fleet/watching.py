@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Verdict = Literal["together", "stopped", "broken", "cut"]
-"""`together`: all ranks run. `stopped`: no host has an engine. `broken`: all must start again. `cut`: a host or its
-link cannot be reached, so it is unknown whether its rank runs."""
+"""`together`: all ranks run. `stopped`: the leader has no engine, as after `fleet down`. `broken`: all must start
+again. `cut`: a host or its link cannot be reached, so it is unknown whether its rank runs."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,10 @@ class Judgement:
     reason: str = ""
 
 
-def judge_ranks(before: Mapping[str, RankSeen], now: Mapping[str, RankSeen]) -> Judgement:
+def judge_ranks(before: Mapping[str, RankSeen], now: Mapping[str, RankSeen], leader: str) -> Judgement:
     """Return what follows from a check of all hosts by name; `before` is the last one in which all ran together.
+
+    A leader that is stopped was stopped on purpose: one that ends by itself is `exited`.
 
     A rank that does not run, or runs again without the others, lets the others wait: vLLM notices after 300 s.
     """
@@ -44,6 +46,8 @@ def judge_ranks(before: Mapping[str, RankSeen], now: Mapping[str, RankSeen]) -> 
         return Judgement("cut", cut)
     if all(seen.phase == "absent" for seen in now.values()):
         return Judgement("stopped", "the engine is stopped on all hosts")
+    if now[leader].phase == "absent":
+        return Judgement("stopped", f"{leader}: the engine is stopped, though not on all hosts")
     broken = _broken(before, now)
     return Judgement("broken", broken) if broken else Judgement("together")
 

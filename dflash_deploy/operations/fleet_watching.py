@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dflash_deploy.deployment import locked
-from dflash_deploy.deployment.owed_start import owe_start, owed_start
+from dflash_deploy.deployment.owed_start import owe_start, owed_start, settle_start
 from dflash_deploy.errors import DeployError, DirectoryBusy, EngineNotReady, NotPossible
 from dflash_deploy.fleet.again import ask_again
 from dflash_deploy.fleet.each import HostOutcome, failure_of_all, on_each
-from dflash_deploy.fleet.file import FleetHost
 from dflash_deploy.fleet.prepare import RemoteFacts
 from dflash_deploy.fleet.remote import error_of
 from dflash_deploy.fleet.session import Session
@@ -90,7 +89,7 @@ class RankWatch:
     def look_once(self) -> None:
         """Check all hosts once, and do what follows. Raises EngineNotReady after MOST_FAILURES failed starts."""
         seen = self._look()
-        judged = judge_ranks(self.last, seen)
+        judged = self._judged(seen)
         if judged.verdict == "cut":
             self._tell(judged.reason)
             self._cut(seen, judged.reason)
@@ -106,6 +105,9 @@ class RankWatch:
         else:
             self._well(judged, seen)
 
+    def _judged(self, seen: Mapping[str, RankSeen], before: Mapping[str, RankSeen] | None = None) -> Judgement:
+        return judge_ranks(self.last if before is None else before, seen, self.opened.fleet.leader.name)
+
     def _well(self, judged: Judgement, seen: Mapping[str, RankSeen]) -> None:
         self.doubted, self.last = False, seen
         self._tell(judged.reason or f"all {len(seen)} ranks run")
@@ -120,29 +122,45 @@ class RankWatch:
 
         Its clients then get a refusal at once, and not the silence of an engine that waits for a rank.
         """
-        leader = self.opened.fleet.leader
         self.doubted = True
-        if self.owes or seen[leader.name].unreached or self._leader_answers():
+        if not self._waits_for_ranks(seen) or self._leader_answers():
             return
-        reached = tuple(host for host in self.opened.fleet.hosts if not seen[host.name].unreached)
-        self._holding("stops the other ranks until all hosts can be reached", lambda: self._stop(reached, reason))
+        self._holding(lambda: self._stop(reason))
 
-    def _stop(self, hosts: tuple[FleetHost, ...], reason: str) -> None:
+    def _waits_for_ranks(self, seen: Mapping[str, RankSeen]) -> bool:
+        """Whether the leader may run and wait for a rank that is out of reach, and nothing is owed yet."""
+        leader = seen[self.opened.fleet.leader.name]
+        return not (self.owes or leader.unreached or leader.phase == "absent")
+
+    def _stop(self, reason: str) -> None:
+        # `fleet down` may have stopped the leader since the look, and the host may be back
+        seen = self._look()
+        if self._judged(seen).verdict != "cut" or not self._waits_for_ranks(seen):
+            return
+        self._tell("stops the other ranks until all hosts can be reached")
         owe_start(self.opened.deployment, reason)
-        self.opened.on_each(lambda one: stop_engine(self.opened, one), hosts)
+        reached = tuple(host for host in self.opened.fleet.hosts if not seen[host.name].unreached)
+        self.opened.on_each(lambda one: stop_engine(self.opened, one), reached)
 
     def _start(self, seen: Mapping[str, RankSeen], judged: Judgement) -> None:
-        self._holding("restarts all ranks together", lambda: self._start_all(seen, judged))
+        self._holding(lambda: self._start_all(seen, judged))
 
     def _start_all(self, seen: Mapping[str, RankSeen], judged: Judgement) -> None:
         # another command may have stopped or started them since the look, and one answer may have been wrong
-        again = judge_ranks(self.last or seen, self._look())
+        again = self._judged(self._look(), self.last or seen)
         owed = self.owes
         if again.verdict == "cut" or (not owed and again.verdict == "stopped"):
             return
         if not owed and judged.verdict == "broken" and again.verdict == "together":
             self._tell("a second check found all ranks running")
             return
+        if owed and again.verdict == "together" and self._leader_answers():
+            # the watch that owed it ended after the start
+            settle_start(self.opened.deployment)
+            self.doubted = False
+            self._tell("the engine answers: it does not start again")
+            return
+        self._tell("restarts all ranks together")
         owe_start(self.opened.deployment, owed or judged.reason or "the engine did not answer")
         outcomes = start_ranks(self.opened, self.addresses, self.patience)
         errors = {name: error_of(one.host, one.result) for name, one in outcomes.items() if one.result is not None}
@@ -163,11 +181,10 @@ class RankWatch:
                 hint=f"{failure.hint}; then `dflash-deploy fleet up`, or start the watch again",
             ) from None
 
-    def _holding(self, what: str, work: Callable[[], None]) -> None:
+    def _holding(self, work: Callable[[], None]) -> None:
         """Do the work under the lock of the fleet; leave it for the next look if another command holds it."""
         try:
             with locked(self.opened.deployment.directory, "fleet watch"):
-                self._tell(what)
                 work()
         except DirectoryBusy:
             self._tell("another command works on the fleet: waits for it")

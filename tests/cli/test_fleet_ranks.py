@@ -12,10 +12,11 @@ from dflash_deploy.deployment.owed_start import owe_start, owed_start
 from dflash_deploy.errors import DeployError, EngineNotReady, ExitCode, HostUnfit, HostUnreachable
 from dflash_deploy.fleet import again
 from dflash_deploy.operations import fleet_ranks
-from dflash_deploy.operations.fleet_hosts import FleetResult
+from dflash_deploy.operations.fleet_hosts import FleetResult, open_fleet
 from dflash_deploy.operations.fleet_starting import fleet_up
-from dflash_deploy.operations.fleet_watching import MOST_FAILURES, fleet_watch
+from dflash_deploy.operations.fleet_watching import MOST_FAILURES, RankWatch, fleet_watch
 from dflash_deploy.operations.fleets import fleet_down
+from dflash_deploy.operations.reporter import SILENT
 from tests.support.cli import initialise
 from tests.support.scripted_hosts import Answer, ScriptedHosts
 
@@ -206,6 +207,55 @@ def test_a_watch_starts_nothing_that_was_stopped_on_purpose(directory: Path, mon
     fleet_down(directory)
     assert fleet_watch(directory, looks=1) == 0
     assert not any(ranks.runs.values())
+
+
+def test_a_watch_starts_nothing_that_was_stopped_while_a_host_was_out_of_reach(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = [True]
+
+    def change(name: str, command: tuple[str, ...]) -> Answer | None:
+        if name == "b" and away[0]:
+            raise lost("b")
+        return None
+
+    ranks = Ranks(monkeypatch, change)
+    assert errors(fleet_down(directory)) == {"b": "b: lost"}
+    watch = RankWatch(open_fleet(directory, (), SILENT), {"a": "192.168.9.1", "b": "192.168.9.2"}, 1.0)
+    watch.look_once()
+    assert owed_start(Deployment(directory)) == ""
+    away[0] = False
+    watch.look_once()
+    assert ranks.starts == ["down a", "down b"]
+    assert ranks.runs == {"a": 0, "b": 2}
+
+
+def test_a_watch_looks_again_before_it_owes_a_start(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(name: str, command: tuple[str, ...]) -> Answer | None:
+        if name == "b":
+            raise lost("b")
+        if command[0] == "status":
+            # `fleet down` stops the leader while it is asked
+            ranks.runs["a"] = 0
+            return {"state": "absent"}
+        return None
+
+    ranks = Ranks(monkeypatch, change)
+    RankWatch(open_fleet(directory, (), SILENT), {"a": "192.168.9.1", "b": "192.168.9.2"}, 1.0).look_once()
+    assert ranks.starts == []
+    assert owed_start(Deployment(directory)) == ""
+
+
+@pytest.mark.parametrize(("state", "restarts"), [("ready", 0), ("not ready", 1)])
+def test_an_engine_that_answers_settles_the_start_that_is_owed(
+    state: str, restarts: int, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = Ranks(monkeypatch, lambda name, command: {"state": state} if command[0] == "status" else None)
+    # a watch that was killed after the start
+    owe_start(Deployment(directory), "b: lost")
+    assert fleet_watch(directory, looks=1) == restarts
+    assert bool(ranks.starts) == bool(restarts)
+    assert owed_start(Deployment(directory)) == ""
 
 
 @pytest.mark.parametrize(("unanswered", "stopped"), [(1, False), (2, True)])

@@ -23,16 +23,18 @@ WELL = {"a": A, "b": B}
         # somebody restarted all of them
         ({"a": replace(A, identity="process 7"), "b": replace(B, identity="process 8")}, "together", ""),
         ({"a": RankSeen("absent"), "b": RankSeen("absent")}, "stopped", "stopped on all hosts"),
+        # `fleet down` did not reach b
+        ({"a": RankSeen("absent"), "b": B}, "stopped", "a: the engine is stopped, though not on all hosts"),
         ({"a": A, "b": replace(B, silent=("10.0.0.1",))}, "cut", "b: 10.0.0.1 does not answer over the link"),
         # a host that cannot be reached comes first: its rank cannot be started
         ({"a": RankSeen("exited"), "b": RankSeen(unreached="b: 10.0.0.2 is lost")}, "cut", "b: 10.0.0.2 is lost"),
     ],
 )
 def test_what_follows_from_a_look(now: dict[str, RankSeen], verdict: str, reason: str) -> None:
-    found = judge_ranks(WELL, now)
+    found = judge_ranks(WELL, now, "a")
     assert found.verdict == verdict
     assert reason in found.reason
 
 
 def test_the_first_look_has_nothing_to_compare_with() -> None:
-    assert judge_ranks({}, WELL).verdict == "together"
+    assert judge_ranks({}, WELL, "a").verdict == "together"
