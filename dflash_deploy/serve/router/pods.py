@@ -37,6 +37,8 @@ ANSWERS = 5.0
 """Seconds between two questions, and for one answer."""
 
 MOST_PODS = 200
+"""Running pods of one list. A router has at most 64 engines, and as many again may be about to end."""
+
 MOST_BYTES = 16 << 20
 
 Ask = Callable[[], Any]
@@ -44,7 +46,12 @@ Ask = Callable[[], Any]
 
 
 def engines_of(document: Mapping[str, Any], models: tuple[str, ...]) -> tuple[RoutedEngine, ...]:
-    """The engines of a list of pods: those that are ready, and not about to end. Raises KeyError and TypeError."""
+    """The engines of a list of pods: those that are ready, and not about to end.
+
+    Raises ValueError if the list is a part, and KeyError, TypeError and AttributeError if it is not one of pods.
+    """
+    if document.get("metadata", {}).get("continue"):
+        raise ValueError(f"more than {MOST_PODS} pods have the labels of the engines")
     return tuple(sorted(_engines(document, models), key=lambda engine: engine.id))
 
 
@@ -75,19 +82,25 @@ class PodWatcher:
             time.sleep(EVERY)
 
     def step(self) -> None:
-        """Ask once, and write the engines if they changed."""
+        """Ask once, and write the engines if they changed. What fails is said once, and tried again the next time."""
         try:
             engines = engines_of(self._ask(), self._models)
-        except (OSError, HTTPException, ValueError, KeyError, TypeError) as problem:
-            said = f"Kubernetes does not list the engines: {type(problem).__name__}: {problem}"
-            if said != self._said:
-                print(f"dflash: {said}", file=sys.stderr, flush=True)
-            self._said = said
+        except (OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError) as problem:
+            self._say(f"Kubernetes does not list the engines: {type(problem).__name__}: {problem}")
+            return
+        try:
+            if engines != self._written:
+                replace(self._file, manifest_of(engines))
+                self._written = engines
+        except OSError as problem:
+            self._say(f"the list of engines cannot be written: {type(problem).__name__}: {problem}")
             return
         self._said = ""
-        if engines != self._written:
-            replace(self._file, manifest_of(engines))
-            self._written = engines
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            print(f"dflash: {text}", file=sys.stderr, flush=True)
+        self._said = text
 
 
 def asker(environment: Mapping[str, str], account: Path) -> Ask:
@@ -99,7 +112,9 @@ def asker(environment: Mapping[str, str], account: Path) -> Ask:
         context = ssl.create_default_context(cafile=str(account / "ca.crt"))
         namespace = (account / "namespace").read_text(encoding="utf-8").strip()
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
-        query = f"labelSelector={quote(environment[SELECTOR], safe='')}&limit={MOST_PODS}"
+        # evicted pods stay in the list, and would fill it
+        running = quote("status.phase=Running", safe="")
+        query = f"labelSelector={quote(environment[SELECTOR], safe='')}&fieldSelector={running}&limit={MOST_PODS}"
         connection = HTTPSConnection(
             environment[HOST], int(environment.get(PORT, "443")), timeout=ANSWERS, context=context
         )

@@ -126,6 +126,8 @@ def test_requests_follow_the_pods_and_streams_end_whole(tmp_path: Path) -> None:
         labels = "app.kubernetes.io/instance=dflash,app.kubernetes.io/component=engine"
         assert api.asked[0].startswith(f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=")
         assert labels in api.asked[0]
+        # evicted pods stay in the list
+        assert "&fieldSelector=status.phase=Running&" in api.asked[0]
         # it holds no key of a client, and shows none of its own
         shown = Path(f"/proc/{router.router}/cmdline").read_bytes().decode()
         assert not [key for key in (KEYS.admin, KEYS.probe) if key in shown]

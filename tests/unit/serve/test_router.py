@@ -150,8 +150,35 @@ def test_the_engines_of_a_cluster_are_its_ready_pods() -> None:
     )
 
 
+def test_a_part_of_the_list_is_not_taken_for_all_engines() -> None:
+    with pytest.raises(ValueError, match="more than 200 pods"):
+        engines_of({"metadata": {"continue": "token"}, "items": [_pod("a")]}, ("tiny",))
+
+
+def test_a_list_that_cannot_be_written_is_said_once_and_written_later(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "files"
+    watcher = PodWatcher(place, lambda: {"items": [_pod("a")]}, ("tiny",))
+    watcher.step()
+    watcher.step()
+    said = capsys.readouterr().err
+    assert said.startswith("dflash: the list of engines cannot be written: FileNotFoundError")
+    assert said.count("\n") == 1
+    place.mkdir()
+    watcher.step()
+    assert [engine.id for engine in read_manifest(place / "workers.json")] == ["a"]
+    assert not capsys.readouterr().err
+
+
 def test_without_an_answer_of_kubernetes_the_engines_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    answers: list[Any] = [{"items": [_pod("a")]}, OSError("refused"), {"kind": "Status"}, {"items": []}]
+    refusals: list[Any] = [
+        OSError("refused"),
+        {"kind": "Status"},
+        {"items": ["a pod"]},
+        {"metadata": None, "items": []},
+    ]
+    answers: list[Any] = [{"items": [_pod("a")]}, *refusals, {"items": []}]
 
     def ask() -> Any:
         answer = answers.pop(0)
@@ -162,9 +189,9 @@ def test_without_an_answer_of_kubernetes_the_engines_stay(tmp_path: Path, capsys
     watcher = PodWatcher(tmp_path, ask, ("tiny",))
     watcher.step()
     assert [engine.id for engine in read_manifest(tmp_path / "workers.json")] == ["a"]
-    watcher.step()
-    watcher.step()
+    for _ in refusals:
+        watcher.step()
     assert [engine.id for engine in read_manifest(tmp_path / "workers.json")] == ["a"]
-    assert capsys.readouterr().err.count("Kubernetes does not list the engines") == 2
+    assert capsys.readouterr().err.count("Kubernetes does not list the engines") == len(refusals)
     watcher.step()
     assert read_manifest(tmp_path / "workers.json") == ()
