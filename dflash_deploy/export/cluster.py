@@ -10,6 +10,7 @@ from typing import Any, Literal
 from dflash_deploy import __version__
 from dflash_deploy.assets import build_digest
 from dflash_deploy.errors import BadInput
+from dflash_deploy.export.gpus import gpus_of_pod
 from dflash_deploy.plan import Plan
 from dflash_deploy.serve.settings import Settings
 
@@ -21,8 +22,11 @@ LONGEST_NAME = 40
 
 MOST_REPLICAS = 64
 
-UNKNOWN_START = 1200.0
-"""Expected seconds of a first start without a measurement: the start period of the Compose file."""
+USUAL_START = 1200.0
+"""Expected seconds of a first start, at least: the start period of the Compose file.
+
+A profile's own figure was measured with its usual models on a local disk; a claim may be slower, and models larger.
+"""
 
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
@@ -132,18 +136,21 @@ class ExportSource:
 
     @property
     def gpus(self) -> int:
-        """GPUs of one pod: those of the tensor parallelism; for engines without it all of the machine."""
+        """GPUs of one pod: those that its settings ask for; for engines without such settings all of the machine.
+
+        Raises NotPossible if the settings do not give a number.
+        """
         if self.plan.engine.cpu:
             return 0
         if self.plan.engine.kind.knows(Settings.tensor_parallel_size):
-            return max(1, (self.plan.settings.tensor_parallel_size or 1) // self.nodes)
+            return gpus_of_pod(self.plan.settings, self.nodes)
         return self.plan.profile.match.gpus
 
     @property
     def start_seconds(self) -> float:
         """Expected seconds of the first start, with empty caches."""
         known = self.plan.profile.first_start
-        return known.seconds if known else UNKNOWN_START
+        return max(known.seconds if known else 0.0, USUAL_START)
 
     @property
     def architecture(self) -> str:

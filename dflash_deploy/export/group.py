@@ -51,6 +51,8 @@ def group(
             "replicas": cluster.replicas,
             # the leader is ready only once all ranks have joined
             "startupPolicy": "LeaderCreated",
+            # the usual headless Service would have the name of the endpoint's: no name of a leader would resolve
+            "networkConfig": {"subdomainPolicy": "UniquePerReplica"},
             "rolloutStrategy": {
                 "type": "RollingUpdate",
                 # a group beyond them finds no GPUs
@@ -75,9 +77,9 @@ def _pod(source: ExportSource, cluster: Cluster, *, leads: bool) -> dict[str, An
     (engine,) = spec["containers"]
     engine["env"] = [*({"name": name, "value": value} for name, value in FROM_GROUP.items()), OWN_ADDRESS]
     if not leads:
-        # it does not listen
+        # it does not listen; it ends no earlier than the leader, whose answers need it
         engine["name"] = WORKER
-        for name in ("ports", "startupProbe", "readinessProbe", "livenessProbe", "lifecycle"):
+        for name in ("ports", "startupProbe", "readinessProbe", "livenessProbe"):
             del engine[name]
     spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_apart(cluster)]}}
     return spec
@@ -85,9 +87,11 @@ def _pod(source: ExportSource, cluster: Cluster, *, leads: bool) -> dict[str, An
 
 def _apart(cluster: Cluster) -> dict[str, Any]:
     """The pods of a deployment are on different nodes, as its ranks on different machines."""
+    return {"labelSelector": ranks(cluster), "topologyKey": "kubernetes.io/hostname"}
+
+
+def ranks(cluster: Cluster) -> dict[str, Any]:
+    """What selects the pods of all ranks."""
     components = {"key": "app.kubernetes.io/component", "operator": "In", "values": [CONTAINER, WORKER]}
     labels = {"app.kubernetes.io/name": "dflash-deploy", "app.kubernetes.io/instance": cluster.name}
-    return {
-        "labelSelector": {"matchLabels": labels, "matchExpressions": [components]},
-        "topologyKey": "kubernetes.io/hostname",
-    }
+    return {"matchLabels": labels, "matchExpressions": [components]}

@@ -7,7 +7,6 @@ from typing import Any
 from dflash_deploy.door.caddyfile import PATHS
 from dflash_deploy.export.cluster import Cluster, ExportSource
 from dflash_deploy.export.objects import metadata
-from dflash_deploy.serve.gateway.scopes import LIVENESS
 
 COMPONENT = "ingress"
 
@@ -24,7 +23,7 @@ def ingress_objects(source: ExportSource, cluster: Cluster) -> dict[str, dict[st
     """Each object, by the name of its file."""
     spec: dict[str, Any] = {
         "tls": [{"hosts": [cluster.host], "secretName": tls_secret(cluster)}],
-        "rules": [{"host": cluster.host, "http": {"paths": [_path(cluster, path) for path in published()]}}],
+        "rules": [{"host": cluster.host, "http": {"paths": [_path(cluster, path) for path in PATHS]}}],
     }
     if cluster.ingress_class:
         spec["ingressClassName"] = cluster.ingress_class
@@ -36,11 +35,6 @@ def ingress_objects(source: ExportSource, cluster: Cluster) -> dict[str, dict[st
             "spec": spec,
         }
     }
-
-
-def published() -> tuple[str, ...]:
-    """The paths of the door. Those of probes inside the cluster are not among them."""
-    return tuple(path for path in PATHS if path != LIVENESS)
 
 
 def _path(cluster: Cluster, path: str) -> dict[str, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dflash_deploy import __version__
 from dflash_deploy.export.cluster import Cluster, ExportSource
-from dflash_deploy.export.group import WORKER, group, group_environment
+from dflash_deploy.export.group import group, group_environment, ranks
 from dflash_deploy.export.pod import (
     CONTAINER,
     FURTHER_KEYS,
@@ -19,8 +19,10 @@ from dflash_deploy.export.pod import (
     cache_claim,
     pod_spec,
     settings_name,
+    shares_weights,
     weights_claim,
 )
+from dflash_deploy.export.requests import LOADER
 from dflash_deploy.serve.gateway.keyring import KEYS_FILE
 
 CACHE_SIZE = "20Gi"
@@ -33,6 +35,13 @@ DNS_PORT, HTTP_PORT, HTTPS_PORT = 53, 80, 443
 
 DNS: Mapping[str, Any] = {"ports": [{"protocol": protocol, "port": DNS_PORT} for protocol in ("UDP", "TCP")]}
 """What a pod reaches to look up names."""
+
+WEB: Sequence[Mapping[str, Any]] = (
+    {"namespaceSelector": {}},
+    {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}},
+    {"ipBlock": {"cidr": "::/0", "except": ["fe80::/10"]}},
+)
+"""Where images may be: anywhere but at link-local addresses, at which clouds give out the keys of a node."""
 
 ROUTER = "router"
 """The component in front of several engines."""
@@ -48,7 +57,7 @@ def objects(source: ExportSource, cluster: Cluster) -> dict[str, dict[str, Any]]
             else {"group.yaml": _group(source, cluster)}
         ),
         "service.yaml": _service(cluster),
-        "disruption.yaml": _disruption(cluster),
+        "disruption.yaml": _disruption(source, cluster),
         "network.yaml": _network(source, cluster),
     }
     if cluster.weights == "claim":
@@ -67,6 +76,7 @@ def loader(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         "image": engine["image"],
         "imagePullPolicy": engine["imagePullPolicy"],
         "command": ["python3", "-c", "import time; time.sleep(86400)"],
+        "resources": {"requests": dict(LOADER)},
         "securityContext": engine["securityContext"],
         "volumeMounts": [{"name": "weights", "mountPath": "/models"}],
     }
@@ -80,7 +90,7 @@ def loader(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
             **{name: spec[name] for name in ("enableServiceLinks", "automountServiceAccountToken", "nodeSelector")},
             "securityContext": spec["securityContext"],
             "containers": [container],
-            "volumes": [{"name": "weights", "persistentVolumeClaim": {"claimName": weights_claim(cluster)}}],
+            "volumes": [{"name": "weights", "persistentVolumeClaim": {"claimName": weights_claim(source, cluster)}}],
         },
     }
 
@@ -137,8 +147,7 @@ def _deployment(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         "metadata": {**metadata(cluster, cluster.name), "annotations": _origin(source)},
         "spec": {
             "replicas": cluster.replicas,
-            # a pod beyond them finds no GPU
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            "strategy": _strategy(cluster),
             # a first start may take longer than the ten minutes of the default
             "progressDeadlineSeconds": 600 + STARTS * int(source.start_seconds),
             "revisionHistoryLimit": 3,
@@ -146,6 +155,14 @@ def _deployment(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
             "template": {"metadata": _of_pods(source, cluster), "spec": pod_spec(source, cluster)},
         },
     }
+
+
+def _strategy(cluster: Cluster) -> dict[str, Any]:
+    if cluster.replicas == 1:
+        # only this waits for the end of the old pod, which has the GPUs and the claim of the cache
+        return {"type": "Recreate"}
+    # a pod beyond them finds no GPU
+    return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
 
 
 def _group(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
@@ -185,57 +202,58 @@ def _service(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _disruption(cluster: Cluster) -> dict[str, Any]:
+def _disruption(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
+    # of several nodes, each pod that is evicted ends its group
+    pods = ranks(cluster) if source.nodes > 1 else {"matchLabels": selector(cluster)}
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": metadata(cluster, cluster.name),
         # a minimum of one would keep a node with the only replica from ever being drained
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector(cluster)}},
+        "spec": {"maxUnavailable": 1, "selector": pods},
     }
 
 
 def _network(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     """Clients reach the engine, or only the router does. The engine reaches others only for images and traces."""
     router = [{"podSelector": {"matchLabels": labels(cluster, ROUTER)}}]
-    ranks = _ranks(cluster) if source.nodes > 1 else []
+    several = [ranks(cluster)] if source.nodes > 1 else []
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": metadata(cluster, cluster.name),
         "spec": {
-            "podSelector": ranks[0] if ranks else {"matchLabels": selector(cluster)},
+            "podSelector": several[0] if several else {"matchLabels": selector(cluster)},
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [
                 {"from": router if cluster.routed else clients(), "ports": [{"protocol": "TCP", "port": PORT}]},
-                *({"from": [{"podSelector": one}]} for one in ranks),
+                # they reach each other on every port
+                *({"from": [{"podSelector": one}]} for one in several),
             ],
             # the leader's address is a name
-            "egress": [*_egress(source), *([dict(DNS), {"to": [{"podSelector": ranks[0]}]}] if ranks else [])],
+            "egress": [*_egress(source), *([dict(DNS), {"to": [{"podSelector": several[0]}]}] if several else [])],
         },
     }
 
 
-def _ranks(cluster: Cluster) -> list[dict[str, Any]]:
-    """The pods of all ranks, which reach each other on every port."""
-    components = {"key": "app.kubernetes.io/component", "operator": "In", "values": [CONTAINER, WORKER]}
-    known = {name: value for name, value in selector(cluster).items() if name != components["key"]}
-    return [{"matchLabels": known, "matchExpressions": [components]}]
-
-
 def _egress(source: ExportSource) -> list[dict[str, Any]]:
     settings = source.plan.settings
-    ports = [HTTP_PORT, HTTPS_PORT] if settings.allowed_media_domains else []
-    if settings.otlp_traces_endpoint is not None and settings.otlp_traces_endpoint.port not in ports:
-        ports.append(settings.otlp_traces_endpoint.port)
-    if not ports:
-        return []
-    return [dict(DNS), {"ports": [{"protocol": "TCP", "port": port} for port in ports]}]
+    web = (HTTP_PORT, HTTPS_PORT) if settings.allowed_media_domains else ()
+    found: list[dict[str, Any]] = []
+    if web:
+        found.append({"to": [dict(one) for one in WEB], "ports": [_tcp(port) for port in web]})
+    if settings.otlp_traces_endpoint is not None and settings.otlp_traces_endpoint.port not in web:
+        found.append({"ports": [_tcp(settings.otlp_traces_endpoint.port)]})
+    return [dict(DNS), *found] if found else []
+
+
+def _tcp(port: int) -> dict[str, Any]:
+    return {"protocol": "TCP", "port": port}
 
 
 def _weights_claim(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
-    mode = "ReadWriteOnce" if cluster.replicas == source.nodes == 1 else "ReadWriteMany"
-    claim = _claim(cluster, weights_claim(cluster), f"{source.claim_gib}Gi", mode)
+    mode = "ReadWriteMany" if shares_weights(source, cluster) else "ReadWriteOnce"
+    claim = _claim(cluster, weights_claim(source, cluster), f"{source.claim_gib}Gi", mode)
     claim["metadata"]["annotations"] = {f"dflash.dev/{role}": commit for role, commit in source.locked.items()}
     return claim
 

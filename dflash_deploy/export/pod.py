@@ -8,6 +8,7 @@ from math import ceil
 from typing import Any
 
 from dflash_deploy.export.cluster import Cluster, ExportSource, has_registry
+from dflash_deploy.export.requests import engine_requests
 from dflash_deploy.serve.gateway.health import HUNG_AFTER
 from dflash_deploy.serve.settings import Settings
 
@@ -26,16 +27,20 @@ STARTS = 3
 
 STARTUP_PERIOD, LIVENESS_PERIOD, READINESS_PERIOD = 10, 30, 10
 
-LEAVES_SERVICE = 10
-"""Seconds before SIGTERM in which the nodes stop sending requests to a pod that ends."""
+DRAINS = 50
+"""Seconds before SIGTERM in which a pod that ends gets no new requests, and answers those that it has.
 
-LEAVE: Mapping[str, Any] = {
-    "preStop": {"exec": {"command": ["python3", "-c", f"import time; time.sleep({LEAVES_SERVICE})"]}}
-}
+Engines break off answers at SIGTERM.
+"""
+
+LEAVE: Mapping[str, Any] = {"preStop": {"exec": {"command": ["python3", "-c", f"import time; time.sleep({DRAINS})"]}}}
 """What a container does before SIGTERM."""
 
 GRACE = 60
-"""Seconds from the end's beginning to SIGKILL: those before SIGTERM, and the 45 of the Compose file."""
+"""Seconds from the end's beginning to SIGKILL: those before SIGTERM, and ten in which processes end."""
+
+GRACE_HUNG = 15
+"""The same for a container that a probe ends: it has no answers to wait for."""
 
 CONFINED: Mapping[str, Any] = {
     "allowPrivilegeEscalation": False,
@@ -58,9 +63,14 @@ def settings_name(cluster: Cluster) -> str:
     return f"{cluster.name}-settings"
 
 
-def weights_claim(cluster: Cluster) -> str:
-    """The claim with the weights."""
-    return f"{cluster.name}-weights"
+def shares_weights(source: ExportSource, cluster: Cluster) -> bool:
+    """Whether several pods use the claim with the weights."""
+    return cluster.routed or source.nodes > 1
+
+
+def weights_claim(source: ExportSource, cluster: Cluster) -> str:
+    """The claim with the weights. A shared one has another name: Kubernetes lets no one change the mode of a claim."""
+    return f"{cluster.name}-weights-shared" if shares_weights(source, cluster) else f"{cluster.name}-weights"
 
 
 def cache_claim(source: ExportSource, cluster: Cluster) -> str:
@@ -114,11 +124,12 @@ def _container(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         "ports": [{"name": "http", "containerPort": PORT}],
         **_probes(source),
         "lifecycle": LEAVE,
+        "resources": {"requests": engine_requests(source)},
         "securityContext": CONFINED,
         "volumeMounts": _mounts(source, cluster),
     }
     if source.gpus:
-        container["resources"] = {"limits": {cluster.gpu_resource: source.gpus}}
+        container["resources"]["limits"] = {cluster.gpu_resource: source.gpus}
     return container
 
 
@@ -127,6 +138,7 @@ def _probes(source: ExportSource) -> dict[str, Any]:
     return {
         "startupProbe": {
             **listens,
+            "terminationGracePeriodSeconds": GRACE_HUNG,
             "periodSeconds": STARTUP_PERIOD,
             "failureThreshold": ceil(STARTS * source.start_seconds / STARTUP_PERIOD),
         },
@@ -134,6 +146,7 @@ def _probes(source: ExportSource) -> dict[str, Any]:
         # /health of vLLM answers while its core hangs: this check asks for a token
         "livenessProbe": {
             "exec": {"command": ["python3", "-m", "dflash_deploy.serve.gateway.health"]},
+            "terminationGracePeriodSeconds": GRACE_HUNG,
             "periodSeconds": LIVENESS_PERIOD,
             "timeoutSeconds": 10,
             "failureThreshold": HUNG_AFTER,
@@ -171,7 +184,7 @@ def _volumes(source: ExportSource, cluster: Cluster) -> list[dict[str, Any]]:
 
 def _weights(source: ExportSource, cluster: Cluster) -> list[dict[str, Any]]:
     if cluster.weights == "claim":
-        return [{"name": "weights", "persistentVolumeClaim": {"claimName": weights_claim(cluster)}}]
+        return [{"name": "weights", "persistentVolumeClaim": {"claimName": weights_claim(source, cluster)}}]
     places = {"target": source.target, "drafter": source.drafter}
     return [{"name": name, "hostPath": {"path": path, "type": "Directory"}} for name, path in places.items() if path]
 

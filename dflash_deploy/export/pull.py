@@ -10,6 +10,7 @@ from typing import Any
 from dflash_deploy.export.cluster import Cluster, ExportSource, has_registry
 from dflash_deploy.export.objects import metadata
 from dflash_deploy.export.pod import CONFINED, pod_security, runs_on, weights_claim
+from dflash_deploy.export.requests import PULL
 from dflash_deploy.serve.settings import Settings
 
 COMPONENT = "pull"
@@ -24,10 +25,10 @@ MOST_BYTES = 900_000
 """The largest lock that a ConfigMap holds beside its other texts: Kubernetes allows 1 MiB."""
 
 TRIES = 20
-"""Interrupted downloads are continued as often. Kubernetes waits up to six minutes before each."""
+"""Failed tries are repeated as often. Kubernetes waits up to six minutes before each."""
 
 KEPT_SECONDS = 86_400
-"""How long a Job that ended is kept, with its log."""
+"""How long a Job that ended is kept, with the pods and logs of its tries."""
 
 SCRIPT = f"""\
 umask 077
@@ -45,7 +46,8 @@ def token_secret(cluster: Cluster) -> str:
 
 def job_name(source: ExportSource, cluster: Cluster) -> str:
     """The name of the Job. It changes with its inputs: Kubernetes lets no one change a Job."""
-    text = json.dumps([source.pull_files, cluster.tool, source.user, source.group], sort_keys=True)
+    inputs = [source.pull_files, cluster.tool, source.user, source.group, weights_claim(source, cluster)]
+    text = json.dumps(inputs, sort_keys=True)
     return f"{cluster.name}-pull-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
@@ -83,8 +85,9 @@ def _locked(locked: Mapping[str, str]) -> dict[str, str]:
 
 def _pod(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     return {
-        # the container starts again with what is in the claim: a download continues inside a file
-        "restartPolicy": "OnFailure",
+        # each try is a pod, whose log is kept: with OnFailure, Kubernetes deletes the pod of a Job that failed.
+        # The next one continues inside a file, with what is in the claim
+        "restartPolicy": "Never",
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 30,
@@ -92,7 +95,7 @@ def _pod(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         "nodeSelector": runs_on(source),
         "containers": [_container(cluster)],
         "volumes": [
-            {"name": "weights", "persistentVolumeClaim": {"claimName": weights_claim(cluster)}},
+            {"name": "weights", "persistentVolumeClaim": {"claimName": weights_claim(source, cluster)}},
             {"name": "input", "configMap": {"name": f"{cluster.name}-pull"}},
             {"name": "token", "secret": {"secretName": token_secret(cluster), "optional": True, "defaultMode": 0o440}},
             {"name": "work", "emptyDir": {}},
@@ -108,6 +111,7 @@ def _container(cluster: Cluster) -> dict[str, Any]:
         "imagePullPolicy": "IfNotPresent" if has_registry(cluster.tool) else "Never",
         "command": ["sh", "-c", SCRIPT],
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 - the container's own
+        "resources": {"requests": dict(PULL)},
         "securityContext": CONFINED,
         "volumeMounts": [
             {"name": "weights", "mountPath": MODELS},

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from dflash_deploy import __version__
 from dflash_deploy.export.cluster import Cluster, ExportSource, has_registry, is_pinned
-from dflash_deploy.export.objects import CACHE_SIZE, CLIENT_LABEL, selector
-from dflash_deploy.export.pod import (
-    FURTHER_KEYS,
-    GRACE,
-    KEYS_IN_SECRET,
-    PORT,
-    STARTS,
-    cache_claim,
-    secret_name,
-    weights_claim,
-)
+from dflash_deploy.export.objects import selector
+from dflash_deploy.export.pod import FURTHER_KEYS, KEYS_IN_SECRET, PORT, STARTS, secret_name, weights_claim
 from dflash_deploy.export.pull import TOKEN, job_name, token_secret
+from dflash_deploy.export.readme_limits import limits
 from dflash_deploy.export.readme_optional import ingress_steps, monitoring_steps
 from dflash_deploy.export.router import router_name
 from dflash_deploy.serve.router.files import KEYS as ROUTER_KEYS
@@ -73,7 +65,7 @@ def readme(source: ExportSource, cluster: Cluster) -> str:
         _apply(source, cluster),
         monitoring_steps(source, cluster),
         *([ingress_steps(cluster)] if cluster.host else []),
-        _limits(source, cluster),
+        limits(source, cluster),
     ]
     return "\n".join(sections)
 
@@ -153,7 +145,7 @@ host paths: export with `--weights claim` for it.
     return f"""\
 ## 2. The weights
 
-The claim `{weights_claim(cluster)}` has {source.claim_gib} GiB. Fill it once.
+The claim `{weights_claim(source, cluster)}` has {source.claim_gib} GiB. Fill it once.
 {_pulled(source, cluster) if source.pull_files else ""}
 {"Without the Hub, from" if source.pull_files else "From"} this machine:
 
@@ -183,19 +175,29 @@ The Job needs an image of dflash-deploy. Build it in a checkout of version {__ve
     docker build -f images/tool/Dockerfile -t {image} wheel
 """
     return f"""
-From the Hub, in the cluster: a Job runs `pull` with this deployment's lock. It verifies each file. After an
-interruption it starts again, and the download continues.
+From the Hub, in the cluster: a Job runs `pull` with this deployment's lock. It verifies each file. After a
+failure it starts again in a new pod, and the download continues.
 {"" if has_registry(image) else own}
     kubectl apply -f base/weights.yaml
+    kubectl delete job/{name} --ignore-not-found
     kubectl apply -k pull
-    kubectl logs -f job/{name}
-    kubectl wait --for=condition=Complete job/{name} --timeout=24h
+    {wait_for_job(name)}
+
+The last line waits, and ends with `Complete` or `Failed`. Each try has a log, which is kept for a day:
+
+    kubectl logs -l job-name={name} --prefix --tail=20
 
 If a repository needs a token, create its Secret before the Job:
 
     {plain_lines(source.env_file, TOKEN)} | cut -d= -f2- | \\
       kubectl create secret generic {token_secret(cluster)} --from-file={TOKEN}=/dev/stdin
 """
+
+
+def wait_for_job(name: str) -> str:
+    """The line that ends when a Job does, and says how. `kubectl wait` would not end for a Job that failed."""
+    asked = f"kubectl get job/{name} -o jsonpath='{{.status.conditions[*].type}}'"
+    return f"until {asked} | grep -owE 'Complete|Failed'; do sleep 10; done"
 
 
 def _secret(source: ExportSource, cluster: Cluster) -> str:
@@ -258,32 +260,6 @@ def _apply(source: ExportSource, cluster: Cluster) -> str:
 {router}    kubectl port-forward service/{cluster.name} {PORT}:{PORT} &
     dflash-deploy test --url http://127.0.0.1:{PORT} --key-file FILE
 
-A pod is `Running` and not ready while the engine loads. A first start may take {minutes} minutes ({STARTS} times the
-expected one); then Kubernetes restarts it. `kubectl logs {_logged(source, cluster)}` shows the engine's log.
+A pod is `Running` and not ready while the engine loads. A first start may take {minutes} minutes; then
+Kubernetes restarts it. `kubectl logs {_logged(source, cluster)}` shows the engine's log.
 {routed}"""
-
-
-def _limits(source: ExportSource, cluster: Cluster) -> str:
-    return "## What to know\n\n" + "".join(f"- {line}\n" for line in _known(source, cluster))
-
-
-def _known(source: ExportSource, cluster: Cluster) -> Iterator[str]:
-    yield "On k3s, pods reach the GPU with the runtime class `nvidia`: export with `--runtime-class nvidia`."
-    yield (
-        f"Pods of the same namespace reach the endpoint. Open it to another one with "
-        f"`kubectl label namespace NAME {CLIENT_LABEL}=true`."
-    )
-    yield "An update stops a pod before it starts the next one: a second pod finds no GPU."
-    yield f"A pod that ends has {GRACE} seconds. Longer answers break off."
-    yield "Limits of an API key apply to each pod by itself."
-    if source.nodes > 1:
-        yield f"The cluster needs LeaderWorkerSet (lws.sigs.k8s.io). A group has a pod on each of {source.nodes} nodes."
-        yield "The ranks talk over the network of the pods. RDMA needs a device plugin of the cluster, in an overlay."
-    if claim := cache_claim(source, cluster):
-        yield f"The claim `{claim}` ({CACHE_SIZE}) keeps compiled kernels, so that later starts are faster."
-    else:
-        yield "Each pod compiles its kernels itself: they are lost with the pod."
-        yield "The router sends the turns of a conversation to the same engine, and knows which engines are ready."
-        yield "Only the router reaches the engines, if the cluster's network enforces a NetworkPolicy."
-        if cluster.weights == "claim":
-            yield "The claim of the weights needs a storage class with `ReadWriteMany`; that of k3s has none."

@@ -33,7 +33,7 @@ def ingress_steps(cluster: Cluster) -> str:
     return f"""\
 ## 6. The Ingress
 
-It publishes the routes of applications at https://{cluster.host}, and no other path.
+It publishes `/health` and the routes of applications at https://{cluster.host}, and no other path.
 
     kubectl create secret tls {tls_secret(cluster)} --cert=FILE --key=FILE     # or let your cluster make it
     kubectl label namespace NAMESPACE-OF-THE-CONTROLLER {CLIENT_LABEL}=true

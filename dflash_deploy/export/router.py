@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dflash_deploy.door import Door, Plain, caddyfile
+from dflash_deploy.export import requests
 from dflash_deploy.export.cluster import Cluster, ExportSource, has_registry
 from dflash_deploy.export.objects import (
     DNS,
@@ -17,10 +18,10 @@ from dflash_deploy.export.objects import (
     metadata,
     selector,
 )
-from dflash_deploy.export.pod import CONFINED, GRACE, LEAVE, PORT, pod_security, runs_on
+from dflash_deploy.export.pod import CONFINED, GRACE, GRACE_HUNG, LEAVE, PORT, pod_security, runs_on
 from dflash_deploy.serve.gateway.body_limit import MIB
 from dflash_deploy.serve.router.files import DIRECTORY, KEYS
-from dflash_deploy.serve.router.pods import SELECTOR
+from dflash_deploy.serve.router.pods import ACCOUNT, SELECTOR
 from dflash_deploy.serve.settings import Settings
 
 ROUTER_PORT = 8001
@@ -29,8 +30,11 @@ ROUTER_PORT = 8001
 FILES, DOOR_FILES = "/run/dflash/router", "/run/dflash/door"
 """Where the container of the router has its files, and that of the door its own."""
 
-API_PORTS = (HTTPS_PORT, 6443)
-"""Ports of Kubernetes: that of its Service, and those behind it."""
+API_PORTS = (HTTPS_PORT, 6443, 8443, 16443)
+"""Ports of Kubernetes: that of its Service, and those behind it, of kubeadm and k3s, minikube, and MicroK8s."""
+
+TOKEN_SECONDS = 3607
+"""How long a token is valid. Kubernetes renews it before."""
 
 
 def router_name(cluster: Cluster) -> str:
@@ -152,7 +156,8 @@ def _deployment(source: ExportSource, cluster: Cluster, digest: str) -> dict[str
 def _pod(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     return {
         "serviceAccountName": router_name(cluster),
-        "automountServiceAccountToken": True,
+        # the published door gets no token
+        "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": GRACE,
         "securityContext": pod_security(source),
@@ -161,18 +166,30 @@ def _pod(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         "volumes": [
             {"name": "keys", "secret": {"secretName": router_name(cluster), "defaultMode": 0o440}},
             {"name": "caddy", "configMap": {"name": router_name(cluster)}},
+            {"name": "account", "projected": {"defaultMode": 0o440, "sources": _account()}},
             {"name": "router", "emptyDir": {}},
             {"name": "tmp", "emptyDir": {}},
         ],
     }
 
 
-def _container(cluster: Cluster, name: str) -> dict[str, Any]:
+def _account() -> list[dict[str, Any]]:
+    """The files that a pod has of its account, as Kubernetes itself would mount them."""
+    namespace = {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
+    return [
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": TOKEN_SECONDS}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [namespace]}},
+    ]
+
+
+def _container(cluster: Cluster, name: str, asked: requests.Requests) -> dict[str, Any]:
     return {
         "name": name,
         "image": cluster.router,
         "imagePullPolicy": "IfNotPresent" if has_registry(cluster.router) else "Never",
         "lifecycle": LEAVE,
+        "resources": {"requests": dict(asked)},
         "securityContext": CONFINED,
     }
 
@@ -193,12 +210,19 @@ def _router(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     }
     alive = {"exec": {"command": ["python3", "-m", "dflash_deploy.serve.router.health"]}, "timeoutSeconds": 10}
     return {
-        **_container(cluster, ROUTER),
+        **_container(cluster, ROUTER, requests.ROUTER),
         "env": [{"name": name, "value": value} for name, value in own.items() if value],
         "readinessProbe": {**alive, "periodSeconds": 10, "failureThreshold": 3},
-        "livenessProbe": {**alive, "periodSeconds": 30, "failureThreshold": 3, "initialDelaySeconds": 60},
+        "livenessProbe": {
+            **alive,
+            "terminationGracePeriodSeconds": GRACE_HUNG,
+            "periodSeconds": 30,
+            "failureThreshold": 3,
+            "initialDelaySeconds": 60,
+        },
         "volumeMounts": [
             {"name": "router", "mountPath": FILES},
+            {"name": "account", "mountPath": str(ACCOUNT), "readOnly": True},
             # one entry in a directory that the router writes to
             {"name": "keys", "mountPath": f"{FILES}/{KEYS}", "subPath": KEYS, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the container's own
@@ -210,14 +234,14 @@ def _door(cluster: Cluster) -> dict[str, Any]:
     directories = ("XDG_DATA_HOME", "XDG_CONFIG_HOME")
     listens = {"tcpSocket": {"port": "http"}, "timeoutSeconds": 5, "failureThreshold": 3}
     return {
-        **_container(cluster, "door"),
+        **_container(cluster, "door", requests.DOOR),
         "command": ["caddy", "run", "--config", f"{DOOR_FILES}/Caddyfile", "--adapter", "caddyfile"],
         # Caddy looks for directories of its user there
         "env": [{"name": name, "value": "/tmp"} for name in directories],  # noqa: S108 - the container's own
         "ports": [{"name": "http", "containerPort": PORT}],
         # without an engine that is ready, the door answers 503
         "readinessProbe": {**listens, "periodSeconds": 5},
-        "livenessProbe": {**listens, "periodSeconds": 30},
+        "livenessProbe": {**listens, "terminationGracePeriodSeconds": GRACE_HUNG, "periodSeconds": 30},
         "volumeMounts": [
             {"name": "caddy", "mountPath": DOOR_FILES, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the container's own

@@ -75,9 +75,10 @@ class KubernetesExport:
 def export_kubernetes(directory: Path, out: Path, cluster: Cluster = USUAL_CLUSTER) -> KubernetesExport:
     """Write the deployment in a directory as a kustomize folder into `out`, which is created.
 
-    Files of a person are never overwritten. Raises NotPossible for a native deployment, several machines or engines,
-    and for weights that a claim cannot have; BadInput for a folder that cannot be used; PreflightRefused if the plan
-    has errors or the disk is full; NoDeployment, SettingsRefused, LockRefused.
+    Files of a person are never overwritten. Raises NotPossible for a native deployment, several engines, a rank
+    other than 0, a domain, weights that a claim cannot have, and parallelism in EXTRA_ARGS without a number; BadInput
+    for a folder that cannot be used; PreflightRefused if the plan has errors or the disk is full; NoDeployment,
+    SettingsRefused, LockRefused.
     """
     deployment = Deployment.existing(directory)
     source, texts = _rendered(deployment, cluster)

@@ -1,6 +1,7 @@
 """The Job of an exported folder: its own command fills the claim, and continues after it was killed."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -68,6 +69,9 @@ def test_the_job_fills_the_claim_and_continues_after_a_kill(tmp_path: Path, monk
         hub.heal()
         weights = {"target": TARGET, "drafter": DRAFTER}
         assert not (pod / "models/target/model.safetensors").exists()
+        # the next try is another pod, which has only the claim in common
+        shutil.rmtree(pod / "work")
+        (pod / "work").mkdir()
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         for role, content in weights.items():

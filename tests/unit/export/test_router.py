@@ -1,6 +1,7 @@
 """Several replicas: the router in front of them, what it may do, and that only it reaches the engines."""
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from dflash_deploy.export.objects import objects
 from dflash_deploy.export.router import router_objects
 from dflash_deploy.serve.router.__main__ import arguments
 from dflash_deploy.serve.router.files import RouterKeys
+from dflash_deploy.serve.router.pods import ACCOUNT
 from dflash_deploy.serve.settings import Settings
 from tests.support.manifests import plan_for, plans, pod_of, source_for
 
@@ -66,9 +68,48 @@ def test_the_account_lists_pods_and_nothing_else() -> None:
     name = made["router-account.yaml"]["metadata"]["name"]
     assert made["router-binding.yaml"]["subjects"] == [{"kind": "ServiceAccount", "name": name}]
     assert made["router-binding.yaml"]["roleRef"]["name"] == made["router-role.yaml"]["metadata"]["name"]
-    assert pod_of(made["router.yaml"])["serviceAccountName"] == name
+    pod = pod_of(made["router.yaml"])
+    assert pod["serviceAccountName"] == name
+    # only the router has its token: the door is published
+    assert pod["automountServiceAccountToken"] is False
+    holders = [
+        (one["name"], mount["mountPath"])
+        for one in pod["containers"]
+        for mount in one["volumeMounts"]
+        if mount["name"] == "account"
+    ]
+    assert holders == [("router", str(ACCOUNT))]
+    (account,) = [volume["projected"] for volume in pod["volumes"] if volume["name"] == "account"]
+    token, certificate, namespace = account["sources"]
+    assert token["serviceAccountToken"]["path"] == "token"
+    assert certificate["configMap"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
+    assert namespace["downwardAPI"]["items"][0]["path"] == "namespace"
     # the engines have no account
     assert pod_of(objects(SOURCE, SEVERAL)["deployment.yaml"])["automountServiceAccountToken"] is False
+
+
+def test_the_router_reaches_the_usual_ports_of_kubernetes() -> None:
+    egress = router_objects(SOURCE, SEVERAL)["router-network.yaml"]["spec"]["egress"]
+    open_to_all = {port["port"] for rule in egress if "to" not in rule for port in rule["ports"]}
+    # kubeadm and k3s, minikube, MicroK8s
+    assert {443, 6443, 8443, 16443} <= open_to_all
+    readme = folder(SOURCE, SEVERAL)["README.md"]
+    assert "Kubernetes does not list the engines" in readme
+    assert "`vision-router` in an overlay" in readme
+
+
+def test_the_router_and_its_engines_drain_before_they_are_killed() -> None:
+    pods = [router_objects(SOURCE, SEVERAL)["router.yaml"], objects(SOURCE, SEVERAL)["deployment.yaml"]]
+    for pod in map(pod_of, pods):
+        for container in pod["containers"]:
+            *_, script = container["lifecycle"]["preStop"]["exec"]["command"]
+            (seconds,) = map(int, re.findall(r"sleep\((\d+)\)", script))
+            # an engine breaks off its answers at SIGTERM, which comes after these seconds
+            assert 45 <= seconds < pod["terminationGracePeriodSeconds"] <= 60
+            for name in ("livenessProbe", "startupProbe"):
+                assert container.get(name, {}).get("terminationGracePeriodSeconds", 0) < seconds
+            assert container["livenessProbe"]["terminationGracePeriodSeconds"]
+            assert "terminationGracePeriodSeconds" not in container["readinessProbe"]
 
 
 def test_keys_are_in_files_of_secrets_only() -> None:
