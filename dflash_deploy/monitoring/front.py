@@ -11,8 +11,6 @@ _BY = f"{DEPLOYMENT}, instance"
 _BY_WORKER = f"{_BY}, worker"
 _ANSWERS = f'sum by ({_BY}) (rate(smg_http_responses_total{{path=~"/v1/.+"}}[{WINDOW}]))'
 _FAILURES = f'sum by ({_BY}) (rate(smg_http_responses_total{{path=~"/v1/.+",status_code=~"5.."}}[{WINDOW}]))'
-# a worker that hangs is passed over by a veto of its own, whose series exists only afterwards
-_STALLED = f"(max by ({_BY_WORKER}) (smg_worker_stalled) or max by ({_BY_WORKER}) (smg_worker_health) * 0)"
 
 FRONT = (
     Recording(
@@ -20,10 +18,10 @@ FRONT = (
     ),
     Recording(
         "dflash:router:engine_used",
-        f"min by ({_BY_WORKER}) (smg_worker_health) * (max by ({_BY_WORKER}) (smg_worker_cb_state) != bool 1) "
-        f"* ({_STALLED} == bool 0)",
+        # -1: removed. smg_worker_stalled is left out: it is 1 under load too, and stays after a removal
+        f"min by ({_BY_WORKER}) (smg_worker_health >= 0) * (max by ({_BY_WORKER}) (smg_worker_cb_state) != bool 1)",
         "0 or 1",
-        "Whether the router sends requests to an engine: not to one that is unhealthy, fails, or hangs.",
+        "Whether the router sends requests to an engine of its list: not to one that is unhealthy or fails.",
     ),
     Recording("dflash:router:answers_per_second", _ANSWERS, "1/s", "Answers of the router per second."),
     Recording(
@@ -75,11 +73,12 @@ FRONT_ALERTS = (
     ),
     Alert(
         "RouterNoEngine",
-        f"max by ({_BY}) (dflash:router:engine_used) == 0",
+        # also if no engine is on its list
+        f"(max by ({_BY}) (dflash:router:engine_used) or (dflash:router:up > 0) * 0) == 0",
         "30s",
         "page",
         "the router of {{ $labels.deployment }} has no engine left",
-        "All engines ended, hang, or fail requests. Each request is answered with 503.",
+        "All engines ended, hang, fail requests, or were stopped. Each request is answered with 503.",
         "The state of each engine and the cause that its log names.",
         "dflash-deploy up",
         needs=_ROUTER,

@@ -6,7 +6,13 @@ from dflash_deploy.monitoring.panels import BY_MACHINE, CHOSEN, Curve, Panel, of
 
 ROUTER_ENGINES = Panel(
     "Engines that the router uses",
-    (Curve(f"sum by (deployment) (dflash:router:engine_used{{{CHOSEN}}})", "{{deployment}}"),),
+    (
+        Curve(
+            f"sum by (deployment) (dflash:router:engine_used{{{CHOSEN}}}) "
+            f"or sum by (deployment) (dflash:router:up{{{CHOSEN}}}) * 0",
+            "{{deployment}}",
+        ),
+    ),
     "none",
     "How many engines the router sends requests to.",
     "dflash-deploy status shows the state of each engine.",

@@ -114,7 +114,8 @@ def front() -> dict[str, str]:
         series |= {
             f'smg_worker_health{{{ROUTER},worker="{worker}"}}': gauge(1),
             f'smg_worker_cb_state{{{ROUTER},worker="{worker}"}}': gauge(0),
-            f'smg_worker_stalled{{{ROUTER},worker="{worker}",reason="wedged"}}': gauge(0),
+            # it stays 1 after a removal, and is 1 under load
+            f'smg_worker_stalled{{{ROUTER},worker="{worker}",reason="wedged"}}': gauge(1),
         }
     return series | {
         answers_of_router(200): counter(100),

@@ -108,14 +108,28 @@ def test_an_engine_without_counters_of_drafts_makes_none(tmp_path: Path) -> None
     assert not said_of(tmp_path, series, {FIRING: {'{alertname="DraftsStopped"}': 2.0}})
 
 
-@pytest.mark.parametrize("lost", [("smg_worker_cb_state", ""), ("smg_worker_stalled", ',reason="wedged"')])
-def test_an_engine_that_fails_or_hangs_is_lost_to_the_router(lost: tuple[str, str], tmp_path: Path) -> None:
-    name, further = lost
-    series = {**two_replicas(), f'{name}{{{ROUTER},worker="{WORKERS[0]}"{further}}}': gauge(1)}
+def test_an_engine_that_fails_is_lost_to_the_router(tmp_path: Path) -> None:
+    series = {**two_replicas(), f'smg_worker_cb_state{{{ROUTER},worker="{WORKERS[0]}"}}': gauge(1)}
     assert not said_of(tmp_path, series, {FIRING: {'{alertname="RouterLostEngine"}': 1.0}})
 
 
-def test_a_router_that_never_saw_a_hang_or_an_error_has_no_alert(tmp_path: Path) -> None:
+def removed(worker: str) -> dict[str, str]:
+    """The series of an engine that left the router's list."""
+    return {f'smg_worker_{of}{{{ROUTER},worker="{worker}"}}': gauge(-1) for of in ("health", "cb_state")}
+
+
+def test_an_engine_that_was_removed_is_not_lost(tmp_path: Path) -> None:
+    used = {f'dflash:router:engine_used{{{ROUTER},worker="{WORKERS[1]}"}}': 1.0}
+    expected = {FIRING: {}, "dflash:router:engine_used": used}
+    assert not said_of(tmp_path, {**two_replicas(), **removed(WORKERS[0])}, expected)
+
+
+def test_a_router_without_engines_is_an_alert(tmp_path: Path) -> None:
+    series = {**two_replicas(), **removed(WORKERS[0]), **removed(WORKERS[1])}
+    assert not said_of(tmp_path, series, {FIRING: {'{alertname="RouterNoEngine"}': 1.0}})
+
+
+def test_a_router_that_saw_no_error_has_no_alert(tmp_path: Path) -> None:
     series = {name: values for name, values in two_replicas().items() if "stalled" not in name and "503" not in name}
     used = {f'dflash:router:engine_used{{{ROUTER},worker="{worker}"}}': 1.0 for worker in WORKERS}
     failed = {f"dflash:router:failed{{{ROUTER}}}": 0.0}
