@@ -9,7 +9,7 @@ from dflash_deploy.monitoring.limits import limit
 from dflash_deploy.monitoring.machine import MACHINE_ALERTS
 from dflash_deploy.serve.settings import Settings
 
-_ENGINE = (
+ENGINE_ALERTS = (
     Alert(
         "EngineDown",
         "dflash:up == 0",
@@ -135,11 +135,13 @@ _ENGINE = (
         "warning",
         "{{ $labels.instance }} refuses {{ $value }} requests per second: they have no valid key",
         "A client still sends a key that was rotated or revoked, or guesses keys.",
-        "The address that they come from: in the log of the door under a domain, else in that of the engine.",
+        "The address that they come from: behind a door only its log has it, else that of vLLM or SGLang. "
+        "llama.cpp logs none.",
         "dflash-deploy logs",
         by_restart=False,
     ),
 )
+"""Alerts of one engine: each has its replica as a label."""
 
-ALERTS: tuple[Alert, ...] = (*_ENGINE, *FRONT_ALERTS, *MACHINE_ALERTS)
+ALERTS: tuple[Alert, ...] = (*ENGINE_ALERTS, *FRONT_ALERTS, *MACHINE_ALERTS)
 """All alerts. They use recorded series only."""

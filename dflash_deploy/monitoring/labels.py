@@ -4,7 +4,9 @@ from __future__ import annotations
 
 DEPLOYMENT = "deployment"
 """The name of a deployment: that of its directory."""
-TARGET = (DEPLOYMENT, "replica", "instance")
+REPLICA = "replica"
+"""The number of an engine of the deployment, from 1."""
+TARGET = (DEPLOYMENT, REPLICA, "instance")
 """The labels of one engine."""
 BY_TARGET = ", ".join(TARGET)
 BY_ENGINE = f"{BY_TARGET}, engine"

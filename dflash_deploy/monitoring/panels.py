@@ -289,5 +289,5 @@ REFUSED = Panel(
     (series("refused_per_second"), of_limit("refused_per_second")),
     "reqps",
     "Requests without a valid key.",
-    "A client sends an old key, or a client guesses keys: the log has the addresses.",
+    "A client sends an old key, or a client guesses keys: the runbook of RequestsRefused says which log has addresses.",
 )

@@ -33,7 +33,7 @@ from dflash_deploy.monitoring.prometheus import INTERVAL, KEY_FILE, ScrapeTarget
 from dflash_deploy.operations.named_keys import add_key
 from dflash_deploy.operations.ranks import refuse_other_ranks
 from dflash_deploy.operations.reporter import SILENT, Reporter
-from dflash_deploy.operations.scraping import NO_EXPORTERS, Exporters, limits_of, scraped
+from dflash_deploy.operations.scraping import NO_EXPORTERS, Exporters, limits_of, note_older_door, scraped
 from dflash_deploy.plan import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import generate_key
@@ -99,6 +99,7 @@ def export_monitoring(
         gpus = (*exporters.gpus, ADDRESSES["gpu"]) if has_gpu else exporters.gpus
         exporters = replace(exporters, nodes=(*exporters.nodes, ADDRESSES["node"]), gpus=gpus)
     targets = scraped(deployment, plan, exporters)
+    note_older_door(targets, reporter.note)
     sender = ADDRESSES["alertmanager"] if to else None
     texts = monitoring_files(deployment, plan, targets, interval=interval, alertmanager=sender)
     private = {KEY_FILE: texts.pop(KEY_FILE)}

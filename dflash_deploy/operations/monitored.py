@@ -29,7 +29,7 @@ from dflash_deploy.monitoring.prometheus import INTERVAL
 from dflash_deploy.operations.exporting import monitoring_files, with_metrics_key
 from dflash_deploy.operations.ranks import refuse_other_ranks
 from dflash_deploy.operations.reporter import SILENT, Reporter
-from dflash_deploy.operations.scraping import NO_EXPORTERS, Exporters, scraped
+from dflash_deploy.operations.scraping import NO_EXPORTERS, Exporters, note_older_door, scraped
 from dflash_deploy.planning import plan_of
 from dflash_deploy.runtime.monitoring import (
     ALERTMANAGER_PROGRAM,
@@ -90,10 +90,11 @@ def start_monitoring(
 ) -> MonitoringState:
     """Start Prometheus beside a deployment, and Alertmanager if there are receivers; `receivers` checks and makes them.
 
-    Both listen on 127.0.0.1 only. A running one restarts if its configuration changed; its data stays. Raises
-    PreflightRefused if a program is missing, PortTaken, EngineNotReady if one does not answer, NoDeployment,
-    SettingsRefused.
+    Both listen on 127.0.0.1 only. A running one restarts if its configuration changed; its data stays. Raises BadInput
+    for an address that is not valid, PreflightRefused if a program is missing, PortTaken, EngineNotReady if one does
+    not answer, NoDeployment, SettingsRefused.
     """
+    exporters.checked()
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
     refuse_other_ranks(plan)
@@ -101,7 +102,8 @@ def start_monitoring(
         program.path()
     with_metrics_key(deployment)
     alertmanager = f"{HOST}:{alert_port}" if to else None
-    targets = scraped(deployment, plan, exporters.checked())
+    targets = scraped(deployment, plan, exporters)
+    note_older_door(targets, reporter.note)
     files = monitoring_files(deployment, plan, targets, interval=interval, alertmanager=alertmanager)
     with command_lock(deployment, "monitor up"):
         sender = MonitoringProcess(deployment, ALERTMANAGER_PROGRAM)

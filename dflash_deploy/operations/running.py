@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dflash_deploy.deployment import Deployment, locked
@@ -126,7 +126,9 @@ def restart(
     Several engines restart one at a time, so that the others answer; `replica` restarts only that one. Raises
     BadInput if that engine does not exist.
     """
-    with locked(directory, "restart") as deployment, silenced_work(deployment, "restart", reporter):
+    with ExitStack() as stack:
+        deployment = stack.enter_context(locked(directory, "restart"))
+        stack.enter_context(silenced_work(replace(deployment, member=replica), "restart", reporter))
         plan, changed = plan_of(deployment), changes(deployment)
         if replica is not None:
             chosen_member(deployment, plan, replica)

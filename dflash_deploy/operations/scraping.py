@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+
+import httpx
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.door import metrics_path
 from dflash_deploy.errors import BadInput
+from dflash_deploy.intake.answers import fetch_answer, new_client
+from dflash_deploy.intake.invalid import Invalid
 from dflash_deploy.monitoring.limits import MonitoringLimits, limits
 from dflash_deploy.monitoring.prometheus import ScrapeTargets
+from dflash_deploy.operations.receiving import MOST_PORT
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.replicas import LOOPBACK, router_metrics_port
 from dflash_deploy.plan.sizes import USUAL_SEQUENCES
@@ -33,7 +38,7 @@ class Exporters:
     def checked(self) -> Exporters:
         """The same. Raises BadInput for an address that is not valid."""
         for address in filter(None, (*self.nodes, *self.gpus, self.blackbox)):
-            if not _ADDRESS.fullmatch(address):
+            if not _ADDRESS.fullmatch(address) or not 1 <= int(address.rpartition(":")[2]) <= MOST_PORT:
                 raise BadInput(f"`{address}` is not a valid address: expected HOST:PORT", hint="such as 127.0.0.1:9100")
         return self
 
@@ -56,6 +61,22 @@ def scraped(deployment: Deployment, plan: Plan, exporters: Exporters = NO_EXPORT
         exporters.blackbox,
         f"{whole_url(deployment, plan)}{LIVENESS}" if exporters.blackbox else "",
     )
+
+
+def note_older_door(targets: ScrapeTargets, note: Callable[[str], None]) -> None:
+    """Note that a door of an earlier version runs, which does not publish the metrics of its engines."""
+    engine = next(iter(targets.engines), "")
+    if "/" not in engine:
+        return
+    # any key: without one the door answers 401 on every path
+    with new_client(trust_env=False, headers={"Authorization": "Bearer none"}, timeout=METRICS_TIMEOUT) as client:
+        try:
+            answer = fetch_answer(client, client.build_request("GET", f"http://{engine}"), seconds=METRICS_TIMEOUT)
+        except (httpx.HTTPError, Invalid):
+            # it does not run
+            return
+    if answer.status == httpx.codes.NOT_FOUND:
+        note(f"the door does not publish http://{engine}: it is of an earlier version; run `dflash-deploy up`")
 
 
 def limits_of(deployment: Deployment, plan: Plan) -> MonitoringLimits:

@@ -17,8 +17,8 @@ from dflash_deploy.deployment.journal import record
 from dflash_deploy.errors import BadInput, DeployError, EngineNotReady, NotPossible, RolledBack
 from dflash_deploy.intake.invalid import Invalid
 from dflash_deploy.monitoring.alertmanager import TEST_LABEL
-from dflash_deploy.monitoring.alerts import ALERTS
-from dflash_deploy.monitoring.labels import DEPLOYMENT
+from dflash_deploy.monitoring.alerts import ALERTS, ENGINE_ALERTS
+from dflash_deploy.monitoring.labels import DEPLOYMENT, REPLICA
 from dflash_deploy.operations.reporter import Reporter
 from dflash_deploy.runtime.monitoring import ALERTMANAGER_PROGRAM, MonitoringProcess, address_of
 
@@ -101,6 +101,7 @@ def recorded_work(deployment: Deployment, command: str) -> Iterator[None]:
 def silenced(deployment: Deployment, command: str, reporter: Reporter, most: timedelta = WORK) -> Iterator[None]:
     """Silence the alerts that a restart causes while the block runs, if Alertmanager runs.
 
+    Of one of several engines these are its own alerts: the others answer, and their alerts are sent.
     The silence ends with a failure of the block, so that the alerts tell of it. After a success it lasts SETTLING
     longer. That of a command that is killed ends with the next command, at the latest after `most`. An Alertmanager
     that does not answer stops no command.
@@ -130,10 +131,8 @@ def _work_began(
     address: str, deployment: Deployment, command: str, most: timedelta, reporter: Reporter
 ) -> AlertSilence | None:
     now = datetime.now(UTC)
-    caused = [alert.name for alert in ALERTS if alert.by_restart]
-    wanted = AlertSilence(
-        _matchers(deployment, caused), now, now + most, BY_COMMAND, f"`{command}` restarts the engine"
-    )
+    one = "the engine" if deployment.member is None else f"engine {deployment.member}"
+    wanted = AlertSilence(caused_by_restart(deployment), now, now + most, BY_COMMAND, f"`{command}` restarts {one}")
     try:
         with MonitoringApi(address) as api:
             _end_those_of_commands(api, deployment)
@@ -163,6 +162,13 @@ def _end_those_of_commands(api: MonitoringApi, deployment: Deployment) -> None:
     for one in _silences(api, deployment):
         if one.author == BY_COMMAND:
             api.end_silence(one.id)
+
+
+def caused_by_restart(deployment: Deployment) -> tuple[Matcher, ...]:
+    """What an alert has that a restart of the deployment, or of one of its engines, causes."""
+    alerts = ALERTS if deployment.member is None else ENGINE_ALERTS
+    of_all = _matchers(deployment, [alert.name for alert in alerts if alert.by_restart])
+    return of_all if deployment.member is None else (*of_all, Matcher(REPLICA, str(deployment.member)))
 
 
 def _matchers(deployment: Deployment, alerts: Sequence[str]) -> tuple[Matcher, ...]:

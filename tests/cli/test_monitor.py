@@ -9,14 +9,16 @@ import yaml
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
+from dflash_deploy.monitoring.prometheus import ScrapeTargets
 from dflash_deploy.operations import key
-from dflash_deploy.operations.scraping import scraped
+from dflash_deploy.operations.scraping import note_older_door, scraped
 from dflash_deploy.plan.replicas import router_metrics_port
 from dflash_deploy.planning import plan_of
 from tests.support.cli import dflash, edit_env, initialise
 from tests.support.commands import run_command
 from tests.support.debian import monitoring_path, program
 from tests.support.ports import free_port
+from tests.support.serving import Quiet, listening
 
 
 @pytest.fixture
@@ -50,6 +52,23 @@ def test_several_engines_in_containers_are_read_through_their_door(tmp_path: Pat
     # without Docker: `monitor export` adds a key, and asks the engines whether they know it
     assert list(scraped(deployment, plan_of(deployment)).engines) == [f"127.0.0.1:{port}{path}" for path in paths]
     assert all(path in (place / ".dflash" / "door" / "Caddyfile").read_text() for path in paths)
+
+
+@pytest.mark.parametrize(("status", "noted"), [(404, True), (401, False)])
+def test_a_door_of_an_earlier_version_is_noted(status: int, noted: bool) -> None:
+    class Door(Quiet):
+        def do_GET(self) -> None:  # noqa: N802 - the name of the base class
+            self.send(status, "application/json", b"{}")
+
+    notes: list[str] = []
+    with listening(Door) as url:
+        targets = ScrapeTargets("box", [f"{url.removeprefix('http://')}/replicas/1/metrics"])
+        note_older_door(targets, notes.append)
+    assert [note for note in notes if "run `dflash-deploy up`" in note] == notes
+    assert bool(notes) == noted
+    # and of one that does not run nothing is known
+    note_older_door(targets, notes.append)
+    assert bool(notes) == noted
 
 
 def test_the_key_is_in_its_file_only(deployment: Path, tmp_path: Path) -> None:
@@ -158,6 +177,8 @@ def test_the_endpoint_is_asked_for_as_clients_reach_it(deployment: Path, tmp_pat
     ("words", "code", "said"),
     [
         (("up",), ExitCode.PREFLIGHT, "Prometheus is not installed"),
+        (("up", "--node", "nonsense"), ExitCode.USAGE, "`nonsense` is not a valid address"),
+        (("up", "--gpu", "box:99999"), ExitCode.USAGE, "`box:99999` is not a valid address"),
         (("up", "--webhook", "box"), ExitCode.USAGE, "the webhook is not a valid URL"),
         (("up", "--webhook", "http://"), ExitCode.USAGE, "the webhook is not a valid URL"),
         (("up", "--webhook", "http://box:99999/"), ExitCode.USAGE, "the webhook is not a valid URL"),

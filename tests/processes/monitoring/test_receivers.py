@@ -120,13 +120,13 @@ def silent(monitored: Path) -> Iterator[Path]:
     assert not list_silences(monitored).silences
 
 
-def suppressed(directory: Path, name: str) -> bool:
-    """Whether Alertmanager sends an alert with this name to nobody."""
+def suppressed(directory: Path, name: str, **further: str) -> bool:
+    """Whether Alertmanager sends an alert with this name and further labels to nobody."""
     address = monitor("status", "--json", at=directory).succeeded().document["data"]["alertmanager"]
-    labels = {"alertname": name, "deployment": Deployment(directory).project_name}
+    labels = {"alertname": name, "deployment": Deployment(directory).project_name, **further}
     httpx.post(f"{address}/api/v2/alerts", json=[{"labels": labels}], timeout=HANGS).raise_for_status()
     found = httpx.get(f"{address}/api/v2/alerts", params={"filter": f'alertname="{name}"'}, timeout=HANGS).json()
-    states = {one["status"]["state"] for one in found if "instance" not in one["labels"]}
+    states = {one["status"]["state"] for one in found if one["labels"] == labels}
     assert len(states) == 1
     return states == {"suppressed"}
 
@@ -158,6 +158,15 @@ def test_a_command_that_restarts_the_engine_silences_what_that_causes(silent: Pa
     (left,) = list_silences(silent).silences
     assert left.comment == "`restart` restarts the engine"
     assert timedelta() < left.ends - datetime.now(UTC) <= SETTLING
+
+
+def test_a_command_that_restarts_one_of_several_engines_silences_its_alerts_only(silent: Path) -> None:
+    with silenced_work(Deployment(silent).replica(2), "bench", SILENT):
+        assert suppressed(silent, "EngineDown", replica="2")
+        assert not suppressed(silent, "EngineDown", replica="1")
+        # the other engines answer
+        assert not suppressed(silent, "RouterNoEngine")
+        assert list_silences(silent).silences[0].comment == "`bench` restarts engine 2"
 
 
 def test_a_failure_ends_the_silence_of_its_command(silent: Path) -> None:
