@@ -64,7 +64,7 @@ def scraped(deployment: Deployment, plan: Plan, exporters: Exporters = NO_EXPORT
 
 
 def note_older_door(targets: ScrapeTargets, note: Callable[[str], None]) -> None:
-    """Note that a door of an earlier version runs, which does not publish the metrics of its engines."""
+    """Say it if the door that runs is of an earlier version, which does not publish the metrics of its engines."""
     engine = next(iter(targets.engines), "")
     if "/" not in engine:
         return
