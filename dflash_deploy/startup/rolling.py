@@ -59,6 +59,7 @@ class Routes:
         """Send requests to an engine too."""
         others = (worker for worker in written_workers(self._deployment) if worker.id != member.worker.id)
         self.only((*others, member.worker))
+        self._wait_until_used(member.worker.url)
 
     def has(self, member: Member) -> bool:
         """Whether an engine gets requests."""
@@ -67,6 +68,18 @@ class Routes:
     def others(self, member: Member) -> bool:
         """Whether another engine gets requests."""
         return any(worker.id != member.worker.id for worker in written_workers(self._deployment))
+
+    def _wait_until_used(self, url: str) -> None:
+        """Wait until the router finds an engine healthy: no request goes there before, also if it is the only one.
+
+        After ROUTER_REACTS it continues: the engine has been proven without the router.
+        """
+        deadline = time.monotonic() + ROUTER_REACTS
+        while time.monotonic() < deadline:
+            said = seen_workers(self._deployment)
+            if said is not None and any(worker.url == url and worker.healthy for worker in said[1]):
+                return
+            time.sleep(POLL)
 
     def _wait_for(self, urls: set[str], *, since: float) -> None:
         deadline = time.monotonic() + ROUTER_REACTS
