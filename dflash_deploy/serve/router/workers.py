@@ -33,7 +33,7 @@ EVERY = 0.5
 """Seconds between two readings of workers.json and of SMG's list."""
 
 AGAIN = 10.0
-"""Seconds after which an engine that was added and is not listed is added again."""
+"""Seconds after which an engine is added again that is not listed, or removed again that is still listed."""
 
 ANSWERS = 5.0
 """Seconds for one answer of SMG's administration."""
@@ -51,6 +51,7 @@ class WorkerKeeper:
         self._keys = keys
         self._wanted: tuple[RoutedEngine, ...] = ()
         self._added: dict[str, float] = {}
+        self._removed: dict[str, float] = {}
         self._said = ""
 
     def run(self) -> None:
@@ -68,8 +69,12 @@ class WorkerKeeper:
             self._wanted = read_manifest(self._directory / MANIFEST)
         listed = {str(entry["url"]): entry for entry in self._call("GET", "/workers", None)["workers"]}
         wanted = {worker.url: worker for worker in self._wanted}
+        # SMG removes an engine some time after it was asked. Asked twice, it also counts another engine as removed
+        self._removed = {url: when for url, when in self._removed.items() if url in listed and url not in wanted}
         for url in listed.keys() - wanted.keys():
-            self._call("DELETE", f"/workers/{listed[url]['id']}", None)
+            if time.monotonic() - self._removed.get(url, -AGAIN) >= AGAIN:
+                self._call("DELETE", f"/workers/{listed[url]['id']}", None)
+                self._removed[url] = time.monotonic()
             self._added.pop(url, None)
         for url in wanted.keys() - listed.keys():
             if time.monotonic() - self._added.get(url, -AGAIN) >= AGAIN:
