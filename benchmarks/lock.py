@@ -19,7 +19,7 @@ from dflash_deploy.client import Endpoint
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.plan import engine_command
 from dflash_deploy.planning import plan_of
-from dflash_deploy.serve.engines.vllm import MIDDLEWARE
+from dflash_deploy.serve.engines.vllm_arguments import MIDDLEWARE
 from dflash_deploy.serve.gateway.asgi import App, Receive, Scope, Send
 from dflash_deploy.serve.gateway.auth import DenyByDefault
 from tests.support.cli import dflash

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 import httpx
 
+from dflash_deploy.client.announced import CONNECT_TIMEOUT, announce
 from dflash_deploy.client.completion import (
     Completion,
     EndpointError,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-CONNECT_TIMEOUT = 5.0
 ANSWER_TIMEOUT = 180.0
 """Seconds for a whole answer: the first request after a start may compile kernels for more than 30 s."""
 
@@ -262,31 +262,15 @@ class Endpoint:
 
     def status_of_announced(self, size: int) -> int | None:
         """Announce a chat completion of `size` bytes and return its HTTP status; `None` if the server waits for it."""
+        url = httpx.URL(f"{self.url}{CHAT}")
         try:
-            return within(3 * CONNECT_TIMEOUT, lambda abandoned: self._announce(size))
+            return within(3 * CONNECT_TIMEOUT, lambda abandoned: announce(url, self._authorization, size, self._trust))
         except (TimeoutError, httpx.ReadTimeout):
             return None
         except (OSError, ValueError, http.client.HTTPException) as problem:
             raise EndpointError(
                 f"announcing a body of {size} bytes failed: {str(problem)[:200] or type(problem).__name__}"
             ) from None
-
-    def _announce(self, size: int) -> int:
-        place = httpx.URL(self.url)
-        connection = (
-            http.client.HTTPSConnection(place.host, place.port, timeout=CONNECT_TIMEOUT, context=self._trust)
-            if place.scheme == "https"
-            else http.client.HTTPConnection(place.host, place.port, timeout=CONNECT_TIMEOUT)
-        )
-        try:
-            connection.putrequest("POST", f"{place.path.rstrip('/')}{CHAT}")
-            for name, value in (("Content-Type", "application/json"), ("Content-Length", str(size))):
-                connection.putheader(name, value)
-            connection.putheader("Authorization", f"Bearer {self._key.reveal()}")
-            connection.endheaders()
-            return connection.getresponse().status
-        finally:
-            connection.close()
 
     def question(
         self, content: str | Sequence[Mapping[str, object]], max_tokens: int, options: Mapping[str, object]

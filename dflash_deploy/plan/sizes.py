@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
 from dflash_deploy.catalog.settings import setting_names
+from dflash_deploy.plan.cache_pool import Sizing
 from dflash_deploy.plan.command import refusals_of_env
 from dflash_deploy.plan.compatible import backend_on
-from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT, Sizing, fit
+from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT, fit
 from dflash_deploy.plan.result import Decision, decided
 from dflash_deploy.plan.speed import best_draft_tokens
 from dflash_deploy.plan.wishes import Choice, Goal

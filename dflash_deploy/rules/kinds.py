@@ -1,4 +1,4 @@
-"""The type of a rule, the mark of rules that read checkpoints, and a question that several rules ask."""
+"""The type of a rule, the mark of rules that read checkpoints, and what several rules ask and advise."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from dflash_deploy.plan.compatible import backend_on
 from dflash_deploy.plan.result import Finding, Plan
 
 Rule = Callable[[Plan, HostFacts], Finding | None]
+
+CHOOSE_ANOTHER = "choose another quantization of the target: `dflash-deploy models list` shows which this machine runs"
 
 
 def reads_checkpoints(rule: Rule) -> Rule:

@@ -10,13 +10,14 @@ from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.plan import NO_CHECKPOINTS, decide
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.plan.wishes import Checkpoints, Choice
-from dflash_deploy.rules import arguments, drafter, endpoint, machine, numerics, parallel, sizes, weights
+from dflash_deploy.rules import arguments, attention, drafter, endpoint, machine, numerics, parallel, sizes, weights
 from dflash_deploy.rules.kinds import Rule, is_about_checkpoints
 
 RULES: tuple[Rule, ...] = (
     *machine.RULES,
     *sizes.RULES,
     *numerics.RULES,
+    *attention.RULES,
     *weights.RULES,
     *drafter.RULES,
     *parallel.RULES,

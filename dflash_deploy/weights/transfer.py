@@ -32,6 +32,7 @@ from dflash_deploy.weights.hub import (
     retry_after,
 )
 from dflash_deploy.weights.lockfile import LockedFile, LockedModel
+from dflash_deploy.weights.pace import Throttle, TooSlow, TryAgain, fast_enough
 from dflash_deploy.weights.spans import FileProgress, Span
 
 WRITE = 1 << 20
@@ -52,11 +53,6 @@ HEADERS_TIMEOUT = 60.0
 LONGEST_ETAG = 1000
 """Characters of an ETag, which the next request repeats."""
 
-SLOWEST = 1000
-"""Bytes a second below which a connection counts as stalled."""
-
-WINDOW = 60.0
-"""Seconds of waiting for the network over which the speed is measured."""
 
 FRUITLESS = 8
 """Attempts in a row that stalled or added no new byte, after which a download fails."""
@@ -66,37 +62,6 @@ RESETS = 3
 
 WHOLE, PART, OUT_OF_RANGE = 200, 206, 416
 _RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
-
-
-class TryAgain(Exception):
-    """Raised when an attempt fails and can be repeated; `after` is the server's Retry-After in seconds."""
-
-    def __init__(self, why: str, after: float | None = None) -> None:
-        super().__init__(why)
-        self.after = after
-
-
-class TooSlow(TryAgain):
-    """Raised when a connection delivers less than SLOWEST bytes a second over a WINDOW."""
-
-
-class Throttle:
-    """Limits all connections together to `rate` bytes per second; 0: no limit."""
-
-    def __init__(self, rate: float = 0.0) -> None:
-        self._rate = rate
-        self._free = time.monotonic()
-        self._guard = threading.Lock()
-
-    def take(self, count: int) -> None:
-        """Wait until `count` more bytes are within the limit."""
-        if not self._rate:
-            return
-        with self._guard:
-            self._free = max(self._free, time.monotonic()) + count / self._rate
-            wait = self._free - time.monotonic()
-        if wait > 0:
-            time.sleep(wait)
 
 
 @dataclass(frozen=True)
@@ -263,7 +228,7 @@ class Download:
 
     def _body(self, answer: httpx.Response, skip: int) -> Iterator[bytes]:
         # as they arrive: a chunk of fixed size would be lost if the connection broke in the middle of it
-        for chunk in _fast_enough(answer.iter_raw()):
+        for chunk in fast_enough(answer.iter_raw()):
             self._transfer.throttle.take(len(chunk))
             if skip < len(chunk):
                 yield chunk[skip:]
@@ -299,19 +264,3 @@ class Download:
             if (before + len(chunk)) // SAVE_EVERY > before // SAVE_EVERY:
                 self.progress.save()
         self._transfer.options.count(len(chunk))
-
-
-def _fast_enough(body: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the chunks of a body. Raises TooSlow if they drip: a timeout limits only the pause between two of them.
-
-    Only the time spent on waiting for a chunk counts, not that of the bandwidth limit or the disk.
-    """
-    waited, size, asked = 0.0, 0, time.monotonic()
-    for chunk in body:
-        waited, size = waited + time.monotonic() - asked, size + len(chunk)
-        yield chunk
-        if waited >= WINDOW:
-            if size < SLOWEST * waited:
-                raise TooSlow(f"{size / waited:.0f} bytes/s over {waited:.0f} s")
-            waited, size = 0.0, 0
-        asked = time.monotonic()

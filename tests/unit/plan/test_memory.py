@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from dflash_deploy.catalog import load_catalog
-from dflash_deploy.plan.memory import GIB, Sizing, bytes_per_element, fit
+from dflash_deploy.plan.cache_pool import Sizing, bytes_per_element
+from dflash_deploy.plan.memory import GIB, fit
 from dflash_deploy.plan.sizes import sizing_of
 from dflash_deploy.serve.settings import Settings
 
