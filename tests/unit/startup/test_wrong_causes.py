@@ -110,6 +110,7 @@ LIKE_OTHERS = {
     "process-limit": ("OpenBLAS blas_thread_init: pthread_create failed for thread 1 of 64: Operation not permitted",),
     "certificate-refused": (
         "SSLCertVerificationError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: certificate has expired",
+        "tls: failed to verify certificate: x509: certificate is valid for portal.example, not registry-1.docker.io",
         "tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time 2026-01-01",
     ),
     "docker-not-running": (
@@ -135,6 +136,7 @@ LIKE_OTHERS = {
     ),
     "name-not-resolved": ("RuntimeError: the parameter server misbehaving was removed",),
     "port-taken": (
+        "Port 8001 is already in use, trying port 8002",
         "ERROR:    [Errno 13] error while attempting to bind on address ('0.0.0.0', 80): permission denied",
         "ERROR: [Errno 99] error while attempting to bind on address ('10.0.0.9', 80): cannot assign requested address",
     ),
@@ -163,10 +165,6 @@ LIKE_OTHERS = {
         "requests.exceptions.HTTPError: 429 Client Error: Too Many Requests for url: https://example.com/cat.png",
         "HTTP status client error (429 Too Many Requests) for url (https://collector.example.com/traces)",
     ),
-    "tokenizer-file-newer": (
-        "ValueError: data did not match any variant of untagged enum StringOrArray at line 1 column 9",
-        "ValueError: unknown variant `least_load`, expected one of `random`, `round_robin`, `cache_aware`",
-    ),
     "shared-memory-too-small": (
         "RuntimeError: unable to open shared memory object </torch_12_34> in read-write mode: Too many open files (24)",
         "RuntimeError: Error while creating shared memory segment /dev/shm/nccl-Kd3jPM, error: Permission denied (13)",
@@ -183,6 +181,46 @@ LIKE_OTHERS = {
     "setting-refused-by-check": (
         "ValueError: There is no module or parameter named 'layers' in DFlashDraftModel for speculative decoding",
     ),
+    "driver-too-old-for-cuda": ("RuntimeError: CUDA driver version is insufficient for CUDA runtime version",),
+    "image-not-fetched": ("RuntimeError: failed to do request: the scheduler is busy",),
+    "disk-full": (
+        "OSError: inotify_add_watch: No space left on device",
+        "OSError: semget: No space left on device",
+    ),
+    "weights-damaged": (
+        "SafetensorError: Error while deserializing header: invalid JSON in header: unknown variant `F8_E8M0`",
+    ),
+    "weights-absent": (
+        "gguf_init_from_file: failed to open GGUF file 'x.gguf' (Too many open files)",
+        "gguf_init_from_file: failed to open GGUF file 'x.gguf' (Input/output error)",
+    ),
+    "config-of-other-transformers": (
+        "AttributeError: 'ModelConfig' object has no attribute 'pooler_config'",
+        "AttributeError: 'VllmConfig' object has no attribute 'kv_events_config'",
+    ),
+    "tensor-unknown-to-model": (
+        "KeyError: 'model.layers.0.self_attn.attn'",
+        "KeyError: 'model.layers.3.linear_attn'",
+        "KeyError: 'layers.12.mlp.experts'",
+    ),
+    "kernel-for-another-gpu": ("NotImplementedError: No NvFp4 MoE backend supports the deployment configuration.",),
+    "gguf-mtp-head-unknown": ("llama_model_load: error loading model: missing tensor 'blk.0.ssm_conv1d.weight'",),
+    "custom-all-reduce-failed": (
+        "Failed: Cuda error /workspace/csrc/custom_all_reduce.cuh:455 'out of memory'",
+        "Failed: Cuda error /workspace/csrc/custom_all_reduce.cuh:455 'no kernel image is available for execution'",
+    ),
+    "rank-unreachable": ("torch.distributed.DistStoreError: wait timeout after 1800000ms, keys: /default_pg/0//2",),
+    "download-failed": (
+        "huggingface_hub.errors.LocalEntryNotFoundError: Cannot find the requested files in the disk cache and outgoing"
+        " traffic has been disabled. To enable hf.co look-ups and downloads online, set 'local_files_only' to False.",
+    ),
+    "gpu-out-of-memory": ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",),
+    "tokenizer-file-newer": (
+        "ValueError: data did not match any variant of untagged enum StringOrArray at line 1 column 9",
+        "ValueError: unknown variant `least_load`, expected one of `random`, `round_robin`, `cache_aware`",
+        "ValueError: Couldn't instantiate the backend tokenizer from one of: ",
+    ),
+    "engine-start-timeout": ("RuntimeError: Did not receive response from front-end process within 5 minutes",),
 }
 """Rows, and lines of other failures that contain words of theirs."""
 
@@ -249,6 +287,22 @@ def test_gloo_reports_the_end_of_another_process() -> None:
 
 def test_a_cause_names_no_frequent_reason_that_its_line_does_not_prove() -> None:
     assert [failure.id for failure in FAILURES if "most often" in failure.cause] == []
+
+
+def test_a_gated_repository_is_told_before_the_name_that_it_makes_invalid() -> None:
+    log = [
+        "huggingface_hub.errors.GatedRepoError: 401 Client Error. Cannot access gated repo for url https://huggingface.co/x",
+        "",
+        "The above exception was the direct cause of the following exception:",
+        "",
+        "Traceback (most recent call last):",
+        '  File "/x/vllm/config.py", line 9, in get_config',
+        "ValueError: Invalid repository ID or local directory specified: 'a/b'.",
+    ]
+    assert named(["Traceback (most recent call last):", '  File "/x/y.py", line 1, in z', *log], ProcessEnd(1)) == (
+        "repository-gated"
+    )
+    assert named(log[4:], ProcessEnd(1)) == "no-such-directory-or-repository"
 
 
 SIZES = "RuntimeError: The size of tensor a (2048) must match the size of tensor b (4096) at non-singleton dimension 1"
