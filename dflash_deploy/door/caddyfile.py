@@ -63,7 +63,7 @@ class Door:
     gateway has. `storage`: the directory of certificates. `preflights`: pass on what browsers ask before a request,
     which has no key. `local`: also serve plain HTTP on this address. `inner`: the site with the ports that Caddy itself
     listens on, if those of `site` are mapped to them, as by Docker. `measured`: plain HTTP has the metrics of each
-    upstream, with the key that its gateway asks for.
+    upstream, with the key that its gateway asks for. `ends`: seconds that streams get to end when the door stops.
     """
 
     site: Site | Plain
@@ -76,6 +76,7 @@ class Door:
     local: Plain | None = None
     inner: Site | None = None
     measured: bool = False
+    ends: int = 30
 
 
 def caddyfile(door: Door) -> str:
@@ -120,8 +121,7 @@ def _blocks(door: Door) -> Iterator[Line]:
 def _options(door: Door) -> Iterator[Line]:
     yield from ("admin off", "persist_config off", "skip_install_trust", "auto_https disable_redirects")
     yield f"storage file_system {_quoted(door.storage)}"
-    # streams get this long to end when the door stops
-    yield "grace_period 30s"
+    yield f"grace_period {door.ends}s"
     if isinstance(door.site, Site):
         here = door.inner or door.site
         yield from (f"http_port {here.http_port}", f"https_port {here.https_port}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from dflash_deploy.export.cluster import Cluster, ExportSource, has_registry
 from dflash_deploy.export.requests import engine_requests
+from dflash_deploy.serve.drain import SETTLES
 from dflash_deploy.serve.gateway.health import HUNG_AFTER
 from dflash_deploy.serve.settings import Settings
 
@@ -27,17 +28,8 @@ STARTS = 3
 
 STARTUP_PERIOD, LIVENESS_PERIOD, READINESS_PERIOD = 10, 30, 10
 
-DRAINS = 50
-"""Seconds before SIGTERM in which a pod that ends gets no new requests, and answers those that it has.
-
-Engines break off answers at SIGTERM.
-"""
-
-LEAVE: Mapping[str, Any] = {"preStop": {"exec": {"command": ["python3", "-c", f"import time; time.sleep({DRAINS})"]}}}
-"""What a container does before SIGTERM."""
-
-GRACE = 60
-"""Seconds from the end's beginning to SIGKILL: those before SIGTERM, and ten in which processes end."""
+ENDS = 10
+"""Seconds from SIGTERM to SIGKILL, in which processes end."""
 
 GRACE_HUNG = 15
 """The same for a container that a probe ends: it has no answers to wait for."""
@@ -51,6 +43,19 @@ CONFINED: Mapping[str, Any] = {
 
 _SIZE = re.compile(r"(?P<number>[\d.]+)\s*(?P<unit>[kmg]?)b?", re.IGNORECASE)
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3}
+
+
+def leave(module: str, source: ExportSource) -> dict[str, Any]:
+    """What a container does before SIGTERM: a module of the image waits for the requests in flight, then ends.
+
+    Engines break off answers at SIGTERM.
+    """
+    return {"preStop": {"exec": {"command": ["python3", "-m", module, str(source.plan.settings.drain_seconds)]}}}
+
+
+def grace(source: ExportSource) -> int:
+    """Seconds from the end's beginning to SIGKILL. A pod without requests in flight ends long before."""
+    return SETTLES + source.plan.settings.drain_seconds + ENDS
 
 
 def secret_name(cluster: Cluster) -> str:
@@ -102,7 +107,7 @@ def pod_spec(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         # a Service named `vllm` sets VLLM_PORT to a URL, with which vLLM does not start
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": GRACE,
+        "terminationGracePeriodSeconds": grace(source),
         "securityContext": pod_security(source),
         "nodeSelector": runs_on(source),
         "containers": [_container(source, cluster)],
@@ -123,7 +128,7 @@ def _container(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         "envFrom": [{"configMapRef": {"name": settings_name(cluster)}}],
         "ports": [{"name": "http", "containerPort": PORT}],
         **_probes(source),
-        "lifecycle": LEAVE,
+        "lifecycle": leave("dflash_deploy.serve.drain", source),
         "resources": {"requests": engine_requests(source)},
         "securityContext": CONFINED,
         "volumeMounts": _mounts(source, cluster),

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from dflash_deploy.export.cluster import Cluster, ExportSource
 from dflash_deploy.export.objects import CACHE_SIZE, CLIENT_LABEL
-from dflash_deploy.export.pod import DRAINS, cache_claim, shares_weights, weights_claim
+from dflash_deploy.export.pod import cache_claim, shares_weights, weights_claim
 from dflash_deploy.export.router import router_name
+from dflash_deploy.serve.drain import SETTLES
+from dflash_deploy.serve.settings import Settings
 
 KINDS = "deployment,service,configmap,networkpolicy,pdb,pvc,serviceaccount,role,rolebinding"
 """The kinds of objects that an export with other options may leave behind."""
@@ -24,7 +26,7 @@ def _known(source: ExportSource, cluster: Cluster) -> Iterator[str]:
         f"Pods of the same namespace reach the endpoint. Open it to another one with "
         f"`kubectl label namespace NAME {CLIENT_LABEL}=true`."
     )
-    yield from _ends(cluster)
+    yield from _ends(source, cluster)
     yield "Limits of an API key apply to each pod by itself."
     if source.nodes > 1:
         yield f"The cluster needs LeaderWorkerSet (lws.sigs.k8s.io). A group has a pod on each of {source.nodes} nodes."
@@ -38,7 +40,7 @@ def _known(source: ExportSource, cluster: Cluster) -> Iterator[str]:
     yield from _changes(source, cluster)
 
 
-def _ends(cluster: Cluster) -> Iterator[str]:
+def _ends(source: ExportSource, cluster: Cluster) -> Iterator[str]:
     if cluster.replicas == 1:
         yield "An update ends the engine before it starts the next one: the endpoint does not answer in between."
     else:
@@ -46,7 +48,11 @@ def _ends(cluster: Cluster) -> Iterator[str]:
             "An update replaces one engine at a time. The new one may wait for GPUs until the old one has ended; "
             "until it is ready, there is one engine less."
         )
-    yield f"A pod that ends gets no new requests, and has {DRAINS} seconds for its answers. Longer ones break off."
+    yield (
+        f"A pod that ends gets no new requests, and has {source.plan.settings.drain_seconds} seconds for its answers "
+        f"({Settings.drain_seconds}). Longer ones break off. Without requests in flight, it ends after about "
+        f"{SETTLES + 2} seconds."
+    )
 
 
 def _router(cluster: Cluster) -> Iterator[str]:

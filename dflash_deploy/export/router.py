@@ -18,7 +18,8 @@ from dflash_deploy.export.objects import (
     metadata,
     selector,
 )
-from dflash_deploy.export.pod import CONFINED, GRACE, GRACE_HUNG, LEAVE, PORT, pod_security, runs_on
+from dflash_deploy.export.pod import CONFINED, GRACE_HUNG, PORT, grace, leave, pod_security, runs_on
+from dflash_deploy.serve.drain import SETTLES
 from dflash_deploy.serve.gateway.body_limit import MIB
 from dflash_deploy.serve.router.files import DIRECTORY, KEYS
 from dflash_deploy.serve.router.pods import ACCOUNT, SELECTOR
@@ -125,6 +126,7 @@ def _files(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         settings.max_body_mib * MIB,
         preflights=settings.allows_origins,
         router=f"127.0.0.1:{ROUTER_PORT}",
+        ends=max(1, settings.drain_seconds),
     )
     return {
         "apiVersion": "v1",
@@ -159,7 +161,7 @@ def _pod(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         # the published door gets no token
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": GRACE,
+        "terminationGracePeriodSeconds": grace(source),
         "securityContext": pod_security(source),
         "nodeSelector": runs_on(source),
         "containers": [_router(source, cluster), _door(cluster)],
@@ -188,7 +190,6 @@ def _container(cluster: Cluster, name: str, asked: requests.Requests) -> dict[st
         "name": name,
         "image": cluster.router,
         "imagePullPolicy": "IfNotPresent" if has_registry(cluster.router) else "Never",
-        "lifecycle": LEAVE,
         "resources": {"requests": dict(asked)},
         "securityContext": CONFINED,
     }
@@ -211,6 +212,7 @@ def _router(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     alive = {"exec": {"command": ["python3", "-m", "dflash_deploy.serve.router.health"]}, "timeoutSeconds": 10}
     return {
         **_container(cluster, ROUTER, requests.ROUTER),
+        "lifecycle": leave("dflash_deploy.serve.router.drain", source),
         "env": [{"name": name, "value": value} for name, value in own.items() if value],
         "readinessProbe": {**alive, "periodSeconds": 10, "failureThreshold": 3},
         "livenessProbe": {
@@ -235,6 +237,8 @@ def _door(cluster: Cluster) -> dict[str, Any]:
     listens = {"tcpSocket": {"port": "http"}, "timeoutSeconds": 5, "failureThreshold": 3}
     return {
         **_container(cluster, "door", requests.DOOR),
+        # from SIGTERM on, Caddy takes no requests, and ends once its streams have ended
+        "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(SETTLES)]}}},
         "command": ["caddy", "run", "--config", f"{DOOR_FILES}/Caddyfile", "--adapter", "caddyfile"],
         # Caddy looks for directories of its user there
         "env": [{"name": name, "value": "/tmp"} for name in directories],  # noqa: S108 - the container's own

@@ -1,7 +1,6 @@
 """Several replicas: the router in front of them, what it may do, and that only it reaches the engines."""
 
 import json
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +11,7 @@ from dflash_deploy.export.cluster import Cluster
 from dflash_deploy.export.folder import folder
 from dflash_deploy.export.objects import objects
 from dflash_deploy.export.router import router_objects
+from dflash_deploy.serve.drain import SETTLES
 from dflash_deploy.serve.router.__main__ import arguments
 from dflash_deploy.serve.router.files import RouterKeys
 from dflash_deploy.serve.router.pods import ACCOUNT
@@ -98,18 +98,29 @@ def test_the_router_reaches_the_usual_ports_of_kubernetes() -> None:
     assert "`vision-router` in an overlay" in readme
 
 
-def test_the_router_and_its_engines_drain_before_they_are_killed() -> None:
-    pods = [router_objects(SOURCE, SEVERAL)["router.yaml"], objects(SOURCE, SEVERAL)["deployment.yaml"]]
+@pytest.mark.parametrize(("set_to", "seconds"), [("", 120), ("0", 0), ("600", 600)])
+def test_the_router_and_its_engines_drain_before_they_are_killed(set_to: str, seconds: int) -> None:
+    settings = Settings({**SOURCE.plan.values, Settings.drain_seconds.name: set_to})
+    source = replace(SOURCE, plan=replace(SOURCE.plan, settings=settings))
+    router = router_objects(source, SEVERAL)
+    pods = [router["router.yaml"], objects(source, SEVERAL)["deployment.yaml"]]
     for pod in map(pod_of, pods):
+        left = pod["terminationGracePeriodSeconds"] - seconds
         for container in pod["containers"]:
-            *_, script = container["lifecycle"]["preStop"]["exec"]["command"]
-            (seconds,) = map(int, re.findall(r"sleep\((\d+)\)", script))
-            # an engine breaks off its answers at SIGTERM, which comes after these seconds
-            assert 45 <= seconds < pod["terminationGracePeriodSeconds"] <= 60
+            *command, waits = container["lifecycle"]["preStop"]["exec"]["command"]
+            # an engine breaks off its answers at SIGTERM, which comes after these seconds; Caddy ends its own after it
+            assert (command, int(waits)) in [
+                (["python3", "-m", "dflash_deploy.serve.drain"], seconds),
+                (["python3", "-m", "dflash_deploy.serve.router.drain"], seconds),
+                (["sleep"], SETTLES),
+            ]
             for name in ("livenessProbe", "startupProbe"):
-                assert container.get(name, {}).get("terminationGracePeriodSeconds", 0) < seconds
+                # a hung engine has no answers to wait for
+                assert container.get(name, {}).get("terminationGracePeriodSeconds", 15) == 15
             assert container["livenessProbe"]["terminationGracePeriodSeconds"]
             assert "terminationGracePeriodSeconds" not in container["readinessProbe"]
+        assert left == SETTLES + 10
+    assert f"grace_period {max(1, seconds)}s" in router["router-files.yaml"]["data"]["Caddyfile"]
 
 
 def test_keys_are_in_files_of_secrets_only() -> None:
