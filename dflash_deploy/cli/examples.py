@@ -49,7 +49,8 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
     "monitor test": ("monitor test", "monitor test --json"),
     "monitor silence": ("monitor silence --for 2h", "monitor silence EngineDown --for 1d --comment 'new disk'"),
     "monitor export": ("monitor export ./monitoring", "monitor export ./monitoring --compose"),
-    "export": ("export kubernetes", "export kubernetes --replicas 2 --runtime-class nvidia"),
+    "export": ("export compose", "export kubernetes --replicas 2 --runtime-class nvidia"),
+    "export compose": ("export compose", "export compose --out ../vision --check"),
     "export kubernetes": (
         "export kubernetes --check",
         "export kubernetes --weights claim --image example.com/vllm:1",

@@ -14,13 +14,16 @@ from dflash_deploy.cli.shown import Grid, Report
 from dflash_deploy.errors import BadInput
 
 if TYPE_CHECKING:
-    from dflash_deploy.operations import KubernetesCheck, KubernetesExport
+    from dflash_deploy.operations import ComposeExport, ExportCheck, KubernetesExport
 
 export = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="The deployment for other platforms: kubernetes.",
+    help="The deployment for other platforms: kubernetes, compose.",
 )
+
+
+Check = Annotated[bool, typer.Option("--check", help="Compare the folder with the settings of today; write nothing.")]
 
 
 @command
@@ -54,9 +57,7 @@ def export_kubernetes(
     storage_class: Annotated[
         str, typer.Option(help="StorageClass of the claims, else the cluster's.", show_default=False)
     ] = "",
-    check: Annotated[
-        bool, typer.Option("--check", help="Compare the folder with the settings of today; write nothing.")
-    ] = False,
+    check: Check = False,
     as_json: Json = False,
 ) -> Report:
     """Write a kustomize folder with the settings of this deployment. No key is in it; the README has the steps."""
@@ -74,12 +75,53 @@ def export_kubernetes(
         storage_class=storage_class,
     )
     if check:
-        if cluster != operations.Cluster():
-            raise BadInput("--check uses the options of the last export", hint="leave out the others, except --out")
+        _refuse_others(given=cluster != operations.Cluster())
         found = operations.check_kubernetes(directory, out)
         return Report(found.document(), _differs(found), failure=found.failure)
     done = operations.export_kubernetes(directory, out, cluster)
     return Report(done.document(), _shown(done))
+
+
+@command
+def export_compose(
+    directory: Directory = HERE,
+    out: Annotated[Path, typer.Option(help="Where to write the folder; it is created.", file_okay=False)] = Path(
+        "compose"
+    ),
+    name: Annotated[
+        str, typer.Option(help="Name of the Compose project, else that of the directory.", show_default=False)
+    ] = "",
+    image: Annotated[
+        str, typer.Option(help="A pushed image, with its digest; else the folder builds it.", show_default=False)
+    ] = "",
+    router_image: Annotated[str, typer.Option(help="The same for the router and the door.", show_default=False)] = "",
+    check: Check = False,
+    as_json: Json = False,
+) -> Report:
+    """Write a folder that runs with Docker Compose only. No key is in it; the README has the steps."""
+    project = operations.ComposeProject(name=name, image=image, router_image=router_image)
+    if check:
+        _refuse_others(given=project != operations.ComposeProject())
+        found = operations.check_compose(directory, out)
+        return Report(found.document(), _differs(found), failure=found.failure)
+    done = operations.export_compose(directory, out, project)
+    return Report(done.document(), _composed(done))
+
+
+def _refuse_others(*, given: bool) -> None:
+    if given:
+        raise BadInput("--check uses the options of the last export", hint="leave out the others, except --out")
+
+
+def _composed(done: ComposeExport) -> tuple[str, ...]:
+    own = [name for name in done.files if not name.startswith("build/")]
+    built = len(done.files) - len(own)
+    return (
+        f"wrote        {done.directory}: {', '.join(own)}" + (f", and {built} files in build/" if built else ""),
+        f"services     {', '.join(done.services)}",
+        *(f"image        {image}" for image in done.images),
+        f"next         {done.directory}/README.md has the steps; this command started nothing",
+    )
 
 
 def _shown(done: KubernetesExport) -> tuple[str, ...]:
@@ -91,7 +133,7 @@ def _shown(done: KubernetesExport) -> tuple[str, ...]:
     )
 
 
-def _differs(found: KubernetesCheck) -> tuple[str | Grid, ...]:
+def _differs(found: ExportCheck) -> tuple[str | Grid, ...]:
     if not found.differs:
         return (f"unchanged    {found.directory} is what an export writes today",)
     grid = Grid("file", "value", "folder", "deployment", wraps=("folder", "deployment"))
@@ -101,3 +143,4 @@ def _differs(found: KubernetesCheck) -> tuple[str | Grid, ...]:
 
 
 export.command("kubernetes")(export_kubernetes)
+export.command("compose")(export_compose)

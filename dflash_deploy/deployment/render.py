@@ -6,7 +6,7 @@ import hmac
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
@@ -117,6 +117,23 @@ def compose_text(deployment: Deployment, plan: Plan, apart: Mapping[int, Plan] =
 
 def _document(deployment: Deployment, plan: Plan) -> dict[str, Any]:
     """The Compose file of a plan, without the fingerprints of several engines."""
+    filled: dict[str, Any] = _filled(_with_variables(deployment, plan), deployment, plan)
+    return filled
+
+
+def resolved_document(deployment: Deployment, plan: Plan, kept: Collection[str]) -> dict[str, Any]:
+    """The Compose file of a plan with the value of each variable, except those of `kept`, which stay variables."""
+
+    def value(found: re.Match[str]) -> str:
+        # Compose expands a single $
+        return found[0] if found["name"] in kept else _expanded(found, plan).replace("$", "$$")
+
+    resolved: dict[str, Any] = _mapped(_with_variables(deployment, plan), lambda text: VARIABLE.sub(value, text))
+    return resolved
+
+
+def _with_variables(deployment: Deployment, plan: Plan) -> dict[str, Any]:
+    """The Compose file of a plan, with a variable for each setting."""
     document = merge(parse_packaged_yaml(asset_text("compose", name)) for name in _fragments(plan))
     document["name"] = deployment.project_name
     service = document["services"][SERVICE]
@@ -141,8 +158,7 @@ def _document(deployment: Deployment, plan: Plan) -> dict[str, Any]:
     if several and (keys := router_keys(deployment)):
         # the router reads its keys only when it starts
         document["services"][ROUTER]["labels"][ROUTER_LABEL] = _salted(deployment, keys.admin, keys.probe)
-    filled: dict[str, Any] = _filled(shared_out(document, plan) if several else document, deployment, plan)
-    return filled
+    return shared_out(document, plan) if several else document
 
 
 def environment_of(plan: Plan) -> dict[str, str]:
@@ -169,13 +185,16 @@ def _has_door(plan: Plan) -> bool:
 
 def _filled(node: Any, deployment: Deployment, plan: Plan) -> Any:
     """Return the document with the planned values that `.env` does not have."""
+    return _mapped(node, lambda text: VARIABLE.sub(lambda found: _planned(found, deployment.values, plan.values), text))
+
+
+def _mapped(node: Any, change: Callable[[str], str]) -> Any:
+    """Return the document with each text changed."""
     if isinstance(node, dict):
-        return {key: _filled(value, deployment, plan) for key, value in node.items()}
+        return {key: _mapped(value, change) for key, value in node.items()}
     if isinstance(node, list):
-        return [_filled(value, deployment, plan) for value in node]
-    if isinstance(node, str):
-        return VARIABLE.sub(lambda found: _planned(found, deployment.values, plan.values), node)
-    return node
+        return [_mapped(value, change) for value in node]
+    return change(node) if isinstance(node, str) else node
 
 
 def _planned(variable: re.Match[str], written: Mapping[str, str], planned: Mapping[str, str]) -> str:

@@ -32,7 +32,13 @@ _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _HOST = re.compile(r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _RESOURCE = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-_IMAGE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:/-]*(@sha256:[0-9a-f]{64})?")
+IMAGE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:/-]*(@sha256:[0-9a-f]{64})?")
+
+
+def check_form(what: str, value: str, pattern: re.Pattern[str], example: str) -> None:
+    """Raise BadInput if a choice does not match. An empty one leaves it to the deployment or the cluster."""
+    if value and not pattern.fullmatch(value):
+        raise BadInput(f"`{value[:80]}` is not a valid {what}", hint=f"such as {example}")
 
 
 @dataclass(frozen=True)
@@ -68,14 +74,14 @@ class Cluster:
                 f"`{self.replicas}` is not a valid number of replicas (1-{MOST_REPLICAS})",
                 hint="each replica needs GPUs of its own",
             )
-        self._check("image", self.image, _IMAGE, "registry.example.com/dflash-vllm:1@sha256:DIGEST")
-        self._check("image", self.tool_image, _IMAGE, "registry.example.com/dflash-tool:1@sha256:DIGEST")
-        self._check("image", self.router_image, _IMAGE, "registry.example.com/dflash-router:1@sha256:DIGEST")
-        self._check("GPU resource", self.gpu_resource, _RESOURCE, "nvidia.com/gpu")
-        self._check("runtime class", self.runtime_class, _OBJECT, "nvidia")
-        self._check("storage class", self.storage_class, _OBJECT, "local-path")
-        self._check("ingress class", self.ingress_class, _OBJECT, "traefik")
-        self._check("host", self.host, _HOST, "llm.example.com")
+        check_form("image", self.image, IMAGE, "registry.example.com/dflash-vllm:1@sha256:DIGEST")
+        check_form("image", self.tool_image, IMAGE, "registry.example.com/dflash-tool:1@sha256:DIGEST")
+        check_form("image", self.router_image, IMAGE, "registry.example.com/dflash-router:1@sha256:DIGEST")
+        check_form("GPU resource", self.gpu_resource, _RESOURCE, "nvidia.com/gpu")
+        check_form("runtime class", self.runtime_class, _OBJECT, "nvidia")
+        check_form("storage class", self.storage_class, _OBJECT, "local-path")
+        check_form("ingress class", self.ingress_class, _OBJECT, "traefik")
+        check_form("host", self.host, _HOST, "llm.example.com")
         if self.ingress_class and not self.host:
             raise BadInput("an ingress class needs a host", hint="add --host llm.example.com")
 
@@ -93,11 +99,6 @@ class Cluster:
     def routed(self) -> bool:
         """Whether a router is in front of the engines."""
         return self.replicas > 1
-
-    @staticmethod
-    def _check(what: str, value: str, pattern: re.Pattern[str], example: str) -> None:
-        if value and not pattern.fullmatch(value):
-            raise BadInput(f"`{value[:80]}` is not a valid {what}", hint=f"such as {example}")
 
 
 @dataclass(frozen=True)

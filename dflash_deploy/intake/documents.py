@@ -215,15 +215,34 @@ class ExportOptions(Document):
     ingress_class: Name = ""
 
 
+class ComposeOptions(Document):
+    """The options of `export compose`, by the names of `ComposeProject`."""
+
+    name: Name = ""
+    image: Name = ""
+    router_image: Name = ""
+
+
 class ExportRecord(Document):
-    """`.dflash-export.json`: the deployment and the options that a folder of manifests comes from, and the digests of
-    its files.
-    """
+    """`.dflash-export.json`: the deployment that an exported folder comes from, and the digests of its files."""
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
+    form: Name = "kubernetes"
     deployment: Name
+    files: Annotated[dict[Name, Annotated[list[Name], Field(max_length=16)]], Field(max_length=1000)]
+
+
+class KubernetesRecord(ExportRecord):
+    """The record of `export kubernetes`, with its options."""
+
     options: ExportOptions
-    files: Annotated[dict[Name, Annotated[list[Name], Field(max_length=16)]], Field(max_length=100)]
+
+
+class ComposeRecord(ExportRecord):
+    """The record of `export compose`, with its options."""
+
+    form: Literal["compose"]
+    options: ComposeOptions
 
 
 class PartRecord(Document):

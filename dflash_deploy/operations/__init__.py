@@ -21,19 +21,17 @@ if TYPE_CHECKING:
     from dflash_deploy.bench.workload import Limits
     from dflash_deploy.deployment.outputs import check_output, write_output
     from dflash_deploy.export.cluster import Cluster
+    from dflash_deploy.export.compose import ComposeProject
     from dflash_deploy.operations.addresses import key_in
     from dflash_deploy.operations.asking import Asked, ask_engine
     from dflash_deploy.operations.benchmarking import Benchmark, bench
-    from dflash_deploy.operations.cluster import (
-        KubernetesCheck,
-        KubernetesExport,
-        check_kubernetes,
-        export_kubernetes,
-    )
+    from dflash_deploy.operations.cluster import KubernetesExport, check_kubernetes, export_kubernetes
+    from dflash_deploy.operations.composing import ComposeExport, check_compose, export_compose
     from dflash_deploy.operations.connecting import Connections, connect
     from dflash_deploy.operations.converting import Converted, convert_drafter
     from dflash_deploy.operations.examining import Examined, doctor
     from dflash_deploy.operations.explaining import ExplainedLog, explain_log
+    from dflash_deploy.operations.exported import ExportCheck
     from dflash_deploy.operations.exporting import MonitoringExport, export_monitoring
     from dflash_deploy.operations.fetching import Pulled, carry, check_files, check_hub, pull
     from dflash_deploy.operations.fleet_hosts import FleetResult
@@ -103,7 +101,11 @@ else:
             ".converting": ("Converted", "convert_drafter"),
             ".examining": ("Examined", "doctor"),
             ".explaining": ("ExplainedLog", "explain_log"),
-            ".cluster": ("Cluster", "KubernetesCheck", "KubernetesExport", "check_kubernetes", "export_kubernetes"),
+            "dflash_deploy.export.cluster": ("Cluster",),
+            "dflash_deploy.export.compose": ("ComposeProject",),
+            ".cluster": ("KubernetesExport", "check_kubernetes", "export_kubernetes"),
+            ".composing": ("ComposeExport", "check_compose", "export_compose"),
+            ".exported": ("ExportCheck",),
             ".exporting": ("MonitoringExport", "export_monitoring"),
             ".fetching": ("Pulled", "carry", "check_files", "check_hub", "pull"),
             ".fleet_hosts": ("FleetResult",),
@@ -153,9 +155,13 @@ __all__ = [
     "ExplainedLog",
     "explain_log",
     "Cluster",
-    "KubernetesCheck",
+    "ComposeExport",
+    "ComposeProject",
+    "ExportCheck",
     "KubernetesExport",
+    "check_compose",
     "check_kubernetes",
+    "export_compose",
     "MonitoringExport",
     "MonitoringState",
     "monitoring_state",

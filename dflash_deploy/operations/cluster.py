@@ -3,39 +3,47 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dflash_deploy.catalog.load import OWN
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.dotenv import quote
-from dflash_deploy.deployment.exported_folder import read_folder, read_record, write_folder
+from dflash_deploy.deployment.exported_folder import Origin, write_folder
 from dflash_deploy.deployment.keys_file import keys_file, write_keys
 from dflash_deploy.deployment.render import environment_of
 from dflash_deploy.deployment.router_files import make_router_keys, router_directory
-from dflash_deploy.deployment.secret_lines import names_a_secret
-from dflash_deploy.errors import BadInput, NotPossible, PreflightRefused
+from dflash_deploy.errors import NotPossible
 from dflash_deploy.export.cluster import Cluster, ExportSource, is_pinned
-from dflash_deploy.export.drift import Difference, differences
 from dflash_deploy.export.folder import folder
 from dflash_deploy.export.pull import ENV_FILE as PULL_ENV
 from dflash_deploy.export.pull import LOCK_FILE as PULL_LOCK
 from dflash_deploy.export.pull import MODELS, MOST_BYTES
 from dflash_deploy.export.readme import image_note, router_secret_command, secret_command
+from dflash_deploy.intake.documents import KubernetesRecord
 from dflash_deploy.intake.files import shown
 from dflash_deploy.monitoring.files import rule_groups
+from dflash_deploy.operations.exported import (
+    ExportCheck,
+    compared,
+    exported,
+    refuse_errors,
+    refuse_native,
+    refuse_secrets,
+)
 from dflash_deploy.operations.scraping import limits_of
 from dflash_deploy.plan import Plan
 from dflash_deploy.planning import plan_of
-from dflash_deploy.redact import redact_by_shape
 from dflash_deploy.serve.router.files import KEYS
-from dflash_deploy.serve.secrets import SECRET_NAMES, SECRETS_FILE
+from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.lockfile import LOCK_FILE, Lock, Role, read_lock
 from dflash_deploy.weights.pull import requested_models
 
 USUAL_CLUSTER = Cluster()
+
+COMMAND = "export kubernetes"
 
 ENDPOINT = "HF_ENDPOINT"
 """The variable with the Hub or mirror of a deployment."""
@@ -82,7 +90,7 @@ def export_kubernetes(directory: Path, out: Path, cluster: Cluster = USUAL_CLUST
     """
     deployment = Deployment.existing(directory)
     source, texts = _rendered(deployment, cluster)
-    write_folder(out, deployment.project_name, texts, asdict(cluster))
+    write_folder(out, Origin(deployment.project_name), texts, asdict(cluster))
     if cluster.routed:
         # the Secrets are made of them: the router's key is among those that the engines accept
         make_router_keys(deployment)
@@ -98,48 +106,15 @@ def export_kubernetes(directory: Path, out: Path, cluster: Cluster = USUAL_CLUST
     )
 
 
-@dataclass(frozen=True)
-class KubernetesCheck:
-    """What `export kubernetes --check` found: `differs` has each value of the folder that the plan has no longer."""
-
-    directory: Path
-    differs: Sequence[Difference]
-
-    @property
-    def failure(self) -> BadInput | None:
-        """Why the command fails; `None` if nothing differs."""
-        if not self.differs:
-            return None
-        count = len(self.differs)
-        return BadInput(
-            f"{shown(self.directory)} differs from the deployment in {count} place{'s' if count > 1 else ''}",
-            hint="run `dflash-deploy export kubernetes` with the options of the last export; an edited file has to be "
-            "removed first",
-        )
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `export kubernetes --check --json`."""
-        return {"directory": str(self.directory), "differs": [asdict(one) for one in self.differs]}
-
-
-def check_kubernetes(directory: Path, out: Path) -> KubernetesCheck:
+def check_kubernetes(directory: Path, out: Path) -> ExportCheck:
     """Compare the folder `out` with what an export with the options of the last one would write; writes nothing.
 
     Raises BadInput if the folder has no export of this deployment, and what `export_kubernetes` raises.
     """
     deployment = Deployment.existing(directory)
-    record = read_record(out, deployment.project_name)
-    if record is None:
-        raise BadInput(f"{shown(out)} has no export", hint="run `dflash-deploy export kubernetes` first")
+    record = exported(out, Origin(deployment.project_name), KubernetesRecord, COMMAND)
     _, texts = _rendered(deployment, Cluster(**record.options.model_dump()))
-    # an edited file may have a key, also as a part of a line
-    found = differences(read_folder(out, record), texts)
-    return KubernetesCheck(out.absolute(), tuple(_redacted(deployment, one) for one in found))
-
-
-def _redacted(deployment: Deployment, one: Difference) -> Difference:
-    line = redact_by_shape(deployment.redact(f"{one.place}={one.folder}"))
-    return replace(one, place=redact_by_shape(deployment.redact(one.place)), folder=line.partition("=")[2])
+    return compared(deployment, out, record, texts, COMMAND)
 
 
 def _rendered(deployment: Deployment, cluster: Cluster) -> tuple[ExportSource, dict[str, str]]:
@@ -151,7 +126,7 @@ def _rendered(deployment: Deployment, cluster: Cluster) -> tuple[ExportSource, d
         _check_lock(plan, lock)
     source = source_of(deployment, plan, lock, cluster.name)
     texts = folder(source, cluster)
-    _check_secrets(deployment, source, texts)
+    refuse_secrets(deployment, source.environment, texts)
     return source, texts
 
 
@@ -211,18 +186,13 @@ def _check(plan: Plan, deployment: Deployment) -> None:
             hint=f"set {Settings.replicas}=1, and run `dflash-deploy export kubernetes --replicas "
             f"{plan.settings.replicas}`",
         )
-    if plan.runtime == "native":
-        raise NotPossible(
-            "the deployment runs natively, and Kubernetes runs images",
-            hint=f"set {Settings.dflash_runtime}=compose in .env, then prove it with `up` and `test`",
-        )
+    refuse_native(plan, "Kubernetes")
     if plan.settings.dflash_domain:
         raise NotPossible(
             f"{Settings.dflash_domain}={plan.settings.dflash_domain}: Caddy cannot be exported",
             hint=f"leave {Settings.dflash_domain} empty: a cluster publishes the Service with an Ingress or a Gateway",
         )
-    for finding in plan.errors:
-        raise PreflightRefused(deployment.redact(finding.message), hint=finding.fix)
+    refuse_errors(deployment, plan)
 
 
 def _check_lock(plan: Plan, lock: Lock | None) -> None:
@@ -236,19 +206,3 @@ def _check_lock(plan: Plan, lock: Lock | None) -> None:
                 f"{LOCK_FILE} does not have the {role}: it exists only on this machine, in {shown(Path(path))}",
                 hint="run `dflash-deploy pull`, or export with `--weights host-path`",
             )
-
-
-def _check_secrets(deployment: Deployment, source: ExportSource, texts: Mapping[str, str]) -> None:
-    """Raise BadInput if a file would have a secret: a person may have written one into a setting or a path."""
-    looks = [f"the setting {name}" for name, value in source.environment.items() if _like_a_secret(name, value)]
-    known = [f"the file {name}" for name, text in texts.items() if deployment.redact(text) != text]
-    for what in (*looks, *known):
-        raise BadInput(
-            f"{what} would have a key or a token, and manifests are kept in Git",
-            hint=f"remove it from .env; keys are in {Settings.vllm_api_key} and {Settings.dflash_api_keys} only",
-        )
-
-
-def _like_a_secret(name: str, value: str) -> bool:
-    line = f"{name}={value}"
-    return (name != SECRETS_FILE and names_a_secret(name)) or redact_by_shape(line) != line

@@ -34,6 +34,23 @@ class ExportKubernetesData(Documented):
     """The line that creates the Secret of the router before several replicas; empty with one."""
 
 
+class ExportComposeData(Documented):
+    """The folder that `export compose` wrote."""
+
+    directory: str
+    """Where it is."""
+    files: list[str]
+    """Their paths below the directory."""
+    name: str
+    """Name of the Compose project."""
+    services: list[str]
+    """Its services: one engine, or several with their router, and a door."""
+    images: list[str]
+    """Their images."""
+    locked: list[str]
+    """The roles whose weights the folder's lock has: target, drafter."""
+
+
 class ManifestDifference(Documented):
     """One value in which the folder differs from the deployment."""
 
@@ -47,8 +64,8 @@ class ManifestDifference(Documented):
     """The value that an export writes today; `missing` if it writes none."""
 
 
-class ExportKubernetesCheckData(Documented):
-    """What `export kubernetes --check` found."""
+class ExportCheckData(Documented):
+    """What `--check` found."""
 
     directory: str
     """The folder."""

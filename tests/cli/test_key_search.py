@@ -63,6 +63,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "keys list": (),
     "keys usage": (),
     "export kubernetes": (),
+    "export compose": (),
     "monitor export": ("exported",),
     "monitor up": ("--port", "1"),
     "monitor down": (),

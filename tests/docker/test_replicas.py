@@ -26,6 +26,7 @@ from tests.support.askers import WHOLE, Askers, asking
 from tests.support.cli import Ran, dflash, edit_env
 from tests.support.composed import composed, docker
 from tests.support.container_engine import Engine
+from tests.support.exported_folder import exported_folder
 from tests.support.llamacpp_routes import opened
 from tests.support.standin_llamacpp import DEBIAN, ensure_server_image
 
@@ -131,6 +132,16 @@ def test_only_the_door_is_published_and_it_opens_health_without_a_key(deployment
     for private in (router_port(port), engine_port(port, 1), engine_port(port, 2)):
         with socket.socket() as client:
             assert client.connect_ex(("127.0.0.1", private)) != 0
+
+
+def test_the_exported_folder_runs_without_this_program(deployment: Deployment, tmp_path: Path) -> None:
+    with exported_folder(tmp_path, deployment, IMAGE, "--engine", "llamacpp", "--replicas", "2") as folder:
+        found = folder.services()
+        assert set(found) == {"engine-1", "engine-2", "router", "door"}
+        assert {one["Config"]["User"] for one in found.values()} == {f"{os.getuid()}:{os.getgid()}"}
+        assert all(one["HostConfig"]["ReadonlyRootfs"] for one in found.values())
+        assert folder.lines_of_the_readme() == "401"
+        assert opened(folder.url) == {("GET", "/health"), ("HEAD", "/health")}
 
 
 def test_engines_are_in_a_network_with_router_and_door(deployment: Deployment) -> None:

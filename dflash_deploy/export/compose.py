@@ -1,0 +1,195 @@
+"""The folder of `export compose`: a Compose file without variables but paths and user, and all that it mounts."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from dflash_deploy import __version__
+from dflash_deploy.errors import BadInput
+from dflash_deploy.export.cluster import IMAGE, check_form
+from dflash_deploy.plan import Plan
+from dflash_deploy.serve.gateway.keyring import KEYS_FILE
+from dflash_deploy.serve.router.files import MANIFEST, RoutedEngine, manifest_of
+from dflash_deploy.serve.settings import Settings
+
+COMPOSE, TEMPLATE, SETUP, LOCK, README = "compose.yaml", "env.template", "setup.sh", "dflash.lock", "README.md"
+DOOR, ROUTER, BUILD, WEIGHTS = "door", "router", "build", "weights"
+"""Folders: what the door and the router mount, what the images are built from, and the lists of the weights."""
+
+USER = "DFLASH_USER"
+"""The variable with the user of the containers."""
+
+KEPT = (Settings.model_host_path.name, Settings.drafter_host_path.name)
+"""The settings that stay variables: where the weights are on the machine that runs the folder."""
+
+HEADER = """\
+# Written by dflash-deploy {version} export compose, from .env and dflash.lock. README.md has the steps.
+# Put changes into compose.override.yaml: an edited file is not written again.
+"""
+
+LONGEST_NAME = 40
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_STATE = "./.dflash/"
+_ONLY_HERE = ("dev.dflash.secrets-hash", "dev.dflash.router-keys")
+"""Labels with a hash of keys that only the deployment has."""
+
+
+@dataclass(frozen=True)
+class ComposeProject:
+    """The choices for the folder. Empty texts leave a choice to the deployment.
+
+    `name` is that of the Compose project, `image` replaces the engine's image and `router_image` that of the router
+    and the door. Images that are named here are not built from the folder.
+    """
+
+    name: str = ""
+    image: str = ""
+    router_image: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises BadInput for what Compose would refuse."""
+        if self.name and (not _NAME.fullmatch(self.name) or len(self.name) > LONGEST_NAME):
+            raise BadInput(
+                f"`{self.name[:80]}` is not a valid name for a Compose project",
+                hint=f"expected lower-case letters, digits, - and _, at most {LONGEST_NAME} characters, such as vision",
+            )
+        check_form("image", self.image, IMAGE, "registry.example.com/dflash-vllm:1@sha256:DIGEST")
+        check_form("image", self.router_image, IMAGE, "registry.example.com/dflash-router:1@sha256:DIGEST")
+
+
+@dataclass(frozen=True)
+class LockedRole:
+    """What the lock has for the target or the drafter: its files, and the SHA-256 of those that have one."""
+
+    repo: str
+    commit: str
+    files: Mapping[str, str | None]
+
+
+@dataclass(frozen=True)
+class ComposeSource:
+    """What the folder is made from.
+
+    `document` is the deployment's Compose file with resolved settings. `door` are the files that the door mounts,
+    `build` those that images are built from. `places` are the directories of the weights on this machine as `.env`
+    writes them, by setting; `lock` is the text of the lock, `locked` what it has by role.
+    """
+
+    plan: Plan
+    document: Mapping[str, Any]
+    name: str
+    door: Mapping[str, str]
+    build: Mapping[str, str]
+    places: Mapping[str, str]
+    lock: str = ""
+    locked: Mapping[str, LockedRole] = field(default_factory=dict)
+
+    @property
+    def routed(self) -> bool:
+        """Whether a router is in front of the engines."""
+        return self.plan.settings.several_engines
+
+
+def compose_document(source: ComposeSource, project: ComposeProject) -> dict[str, Any]:
+    """The Compose file of the folder: nothing in it is a path or a user of this machine."""
+    document = copy.deepcopy(dict(source.document))
+    document["name"] = project.name or source.name
+    for name, service in document["services"].items():
+        front = name in {DOOR, ROUTER}
+        service["user"] = f"${{{USER}:?run `sh {SETUP}` first}}"
+        service["labels"] = {key: value for key, value in service["labels"].items() if key not in _ONLY_HERE}
+        environment = service.get("environment", {})
+        # further keys are in .env: without the tool, no one writes the file
+        service["environment"] = {key: text for key, text in environment.items() if text and key != KEYS_FILE}
+        service["volumes"] = [_mounted(one) for one in service.get("volumes", ()) if not _has_keys(one)]
+        if named := project.router_image if front else project.image:
+            service["image"] = named
+            service.pop("build", None)
+        elif "build" in service:
+            service["build"]["context"] = f"./{BUILD}"
+    document["secrets"]["dotenv"]["file"] = "./.env"
+    return document
+
+
+def _has_keys(volume: Mapping[str, Any]) -> bool:
+    return str(volume["source"]) == f"{_STATE}keys"
+
+
+def _mounted(volume: Mapping[str, Any]) -> dict[str, Any]:
+    """A volume of the deployment, with its place in the folder."""
+    place = str(volume["source"])
+    return {**volume, "source": f"./{place.removeprefix(_STATE)}"} if place.startswith(_STATE) else dict(volume)
+
+
+def engine_names(source: ComposeSource) -> tuple[str, ...]:
+    """The services that are engines."""
+    return tuple(name for name in source.document["services"] if name not in {DOOR, ROUTER})
+
+
+def router_list(source: ComposeSource) -> str:
+    """The engines of the router. It sends to each as soon as it answers."""
+    models = source.plan.settings.served_model_name
+    numbered = enumerate(engine_names(source), start=1)
+    return manifest_of(RoutedEngine(str(number), f"http://{name}:8000", models) for number, name in numbered)
+
+
+def env_template(source: ComposeSource) -> str:
+    """The `.env` of the folder with empty keys."""
+    places = "".join(f"{name}={value}\n" for name, value in source.places.items())
+    return f"""\
+# `sh {SETUP}` makes .env of this file: it fills in the API key and the user, and keeps the rest.
+
+# Where the weights are on the machine that runs this folder.
+{places}
+# The API key, and further ones as NAME:KEY[:SCOPE] with commas between. Only .env has them.
+{Settings.vllm_api_key}=
+{Settings.dflash_api_keys}=
+
+# The user and group of the containers: the owner of .env, which they read.
+{USER}=
+"""
+
+
+def compose_text(document: Mapping[str, Any]) -> str:
+    """The Compose file as text."""
+    return HEADER.format(version=__version__) + yaml.safe_dump(dict(document), sort_keys=False, width=120)
+
+
+def weight_lists(source: ComposeSource) -> dict[str, str]:
+    """For each role, the names of its files, and the sums of those that have one."""
+    texts = {}
+    for role, locked in source.locked.items():
+        texts[f"{WEIGHTS}/{role}.files"] = "".join(f"{name}\n" for name in locked.files)
+        sums = {name: digest for name, digest in locked.files.items() if digest}
+        texts[f"{WEIGHTS}/{role}.sha256"] = "".join(f"{digest}  {name}\n" for name, digest in sums.items())
+    return texts
+
+
+def mounted_files(source: ComposeSource) -> dict[str, str]:
+    """What the containers mount, beside the keys."""
+    texts = {f"{DOOR}/{name}": text for name, text in source.door.items()}
+    return {**texts, f"{ROUTER}/{MANIFEST}": router_list(source)} if source.routed else texts
+
+
+def built_files(source: ComposeSource, document: Mapping[str, Any]) -> dict[str, str]:
+    """What the images are built from that are not named."""
+    needed = any("build" in service for service in document["services"].values())
+    return {f"{BUILD}/{name}": text for name, text in source.build.items()} if needed else {}
+
+
+def example_request(source: ComposeSource) -> str:
+    """The body of one request, as a word of a shell in single quotes."""
+    names = source.plan.settings.served_model_name or (source.plan.pair.target.served_name,)
+    asked = {
+        "model": names[0],
+        "messages": [{"role": "user", "content": source.plan.pair.text.ask}],
+        "max_tokens": 64,
+    }
+    return json.dumps(asked)

@@ -1,0 +1,134 @@
+"""`export compose`: a folder without a key and without this machine, that a person may keep and change."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.errors import ExitCode
+from dflash_deploy.weights.lockfile import LOCK_FILE, Lock
+from tests.cli.test_export import DRAFTER, TARGET
+from tests.support.cli import Ran, dflash, edit_env, initialise
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Path:
+    place = tmp_path / "vision"
+    initialise("--profile", "cpu", "--runtime", "compose", at=place)
+    return place
+
+
+def texts_of(out: Path) -> dict[str, str]:
+    return {str(path.relative_to(out)): path.read_text() for path in out.rglob("*") if path.is_file()}
+
+
+def export(deployment: Path, *options: str) -> Ran:
+    return dflash("export", "compose", *options, at=deployment)
+
+
+@pytest.mark.parametrize("edits", [{}, {"REPLICAS": "2"}, {"DFLASH_DOMAIN": "ai.example.com"}])
+def test_no_file_has_a_key_or_a_path_of_this_machine(deployment: Path, edits: dict[str, str]) -> None:
+    edit_env(deployment, DFLASH_API_KEYS=f"alice:{'b7' * 20}", HF_TOKEN="hf_" + "a1b2c3d4e5" * 3, **edits)
+    (deployment / LOCK_FILE).write_text(Lock({"target": TARGET, "drafter": DRAFTER}).text())
+    ran = export(deployment, "--json").succeeded()
+    data, out = ran.document["data"], deployment / "compose"
+    texts = texts_of(out)
+    assert texts.keys() == {*data["files"], ".dflash-export.json"}
+    assert data["locked"] == ["target", "drafter"]
+    read = Deployment(deployment)
+    for secret in (read.key.reveal(), read.further_keys[0].key, read.secrets["HF_TOKEN"].reveal()):
+        assert not [name for name, text in {**texts, "out": ran.out}.items() if secret in text and name != "out"]
+        assert secret not in ran.out + ran.err
+    weights = read.values["MODEL_HOST_PATH"]
+    for here in (str(deployment.parent), str(Path.home()), weights):
+        assert [name for name, text in texts.items() if here in text and here != "/"] in ([], ["env.template"])
+    assert weights in texts["env.template"]
+    assert "VLLM_API_KEY=\n" in texts["env.template"]
+
+
+def test_the_project_has_another_name_than_the_deployment(deployment: Path) -> None:
+    data = export(deployment, "--json").succeeded().document["data"]
+    assert data["name"] == "dflash-vision"
+    assert Deployment(deployment).project_name.startswith("dflash-vision-")
+    export(deployment, "--name", "mine").succeeded()
+    assert yaml.safe_load((deployment / "compose/compose.yaml").read_text())["name"] == "mine"
+
+
+def test_a_second_export_keeps_what_a_person_added_and_stops_at_an_edited_file(deployment: Path) -> None:
+    out = deployment / "compose"
+    export(deployment).succeeded()
+    (out / ".env").write_text("VLLM_API_KEY=mine\n")
+    (out / "compose.override.yaml").write_text("services: {}\n")
+    edit_env(deployment, MAX_NUM_SEQS="3")
+    export(deployment).succeeded()
+    assert (
+        yaml.safe_load((out / "compose.yaml").read_text())["services"]["engine"]["environment"]["MAX_NUM_SEQS"] == "3"
+    )
+    assert (out / ".env").read_text() == "VLLM_API_KEY=mine\n"
+    (out / "compose.yaml").write_text("services: {}\n")
+    ran = export(deployment)
+    assert ran.code is ExitCode.USAGE
+    said = " ".join(ran.err.split())
+    assert "compose.yaml was edited" in said
+    assert "move your changes to compose.override.yaml" in said
+    assert (out / "compose.yaml").read_text() == "services: {}\n"
+
+
+def test_a_check_names_each_setting_and_writes_nothing(deployment: Path) -> None:
+    out = deployment / "compose"
+    export(deployment, "--name", "mine").succeeded()
+    assert export(deployment, "--check", "--json").succeeded().document["data"] == {
+        "directory": str(out),
+        "differs": [],
+    }
+    before = yaml.safe_load((out / "compose.yaml").read_text())["services"]["engine"]["environment"]["MAX_NUM_SEQS"]
+    edit_env(deployment, MAX_NUM_SEQS="3")
+    (out / "setup.sh").unlink()
+    key = Deployment(deployment).key.reveal()
+    (out / "README.md").write_text(key)
+    texts = texts_of(out)
+    ran = export(deployment, "--check", "--json")
+    assert ran.code is ExitCode.USAGE
+    assert ran.document["data"]["differs"] == [
+        {"file": "README.md", "place": "", "folder": "another text", "plan": "the exported text"},
+        {"file": "compose.yaml", "place": "services.engine.environment.MAX_NUM_SEQS", "folder": before, "plan": "3"},
+        {"file": "setup.sh", "place": "", "folder": "missing", "plan": "exists"},
+    ]
+    assert key not in ran.out + ran.err
+    assert "dflash-deploy export compose" in ran.document["error"]["hint"]
+    assert texts_of(out) == texts
+
+
+@pytest.mark.parametrize(
+    ("edits", "options", "code", "said"),
+    [
+        ({"DFLASH_RUNTIME": "native"}, (), ExitCode.USAGE, "the deployment runs natively, and Compose runs images"),
+        ({"ROUTER_ENGINES": "10.0.0.2:8000"}, (), ExitCode.USAGE, "ROUTER_ENGINES: the router sends to engines of"),
+        ({"MAX_MODEL_LEN": "999999"}, (), ExitCode.PREFLIGHT, "999999"),
+        ({}, ("--out", "."), ExitCode.USAGE, "has files that this command did not write"),
+        ({}, ("--out", ".dflash/out"), ExitCode.USAGE, "is a directory of a deployment"),
+        ({}, ("--name", "Vision"), ExitCode.USAGE, "`Vision` is not a valid name for a Compose project"),
+        ({}, ("--image", "a b"), ExitCode.USAGE, "`a b` is not a valid image"),
+        ({}, ("--check",), ExitCode.USAGE, "has no export"),
+        ({}, ("--check", "--name", "mine"), ExitCode.USAGE, "--check uses the options of the last export"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_exported_is_refused_and_nothing_is_written(
+    deployment: Path, edits: dict[str, str], options: tuple[str, ...], code: ExitCode, said: str
+) -> None:
+    if edits:
+        edit_env(deployment, **edits)
+    before = {path: path.read_bytes() for path in deployment.rglob("*") if path.is_file()}
+    ran = export(deployment, *options)
+    assert ran.code is code
+    assert said in " ".join(ran.err.split())
+    assert "hint:" in ran.err
+    assert {path: path.read_bytes() for path in deployment.rglob("*") if path.is_file()} == before
+
+
+def test_two_forms_do_not_share_a_folder(deployment: Path) -> None:
+    dflash("export", "kubernetes", "--out", "out", at=deployment).succeeded()
+    ran = export(deployment, "--out", "out")
+    assert ran.code is ExitCode.USAGE
+    assert "has an export for kubernetes" in " ".join(ran.err.split())

@@ -1,0 +1,139 @@
+"""The exported Compose folder and the real Compose, `sh` and `openssl`."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.export.compose import ComposeProject
+from dflash_deploy.export.compose_folder import compose_folder
+from dflash_deploy.operations.composing import compose_source
+from dflash_deploy.plan import Plan
+from dflash_deploy.serve.gateway.keyring import Keyring
+from dflash_deploy.serve.router.files import read_keys
+from dflash_deploy.serve.secrets import SECRETS_FILE, read_secrets
+from tests.support.composed_folders import SHAPES, plans_in
+from tests.support.manifests import plan_for
+
+COMPOSE = Path(sys.executable).with_name("docker-compose")
+PUBLISHED = {"single": {"engine"}, "domain": {"engine", "door"}}
+"""Services with ports of the machine; the door only in the other shapes."""
+
+PLAIN = {"PATH": "/usr/bin:/bin"}
+
+
+def written(plan: Plan, place: Path) -> Path:
+    """The folder of a plan."""
+    place.mkdir(parents=True, exist_ok=True)
+    source = compose_source(Deployment(place, text=""), plan)
+    for name, text in compose_folder(source, ComposeProject()).items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text)
+    return place
+
+
+def setup(folder: Path, *args: str, path: str = PLAIN["PATH"]) -> subprocess.CompletedProcess[str]:
+    command = ["sh", str(folder / "setup.sh"), *args]
+    return subprocess.run(command, env={"PATH": path}, capture_output=True, text=True, check=False)
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    """What Compose reads in a folder. Nothing but the folder tells it a value."""
+    command = [str(COMPOSE), "config", "--format", "json"]
+    done = subprocess.run(command, cwd=folder, env=PLAIN, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), folder
+    read: dict[str, Any] = json.loads(done.stdout)
+    return read
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_compose_reads_the_folder_of_every_profile(shape: str, tmp_path: Path) -> None:
+    made = {name: written(plan, tmp_path / name) for name, plan in plans_in(shape).items()}
+    for folder in made.values():
+        (folder / ".env").write_text((folder / "env.template").read_text().replace("DFLASH_USER=", "DFLASH_USER=7:8"))
+    with ThreadPoolExecutor(2) as pool:
+        read = dict(zip(made, pool.map(config_of, made.values()), strict=True))
+    for name, document in read.items():
+        assert {service["user"] for service in document["services"].values()} == {"7:8"}, name
+        published = {one for one, service in document["services"].items() if service.get("ports")}
+        assert published == PUBLISHED.get(shape, {"door"}) or "network_mode" in document["services"]["engine"], name
+    print(f"{shape}: {len(read)} folders")
+
+
+def test_compose_says_what_is_missing_before_setup(tmp_path: Path) -> None:
+    folder = written(plan_for("h100"), tmp_path)
+    done = subprocess.run([str(COMPOSE), "config"], cwd=folder, env=PLAIN, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "setup.sh" in done.stderr or "MODEL_HOST_PATH" in done.stderr
+
+
+def test_setup_makes_keys_that_engines_and_router_accept(tmp_path: Path) -> None:
+    folder = written(plan_for("h100", replicas=2, domain="10.0.0.7"), tmp_path)
+    done = setup(folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    env = folder / ".env"
+    assert stat.S_IMODE(env.stat().st_mode) == 0o600
+    assert (folder / "door/data").is_dir()
+    found = read_secrets({SECRETS_FILE: str(env)})
+    ring, keys = Keyring(found), read_keys(folder / "router/keys.json")
+    assert stat.S_IMODE((folder / "router/keys.json").stat().st_mode) == 0o600
+    scopes = [known.scope for key in (found["VLLM_API_KEY"], keys.probe) if (known := ring.find(key.encode()))]
+    assert scopes == ["all", "metrics"]
+    assert ring.find(keys.admin.encode()) is None
+    assert config_of(folder)["services"]["engine-1"]["user"] == f"{os.getuid()}:{os.getgid()}"
+    before = env.read_text()
+    assert found["VLLM_API_KEY"] not in done.stdout
+    again = setup(folder)
+    assert again.returncode == 1
+    assert ".env exists" in again.stderr
+    assert env.read_text() == before
+
+
+def test_setup_takes_the_key_of_a_file_and_shows_it_to_no_program(tmp_path: Path) -> None:
+    folder = written(plan_for("h100"), tmp_path / "folder")
+    key = "Ab1_-" * 8
+    (tmp_path / "key").write_text(f"{key}\n")
+    # each program writes down its arguments and its environment
+    (tmp_path / "bin").mkdir()
+    for name in ("cat", "dirname", "id", "mv", "openssl"):
+        shown = tmp_path / "bin" / name
+        shown.write_text(
+            f'#!/bin/sh\n{{ echo "{name} $*"; /usr/bin/env; }} >> {tmp_path}/seen\nexec /usr/bin/{name} "$@"\n'
+        )
+        shown.chmod(0o755)
+    done = setup(folder, str(tmp_path / "key"), path=f"{tmp_path}/bin:/usr/bin:/bin")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert read_secrets({SECRETS_FILE: str(folder / ".env")})["VLLM_API_KEY"] == key
+    seen = (tmp_path / "seen").read_text()
+    assert "cat -- " in seen
+    assert key not in seen
+
+
+@pytest.mark.parametrize(
+    "key", ["", "too-short", "with a blank in the key", 'quo"te-quote-quote', "two-lines-of\nkeys-of-16-characters"]
+)
+def test_setup_refuses_what_is_no_key(key: str, tmp_path: Path) -> None:
+    folder = written(plan_for("h100"), tmp_path / "folder")
+    (tmp_path / "key").write_text(key)
+    done = setup(folder, str(tmp_path / "key"))
+    assert done.returncode == 1
+    assert "an API key has" in done.stderr
+    assert not (folder / ".env").exists()
+
+
+def test_setup_makes_nothing_without_its_programs(tmp_path: Path) -> None:
+    folder = written(plan_for("h100"), tmp_path / "folder")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/dirname").symlink_to("/usr/bin/dirname")
+    command = ["/bin/sh", str(folder / "setup.sh")]
+    done = subprocess.run(command, env={"PATH": str(tmp_path / "bin")}, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "openssl" in done.stderr
+    assert not (folder / ".env").exists()

@@ -1,0 +1,139 @@
+"""The Compose folder of every profile and shape: the deployment's settings, and nothing of the machine."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.render import ALL_GPUS, environment_of
+from dflash_deploy.deployment.services import member_plans
+from dflash_deploy.errors import BadInput
+from dflash_deploy.export.compose import KEPT, USER, ComposeProject, ComposeSource, LockedRole, compose_document
+from dflash_deploy.export.compose_folder import compose_folder
+from dflash_deploy.operations.composing import compose_source
+from dflash_deploy.plan import Plan
+from dflash_deploy.serve.gateway.keyring import KEYS_FILE
+from tests.support.composed_folders import SHAPES, plans_in
+from tests.support.manifests import plan_for
+
+DIGEST = f"registry.example.com/dflash@sha256:{'0' * 64}"
+VARIABLE = re.compile(r"(?<!\$)\$\{(\w+)")
+
+
+def source_of(plan: Plan, place: Path) -> ComposeSource:
+    return compose_source(Deployment(place, text=""), plan)
+
+
+def services_of(source: ComposeSource, project: ComposeProject | None = None) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = compose_document(source, project or ComposeProject())["services"]
+    return found
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_profile_has_the_settings_of_its_deployment(shape: str, tmp_path: Path) -> None:
+    seen = set()
+    for name, plan in plans_in(shape).items():
+        source = source_of(plan, tmp_path)
+        services = services_of(source)
+        engines = {one: service for one, service in services.items() if one.startswith("engine")}
+        assert services.keys() - engines.keys() == SHAPES[shape], name
+        own = member_plans(plan) or (plan,)
+        for service, one in zip(engines.values(), own, strict=True):
+            written = {key: text.replace("$$", "$") for key, text in service["environment"].items()}
+            assert KEYS_FILE not in written
+            for key, value in environment_of(one).items():
+                # each of several engines listens on the same port, in its own container
+                if key not in {"REPLICAS", "ROUTER_ENGINES", "DFLASH_DOMAIN", "DRAIN_SECONDS"}:
+                    assert written[key] == value, (name, key)
+            assert (ALL_GPUS in written) is not plan.engine.cpu
+        seen.add(plan.engine.engine)
+    assert seen >= {"vllm", "sglang", "llamacpp"}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_variables_are_left_for_paths_and_user_only(shape: str, tmp_path: Path) -> None:
+    for name, plan in plans_in(shape).items():
+        texts = compose_folder(source_of(plan, tmp_path), ComposeProject())
+        found = set(VARIABLE.findall(texts["compose.yaml"]))
+        assert found == {USER, *(KEPT if plan.drafting else KEPT[:1])}, name
+        assert "/.dflash" not in texts["compose.yaml"], name
+        for variable in found:
+            assert re.search(rf"^{variable}=", texts["env.template"], re.MULTILINE), name
+
+
+def test_each_file_that_is_mounted_or_built_from_is_in_the_folder(tmp_path: Path) -> None:
+    for shape in SHAPES:
+        for name, plan in plans_in(shape).items():
+            texts = compose_folder(source_of(plan, tmp_path), ComposeProject())
+            document = yaml.safe_load(texts["compose.yaml"])
+            folders = {path.split("/")[0] for path in texts}
+            for service in document["services"].values():
+                places = [one["source"] for one in service["volumes"] if one["source"].startswith("./")]
+                # setup.sh makes the directory of the certificates
+                assert {place.split("/")[1] for place in places} <= folders, name
+                if "build" in service:
+                    build = service["build"]
+                    assert f"build/{build['dockerfile']}" in texts, name
+                    copied = re.findall(r"^COPY (?!--from)(\S+) ", texts[f"build/{build['dockerfile']}"], re.MULTILINE)
+                    assert copied
+                    for one in copied:
+                        assert any(path.startswith(f"build/{one.rstrip('/')}") for path in texts), (name, one)
+
+
+def test_a_named_image_is_not_built(tmp_path: Path) -> None:
+    plan = plan_for("h100", replicas=2)
+    source = source_of(plan, tmp_path)
+    services = services_of(source, ComposeProject(image=DIGEST, router_image=DIGEST))
+    assert {service["image"] for service in services.values()} == {DIGEST}
+    assert not [name for name, service in services.items() if "build" in service]
+    texts = compose_folder(source, ComposeProject(image=DIGEST, router_image=DIGEST))
+    assert not [name for name in texts if name.startswith("build/")]
+    assert f"`{DIGEST}` is pulled.\n" in texts["README.md"]
+    texts = compose_folder(source, ComposeProject(image="example.com/vllm:1"))
+    assert "`example.com/vllm:1` is pulled; it has no digest." in texts["README.md"]
+    assert "build/images/router/Dockerfile" in texts
+
+
+def test_the_router_gets_all_engines(tmp_path: Path) -> None:
+    plan = plan_for("h100", replicas=3)
+    source = source_of(plan, tmp_path)
+    workers = json.loads(compose_folder(source, ComposeProject())["router/workers.json"])["workers"]
+    assert [one["url"] for one in workers] == [f"http://engine-{number}:8000" for number in (1, 2, 3)]
+    assert {tuple(one["models"]) for one in workers} == {plan.settings.served_model_name}
+
+
+@pytest.mark.parametrize("name", ["Vision", "-a", "a" * 41, "a b", "é"])
+def test_a_name_that_compose_refuses_is_refused(name: str) -> None:
+    with pytest.raises(BadInput, match="is not a valid name for a Compose project"):
+        ComposeProject(name=name)
+
+
+@pytest.mark.parametrize("field", ["image", "router_image"])
+def test_an_image_that_is_none_is_refused(field: str) -> None:
+    with pytest.raises(BadInput, match="is not a valid image"):
+        ComposeProject(**{field: "a b"})
+
+
+def test_the_weights_are_fetched_at_the_commits_of_the_lock(tmp_path: Path) -> None:
+    source = source_of(plan_for("h100"), tmp_path)
+    target = LockedRole("lab/target", "0" * 40, {"config.json": None, "a b.safetensors": "1" * 64})
+    source = ComposeSource(**{**vars(source), "lock": "{}\n", "locked": {"target": target}})
+    texts = compose_folder(source, ComposeProject())
+    assert texts["weights/target.files"] == "config.json\na b.safetensors\n"
+    assert texts["weights/target.sha256"] == f"{'1' * 64}  a b.safetensors\n"
+    assert texts["dflash.lock"] == "{}\n"
+    readme = texts["README.md"]
+    assert f"hf download lab/target --revision {'0' * 40} \\\n" in readme
+    assert "The lock does not have the drafter" in readme
+
+
+def test_the_example_request_names_the_model(tmp_path: Path) -> None:
+    plan = plan_for("h100")
+    readme = compose_folder(source_of(plan, tmp_path), ComposeProject())["README.md"]
+    (line,) = [line for line in readme.splitlines() if line.strip().startswith("'{")]
+    assert json.loads(shlex.split(line)[0])["model"] == plan.settings.served_model_name[0]
