@@ -23,7 +23,7 @@ from dflash_deploy.errors import (
 )
 from dflash_deploy.redact import Secret
 from dflash_deploy.weights import hub as asking
-from dflash_deploy.weights import staging, transfer
+from dflash_deploy.weights import pace, staging, transfer
 from dflash_deploy.weights.fetch import DownloadOptions, fetch, missing_files
 from dflash_deploy.weights.hub import Source, resolve
 from dflash_deploy.weights.lockfile import LockedModel
@@ -161,7 +161,7 @@ def test_a_fault_is_survived(hub: Hub, tmp_path: Path, fault: str) -> None:
 def test_a_drip_is_a_stalled_download_and_keeps_its_bytes(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfer, "WINDOW", 0.3)
+    monkeypatch.setattr(pace, "WINDOW", 0.3)
     monkeypatch.setattr(transfer, "FRUITLESS", 2)
     hub.faults(SHARD, Drip(100), forever=True)
     wanted = model(hub)
@@ -195,8 +195,8 @@ def test_an_interrupted_slow_download_keeps_its_bytes(hub: Hub, tmp_path: Path) 
 
 
 def test_the_limit_of_the_bandwidth_is_no_drip(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "WINDOW", 0.1)
-    monkeypatch.setattr(transfer, "SLOWEST", 20_000)
+    monkeypatch.setattr(pace, "WINDOW", 0.1)
+    monkeypatch.setattr(pace, "SLOWEST", 20_000)
     monkeypatch.setattr(transfer, "FRUITLESS", 1)
     hub.add("o/small", {"config.json": "{}", SHARD: b"x" * 20_000})
     # in several chunks, a hundred times as fast as the slowest that is allowed

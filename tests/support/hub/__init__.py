@@ -13,7 +13,7 @@ internal. Two HTTP servers run while the block does: the Hub, and the host that 
 What it imitates, and from where that is known:
 
 - The API of models and data sets: `/api/models/NAME` with `revision`, `tree` (in pages), `refs`, `paths-info`,
-  `auth-check`, and `/api/whoami-v2`. As `huggingface_hub` reads it (`hf_api.py`); tests/hub/weights/test_hub_server.py
+  `auth-check`, and `/api/whoami-v2`. As `huggingface_hub` reads it (`hf_api.py`); tests/hub/weights/test_hub_client.py
   runs the installed client against it.
 - Files: `/NAME/resolve/REVISION/PATH`, small ones from the Hub, large ones by a redirect to a signed address of
   another host, with the headers that `huggingface_hub/file_download.py` reads: X-Repo-Commit, X-Linked-Etag,
