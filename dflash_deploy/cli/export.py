@@ -45,10 +45,27 @@ def export_kubernetes(
         str, typer.Option(help="The pushed image of the router before several replicas.", show_default=False)
     ] = "",
     host: Annotated[
-        str, typer.Option(help="Domain name of an Ingress; it is written if given.", show_default=False)
+        str, typer.Option(help="Domain name of an Ingress or an HTTPRoute; it is written if given.", show_default=False)
     ] = "",
     ingress_class: Annotated[
         str, typer.Option(help="IngressClass of the Ingress, else the cluster's.", show_default=False)
+    ] = "",
+    gateway: Annotated[
+        str,
+        typer.Option(
+            help="Gateway of an HTTPRoute in place of the Ingress: [NAMESPACE/]NAME[:LISTENER].", show_default=False
+        ),
+    ] = "",
+    endpoint_picker: Annotated[
+        str,
+        typer.Option(help="Service NAME[:PORT] of an endpoint picker: writes an InferencePool.", show_default=False),
+    ] = "",
+    max_replicas: Annotated[
+        int, typer.Option(min=0, max=64, help="With KEDA: the largest number of pods.", show_default=False)
+    ] = 0,
+    prometheus: Annotated[
+        str,
+        typer.Option(help="URL at which KEDA asks Prometheus, else that of the Operator.", show_default=False),
     ] = "",
     gpu_resource: Annotated[str, typer.Option(help="Resource that the device plugin offers.")] = "nvidia.com/gpu",
     runtime_class: Annotated[
@@ -70,6 +87,10 @@ def export_kubernetes(
         router_image=router_image,
         host=host,
         ingress_class=ingress_class,
+        gateway=gateway,
+        endpoint_picker=endpoint_picker,
+        max_replicas=max_replicas,
+        prometheus=prometheus,
         gpu_resource=gpu_resource,
         runtime_class=runtime_class,
         storage_class=storage_class,

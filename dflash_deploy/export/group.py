@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dflash_deploy.export.cluster import Cluster, ExportSource
-from dflash_deploy.export.pod import CONTAINER, pod_spec
+from dflash_deploy.export.pod import CONTAINER, number_of, pod_spec
 from dflash_deploy.serve.settings import Settings
 
 WORKER = "worker"
@@ -48,7 +48,7 @@ def group(
         "kind": "LeaderWorkerSet",
         "metadata": dict(about),
         "spec": {
-            "replicas": cluster.replicas,
+            **number_of(cluster),
             # the leader is ready only once all ranks have joined
             "startupPolicy": "LeaderCreated",
             # the usual headless Service would have the name of the endpoint's: no name of a leader would resolve

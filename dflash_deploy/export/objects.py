@@ -17,6 +17,7 @@ from dflash_deploy.export.pod import (
     SECRETS,
     STARTS,
     cache_claim,
+    number_of,
     pod_spec,
     settings_name,
     shares_weights,
@@ -146,7 +147,7 @@ def _deployment(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         "kind": "Deployment",
         "metadata": {**metadata(cluster, cluster.name), "annotations": _origin(source)},
         "spec": {
-            "replicas": cluster.replicas,
+            **number_of(cluster),
             "strategy": _strategy(cluster),
             # a first start may take longer than the ten minutes of the default
             "progressDeadlineSeconds": 600 + STARTS * int(source.start_seconds),
@@ -158,7 +159,7 @@ def _deployment(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
 
 
 def _strategy(cluster: Cluster) -> dict[str, Any]:
-    if cluster.replicas == 1:
+    if not cluster.routed:
         # only this waits for the end of the old pod, which has the GPUs and the claim of the cache
         return {"type": "Recreate"}
     # a pod beyond them finds no GPU

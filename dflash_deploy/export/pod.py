@@ -80,7 +80,12 @@ def weights_claim(source: ExportSource, cluster: Cluster) -> str:
 
 def cache_claim(source: ExportSource, cluster: Cluster) -> str:
     """The claim with compiled kernels; empty if several pods would share it: each has a health check's memory in it."""
-    return f"{cluster.name}-cache" if cluster.replicas == source.nodes == 1 else ""
+    return f"{cluster.name}-cache" if not cluster.routed and source.nodes == 1 else ""
+
+
+def number_of(cluster: Cluster) -> dict[str, int]:
+    """The number of engines; nothing if KEDA sets it, so that `apply` does not set it back."""
+    return {} if cluster.max_replicas else {"replicas": cluster.replicas}
 
 
 def pod_security(source: ExportSource) -> dict[str, Any]:

@@ -11,7 +11,13 @@ from dflash_deploy.export.objects import selector
 from dflash_deploy.export.pod import FURTHER_KEYS, KEYS_IN_SECRET, PORT, STARTS, secret_name, weights_claim
 from dflash_deploy.export.pull import TOKEN, job_name, token_secret
 from dflash_deploy.export.readme_limits import limits
-from dflash_deploy.export.readme_optional import ingress_steps, monitoring_steps
+from dflash_deploy.export.readme_optional import (
+    autoscaling_steps,
+    gateway_steps,
+    ingress_steps,
+    monitoring_steps,
+    pool_steps,
+)
 from dflash_deploy.export.router import router_name
 from dflash_deploy.serve.router.files import KEYS as ROUTER_KEYS
 from dflash_deploy.serve.settings import Settings
@@ -64,7 +70,9 @@ def readme(source: ExportSource, cluster: Cluster) -> str:
         _secret(source, cluster),
         _apply(source, cluster),
         monitoring_steps(source, cluster),
-        *([ingress_steps(cluster)] if cluster.host else []),
+        *([gateway_steps(cluster) if cluster.gateway else ingress_steps(cluster)] if cluster.host else []),
+        *([autoscaling_steps(source, cluster)] if cluster.max_replicas else []),
+        *([pool_steps(cluster)] if cluster.endpoint_picker else []),
         limits(source, cluster),
     ]
     return "\n".join(sections)
@@ -75,7 +83,7 @@ def _head(source: ExportSource, cluster: Cluster) -> str:
     return f"""\
 # {cluster.name} on Kubernetes
 
-Profile {plan.profile.name}, models {plan.pair.name}, engine {plan.engine.name}, replicas: {cluster.replicas}.
+Profile {plan.profile.name}, models {plan.pair.name}, engine {plan.engine.name}, replicas: {cluster.number}.
 
 `base/` is a kustomize folder without a namespace and without a secret. Its manifests are validated against the
 published schemas of Kubernetes, and applied to no cluster. Run the steps in this order.

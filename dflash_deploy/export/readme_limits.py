@@ -41,7 +41,7 @@ def _known(source: ExportSource, cluster: Cluster) -> Iterator[str]:
 
 
 def _ends(source: ExportSource, cluster: Cluster) -> Iterator[str]:
-    if cluster.replicas == 1:
+    if not cluster.routed:
         yield "An update ends the engine before it starts the next one: the endpoint does not answer in between."
     else:
         yield (

@@ -1,6 +1,7 @@
 """The real kubectl builds the exported folder, and overlays on it; and the lines of its README that run a Job."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,23 +23,31 @@ from tests.support.manifests import VERSIONS, kubectl, plan_for, pod_of, source_
     [("dgx-spark", "aeon-vllm-dflash"), ("rtx-3090", "llamacpp-b11434"), ("h100", "sglang-0.5.23")],
 )
 def test_kubectl_builds_the_base_and_an_overlay(profile: str, engine: str, tmp_path: Path) -> None:
-    cluster = Cluster(replicas=3, weights="claim", host="llm.example.com")
+    cluster = Cluster(replicas=3, max_replicas=5, weights="claim", host="llm.example.com")
     source = source_for(plan_for(profile, engine), weights_bytes=1, pull_files={"dflash.lock": "{}"})
-    texts = folder(source, cluster)
+    gateway = folder(source, replace(cluster, gateway="infra/public", endpoint_picker="picker"))
+    texts = gateway | folder(source, cluster)
     overlay = {
         "namespace": "vision",
         "resources": ["../base"],
         "patches": [
             {
                 "target": {"kind": "Deployment", "name": "dflash"},
-                "patch": '[{"op":"replace","path":"/spec/replicas","value":2}]',
+                "patch": '[{"op":"add","path":"/spec/replicas","value":2}]',
             }
         ],
     }
     for path, text in {**texts, "mine/kustomization.yaml": yaml.safe_dump(overlay)}.items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text)
-    counts = {"pull": len(pull_objects(source, cluster)), "monitoring": 3, "ingress": 1}
+    counts = {
+        "pull": len(pull_objects(source, cluster)),
+        "monitoring": 3,
+        "ingress": 1,
+        "gateway": 1,
+        "autoscaling": 1,
+        "inference": 3,
+    }
     for place in (*counts, "base", "mine"):
         done = run_command(str(kubectl()), "kustomize", str(tmp_path / place))
         assert done.returncode == 0, done.stderr
