@@ -220,6 +220,28 @@ LIKE_OTHERS = {
         "ValueError: unknown variant `least_load`, expected one of `random`, `round_robin`, `cache_aware`",
         "ValueError: Couldn't instantiate the backend tokenizer from one of: ",
     ),
+    "file-system-failed": (
+        "OSError: [Errno 5] Input/output error",
+        "OSError: [Errno 107] Transport endpoint is not connected",
+    ),
+    "flash-attention-2-on-gb10": ("AttributeError: '_OpNamespace' '_vllm_fa2_C' object has no attribute 'varlen_fwd'",),
+    "tokenizer-of-other-transformers": ("AttributeError: 'Qwen2Model' object has no attribute 'lm_head'",),
+    "compiler-killed": ("RuntimeError: the worker died due to signal 9",),
+    "header-missing": ("x.c:1:10: fatal error: Python.h: No such file or directory",),
+    "compilation-failed": (
+        "torch._inductor.exc.InductorError: RuntimeError: Failed to find C compiler. Please specify via CC",
+        "torch._inductor.exc.InductorError: OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "torch._inductor.exc.InductorError: PTXASError: PTXAS error: Internal Triton PTX codegen error",
+    ),
+    "graph-capture-failed": ("Exception: Capture cuda graph failed: CUDA out of memory. Tried to allocate 2.00 GiB",),
+    "package-not-installed": ("importlib.metadata.PackageNotFoundError: No package metadata was found for vllm",),
+    "cuda-not-initialized": (
+        "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
+        "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 803: system has unsupported display driver",
+    ),
+    "projector-not-loaded": (
+        "clip_init: failed to load model '/mmproj.gguf': operator(): unable to find tensor v.blk.0.attn_out.weight",
+    ),
     "engine-start-timeout": ("RuntimeError: Did not receive response from front-end process within 5 minutes",),
 }
 """Rows, and lines of other failures that contain words of theirs."""
