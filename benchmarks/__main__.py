@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: prints one table for each group of measurements.
+"""`python -m benchmarks`: prints one table for each group of measurements, but the hour only by its name.
 
 Both sides of a row are measured in one run on one machine, at least five times. Compare the ratios of medians:
 absolute times on a shared machine are not stable.
@@ -24,6 +24,7 @@ from benchmarks import (
     load,
     lock,
     monitoring,
+    monitoring_hour,
     mtp,
     replicas,
     speed_model,
@@ -33,8 +34,12 @@ from benchmarks import (
 from benchmarks.rows import table
 
 
+LONG = frozenset({"monitoring-hour"})
+"""Groups that run only if they are named."""
+
+
 def main() -> None:
-    """Run the groups named on the command line; without a name, all groups."""
+    """Run the groups named on the command line; without a name, all groups but those of LONG."""
     groups: dict[str, Callable[[], Table]] = {
         "speed-model": speed_model.table,
         "capacity": lambda: table("capacity", capacity.rows(), ("measured", "predicted")),
@@ -50,6 +55,7 @@ def main() -> None:
         "lock": lambda: table("lock", lock.rows()),
         "monitoring": lambda: table("monitoring", monitoring.rows()),
         "monitoring-disk": monitoring.disk,
+        "monitoring-hour": monitoring_hour.table,
         "mtp": mtp.table,
         "replicas": lambda: table("replicas", replicas.rows(), ("theirs", "ours")),
         "replica-faults": replicas.faults,
@@ -58,7 +64,7 @@ def main() -> None:
         "tune-compiled": lambda: tune.table(eager=False),
     }
     screen = Console()
-    for name in sys.argv[1:] or groups:
+    for name in sys.argv[1:] or [name for name in groups if name not in LONG]:
         screen.print(groups[name]())
 
 

@@ -52,7 +52,7 @@ SHORT = 6
 
 def rows() -> Iterator[Row]:
     """Throughput through the router over direct, and of two engines over one."""
-    with _deployed(2) as directory:
+    with deployed(2) as directory:
         urls = {"direct": _engine_url(directory, 1), "router": _url(directory)}
         dflash("down", "--replica", "2", at=directory).succeeded()
         one: dict[str, list[float]] = {"direct": [], "router": []}
@@ -73,7 +73,7 @@ def rows() -> Iterator[Row]:
 def faults() -> Table:
     """What 16 clients see when one of two engines is killed, hangs or restarts."""
     drawn = Table("what happens to one engine", "requests", "errors", "out after", "back after", title="replica-faults")
-    with _deployed(2) as directory:
+    with deployed(2) as directory:
         for what, begin, end in (
             ("killed (SIGKILL), then `up`", _kill, lambda: dflash("up", at=directory).succeeded()),
             ("hangs (SIGSTOP), then continues", _stop, lambda: _go_on(directory)),
@@ -123,7 +123,8 @@ def _failing(directory: Path) -> tuple[str, ...]:
 
 
 @contextmanager
-def _deployed(count: int) -> Iterator[Path]:
+def deployed(count: int) -> Iterator[Path]:
+    """A native deployment of that many llama.cpp servers, until the block ends."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
         told = ("--profile", "cpu", "--engine", "llamacpp", "--runtime", "native", "--replicas", str(count))
