@@ -47,7 +47,7 @@ DASHBOARDS = (
     Dashboard(
         "speculative-decoding",
         "DFlash: speculative decoding",
-        (panels.LENGTH, panels.BY_POSITION, panels.DRAFTS, panels.WASTED, panels.RATE, panels.TPOT),
+        (panels.LENGTH, panels.SPEEDUP, panels.BY_POSITION, panels.DRAFTS, panels.WASTED, panels.RATE, panels.TPOT),
     ),
     Dashboard(
         "capacity",

@@ -165,6 +165,14 @@ RATE = Panel(
     "Share of draft tokens that were accepted.",
     "Compare it with the published acceptance of the drafter (docs/reference/speeds.md).",
 )
+SPEEDUP = Panel(
+    "Speed-up over decoding without drafts",
+    (series("speedup_over_plain"),),
+    "none",
+    "Time per output token that `bench --baseline` measured without drafts, at the same concurrency, over that now. "
+    "No data: run `dflash-deploy bench --baseline`, then `dflash-deploy monitor up` again.",
+    "Below 1 drafts cost more than they save: use fewer draft tokens (dflash-deploy tune), or serve fewer at once.",
+)
 LOAD = Panel(
     "Load",
     (series("load"),),

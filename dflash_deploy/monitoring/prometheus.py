@@ -13,7 +13,7 @@ from dflash_deploy.monitoring.limits import MonitoringLimits, limit_rules
 KEY_FILE = "metrics.key"
 """The file with the key that opens /metrics; mode 0600."""
 
-RULE_FILES = ("rules.yaml", "alerts.yaml", "limits.yaml")
+RULE_FILES = ("rules.yaml", "alerts.yaml", "limits.yaml", "baseline.yaml")
 PROBE_MODULE = "http_2xx"
 """The module of blackbox exporter: it is in the configuration that the exporter comes with."""
 INTERVAL = 15

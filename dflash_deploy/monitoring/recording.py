@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dflash_deploy.monitoring.baseline import BASELINE, CONCURRENCY
 from dflash_deploy.monitoring.front import FRONT
 from dflash_deploy.monitoring.labels import BY_TARGET, DEPLOYMENT, SLOW_WINDOW, WINDOW
 from dflash_deploy.monitoring.machine import MACHINE
@@ -126,6 +127,20 @@ DERIVED = (
         f"dflash:running / on ({DEPLOYMENT}) group_left () dflash:limit:queue",
         "share",
         "Running requests as a share of the most that the engine runs together.",
+    ),
+    Recording(
+        CONCURRENCY,
+        # an engine without requests has no concurrency to be compared at
+        f"avg_over_time((dflash:running > 0)[{WINDOW}:15s])",
+        "requests",
+        "Running requests, mean of the readings in which there were any.",
+    ),
+    Recording(
+        "dflash:speedup_over_plain",
+        f"{BASELINE} / (dflash:tpot_seconds:mean > 0)",
+        "ratio",
+        "Speed-up over the baseline of `bench --baseline`: time per output token without speculative decoding, over "
+        "that now.",
     ),
 )
 """Rules that read recorded series only."""

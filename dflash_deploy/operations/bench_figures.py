@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.errors import BadInput, FileRefused
 from dflash_deploy.intake import MIB, Invalid, read_argument
-from dflash_deploy.intake.documents import BenchFigures, BenchRun, parse_document
+from dflash_deploy.intake.documents import BenchFigures, BenchRow, BenchRun, parse_document
 from dflash_deploy.intake.files import shown
 from dflash_deploy.intake.state import read_state
+from dflash_deploy.plan import Plan
+from dflash_deploy.serve.settings import Settings
 
 LARGEST_FIGURES = 16 * MIB
 
@@ -30,6 +33,38 @@ def last_figures(deployment: Deployment) -> BenchRun | None:
     except FileRefused:
         return None
     return None if kept is None else kept.data
+
+
+def rows_below_limit(run: BenchRun) -> list[BenchRow]:
+    """The rows of a run, less those with more clients than MAX_NUM_SEQS: they measured the wait."""
+    written = run.measured.settings.get(Settings.max_num_seqs.name, "")
+    most = int(written) if written.isdecimal() else None
+    return [row for row in run.rows if most is None or row.concurrency <= most]
+
+
+def plain_tpot_seconds(deployment: Deployment, plan: Plan) -> Mapping[int, float]:
+    """The mean time per output token without speculative decoding in the last run, in seconds by concurrency.
+
+    Empty if the last run did not measure it, or measured another profile, pair or engine.
+    """
+    last = last_figures(deployment)
+    if last is None:
+        return {}
+    here = (plan.profile.name, plan.pair.name, f"{plan.engine.engine} {plan.engine_version}")
+    if (last.measured.profile, last.measured.pair, last.measured.engine) != here:
+        return {}
+    known = [
+        (row.concurrency, row.requests, row.tpot_ms.mean / 1000)
+        for row in rows_below_limit(last)
+        if row.drafter is False and row.requests and row.tpot_ms and row.tpot_ms.mean
+    ]
+    return {concurrency: _mean(known, concurrency) for concurrency, _, _ in known}
+
+
+def _mean(known: Sequence[tuple[int, int, float]], concurrency: int) -> float:
+    """The mean over the requests of all workloads at a concurrency."""
+    here = [(requests, seconds) for at, requests, seconds in known if at == concurrency]
+    return sum(requests * seconds for requests, seconds in here) / sum(requests for requests, _ in here)
 
 
 def figures_in(path: Path) -> BenchRun:

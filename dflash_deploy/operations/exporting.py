@@ -22,6 +22,7 @@ from dflash_deploy.monitoring.alertmanager import (
     Receivers,
     alertmanager_files,
 )
+from dflash_deploy.monitoring.baseline import baseline_file
 from dflash_deploy.monitoring.containers import (
     ADDRESSES,
     DATA,
@@ -29,7 +30,15 @@ from dflash_deploy.monitoring.containers import (
     MonitoringContainers,
     container_files,
 )
-from dflash_deploy.monitoring.prometheus import INTERVAL, KEY_FILE, ScrapeTargets, limits_file, prometheus_file
+from dflash_deploy.monitoring.prometheus import (
+    INTERVAL,
+    KEY_FILE,
+    RULE_FILES,
+    ScrapeTargets,
+    limits_file,
+    prometheus_file,
+)
+from dflash_deploy.operations.bench_figures import plain_tpot_seconds
 from dflash_deploy.operations.named_keys import add_key
 from dflash_deploy.operations.ranks import refuse_other_ranks
 from dflash_deploy.operations.reporter import SILENT, Reporter
@@ -89,7 +98,7 @@ def export_monitoring(
     plan = plan_of(deployment)
     refuse_other_ranks(plan)
     check_output(_created(out) / KEY_FILE)
-    names = {KEY_FILE, CONFIGURATION, "limits.yaml", *_packaged(), *(alertmanager_files(to) if to else ())}
+    names = {KEY_FILE, CONFIGURATION, *RULE_FILES, *_packaged(), *(alertmanager_files(to) if to else ())}
     _refuse_files_of_others(out, {*names, COMPOSE_FILE} if containers else names)
     if containers and any(address_of(deployment, program) for program in PROGRAMS):
         reporter.note("`monitor up` runs, and has the same ports: stop it with `dflash-deploy monitor down` first")
@@ -150,6 +159,7 @@ def monitoring_files(
         KEY_FILE: f"{key}\n",
         CONFIGURATION: config,
         "limits.yaml": limits_file(deployment.project_name, limits_of(deployment, plan)),
+        "baseline.yaml": baseline_file(deployment.project_name, plain_tpot_seconds(deployment, plan)),
         **_packaged(),
     }
 

@@ -24,7 +24,7 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.outputs import write_output
 from dflash_deploy.errors import BadInput, NotPossible
 from dflash_deploy.intake.documents import BenchRow, BenchRun
-from dflash_deploy.operations.bench_figures import figures_in, last_figures
+from dflash_deploy.operations.bench_figures import figures_in, last_figures, rows_below_limit
 from dflash_deploy.operations.planned import DEFAULTS, chosen
 from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.plan.sizes import USUAL_SEQUENCES
@@ -164,10 +164,8 @@ def _figures(directory: Path, made: Plan, choice: Choice, file: Path | None) -> 
 
 
 def _measured(measured: BenchRun, made: Plan, plain: Plan, load: UserLoad) -> dict[str, Service]:
-    """The services behind the figures. Rows with more clients than MAX_NUM_SEQS measured the wait."""
-    written = measured.measured.settings.get(Settings.max_num_seqs.name, "")
-    most = int(written) if written.isdecimal() else None
-    rows = [row for row in measured.rows if most is None or row.concurrency <= most]
+    """The services behind the figures."""
+    rows = rows_below_limit(measured)
     expected = None if made.profile.match.gpus == 0 else prompt_token_seconds(made.profile, made.pair)
     drafted = [row for row in rows if row.drafter and row.mtp == made.uses_mtp_head] if made.speculating else []
     unknown = [row for row in rows if row.drafter is None] if made.speculating else []

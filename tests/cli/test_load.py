@@ -2,45 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dflash_deploy.errors import ExitCode
+from tests.support.bench_figures import figures, keep
 from tests.support.cli import Ran, initialise, invoke
 
 H100 = "users=20,think=10s,in=500,out=200,p95_ttft=1s"
 TINY = "users=20,think=2s,in=60,out=150,p95_ttft=500ms,spread=0"
-
-
-def figures(*, drafters: tuple[bool, ...] = (True, False), **measured: object) -> dict[str, Any]:
-    """A document of `bench` on the tiny pair: 2 ms per token and client with drafts, 5 ms without."""
-    of = {"profile": "cpu", "pair": "tiny-gguf", "engine": "llama.cpp b11549", "at": "2026-11-22 20:00 UTC"}
-    conditions: dict[str, Any] = {**of, "settings": {"MAX_NUM_SEQS": "4"}, **measured}
-    return {
-        "schema": 1,
-        "command": "bench",
-        "data": {
-            "measured": conditions,
-            "rows": [
-                {
-                    "workload": "own",
-                    "concurrency": clients,
-                    "drafter": drafter,
-                    "mtp": False,
-                    "requests": 40,
-                    "duration_s": 40 / clients * (0.02 * clients + 149 * 0.001 * each),
-                    "input_tokens": 40 * 60,
-                    "output_tokens": 40 * 150,
-                    "ttft_ms": {"mean": 20.0 * clients},
-                    "tpot_ms": {"mean": each},
-                    "acceptance_length": 6.0 if drafter else None,
-                }
-                for drafter in drafters
-                for clients, each in ((1, 2.0 if drafter else 5.0), (4, 6.0 if drafter else 5.5))
-            ],
-        },
-    }
 
 
 @pytest.fixture
@@ -51,12 +21,6 @@ def deployment(tmp_path: Path) -> Path:
 
 def planned(at: Path, load: str, *options: str) -> Ran:
     return invoke("plan", "--dir", str(at), "--load", load, *options)
-
-
-def keep(deployment: Path, document: object) -> None:
-    state = deployment / ".dflash"
-    state.mkdir(exist_ok=True)
-    (state / "bench.json").write_text(json.dumps(document))
 
 
 def refused(ran: Ran, *says: str) -> None:

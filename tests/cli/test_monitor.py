@@ -14,6 +14,7 @@ from dflash_deploy.operations import key
 from dflash_deploy.operations.scraping import note_older_door, scraped
 from dflash_deploy.plan.replicas import router_metrics_port
 from dflash_deploy.planning import plan_of
+from tests.support.bench_figures import figures, keep
 from tests.support.cli import dflash, edit_env, initialise
 from tests.support.commands import run_command
 from tests.support.debian import monitoring_path, program
@@ -94,6 +95,30 @@ def test_a_second_export_keeps_the_key_and_follows_the_settings(deployment: Path
     assert (out / "metrics.key").read_text() == before
     assert "vector(7)" in (out / "limits.yaml").read_text()
     assert "scrape_interval: 5s" in (out / "prometheus.yml").read_text()
+
+
+def rules_of_baseline(deployment: Path, out: Path) -> list[str]:
+    """The expressions of the baseline in a new export."""
+    dflash("monitor", "export", str(out), at=deployment).succeeded()
+    done = run_command(str(program("promtool")), "check", "config", str(out / "prometheus.yml"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    groups = yaml.safe_load((out / "baseline.yaml").read_text())["groups"]
+    return [rule["expr"] for group in groups for rule in group["rules"]]
+
+
+def test_the_baseline_is_that_of_the_last_bench_of_the_same_models_and_engine(deployment: Path, tmp_path: Path) -> None:
+    plan = plan_of(Deployment(deployment))
+    known = {"pair": plan.pair.name, "engine": f"{plan.engine.engine} {plan.engine_version}"}
+    keep(deployment, figures(**known))
+    # 5 ms at one and 5.5 ms at four sequences without drafts
+    (expr,) = rules_of_baseline(deployment, tmp_path / "out")
+    assert expr.startswith("0.005 + 0.000166667 * ")
+    assert len(expr.split(" + ")) == 3
+    for other in (figures(**{**known, "engine": "vllm 0.1"}), figures(drafters=(True,), **known)):
+        keep(deployment, other)
+        assert not rules_of_baseline(deployment, tmp_path / "out")
+    (deployment / ".dflash" / "bench.json").unlink()
+    assert not rules_of_baseline(deployment, tmp_path / "out")
 
 
 @pytest.mark.parametrize("name", ["docker-compose.yaml", "prometheus.yml", "alerts.yaml", "alertmanager.yml"])

@@ -8,6 +8,7 @@ from dflash_deploy.monitoring.dashboards import DASHBOARDS
 from dflash_deploy.monitoring.recording import DERIVED, GATEWAY, groups
 from dflash_deploy.operations import export_monitoring, revoke_key
 from dflash_deploy.serve.engines import ENGINES
+from tests.support.bench_figures import keep_baseline
 from tests.support.browser import browser_or_skip
 from tests.support.panels import DRAWN, panels_page, without_data
 from tests.support.prometheus import load, panel_expressions, prometheus
@@ -42,6 +43,7 @@ def test_each_recorded_metric_and_each_panel_has_a_value_under_load(
     (group,) = (group for group in groups() if group.name == f"dflash-{names.prefix}")
     records = [rule.record for rule in (*group.rules, *DERIVED, *GATEWAY)]
     panels = [expr for expr in panel_expressions() if not any(name in expr for name in NOT_READ)]
+    keep_baseline(drafting.directory)
     export_monitoring(drafting.directory, tmp_path / "config", interval=1)
     with prometheus(tmp_path / "config" / "prometheus.yml", tmp_path / "data") as watching:
         with drafting.connect() as endpoint, load(endpoint):
@@ -52,6 +54,7 @@ def test_each_recorded_metric_and_each_panel_has_a_value_under_load(
         assert 0 < float(position["value"][1]) <= 1
         assert not watching.firing()
         page.write_text(panels_page(watching, 24))
+    (drafting.directory / ".dflash" / "bench.json").unlink()
     revoke_key(drafting.directory, "prometheus")
 
 

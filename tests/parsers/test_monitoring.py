@@ -9,6 +9,7 @@ from dflash_deploy.monitoring.alerts import ALERTS
 from dflash_deploy.monitoring.machine import MACHINE, MACHINE_ALERTS
 from dflash_deploy.monitoring.recording import DERIVED, GATEWAY, groups
 from dflash_deploy.serve.engines import ENGINES
+from tests.support.bench_figures import keep_baseline
 from tests.support.cli import dflash
 from tests.support.llamacpp_native import connect, init
 from tests.support.prometheus import Prometheus, load, node_exporter, panel_expressions, prometheus
@@ -31,6 +32,7 @@ def watching(served: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """Prometheus with the exported files, one reading a second."""
     place = tmp_path_factory.mktemp("prometheus")
     with node_exporter(place) as node:
+        keep_baseline(served)
         options = (str(place / "config"), "--every", "1", "--node", node)
         dflash("monitor", "export", *options, at=served).succeeded()
         with prometheus(place / "config" / "prometheus.yml", place / "data") as started:

@@ -7,8 +7,9 @@ from typing import Any
 import yaml
 
 from dflash_deploy.assets import asset
+from dflash_deploy.monitoring.baseline import baseline_file
 from dflash_deploy.monitoring.limits import limits
-from dflash_deploy.monitoring.prometheus import limits_file
+from dflash_deploy.monitoring.prometheus import RULE_FILES, limits_file
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.engines.counters import MetricNames
 from tests.support.commands import run_command
@@ -137,21 +138,32 @@ def engines() -> dict[str, MetricNames]:
     return {engine.metrics.prefix: engine.metrics for engine in ENGINES.values()}
 
 
-def said_of(place: Path, series: SERIES, expected: Mapping[str, Mapping[str, float]], at: str = "35m") -> str:
+NO_BASELINE: Mapping[int, float] = {}
+
+
+def said_of(
+    place: Path,
+    series: SERIES,
+    expected: Mapping[str, Mapping[str, float]],
+    at: str = "35m",
+    baseline: Mapping[int, float] = NO_BASELINE,
+) -> str:
     """What promtool says if an expression does not yield these samples at that time; empty if all do.
 
-    `expected` has, for each expression, the value of each sample by its labels.
+    `expected` has, for each expression, the value of each sample by its labels. `baseline` has the seconds per output
+    token without drafts, by concurrency.
     """
     for name in ("rules.yaml", "alerts.yaml"):
         (place / name).write_text(asset("monitoring", name).read_text("utf-8"), "utf-8")
     of = limits(sequences=4, speculating=True, unified=True)
     (place / "limits.yaml").write_text(limits_file("tiny", of), "utf-8")
+    (place / "baseline.yaml").write_text(baseline_file("tiny", baseline), "utf-8")
     tests = [
         {"expr": expr, "eval_time": at, "exp_samples": [{"labels": k, "value": v} for k, v in samples.items()]}
         for expr, samples in expected.items()
     ]
     document: dict[str, Any] = {
-        "rule_files": ["rules.yaml", "alerts.yaml", "limits.yaml"],
+        "rule_files": list(RULE_FILES),
         "evaluation_interval": "1m",
         "tests": [
             {

@@ -7,6 +7,7 @@ import pytest
 
 from dflash_deploy.assets import asset
 from dflash_deploy.monitoring.alerts import ALERTS
+from dflash_deploy.monitoring.baseline import BASELINE
 from tests.support.commands import run_command
 from tests.support.debian import program
 from tests.support.promtool import (
@@ -27,6 +28,7 @@ from tests.support.promtool import (
     target,
 )
 
+SPEEDUP = "dflash:speedup_over_plain"
 FIRING = 'count by (alertname) (ALERTS{alertstate="firing"})'
 VLLM = engines()["vllm"]
 HERE, THERE = target(0), target(1)
@@ -154,6 +156,29 @@ def test_a_healthy_engine_has_no_alert_and_its_figures(engine: str, tmp_path: Pa
         record = "dflash:acceptance_rate_by_position"
         expected[f'{record}{{position="0"}}'] = {f'{record}{{{labels},position="0"}}': 0.75}
     assert not said_of(tmp_path, {**healthy(names), **machine()}, expected)
+
+
+@pytest.mark.parametrize("engine", engines())
+@pytest.mark.parametrize(("running", "plain"), [(1, 0.03), (2, 0.03), (3, 0.05), (4, 0.07), (6, 0.05), (9, 0.05)])
+def test_the_speed_up_is_that_over_the_baseline_at_the_same_concurrency(
+    engine: str, running: int, plain: float, tmp_path: Path
+) -> None:
+    names = engines()[engine]
+    series = {**healthy(names), f"{names.prefix}:{names.running}{{{target()}}}": gauge(running)}
+    labels = f'{{{target()},engine="{engine}"}}'
+    expected = {
+        BASELINE: {f"{BASELINE}{labels}": plain},
+        # the engine needs 20 ms per token
+        SPEEDUP: {f"{SPEEDUP}{labels}": plain / 0.02},
+    }
+    assert not said_of(tmp_path, series, expected, baseline={2: 0.03, 4: 0.07, 6: 0.05})
+
+
+def test_without_a_baseline_or_requests_there_is_no_speed_up(tmp_path: Path) -> None:
+    nothing: dict[str, dict[str, float]] = {BASELINE: {}, SPEEDUP: {}}
+    assert not said_of(tmp_path, healthy(VLLM), nothing)
+    idle = {**healthy(VLLM), f"vllm:num_requests_running{{{target()}}}": gauge(0)}
+    assert not said_of(tmp_path, idle, nothing, baseline={1: 0.03})
 
 
 def test_an_idle_engine_has_no_alert(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dflash_deploy.monitoring.alert import Alert
 from dflash_deploy.monitoring.alerts import ALERTS
+from dflash_deploy.monitoring.baseline import BASELINE
 from dflash_deploy.monitoring.limits import MEANING, limit
 from dflash_deploy.monitoring.recording import groups
 from dflash_deploy.monitoring.rule import Recording
@@ -28,6 +29,10 @@ The rules of `monitoring/rules.yaml` give the metrics of all engines the same na
 these.
 Each series has the labels `deployment`, `replica` and `instance` of the scrape job. Series of an engine also have the
 label `engine`.
+
+`baseline.yaml` of an export has `{BASELINE}`: the time per output token without
+speculative decoding at the engine's concurrency, from the last `bench` with `--baseline`. If that run did not measure it, the file has no rule, and
+`dflash:speedup_over_plain` has no series.
 
 {GENERATED.format(source="`dflash_deploy/monitoring/recording.py`")}
 """

@@ -13,6 +13,7 @@ from grafana_foundation_sdk.models import dashboard as sdk
 
 from dflash_deploy.assets import asset
 from dflash_deploy.monitoring.alerts import ALERTS
+from dflash_deploy.monitoring.baseline import BASELINE, CONCURRENCY, baseline_file
 from dflash_deploy.monitoring.dashboards import DASHBOARDS, Dashboard, dashboard_text
 from dflash_deploy.monitoring.files import committed
 from dflash_deploy.monitoring.limits import MEANING, MonitoringLimits, limit, limits
@@ -22,6 +23,7 @@ from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.started import start_time, with_start_time
 
 RECORDED = {rule.record for group in groups() for rule in group.rules} | {limit(name) for name in MEANING}
+RECORDED |= {BASELINE}
 
 
 def test_the_files_are_those_that_the_data_generates() -> None:
@@ -86,6 +88,8 @@ def test_dashboards_show_every_engine_metric() -> None:
         "dflash:steps_per_second",
         "dflash:draft_tokens_per_second",
         "dflash:gpu_errors",
+        BASELINE,
+        CONCURRENCY,
         limit("acceptance_kept"),
         limit("certificate_seconds"),
         limit("drafts"),
@@ -131,6 +135,20 @@ def test_limits_follow_the_deployment() -> None:
     assert written["dflash:limit:queue"] == "vector(8)"
     assert float(written["dflash:limit:memory_available_bytes"][7:-1]) == 4 << 30
     assert {rule["labels"]["deployment"] for rule in rules} == {"vision"}
+
+
+def test_the_baseline_is_a_rule_for_this_deployment_only() -> None:
+    (group,) = yaml.safe_load(baseline_file("vision", {4: 0.02, 1: 0.01}))["groups"]
+    (rule,) = group["rules"]
+    assert rule["record"] == BASELINE
+    assert set(re.findall(r"dflash:[^ ]+", rule["expr"])) == {f'{CONCURRENCY}{{deployment="vision"}}'}
+    assert rule["expr"].startswith("0.01 + ")
+    assert yaml.safe_load(baseline_file("vision", {})) == {"groups": []}
+
+
+def test_the_panel_of_the_speed_up_says_why_it_has_no_data() -> None:
+    (panel,) = (panel for one in DASHBOARDS for panel in one.panels if "speedup_over_plain" in panel.curves[0].expr)
+    assert "No data: run `dflash-deploy bench --baseline`" in panel.says
 
 
 def test_the_configuration_names_the_key_file_and_no_key() -> None:
