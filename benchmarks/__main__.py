@@ -33,7 +33,6 @@ from benchmarks import (
 )
 from benchmarks.rows import table
 
-
 LONG = frozenset({"monitoring-hour"})
 """Groups that run only if they are named."""
 

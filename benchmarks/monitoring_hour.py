@@ -37,6 +37,8 @@ PAUSE = 3.0
 ANSWER = 48
 """Tokens of an answer, at most."""
 AIM = "no alert fires"
+READ = ["count(dflash:up == 1) == 2", "dflash:router:up", "dflash:endpoint:up", "dflash:memory_available_bytes"]
+"""What has a value once all is read: without it no alert could fire."""
 
 
 @dataclass
@@ -61,11 +63,17 @@ class Held:
 def table() -> Table:
     """One row for each alert that was pending or fired; without any, one row that says so."""
     received: Received = Queue()
-    with tempfile.TemporaryDirectory() as folder, deployed(2) as directory, webhook(received) as url:
-        with _watched(directory, Path(folder), url) as watching:
-            began = time.time()
-            load = _asked(directory)
-            found = list(_held(watching.curve("ALERTS", began, INTERVAL, round((time.time() - began) / INTERVAL))))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        deployed(2) as directory,
+        webhook(received) as url,
+        _watched(directory, Path(folder), url) as watching,
+    ):
+        if missing := watching.missing(READ):
+            raise SystemExit(f"Prometheus does not read {', '.join(missing)}")
+        began = time.time()
+        load = _asked(directory)
+        found = list(_held(watching.curve("ALERTS", began, INTERVAL, round((time.time() - began) / INTERVAL))))
     return _drawn(found, load, received.qsize())
 
 

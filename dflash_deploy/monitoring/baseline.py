@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from typing import Any
 
-from dflash_deploy.monitoring.files import dumped
 from dflash_deploy.monitoring.labels import DEPLOYMENT
 
 BASELINE, CONCURRENCY = "dflash:baseline:tpot_seconds", "dflash:concurrency"
@@ -17,12 +17,12 @@ BASELINE, CONCURRENCY = "dflash:baseline:tpot_seconds", "dflash:concurrency"
 """The series of the rule, and the one that it reads."""
 
 
-def baseline_file(deployment: str, tpot_seconds: Mapping[int, float]) -> str:
-    """`baseline.yaml`: the rule for the times of a deployment by concurrency; without any it has no rule."""
+def baseline_rules(deployment: str, tpot_seconds: Mapping[int, float]) -> dict[str, Any]:
+    """A file of rules with the one for the times of a deployment by concurrency; without any it has no rule."""
     if not tpot_seconds:
-        return dumped({"groups": []})
+        return {"groups": []}
     rule = {"record": BASELINE, "expr": _expr(deployment, tpot_seconds)}
-    return dumped({"groups": [{"name": f"dflash-baseline-{deployment}", "rules": [rule]}]})
+    return {"groups": [{"name": f"dflash-baseline-{deployment}", "rules": [rule]}]}
 
 
 def _expr(deployment: str, tpot_seconds: Mapping[int, float]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dflash_deploy.monitoring.baseline import baseline_rules
 from dflash_deploy.monitoring.files import dumped
 from dflash_deploy.monitoring.labels import DEPLOYMENT, ENDPOINT_JOB, JOB, ROUTER_JOB
 from dflash_deploy.monitoring.limits import MonitoringLimits, limit_rules
@@ -59,6 +60,11 @@ def prometheus_file(
 def limits_file(deployment: str, of: MonitoringLimits) -> str:
     """`limits.yaml`: the limits of a deployment as recording rules."""
     return dumped(limit_rules(deployment, of))
+
+
+def baseline_file(deployment: str, tpot_seconds: Mapping[int, float]) -> str:
+    """`baseline.yaml`: the time per output token without drafts as a recording rule, if `bench` measured it."""
+    return dumped(baseline_rules(deployment, tpot_seconds))
 
 
 def _engines(targets: ScrapeTargets) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from dflash_deploy.monitoring.alertmanager import (
     Receivers,
     alertmanager_files,
 )
-from dflash_deploy.monitoring.baseline import baseline_file
 from dflash_deploy.monitoring.containers import (
     ADDRESSES,
     DATA,
@@ -35,6 +34,7 @@ from dflash_deploy.monitoring.prometheus import (
     KEY_FILE,
     RULE_FILES,
     ScrapeTargets,
+    baseline_file,
     limits_file,
     prometheus_file,
 )

@@ -108,13 +108,13 @@ def rules_of_baseline(deployment: Path, out: Path) -> list[str]:
 
 def test_the_baseline_is_that_of_the_last_bench_of_the_same_models_and_engine(deployment: Path, tmp_path: Path) -> None:
     plan = plan_of(Deployment(deployment))
-    known = {"pair": plan.pair.name, "engine": f"{plan.engine.engine} {plan.engine_version}"}
-    keep(deployment, figures(**known))
+    pair, engine = plan.pair.name, f"{plan.engine.engine} {plan.engine_version}"
+    keep(deployment, figures(pair=pair, engine=engine))
     # 5 ms at one and 5.5 ms at four sequences without drafts
     (expr,) = rules_of_baseline(deployment, tmp_path / "out")
     assert expr.startswith("0.005 + 0.000166667 * ")
     assert len(expr.split(" + ")) == 3
-    for other in (figures(**{**known, "engine": "vllm 0.1"}), figures(drafters=(True,), **known)):
+    for other in (figures(pair=pair, engine="vllm 0.1"), figures(drafters=(True,), pair=pair, engine=engine)):
         keep(deployment, other)
         assert not rules_of_baseline(deployment, tmp_path / "out")
     (deployment / ".dflash" / "bench.json").unlink()
@@ -259,5 +259,13 @@ def test_a_port_that_is_taken_is_said_before_anything_starts(deployment: Path) -
         listener.listen()
         port = str(listener.getsockname()[1])
         ran = dflash("monitor", "up", "--port", port, at=deployment, environment={"PATH": path})
-    assert ran.code is ExitCode.PREFLIGHT
+        both = ("--port", str(free_port()), "--alert-port", port, "--webhook", "http://127.0.0.1:1")
+        second = dflash("monitor", "up", *both, at=deployment, environment={"PATH": path})
+    assert (ran.code, second.code) == (ExitCode.PREFLIGHT, ExitCode.PREFLIGHT)
     assert f"port {port} for Prometheus is taken" in ran.err
+    assert f"port {port} for Alertmanager is taken" in second.err
+    same = dflash("monitor", "up", "--port", port, *both[2:], at=deployment, environment={"PATH": path})
+    assert same.code is ExitCode.USAGE
+    # nothing is half-written
+    assert not Deployment(deployment).further_keys
+    assert not (deployment / ".dflash" / "monitor").exists()

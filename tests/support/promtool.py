@@ -7,9 +7,8 @@ from typing import Any
 import yaml
 
 from dflash_deploy.assets import asset
-from dflash_deploy.monitoring.baseline import baseline_file
 from dflash_deploy.monitoring.limits import limits
-from dflash_deploy.monitoring.prometheus import RULE_FILES, limits_file
+from dflash_deploy.monitoring.prometheus import RULE_FILES, baseline_file, limits_file
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.engines.counters import MetricNames
 from tests.support.commands import run_command

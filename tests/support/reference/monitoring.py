@@ -30,9 +30,9 @@ these.
 Each series has the labels `deployment`, `replica` and `instance` of the scrape job. Series of an engine also have the
 label `engine`.
 
-`baseline.yaml` of an export has `{BASELINE}`: the time per output token without
-speculative decoding at the engine's concurrency, from the last `bench` with `--baseline`. If that run did not measure it, the file has no rule, and
-`dflash:speedup_over_plain` has no series.
+`baseline.yaml` of an export has `{BASELINE}`: the time per output token
+without speculative decoding at the concurrency of the engine, from the last `bench` with `--baseline`. If that run did
+not measure it, the file has no rule, and `dflash:speedup_over_plain` has no series.
 
 {GENERATED.format(source="`dflash_deploy/monitoring/recording.py`")}
 """
