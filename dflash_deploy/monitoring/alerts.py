@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from dflash_deploy.monitoring.alert import Alert, beyond
 from dflash_deploy.monitoring.front import FRONT_ALERTS
 from dflash_deploy.monitoring.labels import BY_ENGINE, BY_TARGET, DEPLOYMENT
 from dflash_deploy.monitoring.limits import limit
 from dflash_deploy.monitoring.machine import MACHINE_ALERTS
 from dflash_deploy.serve.settings import Settings
+
+RESTART_LOOP = "RestartLoop"
+RESTARTS, RESTART_WINDOW = 3, timedelta(hours=1)
+"""More restarts than that within this time are a loop; a health check restarts an engine as often within an hour."""
 
 ENGINE_ALERTS = (
     Alert(
@@ -119,8 +125,8 @@ ENGINE_ALERTS = (
         "dflash-deploy status",
     ),
     Alert(
-        "RestartLoop",
-        "changes(dflash:start_time_seconds[1h]) > 3",
+        RESTART_LOOP,
+        f"changes(dflash:start_time_seconds[{RESTART_WINDOW.seconds // 3600}h]) > {RESTARTS}",
         "0m",
         "page",
         "{{ $labels.instance }} was restarted {{ $value }} times within an hour",

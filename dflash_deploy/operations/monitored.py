@@ -13,7 +13,7 @@ import httpx
 
 from dflash_deploy.client.monitoring_api import MonitoringApi, Notifications, ScrapedTarget
 from dflash_deploy.deployment import Deployment, command_lock
-from dflash_deploy.errors import EngineNotReady, NotPossible, SmokeTestFailed
+from dflash_deploy.errors import BadInput, EngineNotReady, NotPossible, SmokeTestFailed
 from dflash_deploy.intake.invalid import Invalid
 from dflash_deploy.monitoring.alert import RUNBOOK
 from dflash_deploy.monitoring.alertmanager import (
@@ -37,6 +37,7 @@ from dflash_deploy.runtime.monitoring import (
     PROGRAMS,
     PROMETHEUS_PROGRAM,
     MonitoringProcess,
+    MonitoringProgram,
     address_of,
 )
 
@@ -98,8 +99,7 @@ def start_monitoring(
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
     refuse_other_ranks(plan)
-    for program in PROGRAMS[: 2 if to else 1]:
-        program.path()
+    _check_programs(deployment, {PROMETHEUS_PROGRAM: port, **({ALERTMANAGER_PROGRAM: alert_port} if to else {})})
     with_metrics_key(deployment)
     alertmanager = f"{HOST}:{alert_port}" if to else None
     targets = scraped(deployment, plan, exporters)
@@ -115,6 +115,15 @@ def start_monitoring(
         sender.remove(set(RECEIVER_FILES) - (alertmanager_files(to).keys() if to else set()))
         _started(MonitoringProcess(deployment, PROMETHEUS_PROGRAM), port, files, reporter)
     return monitoring_state(directory)
+
+
+def _check_programs(deployment: Deployment, ports: Mapping[MonitoringProgram, int]) -> None:
+    """Raise what would keep a program from starting, before anything is written."""
+    if len(set(ports.values())) < len(ports):
+        raise BadInput("--port and --alert-port are the same", hint="Prometheus and Alertmanager need a port each")
+    for program, port in ports.items():
+        program.path()
+        MonitoringProcess(deployment, program).check_port(port)
 
 
 def stop_monitoring(directory: Path) -> bool:

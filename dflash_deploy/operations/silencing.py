@@ -13,11 +13,11 @@ import httpx
 from dflash_deploy.client.monitoring_api import MonitoringApi
 from dflash_deploy.client.silences import AlertSilence, Matcher
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.journal import record
+from dflash_deploy.deployment.journal import events, record
 from dflash_deploy.errors import BadInput, DeployError, EngineNotReady, NotPossible, RolledBack
 from dflash_deploy.intake.invalid import Invalid
 from dflash_deploy.monitoring.alertmanager import TEST_LABEL
-from dflash_deploy.monitoring.alerts import ALERTS, ENGINE_ALERTS
+from dflash_deploy.monitoring.alerts import ALERTS, ENGINE_ALERTS, RESTART_LOOP, RESTART_WINDOW, RESTARTS
 from dflash_deploy.monitoring.labels import DEPLOYMENT, REPLICA
 from dflash_deploy.operations.reporter import Reporter
 from dflash_deploy.runtime.monitoring import ALERTMANAGER_PROGRAM, MonitoringProcess, address_of
@@ -27,6 +27,11 @@ WORK, MEASURING = timedelta(hours=2), timedelta(hours=12)
 
 SETTLING = timedelta(seconds=150)
 """How long the silence of a command outlasts it: Prometheus reads the engine again within a minute."""
+
+NOTHING = timedelta()
+
+RESTARTS_OF = {"up": 1, "restart": 1, "rollback": 1, "keys rotate": 1, "test": 2, "bench": 3, "tune": RESTARTS + 1}
+"""The restarts of an engine behind a line of the journal, at most, by its command; `tune` may restart it more often."""
 
 BY_COMMAND, BY_OWNER = "dflash-deploy", "dflash-deploy monitor silence"
 """Who made a silence, as Alertmanager shows it."""
@@ -103,18 +108,17 @@ def silenced(deployment: Deployment, command: str, reporter: Reporter, most: tim
 
     Of one of several engines these are its own alerts: the others answer, and their alerts are sent.
     The silence ends with a failure of the block, so that the alerts tell of it. After a success it lasts SETTLING
-    longer. That of a command that is killed ends with the next command, at the latest after `most`. An Alertmanager
-    that does not answer stops no command.
+    longer; that of RestartLoop as long as the alert counts the restarts, if commands caused enough of them. That of a
+    command that is killed ends with the next command, at the latest after `most`. An Alertmanager that does not answer
+    stops no command.
     """
     address = address_of(deployment, ALERTMANAGER_PROGRAM)
     made = _work_began(address, deployment, command, most, reporter) if address else None
     try:
         yield
-    except RolledBack:
-        _work_ended(address, deployment, made, SETTLING)
-        raise
-    except BaseException:
-        _work_ended(address, deployment, made, timedelta())
+    except BaseException as problem:
+        # the journal has its line later
+        _work_ended(address, deployment, made, SETTLING if isinstance(problem, RolledBack) else NOTHING, command)
         raise
     _work_ended(address, deployment, made, SETTLING)
 
@@ -142,7 +146,9 @@ def _work_began(
         return None
 
 
-def _work_ended(address: str, deployment: Deployment, made: AlertSilence | None, longer: timedelta) -> None:
+def _work_ended(
+    address: str, deployment: Deployment, made: AlertSilence | None, longer: timedelta, *unwritten: str
+) -> None:
     if made is None:
         return
     try:
@@ -152,9 +158,26 @@ def _work_ended(address: str, deployment: Deployment, made: AlertSilence | None,
             else:
                 api.end_silence(made.id)
                 _end_those_of_commands(api, deployment)
+            if counted := _restarts_counted(deployment, unwritten):
+                api.post_silence(counted)
     except (httpx.HTTPError, Invalid):
         # it ends by itself
         return
+
+
+def _restarts_counted(deployment: Deployment, unwritten: Sequence[str]) -> AlertSilence | None:
+    """The silence of RestartLoop if commands alone may have caused as many restarts as it counts.
+
+    For all engines of the deployment: the next command ends it, and makes it again if it is still due. `unwritten` are
+    commands that the journal does not have yet.
+    """
+    now = datetime.now(UTC)
+    commands = (*(event.command for event in events(deployment, now - RESTART_WINDOW)), *unwritten)
+    if sum(RESTARTS_OF.get(command, 0) for command in commands) <= RESTARTS:
+        return None
+    comment = f"commands restarted the engine more than {RESTARTS} times"
+    until = now + RESTART_WINDOW + SETTLING
+    return AlertSilence(_matchers(deployment, [RESTART_LOOP]), now, until, BY_COMMAND, comment)
 
 
 def _end_those_of_commands(api: MonitoringApi, deployment: Deployment) -> None:

@@ -24,6 +24,7 @@ from dflash_deploy.checks.lossless import NOT_OWN
 from dflash_deploy.checks.under_test import Baseline, Explain
 from dflash_deploy.client import START_IT, Endpoint, EndpointError, check_answering
 from dflash_deploy.deployment import Deployment, locked
+from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.outputs import write_output
 from dflash_deploy.errors import BadInput, SmokeTestFailed
 from dflash_deploy.operations.addresses import address_of
@@ -149,6 +150,8 @@ def test(
             beside = partial(_restarted, deployment, plan, endpoint, patience, reporter)
         subject = deployed_endpoint(endpoint, plan, beside, explain=_explaining(deployment, plan))
         done = _run(subject, names, deployment.redact, reporter, deployment)
+        if baseline:
+            record(deployment, "measured", "test", "restarted the engine without its drafter, then with .env")
         at_door = _at_door(deployment, plan, names, reporter)
         where = whole_url(deployment, plan)
         return replace(done, endpoint=f"{where}/v1", report=CheckReport((*done.report.checks, *at_door)))

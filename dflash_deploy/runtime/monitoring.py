@@ -75,16 +75,20 @@ class MonitoringProcess:
         command = (path, *_options(self.program, folder, port))
         config = hashlib.sha256(repr((command, sorted(files.items()))).encode()).hexdigest()[:16]
         address = f"{HOST}:{port}"
-        if self.state().address != address and listener_on(HOST, port):
-            raise PortTaken(
-                f"port {port} for {self.program.title} is taken", hint="choose another one with --port or --alert-port"
-            )
+        self.check_port(port)
         for name, text in files.items():
             (folder / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             # the key of Prometheus and the address of a receiver are among them
             write_if_changed(folder / name, text, mode=PRIVATE)
         launch = Invocation(_environment(self.deployment), config, address, folder, command)
         return self._process.start(launch, narrate)
+
+    def check_port(self, port: int) -> None:
+        """Raise PortTaken if another program listens on a port that this one is to have."""
+        if self.state().address != f"{HOST}:{port}" and listener_on(HOST, port):
+            raise PortTaken(
+                f"port {port} for {self.program.title} is taken", hint="choose another one with --port or --alert-port"
+            )
 
     def state(self) -> EngineState:
         """Whether it runs, and its address."""

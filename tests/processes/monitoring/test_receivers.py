@@ -12,7 +12,9 @@ import httpx
 import pytest
 
 from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.journal import record
 from dflash_deploy.errors import EngineNotReady, RolledBack
+from dflash_deploy.monitoring.alerts import RESTART_WINDOW
 from dflash_deploy.operations import SILENT
 from dflash_deploy.operations.silencing import SETTLING, list_silences, silenced_work
 from tests.support.cli import Ran, dflash, initialise
@@ -167,6 +169,25 @@ def test_a_command_that_restarts_one_of_several_engines_silences_its_alerts_only
         # the other engines answer
         assert not suppressed(silent, "RouterNoEngine")
         assert list_silences(silent).silences[0].comment == "`bench` restarts engine 2"
+
+
+def test_restarts_of_commands_are_no_loop_for_as_long_as_the_alert_counts_them(silent: Path) -> None:
+    one = Deployment(silent)
+    (one.state / "journal.jsonl").unlink(missing_ok=True)
+    for command in ("up", "restart", "restart"):
+        record(one, "ready", command, "an answer after 2 s")
+    with silenced_work(one, "restart", SILENT):
+        assert suppressed(silent, "RestartLoop")
+    # three are not a loop yet
+    assert [made.ends - datetime.now(UTC) <= SETTLING for made in list_silences(silent).silences] == [True]
+    for command in ("tune", "restart"):
+        with pytest.raises(EngineNotReady), silenced_work(one, command, SILENT):
+            raise EngineNotReady("no", hint="yes")
+        # the failure is an alert, the restarts before it are not
+        (left,) = list_silences(silent).silences
+        assert left.alerts == ("RestartLoop",)
+        assert RESTART_WINDOW < left.ends - datetime.now(UTC) <= RESTART_WINDOW + SETTLING
+    (one.state / "journal.jsonl").unlink()
 
 
 def test_a_failure_ends_the_silence_of_its_command(silent: Path) -> None:
