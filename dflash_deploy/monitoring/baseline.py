@@ -26,7 +26,7 @@ def baseline_rules(deployment: str, tpot_seconds: Mapping[int, float]) -> dict[s
 
 
 def _expr(deployment: str, tpot_seconds: Mapping[int, float]) -> str:
-    """A line in pieces, as the first time and the change of slope at each concurrency."""
+    """Lines from point to point: the first time, and the change of slope at each concurrency."""
     here = f'{CONCURRENCY}{{{DEPLOYMENT}="{deployment}"}}'
     changes = (f"{change:.6g} * clamp_min({here} - {at}, 0)" for at, change in _bends(tpot_seconds))
     return " + ".join((f"{tpot_seconds[min(tpot_seconds)]:.6g}", *changes))

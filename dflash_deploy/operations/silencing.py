@@ -166,7 +166,7 @@ def _work_ended(
 
 
 def _restarts_counted(deployment: Deployment, unwritten: Sequence[str]) -> AlertSilence | None:
-    """The silence of RestartLoop if commands alone may have caused as many restarts as it counts.
+    """The silence of RestartLoop if commands may have caused as many restarts as it counts.
 
     For all engines of the deployment: the next command ends it, and makes it again if it is still due. `unwritten` are
     commands that the journal does not have yet.
