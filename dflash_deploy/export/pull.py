@@ -91,6 +91,8 @@ def _pod(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 30,
+        # as the first process of its container, `pull` would ignore SIGTERM until SIGKILL
+        "shareProcessNamespace": True,
         "securityContext": pod_security(source),
         "nodeSelector": runs_on(source),
         "containers": [_container(cluster)],

@@ -391,6 +391,8 @@ def test_the_job_is_confined_and_writes_to_the_claim_only() -> None:
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert volumes["weights"]["persistentVolumeClaim"]["claimName"] == "dflash-weights"
     assert volumes["token"]["secret"]["optional"]
+    # `pull` ends at SIGTERM only if it is not the first process
+    assert pod["shareProcessNamespace"] is True
     # with OnFailure, Kubernetes deletes the pod of a Job that failed, and its log
     assert pod["restartPolicy"] == "Never"
 
