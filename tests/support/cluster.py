@@ -1,4 +1,4 @@
-"""A scripted Kubernetes that lists pods, and engines as its pods: the real ones behind a router are in tests/docker."""
+"""A scripted Kubernetes that lists pods, and engines as its pods. tests/docker/test_pods.py has real engines."""
 
 import json
 import ssl
@@ -39,11 +39,11 @@ class Kubernetes:
 
 
 @contextmanager
-def kubernetes(directory: Path) -> Iterator[Kubernetes]:
-    """A Kubernetes with the files of a service account in a directory."""
+def kubernetes(directory: Path, address: str = "127.0.0.1") -> Iterator[Kubernetes]:
+    """A Kubernetes at an address of this machine, with the files of a service account in a directory."""
     key, certificate = directory / "key.pem", directory / "ca.crt"
     curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    name = ("-days", "1", "-subj", "/CN=kubernetes", "-addext", "subjectAltName=IP:127.0.0.1")
+    name = ("-days", "1", "-subj", "/CN=kubernetes", "-addext", f"subjectAltName=IP:{address}")
     command = ["openssl", "req", "-x509", *curve, *name, "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(command, check=True, capture_output=True)
     (directory / "token").write_text(TOKEN)
@@ -57,7 +57,7 @@ def kubernetes(directory: Path) -> Iterator[Kubernetes]:
             status = api.status if known else 401
             self.send(status, "application/json", json.dumps({"items": api.pods}).encode())
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer((address, 0), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     server.socket = context.wrap_socket(server.socket, server_side=True)

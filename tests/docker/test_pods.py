@@ -1,0 +1,232 @@
+"""The pods of an exported folder as containers: a Job, engines of llama.cpp, and the router and door before them.
+
+What a field of a manifest means here is in tests/support/kubelet. Kubernetes itself is scripted: it lists the pods.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import httpx
+import pytest
+
+from dflash_deploy.serve.drain import SETTLES
+from dflash_deploy.serve.router.files import read_seen
+from tests.docker.test_replicas import HANGS, eventually
+from tests.support.askers import WHOLE, Askers, asking
+from tests.support.cluster import pod
+from tests.support.commands import checked
+from tests.support.container_engine import Engine
+from tests.support.exported_pods import CLAIM, ENGINES, NAME, ROOT, USER, Exported, exported
+from tests.support.fleet_hub import FILES
+from tests.support.hub.faults import Drip
+from tests.support.kubelet.pods import Ended, Pod
+
+CLIENTS = 4
+KILLED, TERMINATED = 137, 143
+"""Exit codes after SIGKILL and SIGTERM."""
+
+
+@pytest.fixture(scope="module")
+def folder(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
+    """The folder of two replicas with a claim, and the node on which its pods run."""
+    with exported(tmp_path_factory.mktemp("pods")) as found:
+        yield found
+
+
+def test_the_job_fills_the_claim_and_continues_after_its_pod_was_deleted(folder: Exported) -> None:
+    hub, claim, gguf = folder.hub, folder.node.claims[CLAIM], ROOT / "models/tiny/gguf"
+    hub.forget()
+    hub.faults("o/gguf/target.gguf", Drip(400_000), forever=True)
+    with folder.running("pull-1", "pull/job.yaml") as first:
+        eventually(lambda: hub.sent("o/gguf/target.gguf") > 1_000_000)
+        assert first.end()["pull"].code == TERMINATED
+    hub.heal()
+    with folder.running("pull-2", "pull/job.yaml") as second:
+        assert checked("docker", "wait", second.containers["pull"]).strip() == "0", second.logs("pull")
+    for role, files in (("target", FILES[:2]), ("drafter", FILES[2:])):
+        for name in files:
+            assert (claim / role / name).read_bytes() == (gguf / name).read_bytes()
+            assert (claim / role / name).stat().st_uid == USER
+    assert hub.sent("o/gguf/target.gguf") < 1.3 * (gguf / "target.gguf").stat().st_size
+
+
+@dataclass(frozen=True)
+class Pods:
+    """The pods of a deployment with two replicas, and the one that replaces the first of them."""
+
+    router: Pod
+    engines: tuple[Pod, Pod, Pod]
+
+
+@pytest.fixture(scope="module")
+def pods(folder: Exported) -> Iterator[Pods]:
+    """The pods, which have just been started. Kubernetes lists none yet."""
+    with ExitStack() as stack:
+        router = stack.enter_context(folder.running("router", "base/router.yaml", service=NAME))
+        one, two, three = (
+            stack.enter_context(folder.running(f"engine-{number}", "base/deployment.yaml", service=ENGINES))
+            for number in (1, 2, 3)
+        )
+        yield Pods(router, (one, two, three))
+
+
+def answered(pod: Pod, key: str) -> int:
+    """The status of a generation with a key; an empty one is not sent."""
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "What is the capital of France?"}]}
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    answer = httpx.post(f"http://{pod.address}:8000/v1/chat/completions", json=body, headers=headers, timeout=HANGS)
+    assert ("Paris" in answer.text) == (answer.status_code == 200), answer.text
+    return answer.status_code
+
+
+def test_probes_fail_before_the_engine_answers_and_pass_then(folder: Exported, pods: Pods) -> None:
+    # the one that was started last
+    one = pods.engines[2]
+    assert not one.passes("engine", "startupProbe")
+    assert not one.passes("engine", "livenessProbe")
+    one.waits("engine", "startupProbe", HANGS)
+    assert one.passes("engine", "readinessProbe")
+    assert one.passes("engine", "livenessProbe")
+    assert [answered(one, key) for key in (folder.key, "", "a-key-that-nobody-has")] == [200, 401, 401]
+
+
+LOOK = """
+import json, os, pathlib
+def writes(place):
+    try:
+        pathlib.Path(place, "written").write_text("x")
+        return True
+    except OSError:
+        return False
+places = ("/", "/opt/dflash", "/models/target", "/models/drafter", "/run/secrets", "/cache", "/tmp", "/dev/shm")
+status = dict(line.split(":", 1) for line in pathlib.Path("/proc/1/status").read_text().splitlines())
+shm = os.statvfs("/dev/shm")
+print(json.dumps({
+    "user": [os.getuid(), os.getgid()],
+    "writes": [place for place in places if writes(place)],
+    "status": {name: status[name].strip() for name in ("CapEff", "CapBnd", "NoNewPrivs", "Seccomp")},
+    "shm": shm.f_blocks * shm.f_frsize,
+    "first": pathlib.Path("/proc/1/cmdline").read_text().split("\\0"),
+}))
+"""
+
+
+def test_the_container_can_do_what_the_manifest_says_and_no_more(folder: Exported, pods: Pods) -> None:
+    one = pods.engines[0]
+    looked = one.execute("engine", "python3", "-c", LOOK)
+    assert looked.returncode == 0, looked.stderr
+    found = json.loads(looked.stdout)
+    assert found["user"] == [USER, USER]
+    assert found["writes"] == ["/cache", "/tmp", "/dev/shm"]
+    assert found["status"] == {"CapEff": "0" * 16, "CapBnd": "0" * 16, "NoNewPrivs": "1", "Seccomp": "2"}
+    assert found["shm"] == 1 << 30
+    # the first process of a pod is the engine's own: there is no init
+    assert "dflash_deploy.serve.door" in found["first"]
+    assert folder.key not in json.dumps(one.inspected("engine")) + one.logs("engine")
+
+
+SLOW = "0.1"
+"""Processors of an engine whose stream has to last: else the tiny pair ends within a second."""
+
+LASTS = 12.0
+"""Seconds that such a stream should take: more than a pod waits without one."""
+
+
+@dataclass
+class Streamed:
+    """A streamed answer, read in a thread: how many events it had, and whether it was whole."""
+
+    events: int = 0
+    whole: bool = False
+
+    def read(self, url: str, key: str, tokens: int) -> None:
+        body = {"model": "tiny", "prompt": "Once", "max_tokens": tokens, "ignore_eos": True, "stream": True}
+        headers = {"Authorization": f"Bearer {key}"}
+        with httpx.stream("POST", f"{url}/v1/completions", json=body, headers=headers, timeout=HANGS) as got:
+            for line in got.iter_lines():
+                self.events += line.startswith("data: {")
+                self.whole = line == "data: [DONE]" or self.whole
+
+
+@contextmanager
+def streaming(folder: Exported, url: str, engine: Pod) -> Iterator[Streamed]:
+    """A stream of a slow engine that has begun, and has ended after the block."""
+    checked("docker", "update", "--cpus", SLOW, engine.containers["engine"])
+    began = time.monotonic()
+    Streamed().read(url, folder.key, 30)
+    tokens = int(30 * LASTS / (time.monotonic() - began))
+    streamed = Streamed()
+    thread = threading.Thread(target=streamed.read, args=(url, folder.key, max(30, min(tokens, 1900))))
+    thread.start()
+    eventually(lambda: streamed.events > 0)
+    yield streamed
+    thread.join()
+    checked("docker", "update", "--cpus", "0", engine.containers["engine"])
+
+
+def listed(folder: Exported) -> set[str]:
+    """The addresses of the engines that SMG sends to."""
+    try:
+        seen = read_seen(folder.node.place / "pods/router/router/seen.json")[1]
+    except (OSError, ValueError):
+        return set()
+    return {worker.url.split("/")[2].split(":")[0] for worker in seen if worker.healthy}
+
+
+def idle(ended: Ended) -> bool:
+    """Whether it ended as a container without requests in flight."""
+    return ended.stopped > SETTLES and ended.seconds < SETTLES + 10 and ended.code != KILLED
+
+
+def test_requests_follow_the_pods_and_streams_end_whole(folder: Exported, pods: Pods) -> None:
+    router, (one, _, three) = pods.router, pods.engines
+    one.waits("engine", "readinessProbe", HANGS)
+    folder.api.pods = [pod("e-1", one.address)]
+    for name in ("router", "door"):
+        router.waits(name, "readinessProbe", HANGS)
+        assert router.passes(name, "livenessProbe")
+    url = f"http://{router.address}:8000"
+    eventually(lambda: listed(folder) == {one.address})
+    askers = Askers(url, "tiny", lambda: folder.key, max_tokens=40, patience=HANGS)
+    with asking(askers, CLIENTS):
+        pods_come_and_go(folder, askers, *pods.engines)
+    statuses = {path: httpx.get(f"{url}{path}", timeout=60).status_code for path in ("/health", "/workers", "/metrics")}
+    assert statuses == {"/health": 200, "/workers": 401, "/metrics": 401}
+    assert folder.key not in router.logs("router") + router.logs("door")
+    with streaming(folder, url, three) as streamed:
+        ended = router.end()
+    assert streamed.whole
+    assert ended["router"].stopped > SETTLES + 3, "the stream was too short to show anything"
+    assert not [name for name, one in ended.items() if one.code == KILLED], ended
+    assert idle(three.end()["engine"])
+
+
+def pods_come_and_go(folder: Exported, askers: Askers, one: Pod, two: Pod, three: Pod) -> None:
+    """A second pod is added, the first one is replaced by a third, and the second one is deleted by force."""
+    api = folder.api
+    api.pods = [pod("e-1", one.address), pod("e-2", two.address, ready=False), pod("e-3", three.address, ready=False)]
+    two.waits("engine", "readinessProbe", HANGS)
+    three.waits("engine", "readinessProbe", HANGS)
+    assert listed(folder) == {one.address}
+    api.pods = [pod("e-1", one.address), pod("e-2", two.address)]
+    eventually(lambda: listed(folder) == {one.address, two.address})
+    with streaming(folder, f"http://{one.address}:8000", one) as streamed:
+        api.pods = [pod("e-1", one.address, ends=True), pod("e-2", two.address), pod("e-3", three.address)]
+        ended = one.end()["engine"]
+    assert streamed.whole
+    assert ended.stopped > SETTLES + 3, "the stream was too short to show anything"
+    assert ended.code != KILLED
+    eventually(lambda: listed(folder) == {two.address, three.address})
+    assert askers.outcomes().keys() == {WHOLE}
+    checked("docker", "kill", two.containers["engine"])
+    api.pods = [pod("e-3", three.address)]
+    eventually(lambda: listed(folder) == {three.address})
+    done = len(askers.asked)
+    eventually(lambda: len(askers.asked) > done + CLIENTS)
+    assert len(askers.errors()) <= CLIENTS, askers.outcomes()
+    assert set(askers.outcomes()) <= {WHOLE, "stream ends with an error", "stream cut off"}
+    print(askers.outcomes())

@@ -1,0 +1,141 @@
+"""A deployment exported for Kubernetes, and the machine as the node on which its pods run as containers."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dflash_deploy import operations
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.operations import cluster as exporting
+from tests.support.cli import dflash, edit_env
+from tests.support.cluster import Kubernetes, kubernetes
+from tests.support.commands import checked
+from tests.support.fleet_hub import FILES, PAIR, write_catalog
+from tests.support.hub import Hub
+from tests.support.kubelet.node import Node
+from tests.support.kubelet.pods import Pod, running, secret_of
+from tests.support.manifests import kubectl, pod_of
+from tests.support.standin_llamacpp import DEBIAN, ensure_server_image
+
+ROOT = Path(__file__).parents[2]
+IMAGE, ROUTER = "dflash-deploy/llamacpp:pods-under-test", "dflash-deploy/router:pods-under-test"
+PACKAGED, TOOL = "dflash-deploy/tool:pods-under-test", "dflash-standin/tool:pods-under-test"
+USER = 1000
+NAME, CLAIM, ENGINES = "vision", "vision-weights-shared", "vision-engines"
+
+WITH_MODELS = f"""\
+FROM {PACKAGED}
+COPY catalog /catalog
+USER 0:0
+RUN chmod -R a+rX /catalog
+USER 1000:1000
+ENV DFLASH_CATALOG=/catalog
+"""
+"""The Job's image knows the packaged catalog only, whose tiny pair is on no hub."""
+
+
+@dataclass
+class Exported:
+    """An exported folder, the node, the hub and the Kubernetes that its pods find, and the owner's key."""
+
+    folder: Path
+    node: Node
+    hub: Hub
+    api: Kubernetes
+    key: str
+
+    def document(self, name: str) -> dict[str, Any]:
+        """A file of the folder."""
+        document: dict[str, Any] = yaml.safe_load((self.folder / name).read_text())
+        return document
+
+    def running(self, name: str, file: str, *, service: str = "") -> AbstractContextManager[Pod]:
+        """A pod of the Deployment or the Job in a file. `service`: the Service that other pods find it by."""
+        return running(self.node, name, pod_of(self.document(file)), service=service)
+
+
+@contextmanager
+def exported(place: Path) -> Iterator[Exported]:
+    """`init`, `pull` and `export kubernetes` of two replicas with a claim, for the user 1000; the claim is empty."""
+    _build_images(place)
+    account, claim = place / "account", place / "claim"
+    account.mkdir()
+    claim.mkdir()
+    with ExitStack() as stack:
+        network, address = stack.enter_context(_network("dflash-pods"))
+        hub = stack.enter_context(Hub(address=address))
+        hub.add("o/gguf", {name: ROOT / "models/tiny/gguf" / name for name in FILES})
+        api = stack.enter_context(kubernetes(account, address))
+        deployment = _deployed(place, hub)
+        made = _export(place, deployment)
+        node = Node(place, network, DEBIAN, (address, api.port))
+        node.claims[CLAIM], node.accounts[f"{NAME}-router"] = claim, account
+        for line in (made.secret_command, made.router_secret_command):
+            name, contents = secret_of(line, kubectl())
+            node.secrets[name] = contents
+        found = Exported(place / "out", node, hub, api, deployment.key.reveal())
+        for file in ("base/settings.yaml", "base/router-files.yaml", "pull/settings.yaml"):
+            document = found.document(file)
+            node.config_maps[document["metadata"]["name"]] = document["data"]
+        yield found
+
+
+def _build_images(place: Path) -> None:
+    _build("llamacpp", IMAGE, ensure_server_image(), ROOT)
+    _build("router", ROUTER, DEBIAN, ROOT)
+    context = place / "tool"
+    checked(sys.executable, "-m", "build", "--wheel", "--outdir", str(context), str(ROOT))
+    _build("tool", PACKAGED, DEBIAN, context)
+    write_catalog(context / "catalog")
+    (context / "Dockerfile").write_text(WITH_MODELS)
+    checked("docker", "build", "-t", TOOL, str(context))
+
+
+def _build(image: str, tag: str, base: str, context: Path) -> None:
+    dockerfile = ROOT / "images" / image / "Dockerfile"
+    options = ("-f", str(dockerfile), "--build-arg", f"BASE_IMAGE={base}", "-t", tag)
+    checked("docker", "build", *options, str(context), timeout=900)
+
+
+@contextmanager
+def _network(name: str) -> Iterator[tuple[str, str]]:
+    """A network of Docker, and the address that this machine has in it."""
+    checked("docker", "network", "create", name)
+    try:
+        template = "{{(index .IPAM.Config 0).Gateway}}"
+        yield name, checked("docker", "network", "inspect", "--format", template, name).strip()
+    finally:
+        checked("docker", "network", "rm", name)
+
+
+def _deployed(place: Path, hub: Hub) -> Deployment:
+    """A deployment with locked weights, whose `.env` belongs to the user 1000."""
+    directory = place / "deployment"
+    directory.mkdir()
+    write_catalog(place / "catalog")
+    environment = {"DFLASH_CATALOG": str(place / "catalog"), "HF_HOME": str(place / "hf")}
+    told = ("--profile", "cpu", "--engine", "llamacpp", "--model", PAIR, "--runtime", "compose")
+    dflash("init", *told, "--models-dir", str(place / "models"), at=directory, environment=environment).succeeded()
+    edit_env(directory, DFLASH_IMAGE=IMAGE)
+    with (directory / ".env").open("a") as file:
+        # the Job asks the same mirror as the deployment
+        file.write(f"HF_ENDPOINT={hub.endpoint}\n")
+    dflash("pull", at=directory, environment=environment).succeeded()
+    os.chown(directory / ".env", USER, USER)
+    return Deployment(directory)
+
+
+def _export(place: Path, deployment: Deployment) -> operations.KubernetesExport:
+    chosen = operations.Cluster(name=NAME, replicas=2, weights="claim", tool_image=TOOL, router_image=ROUTER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DFLASH_CATALOG", str(place / "catalog"))
+        # an export with a custom catalog has no Job: the image of a Job does not have that catalog
+        patch.setattr(exporting, "OWN", "OF_ANOTHER_NAME")
+        return operations.export_kubernetes(deployment.directory, place / "out", chosen)
