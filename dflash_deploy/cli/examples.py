@@ -69,6 +69,11 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
     "fleet watch": ("fleet watch", "fleet watch --looks 1"),
     "fleet facts": ("fleet facts", "fleet facts --json"),
     "fleet route": ("fleet route", "fleet route --without 10.0.0.2:8000"),
+    "fleet accept": ("fleet accept", "fleet accept --json"),
+    "fleet keys": ("fleet keys add alice", "fleet keys rotate"),
+    "fleet keys add": ("fleet keys add alice", "fleet keys add grafana --scope metrics"),
+    "fleet keys rotate": ("fleet keys rotate", "fleet keys rotate alice --overlap 3600"),
+    "fleet keys revoke": ("fleet keys revoke alice", "fleet keys revoke alice --json"),
     "fleet weights": ("fleet weights", "fleet weights --probe 3 --json"),
     "fleet take": ("fleet take", "fleet take --json-stream"),
     "fleet offer": (

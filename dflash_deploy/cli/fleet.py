@@ -9,10 +9,12 @@ import typer
 
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
-from dflash_deploy.cli.held import input_ended, read_token
+from dflash_deploy.cli.fleet_keys import keys
+from dflash_deploy.cli.fleet_table import table
+from dflash_deploy.cli.held import input_ended, read_all, read_token
 from dflash_deploy.cli.numbers import GB
 from dflash_deploy.cli.options import HERE, Directory, Json, JsonStream, Patience
-from dflash_deploy.cli.shown import Grid, Report
+from dflash_deploy.cli.shown import Report
 from dflash_deploy.cli.streams import lost_output
 from dflash_deploy.cli.visible import visible
 from dflash_deploy.operations.patience import PATIENCE
@@ -27,7 +29,7 @@ Hosts = Annotated[
 fleet = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="Several machines over SSH: init, up, status, test, watch, down.",
+    help="Several machines over SSH: init, up, status, test, keys, watch, down.",
 )
 
 
@@ -45,7 +47,7 @@ def fleet_init(
     shown = (
         f"{'wrote' if done.written else 'read':8} {done.file}",
         f"shape    {done.result.chosen.shape}: {done.result.chosen.reason}",
-        _table(done.result),
+        table(done.result),
         "next     dflash-deploy fleet up   install, configure and start the hosts",
     )
     return Report(done.document(), shown, failure=done.result.failure)
@@ -155,6 +157,14 @@ def fleet_route(
 
 
 @command
+def fleet_accept(directory: Directory = HERE, json_stream: JsonStream = False, as_json: Json = False) -> Report:
+    """Accept the keys on standard input beside those of .env; the commands of a fleet call it on a host."""
+    done = operations.fleet_accept(directory, read_all(), reporter=terminal(json_stream=json_stream))
+    said = (f"answered {name}: {status or 'no answer'}" for name, status in done.answers)
+    return Report(done.document(), (f"engine   {'runs' if done.running else 'does not run'}", *said))
+
+
+@command
 def fleet_weights(
     directory: Directory = HERE,
     probe: Annotated[
@@ -203,22 +213,8 @@ def _report(done: FleetResult, after: tuple[str, ...] = ()) -> Report:
     way = done.weights.way if done.weights else None
     weights = (f"weights  {way.way}: {way.reason}",) if way else ()
     router = (f"router   {done.router}: clients use the endpoint of this host",) if done.router else ()
-    shown = (shape, *router, *weights, _table(done), *(() if done.failure else after))
+    shown = (shape, *router, *weights, table(done), *(() if done.failure else after))
     return Report(done.document(), shown, failure=done.failure)
-
-
-def _table(done: FleetResult) -> Grid:
-    drawn = Grid("host", "state", "seconds", "endpoint", "remark")
-    for one in done.hosts:
-        row = one.row()
-        passed, failed = row["checks_passed"], row["checks_failed"]
-        checks = f"{passed} checks passed" if passed else ""
-        wrong = f"failed: {', '.join(map(str, failed))}" if isinstance(failed, list) and failed else ""
-        unrouted = "the router sends it no requests" if one.routed is False else ""
-        words = (checks, wrong, str(row["cause"] or ""), unrouted)
-        said = one.error.message if one.error else "; ".join(filter(None, words))
-        drawn.add_row(one.host.name, one.state, f"{one.seconds:.1f}", str(row["endpoint"] or "-"), said)
-    return drawn
 
 
 fleet.command("init")(fleet_init)
@@ -231,6 +227,8 @@ fleet.command("restart")(fleet_restart)
 fleet.command("watch")(fleet_watch)
 fleet.command("facts")(fleet_facts)
 fleet.command("route")(fleet_route)
+fleet.command("accept")(fleet_accept)
 fleet.command("weights")(fleet_weights)
 fleet.command("take")(fleet_take)
 fleet.command("offer")(fleet_offer)
+fleet.add_typer(keys, name="keys")

@@ -12,6 +12,9 @@ from dflash_deploy.redact import Secret
 LONGEST = 200
 """Bytes of a token."""
 
+MOST = 1 << 20
+"""Bytes of a document."""
+
 
 def read_token() -> Secret:
     """Return the token in the first line of standard input. Raises BadInput if there is none."""
@@ -19,6 +22,11 @@ def read_token() -> Secret:
     if len(token) < 32 or not token.isascii():
         raise BadInput("standard input has no token", hint="`dflash-deploy fleet up` makes one for each transfer")
     return Secret(token)
+
+
+def read_all() -> bytes:
+    """Return standard input to its end. A longer one than MOST is cut, and is not valid then."""
+    return sys.stdin.buffer.read(MOST)
 
 
 def input_ended() -> threading.Event:

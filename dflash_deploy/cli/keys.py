@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
+from dflash_deploy.cli.key_options import InFlight, KeyName, KeyScope, TokensPerMinute
 from dflash_deploy.cli.options import HERE, Directory, Json, JsonStream, Patience
 from dflash_deploy.cli.shown import Grid, Report
 from dflash_deploy.errors import BadInput
 from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.redact import Secret
-from dflash_deploy.serve.api_keys import LARGEST_LIMIT
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ CLIENTS = (
     "clients      each that sends the key: api_key or OPENAI_API_KEY of applications, a proxy that adds it,",
     "             a Prometheus that scrapes with it; dflash-deploy itself reads .env",
 )
-
-Name = Annotated[str, typer.Argument(help="Whose key: up to 15 small letters, digits, - and _.", show_default=False)]
 
 keys = typer.Typer(
     rich_markup_mode=None,
@@ -71,19 +69,11 @@ def keys_show(
 
 @command
 def keys_add(
-    name: Name,
+    name: KeyName,
     directory: Directory = HERE,
-    scope: Annotated[
-        Literal["infer", "metrics", "all"],
-        typer.Option(help="infer: generate; metrics: only GET /metrics; all: every route."),
-    ] = "infer",
-    in_flight: Annotated[
-        int | None, typer.Option(min=1, max=LARGEST_LIMIT, help="Requests at the same time; more get 429.")
-    ] = None,
-    tokens_per_minute: Annotated[
-        int | None,
-        typer.Option(min=1, max=LARGEST_LIMIT, help="Tokens read and generated within 60 s; then 429."),
-    ] = None,
+    scope: KeyScope = "infer",
+    in_flight: InFlight = None,
+    tokens_per_minute: TokensPerMinute = None,
     as_json: Json = False,
 ) -> Report:
     """Add a key with a name, for one client. A running engine accepts it at once."""
@@ -98,7 +88,7 @@ def keys_add(
 
 
 @command
-def keys_revoke(name: Name, directory: Directory = HERE, as_json: Json = False) -> Report:
+def keys_revoke(name: KeyName, directory: Directory = HERE, as_json: Json = False) -> Report:
     """Remove a key. A running engine rejects it at once; requests that it began continue."""
     done = operations.revoke_key(directory, name)
     now = f"answers it {done.status} now" if done.status else "does not run"

@@ -5,7 +5,7 @@ A directory of its own: a container that mounts a single file keeps seeing the o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,10 +14,12 @@ from dflash_deploy.deployment.owned_files import write_owned
 from dflash_deploy.deployment.router_files import retired_key, router_keys
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.api_keys import OWNER, ApiKey
-from dflash_deploy.serve.gateway.keyring import document_of
+from dflash_deploy.serve.gateway.keyring import Accepted, document_of, read_accepted
 from dflash_deploy.serve.router.files import PROBE_NAME
 
 NAME = "keys.json"
+REPLACING = "replacing.json"
+"""The file beside it with the digests of keys that a fleet is replacing, which `.env` has no more or not yet."""
 
 
 def keys_file(deployment: Deployment) -> Path:
@@ -36,8 +38,27 @@ def write_keys(deployment: Deployment, *, coming: Secret | None = None) -> bool:
     The file belongs to the owner of `.env`, as whom the container runs. `coming` is the owner's next key, which
     several engines accept already. Raises SettingsRefused for an invalid entry.
     """
-    text = document_of((*deployment.further_keys, *_of_several_engines(deployment, coming)), retired_key(deployment))
+    known = (*deployment.further_keys, *_of_several_engines(deployment, coming))
+    text = document_of(known, retired_key(deployment), replaced_keys(deployment))
     return write_owned(deployment, keys_file(deployment), text)
+
+
+def accept_also(deployment: Deployment, keys: Sequence[Accepted]) -> None:
+    """Let the engines accept these keys beside those of `.env`, and no others of an earlier call."""
+    file = keys_file(deployment).with_name(REPLACING)
+    if keys:
+        write_owned(deployment, file, document_of((), also=keys))
+    else:
+        file.unlink(missing_ok=True)
+    write_keys(deployment)
+
+
+def replaced_keys(deployment: Deployment) -> tuple[Accepted, ...]:
+    """The keys of the last `accept_also`; none if the file is missing or damaged."""
+    try:
+        return read_accepted(keys_file(deployment).with_name(REPLACING))
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()
 
 
 def _of_several_engines(deployment: Deployment, coming: Secret | None) -> Iterator[ApiKey]:
@@ -59,4 +80,5 @@ def remove_keys(deployment: Deployment) -> None:
     """Remove the file and its directory, if they can be removed."""
     with suppress(OSError):
         keys_file(deployment).unlink(missing_ok=True)
+        keys_file(deployment).with_name(REPLACING).unlink(missing_ok=True)
         keys_file(deployment).parent.rmdir()

@@ -14,7 +14,7 @@ from pathlib import Path
 from dflash_deploy.deployment.build_context import remove_unused_contexts
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE, remove_leftovers
-from dflash_deploy.deployment.keys_file import keys_file
+from dflash_deploy.deployment.keys_file import REPLACING, keys_file
 from dflash_deploy.deployment.outputs import OWN
 from dflash_deploy.errors import DirectoryBusy, PreflightRefused
 
@@ -65,7 +65,7 @@ def _tidy(deployment: Deployment) -> None:
     remove_leftovers(deployment.directory, *map(glob.escape, OWN))
     for state in (deployment.state, *_states_below(deployment.state)):
         remove_leftovers(state, "*")
-    remove_leftovers(keys_file(deployment).parent, keys_file(deployment).name)
+    remove_leftovers(keys_file(deployment).parent, keys_file(deployment).name, REPLACING)
     remove_unused_contexts(deployment.state)
 
 

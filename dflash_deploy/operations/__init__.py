@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.exported import ExportCheck
     from dflash_deploy.operations.exporting import MonitoringExport, export_monitoring
     from dflash_deploy.operations.fetching import Pulled, carry, check_files, check_hub, pull
+    from dflash_deploy.operations.fleet_accepting import AcceptedKeys, fleet_accept
     from dflash_deploy.operations.fleet_hosts import FleetResult
+    from dflash_deploy.operations.fleet_keys import FleetKeys, fleet_add_key, fleet_revoke_key, fleet_rotate_key
     from dflash_deploy.operations.fleet_machine import MachineFacts, fleet_facts
     from dflash_deploy.operations.fleet_routing import Routed, fleet_route
     from dflash_deploy.operations.fleet_starting import fleet_restart, fleet_up
@@ -108,7 +110,9 @@ else:
             ".exported": ("ExportCheck",),
             ".exporting": ("MonitoringExport", "export_monitoring"),
             ".fetching": ("Pulled", "carry", "check_files", "check_hub", "pull"),
+            ".fleet_accepting": ("AcceptedKeys", "fleet_accept"),
             ".fleet_hosts": ("FleetResult",),
+            ".fleet_keys": ("FleetKeys", "fleet_add_key", "fleet_revoke_key", "fleet_rotate_key"),
             ".fleet_machine": ("MachineFacts", "fleet_facts"),
             ".fleet_routing": ("Routed", "fleet_route"),
             ".fleet_starting": ("fleet_restart", "fleet_up"),
@@ -179,6 +183,7 @@ __all__ = [
     "History",
     "history",
     "SILENT",
+    "AcceptedKeys",
     "Asked",
     "Benchmark",
     "BenchTarget",
@@ -190,6 +195,7 @@ __all__ = [
     "Created",
     "Examined",
     "FleetCreated",
+    "FleetKeys",
     "FleetResult",
     "FoundDeployment",
     "KeyChange",
@@ -232,12 +238,16 @@ __all__ = [
     "digest",
     "doctor",
     "estimated",
+    "fleet_accept",
+    "fleet_add_key",
     "fleet_down",
     "fleet_facts",
     "fleet_init",
     "fleet_logs",
     "fleet_offer",
     "fleet_restart",
+    "fleet_revoke_key",
+    "fleet_rotate_key",
     "fleet_route",
     "fleet_status",
     "fleet_take",

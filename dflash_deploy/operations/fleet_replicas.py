@@ -48,7 +48,7 @@ def start_each(
             opened.say(host, f"serves the router at {_place(front.engines[host.name], facts[host.name])}")
         carry_router_keys(session, keys)
         carry_settings(opened, session, facts[host.name].place, own, front.settings(host))
-        return ask_again(lambda: _restarts(opened, session))
+        return ask_again(lambda: restarts(opened, session))
 
     carried = opened.on_each(carry, hosts)
     brought = move_weights(opened, tuple(host for host in hosts if not carried[host.name].error), facts, patience)
@@ -66,7 +66,7 @@ def _place(address: str, facts: RemoteFacts) -> str:
     return f"{address} ({found})" if found else address
 
 
-def _restarts(opened: OpenFleet, session: Session) -> bool:
+def restarts(opened: OpenFleet, session: Session) -> bool:
     """Whether the engine of a host runs, and was started with other settings or by another release."""
     if runs_as_started(opened, session):
         return False

@@ -17,6 +17,7 @@ from dflash_deploy.fleet.shape import own_settings, shape_settings
 from dflash_deploy.operations.fleet_carrying import BroughtWeights, move_weights
 from dflash_deploy.operations.fleet_engines import NOT_STARTED, link_addresses, link_of, not_started, start_engine
 from dflash_deploy.operations.fleet_hosts import FleetResult, OpenFleet, open_fleet
+from dflash_deploy.operations.fleet_keys import settle_keys
 from dflash_deploy.operations.fleet_ranks import Outcomes, runs_as_started, start_ranks
 from dflash_deploy.operations.fleet_replicas import one_after_the_other, start_each
 from dflash_deploy.operations.fleet_settings import carry_settings
@@ -72,6 +73,8 @@ def _start(opened: OpenFleet, prepared: Mapping[str, HostOutcome[RemoteFacts]], 
     else:
         started = not_started(ready)
     done = opened.results({host.name: {**failed, **started}[host.name] for host in opened.hosts}, "ready")
+    if not done.failure and len(opened.hosts) == len(opened.fleet.hosts):
+        settle_keys(opened)
     return replace(done, weights=moved)
 
 

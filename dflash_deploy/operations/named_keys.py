@@ -97,13 +97,8 @@ def add_key(
     Raises NotPossible if the name is taken or is not valid, and KeyNotReplaced if a running engine refuses the key.
     """
     with locked(directory, "keys add", check=False) as deployment:
-        before = deployment.further_keys
         key = ApiKey(name, generate_key().reveal(), scope, in_flight, tokens_per_minute)
-        try:
-            keys = keys_in(",".join(each.written() for each in (*before, key)))
-        except Refused as refusal:
-            raise NotPossible(f"cannot add the key: {refusal.message}", hint=refusal.hint) from None
-        done = _written(deployment, keys, key, {HTTPStatus.OK})
+        done = _written(deployment, with_key(deployment.further_keys, key), key, {HTTPStatus.OK})
         record(deployment, "key", "keys add", f"{name}, scope {scope}")
         return done
 
@@ -121,6 +116,14 @@ def revoke_key(directory: Path, name: str) -> KeyChange:
         done = _written(deployment, kept, key, {HTTPStatus.UNAUTHORIZED})
         record(deployment, "key", "keys revoke", name)
         return done
+
+
+def with_key(before: Sequence[ApiKey], key: ApiKey) -> tuple[ApiKey, ...]:
+    """The keys with a new one. Raises NotPossible if its name is taken or is not valid, or there are too many."""
+    try:
+        return keys_in(",".join(each.written() for each in (*before, key)))
+    except Refused as refusal:
+        raise NotPossible(f"cannot add the key: {refusal.message}", hint=refusal.hint) from None
 
 
 def list_keys(directory: Path) -> Keys:
@@ -156,7 +159,7 @@ def _written(old: Deployment, keys: Sequence[ApiKey], changed: ApiKey, expected:
     write_keys(new)
     if not is_up(runtime_for(new, plan_to_stop(new))):
         return KeyChange(new, changed, None)
-    status = _answered(new, changed, expected)
+    status = answered_status(new, changed, expected)
     if status is not None and status not in expected:
         raise KeyNotReplaced(
             f"the endpoint answers the key `{changed.name}` with {status}; .env is changed",
@@ -165,7 +168,7 @@ def _written(old: Deployment, keys: Sequence[ApiKey], changed: ApiKey, expected:
     return KeyChange(new, changed, status)
 
 
-def _answered(deployment: Deployment, key: ApiKey, expected: set[HTTPStatus]) -> int | None:
+def answered_status(deployment: Deployment, key: ApiKey, expected: set[HTTPStatus]) -> int | None:
     """The status that each engine answers the key, as soon as it is the expected one; `None` without an answer."""
     plan = plan_as_running(deployment)
     statuses = []

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field
 
 from dflash_deploy.schemas.common import AcceptanceLength, Count, Documented, FailureCode, Rate, Seconds
+from dflash_deploy.schemas.keys import Fingerprint, HttpStatus
 
 
 class FleetErrorData(Documented):
@@ -30,7 +31,7 @@ class FleetHostData(Documented):
     rank: Count
     """Its rank if all hosts run one engine: 0 is the leader."""
     state: str
-    """`usable`, `ready`, `running`, `stopped`, `passed`, `failed`, or a state of `status`."""
+    """`usable`, `ready`, `running`, `accepted`, `stopped`, `passed`, `failed`, or a state of `status`."""
     seconds: Seconds
     """Duration of the command on this host."""
     endpoint: str | None
@@ -166,6 +167,45 @@ class FleetRouteData(Documented):
     """Their addresses, HOST:PORT."""
     left_out: dict[str, str]
     """For each address of ROUTER_ENGINES that gets no requests, why. The text may change."""
+
+
+class FleetAnswerData(Documented):
+    """What the engines of a machine answer to a key."""
+
+    name: str
+    """Name of the key; `owner` is VLLM_API_KEY."""
+    status: HttpStatus | None
+    """HTTP status; null if no engine answered."""
+
+
+class FleetAcceptData(Documented):
+    """Whether the engines of a machine accept the keys that the terminal of a fleet sent."""
+
+    state: Literal["accepted", "stopped"]
+    """`stopped`: no engine runs; it reads the keys when it starts."""
+    answers: list[FleetAnswerData]
+    """What the engines answer to each key that the terminal wants to be proven; empty if none runs."""
+
+
+class FleetKeysData(Documented):
+    """A key that was added, replaced or revoked on all hosts. No key is in the document."""
+
+    file: str
+    """Path of the file that has the keys, on the terminal."""
+    name: str
+    """Name of the key; `owner` is VLLM_API_KEY."""
+    fingerprint: Fingerprint | None
+    """The first 8 hexadecimal digits of the key's SHA-256; null if the file does not have it."""
+    finished: bool
+    """Whether all hosts have done it; the same command continues."""
+    shape: Literal["replicas", "one-engine"]
+    """`replicas`: an engine on each host; `one-engine`: one engine over all hosts."""
+    reason: str
+    """Why it has this shape. The text may change."""
+    router: str | None
+    """Name of the host with the router and the door of all; null without a router."""
+    hosts: list[FleetHostData]
+    """The hosts, in the order of fleet.yaml."""
 
 
 class FleetWeightsData(Documented):

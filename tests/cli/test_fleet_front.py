@@ -1,7 +1,5 @@
 """Replicas behind one router on hosts that answer from a script: who restarts when, and who gets requests."""
 
-import time
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,17 +10,13 @@ from dflash_deploy.errors import EngineNotReady, HostUnfit, HostUnreachable, Not
 from dflash_deploy.fleet import again
 from dflash_deploy.fleet.remote import NO_ROUTER
 from dflash_deploy.operations import fleet_routing
-from dflash_deploy.operations.fleet_hosts import FleetResult
 from dflash_deploy.operations.fleet_routing import fleet_route
 from dflash_deploy.operations.fleet_starting import fleet_restart, fleet_up
 from dflash_deploy.operations.fleets import fleet_down, fleet_status
 from dflash_deploy.operations.reporter import Silent
 from dflash_deploy.serve.router.files import RoutedEngine
 from tests.support.cli import initialise
-from tests.support.scripted_hosts import Answer, ScriptedHosts
-
-Change = Callable[[str, tuple[str, ...]], Answer | None]
-"""Answers some commands in another way; `None` for the others. It may raise the error of a host."""
+from tests.support.scripted_hosts import Answer, Change, ScriptedFleet, errors, link, lost, nothing_else
 
 ADDRESS = {"a": "192.168.9.1:8000", "b": "192.168.9.2:8000", "c": "192.168.9.3:8000"}
 
@@ -37,38 +31,23 @@ class Noted(Silent):
         self.lines.append(text)
 
 
-class Replicas:
+class Replicas(ScriptedFleet):
     """Hosts with an engine each, and a router on the first. All run with other settings than those of `.env`."""
 
     def __init__(
-        self, directory: Path, monkeypatch: pytest.MonkeyPatch, change: Change = lambda name, command: None, *,
-        names: str = "abc",
-    ) -> None:  # fmt: skip
+        self, directory: Path, monkeypatch: pytest.MonkeyPatch, change: Change = nothing_else, *, names: str = "abc"
+    ) -> None:
         hosts = "".join(f"  - {{name: {name}, address: {name}.invalid, program: dflash-deploy}}\n" for name in names)
         (directory / "fleet.yaml").write_text(f"shape: replicas\nhosts:\n{hosts}")
-        self.names, self.change = names, change
         self.runs = set(names)
-        self.marks = dict.fromkeys(names, "other")
         self.router_engines = [ADDRESS[name] for name in names[1:]]
         """ROUTER_ENGINES of the router's host."""
         self.refused: dict[str, str] = {}
         """Engines that do not answer the router, and why."""
-        self.hosts = ScriptedHosts(self.respond).put_in(monkeypatch)
+        super().__init__(monkeypatch, names, change, mark="other")
 
-    def respond(self, name: str, command: tuple[str, ...]) -> Answer:
-        changed = self.change(name, command)
-        if changed is not None:
-            return changed
+    def answer(self, name: str, command: tuple[str, ...]) -> Answer:
         match command:
-            case ("examine", *_):
-                return f"home /h\nclock {time.time():.0f}\nsystem Linux x86_64\nfree 999999999\n"
-            case ("receive", *_):
-                return "same\n"
-            case ("settings", _, "compare", _):
-                return f"{self.marks[name]}\n"
-            case ("settings", _, "mark", release):
-                self.marks[name] = "same" if release else "other"
-                return ""
             case ("fleet", "facts", *_):
                 return self.facts(name)
             case ("fleet", "route", *_):
@@ -83,8 +62,8 @@ class Replicas:
                 return {"state": "ready", "endpoint": "https://llm.example.com/v1"}
 
     def facts(self, name: str) -> dict[str, object]:
-        links = [{"interface": "fab0", "address": ADDRESS[name].partition(":")[0], "prefix": 24, "up": True}]
-        facts: dict[str, object] = {"home": "/h", "assets": "/a", "links": [{**link, "mtu": 9000} for link in links]}
+        links = [link(ADDRESS[name].partition(":")[0])]
+        facts: dict[str, object] = {"home": "/h", "assets": "/a", "links": links}
         facts["engine"] = {"phase": "running" if name in self.runs else "absent"}
         if name == self.names[0]:
             urls = [f"http://{address}" for address in self.router_engines if address not in self.refused]
@@ -118,14 +97,6 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     initialise("--profile", "cpu", "--engine", "vllm", "--runtime", "native", at=tmp_path)
     monkeypatch.setattr(again, "PAUSE", 0.0)
     return tmp_path
-
-
-def errors(done: FleetResult) -> dict[str, str]:
-    return {one.host.name: one.error.message for one in done.hosts if one.error}
-
-
-def lost(name: str) -> HostUnreachable:
-    return HostUnreachable(f"{name}: lost", hint="x")
 
 
 def losing(name: str, words: str, *, times: int = 1000) -> Change:
@@ -238,7 +209,7 @@ def test_addresses_stay_while_a_host_is_missing(directory: Path, monkeypatch: py
             return answer
         # a faster link joins the others, and b is not on it
         number = {"a": 1, "c": 3}[name]
-        faster = {"interface": "fab1", "address": f"192.168.8.{number}", "prefix": 24, "up": True, "mtu": 9000}
+        faster = link(f"192.168.8.{number}", "fab1")
         facts = replicas.facts(name)
         links = facts["links"]
         assert isinstance(links, list)

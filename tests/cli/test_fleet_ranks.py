@@ -1,33 +1,28 @@
 """One engine over hosts that answer from a script: when all ranks restart together, and when nothing does."""
 
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.owed_start import owe_start, owed_start
-from dflash_deploy.errors import DeployError, EngineNotReady, ExitCode, HostUnfit, HostUnreachable
+from dflash_deploy.errors import DeployError, EngineNotReady, ExitCode, HostUnfit
 from dflash_deploy.fleet import again
 from dflash_deploy.operations import fleet_ranks
-from dflash_deploy.operations.fleet_hosts import FleetResult, open_fleet
+from dflash_deploy.operations.fleet_hosts import open_fleet
 from dflash_deploy.operations.fleet_starting import fleet_up
 from dflash_deploy.operations.fleet_watching import MOST_FAILURES, RankWatch, fleet_watch
 from dflash_deploy.operations.fleets import fleet_down
 from dflash_deploy.operations.reporter import SILENT
 from tests.support.cli import initialise
-from tests.support.scripted_hosts import Answer, ScriptedHosts
+from tests.support.scripted_hosts import Answer, Change, ScriptedFleet, errors, link, lost, nothing_else
 
 FLEET = """shape: one-engine
 hosts:
   - {name: a, address: a.invalid, program: dflash-deploy}
   - {name: b, address: b.invalid, program: dflash-deploy}
 """
-
-Change = Callable[[str, tuple[str, ...]], Answer | None]
-"""Answers some commands in another way; `None` for the others. It may raise the error of a host."""
 
 
 @pytest.fixture
@@ -39,29 +34,16 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-class Ranks:
+class Ranks(ScriptedFleet):
     """Two hosts whose ranks run, or not."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, change: Change = lambda name, command: None) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, change: Change = nothing_else) -> None:
         self.runs = {"a": 1, "b": 2}
         """The number of the process of each rank; 0 if it does not run."""
-        self.change = change
-        self.settings = "same\n"
-        self.hosts = ScriptedHosts(self.respond).put_in(monkeypatch)
+        super().__init__(monkeypatch, "ab", change, mark="same")
 
-    def respond(self, name: str, command: tuple[str, ...]) -> Answer:
-        changed = self.change(name, command)
-        if changed is not None:
-            return changed
+    def answer(self, name: str, command: tuple[str, ...]) -> Answer:
         match command:
-            case ("examine", *_):
-                return f"home /h\nclock {time.time():.0f}\nsystem Linux x86_64\nfree 999999999\n"
-            case ("receive", *_):
-                return "same\n"
-            case ("settings", _, "compare", _):
-                return self.settings
-            case ("settings" | "interrupt", *_):
-                return ""
             case ("fleet", "facts", *_):
                 return self.facts(name)
             case ("down", *_):
@@ -75,10 +57,9 @@ class Ranks:
 
     def facts(self, name: str) -> Answer:
         number = {"a": 1, "b": 2}[name]
-        link = {"interface": "fab0", "address": f"192.168.9.{number}", "prefix": 24, "up": True, "mtu": 9000}
         engine = {"phase": "running" if self.runs[name] else "absent", "identity": str(self.runs[name])}
         peers = {f"192.168.9.{3 - number}": True}
-        return {"home": "/h", "assets": "/a", "links": [link], "peers": peers, "engine": engine}
+        return {"home": "/h", "assets": "/a", "links": [link(f"192.168.9.{number}")], "peers": peers, "engine": engine}
 
     @property
     def starts(self) -> list[str]:
@@ -100,14 +81,6 @@ def once(name: str, verb: str, problem: DeployError, *, times: int = 1) -> Chang
     return change
 
 
-def lost(name: str) -> HostUnreachable:
-    return HostUnreachable(f"{name}: lost", hint="x")
-
-
-def errors(done: FleetResult) -> dict[str, str]:
-    return {one.host.name: one.error.message for one in done.hosts if one.error}
-
-
 def test_ranks_that_run_with_their_settings_stay(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = Ranks(monkeypatch)
     assert errors(fleet_up(directory)) == {}
@@ -119,7 +92,7 @@ def test_settings_of_an_interrupted_command_restart_all_ranks_together(
 ) -> None:
     ranks = Ranks(monkeypatch)
     # nothing changes any more, and all ranks run: but with the settings of before
-    ranks.settings = "other\n"
+    ranks.marks = dict.fromkeys("ab", "other")
     assert errors(fleet_up(directory)) == {}
     assert (sorted(ranks.starts[:2]), ranks.starts[2:]) == (["down a", "down b"], ["up b", "up a"])
     marked = [number for number, (_, command) in enumerate(ranks.hosts.asked) if " mark " in command]
@@ -131,7 +104,7 @@ def test_settings_of_an_interrupted_command_restart_all_ranks_together(
 
 def test_one_answer_that_is_lost_ends_no_start(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = Ranks(monkeypatch, once("b", "down", lost("b"), times=2))
-    ranks.settings = "other\n"
+    ranks.marks = dict.fromkeys("ab", "other")
     assert errors(fleet_up(directory)) == {}
     assert "up a" in ranks.starts
 
@@ -151,7 +124,7 @@ def test_a_worker_that_becomes_unfit_ends_the_start_by_name(directory: Path, mon
         return None
 
     ranks = Ranks(monkeypatch, change)
-    ranks.settings = "other\n"
+    ranks.marks = dict.fromkeys("ab", "other")
     said = errors(fleet_up(directory))
     assert set(said) == {"b"}
     assert said["b"].startswith("b: its rank cannot be checked while the leader starts, so all are stopped")
@@ -174,7 +147,7 @@ def test_one_look_that_fails_ends_no_start(directory: Path, monkeypatch: pytest.
         return None
 
     ranks = Ranks(monkeypatch, change)
-    ranks.settings = "other\n"
+    ranks.marks = dict.fromkeys("ab", "other")
     assert errors(fleet_up(directory)) == {}
     assert ranks.hosts.commands("interrupt") == []
 

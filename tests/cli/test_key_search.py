@@ -47,6 +47,10 @@ VERBS: dict[str, tuple[str, ...]] = {
     "fleet watch": ("--looks", "1"),
     "fleet facts": (),
     "fleet route": (),
+    "fleet accept": (),
+    "fleet keys add": ("alice",),
+    "fleet keys rotate": ("--overlap", "0"),
+    "fleet keys revoke": ("alice",),
     "fleet weights": (),
     "fleet take": (),
     "fleet offer": ("--address", "127.0.0.1"),
@@ -73,7 +77,7 @@ VERBS: dict[str, tuple[str, ...]] = {
 }
 """Every verb, with what it needs to do something where no engine runs."""
 
-WITHOUT_DIRECTORY = ("profiles", "models", "schema", "explain", "fleet facts", "fleet offer")
+WITHOUT_DIRECTORY = ("profiles", "models", "schema", "explain", "fleet facts", "fleet offer", "fleet accept")
 """Verbs that read no deployment, or none without a token on standard input."""
 
 BROKEN = """

@@ -3,11 +3,11 @@
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy import operations
 from tests.support.fleet_lab import FABRIC, Host, Lab, states
 
 ASK = """\
@@ -31,9 +31,9 @@ COUNTED = "dflash_key_requests_total{"
 
 
 class Clients:
-    """Clients on one host, with the API key of the fleet."""
+    """Clients on one host. `key` reads the API key that they send, as late as they can."""
 
-    def __init__(self, host: Host, key: str, model: str) -> None:
+    def __init__(self, host: Host, key: Callable[[], str], model: str) -> None:
         self._host, self._key, self._model = host, key, model
 
     def ask(self, url: str, text: str = "hello", *, key: str | None = None) -> str:
@@ -67,28 +67,33 @@ class Clients:
     def _said(self, url: str, model: str, text: str, *, key: str | None = None) -> str:
         command = ["ip", "netns", "exec", self._host.namespace, sys.executable, "-c", ASK, url, model, text]
         done = subprocess.run(
-            command, input=self._key if key is None else key, capture_output=True, text=True, check=True, timeout=90
+            command, input=self._key() if key is None else key, capture_output=True, text=True, check=True, timeout=90
         )
         return done.stdout
+
+
+def key_of(hosts: Lab, name: str | None = None) -> str:
+    """What `keys show --reveal` prints on the terminal now."""
+    return operations.key(hosts.directory, name).key.reveal()
 
 
 def test_one_door_for_two_hosts(hosts: Lab) -> None:
     hosts.write_fleet(router=True)
     first, second = hosts.hosts
-    key = Deployment(hosts.directory).key.reveal()
+    key = key_of(hosts)
     up = hosts.dflash("fleet", "up", "--json").succeeded()
     assert states(up.document) == ["ready", "ready"]
     assert up.document["data"]["router"] == first.name
     rows = up.document["data"]["hosts"]
     door, own, other = "http://127.0.0.1:8000", "http://127.0.0.1:8003", f"http://{second.fabric}:8000"
     assert [row["endpoint"] for row in rows] == [f"{door}/v1", f"{other}/v1"]
-    clients = Clients(first, key, rows[0]["model"])
+    clients = Clients(first, lambda: key_of(hosts), rows[0]["model"])
 
     assert clients.ask(door) == "200"
     assert clients.ask(door, key="") == "401"
     # the engine of the other host listens on the link between the hosts only, and not without a key
     assert clients.ask(other, key="") == "401"
-    assert "refused" in Clients(second, key, rows[0]["model"]).ask(f"http://{second.address}:8000")
+    assert "refused" in Clients(second, lambda: key, rows[0]["model"]).ask(f"http://{second.address}:8000")
     assert key not in hosts.arguments() + up.err + up.out
 
     status = hosts.dflash("fleet", "status", "--json").succeeded()
@@ -101,10 +106,23 @@ def test_one_door_for_two_hosts(hosts: Lab) -> None:
     tested = hosts.dflash("fleet", "test", "--json").succeeded()
     assert states(tested.document) == ["passed", "passed"]
 
+    # each engine restarts, with the key that clients read from `.env` meanwhile
     with clients.asking(door) as said:
-        restarted = hosts.dflash("fleet", "restart", "--json").succeeded()
-    assert states(restarted.document) == ["ready", "ready"]
+        rotated = hosts.dflash("fleet", "keys", "rotate", "--overlap", "1", "--json").succeeded()
+    assert states(rotated.document) == ["ready", "ready"]
     assert set(said) == {"200"}, said
+    assert {clients.ask(url, key=key) for url in (door, own, other)} == {"401"}
+    assert clients.ask(door) == "200"
+
+    hosts.dflash("fleet", "keys", "add", "alice", "--json").succeeded()
+    alice = Clients(first, lambda: key_of(hosts, "alice"), rows[0]["model"])
+    with alice.asking(door) as said:
+        changed = hosts.dflash("fleet", "keys", "rotate", "alice", "--overlap", "1", "--json").succeeded()
+    assert states(changed.document) == ["accepted", "accepted"]
+    assert set(said) == {"200"}, said
+    last = key_of(hosts, "alice")
+    hosts.dflash("fleet", "keys", "revoke", "alice", "--json").succeeded()
+    assert {clients.ask(url, key=last) for url in (door, own, other)} == {"401"}
 
     with second.unplugged(FABRIC):
         assert {clients.ask(door, f"again {number}") for number in range(6)} == {"200"}

@@ -2,20 +2,25 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from dflash_deploy.errors import DeployError
+from dflash_deploy.errors import DeployError, HostUnreachable
 from dflash_deploy.fleet import each, scripts
 from dflash_deploy.fleet.session import Input, OnLine, Output, Session
+from dflash_deploy.operations.fleet_hosts import FleetResult
 
 Answer = dict[str, Any] | str | DeployError
 """The `data` of a document, the output of a script, or the error in the document of a command."""
 
 Respond = Callable[[str, tuple[str, ...]], Answer]
 """Answers a command of dflash-deploy, or a script by its name and arguments. Raise an error for a host out of reach."""
+
+Change = Callable[[str, tuple[str, ...]], Answer | None]
+"""Answers some commands in another way; `None` for the others. It may raise the error of a host."""
 
 NAMES = {
     scripts.examine()[2]: "examine",
@@ -27,10 +32,14 @@ NAMES = {
 
 
 class ScriptedHosts:
-    """What all hosts were asked, in order: name of the host and the command as one text."""
+    """What all hosts were asked, in order: name of the host and the command as one text.
+
+    `read` has what hosts got on standard input, with the name of the host and the command.
+    """
 
     def __init__(self, respond: Respond) -> None:
         self.asked: list[tuple[str, str]] = []
+        self.read: list[tuple[str, str, bytes]] = []
         self.respond = respond
         self._guard = threading.Lock()
 
@@ -47,17 +56,19 @@ class ScriptedHosts:
                 stdin: Input | None = None,
                 on_line: OnLine | None = None,
             ) -> Output:
-                return hosts.run(self.host.name, tuple(words))
+                return hosts.run(self.host.name, tuple(words), b"" if stdin is None else stdin.read(1 << 20))
 
         monkeypatch.setattr(each, "Session", Scripted)
         return self
 
-    def run(self, name: str, words: tuple[str, ...]) -> Output:
+    def run(self, name: str, words: tuple[str, ...], stdin: bytes = b"") -> Output:
         """Answer one command."""
         script, args = words[2], words[4:]
         command = (NAMES[script], *args) if script in NAMES else args[2:]
         with self._guard:
             self.asked.append((name, " ".join(command)))
+            if stdin:
+                self.read.append((name, " ".join(command), stdin))
         answer = self.respond(name, command)
         if isinstance(answer, str):
             return Output(0, answer, "")
@@ -72,3 +83,56 @@ class ScriptedHosts:
     def commands(self, words: str) -> list[str]:
         """The hosts that got a command which contains these words, in order."""
         return [name for name, command in self.asked if words in command]
+
+
+class ScriptedFleet:
+    """Hosts that are fit, with an engine each. `marks`: `same` if it runs with the settings of its host."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, names: str, change: Change, *, mark: str) -> None:
+        self.names, self.change = names, change
+        self.marks = dict.fromkeys(names, mark)
+        self.hosts = ScriptedHosts(self.respond).put_in(monkeypatch)
+
+    def respond(self, name: str, command: tuple[str, ...]) -> Answer:
+        """Answer as `change` does, else as a host that is fit, else as `answer`."""
+        changed = self.change(name, command)
+        if changed is not None:
+            return changed
+        match command:
+            case ("examine", *_):
+                return f"home /h\nclock {time.time():.0f}\nsystem Linux x86_64\nfree 999999999\n"
+            case ("receive", *_):
+                return "same\n"
+            case ("interrupt", *_):
+                return ""
+            case ("settings", _, "compare", _):
+                return f"{self.marks[name]}\n"
+            case ("settings", _, "mark", release):
+                self.marks[name] = "same" if release else "other"
+                return ""
+            case _:
+                return self.answer(name, command)
+
+    def answer(self, name: str, command: tuple[str, ...]) -> Answer:
+        """Answer a command of dflash-deploy."""
+        raise NotImplementedError
+
+
+def nothing_else(name: str, command: tuple[str, ...]) -> Answer | None:
+    """A `Change` that changes nothing."""
+    return None
+
+
+def link(address: str, interface: str = "fab0") -> dict[str, object]:
+    """An interface of a host, as `fleet facts` describes it."""
+    return {"interface": interface, "address": address, "prefix": 24, "up": True, "mtu": 9000}
+
+
+def lost(name: str) -> HostUnreachable:
+    """The error of a host that is out of reach."""
+    return HostUnreachable(f"{name}: lost", hint="x")
+
+
+def errors(done: FleetResult) -> dict[str, str]:
+    """The errors of a command, by host."""
+    return {one.host.name: one.error.message for one in done.hosts if one.error}

@@ -42,9 +42,12 @@ def accepted(key: ApiKey) -> Accepted:
     return Accepted(key.name, sha256(key.key.encode()).digest(), key.scope, key.in_flight, key.tokens_per_minute)
 
 
-def document_of(keys: Iterable[ApiKey], retiring: bytes | None = None) -> str:
-    """The content of the file for these keys, in JSON. `retiring`: the digest of one more key of the owner."""
-    known = [*map(accepted, keys), *([Accepted(OWNER, retiring, "all")] if retiring else [])]
+def document_of(keys: Iterable[ApiKey], retiring: bytes | None = None, also: Iterable[Accepted] = ()) -> str:
+    """The content of the file for these keys, in JSON.
+
+    `retiring`: the digest of one more key of the owner. `also`: further keys of which only digests are known.
+    """
+    known = [*map(accepted, keys), *([Accepted(OWNER, retiring, "all")] if retiring else []), *also]
     entries = [
         {
             "name": key.name,
@@ -91,14 +94,15 @@ class Keyring:
             return
         self._seen = seen
         try:
-            self._further = _read(self._file)
+            self._further = read_accepted(self._file)
         except (OSError, ValueError, KeyError, TypeError) as problem:
             # neither more nor fewer clients get in because of a damaged file
             said = f"{Settings.dflash_api_keys}: {self._file} cannot be read ({type(problem).__name__})"
             print(f"dflash: {said}; the keys before it stay valid", file=sys.stderr, flush=True)
 
 
-def _read(file: Path) -> tuple[Accepted, ...]:
+def read_accepted(file: Path) -> tuple[Accepted, ...]:
+    """The keys of a file that `document_of` gave. Raises OSError, ValueError, KeyError, TypeError if it is damaged."""
     with file.open("rb") as opened:
         text = opened.read(MOST_BYTES + 1)
     if len(text) > MOST_BYTES:

@@ -1,0 +1,263 @@
+"""`fleet keys` on hosts that answer from a script: what they accept when, and what an interrupted change continues."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.key_handover import begun_handover, digest_of, unfinished_handover
+from dflash_deploy.errors import EngineNotReady, HostUnprepared, KeyNotReplaced, NotPossible
+from dflash_deploy.fleet import again
+from dflash_deploy.operations import fleet_keys
+from dflash_deploy.operations.fleet_keys import fleet_add_key, fleet_revoke_key, fleet_rotate_key
+from dflash_deploy.operations.fleet_starting import fleet_up
+from dflash_deploy.serve.api_keys import OWNER, ApiKey
+from tests.support.cli import initialise
+from tests.support.scripted_hosts import Answer, Change, ScriptedFleet, errors, link, lost, nothing_else
+
+FLEET = """shape: replicas
+router: off
+hosts:
+  - {name: a, address: a.invalid, program: dflash-deploy}
+  - {name: b, address: b.invalid, program: dflash-deploy}
+"""
+
+
+class Hosts(ScriptedFleet):
+    """Two hosts whose engines run. `accept` is what `fleet accept` got on each, in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, change: Change = nothing_else) -> None:
+        super().__init__(monkeypatch, "ab", change, mark="same")
+
+    def answer(self, name: str, command: tuple[str, ...]) -> Answer:
+        match command:
+            case ("fleet", "facts", *_):
+                number = {"a": 1, "b": 2}[name]
+                engine = {"phase": "running", "identity": "1"}
+                return {"home": "/h", "assets": "/a", "links": [link(f"192.168.9.{number}")], "engine": engine}
+            case ("fleet", "accept", *_):
+                return {"state": "accepted"}
+            case _:
+                return {"state": "ready", "endpoint": "http://x:8000/v1"}
+
+    def accepts(self, name: str) -> Iterator[dict[str, Any]]:
+        """What one host was asked to accept, in order."""
+        for host, command, content in self.hosts.read:
+            if host == name and command.startswith("fleet accept"):
+                yield json.loads(content)
+
+    def also(self, name: str) -> list[list[str]]:
+        """The digests that one host accepted beside the keys of its `.env`, after each call."""
+        return [[one["sha256"] for one in asked["also"]] for asked in self.accepts(name)]
+
+    def proven(self, name: str) -> list[list[tuple[str, int]]]:
+        """The keys that one host had to prove, and their status, in each call."""
+        return [[(one["key"], one["status"]) for one in asked["proofs"]] for asked in self.accepts(name)]
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    initialise("--profile", "cpu", "--engine", "vllm", "--runtime", "native", at=tmp_path)
+    (tmp_path / "fleet.yaml").write_text(FLEET)
+    monkeypatch.setattr(again, "PAUSE", 0.0)
+    return tmp_path
+
+
+def named(directory: Path, name: str) -> ApiKey:
+    return next(key for key in Deployment(directory).further_keys if key.name == name)
+
+
+def owner(directory: Path) -> ApiKey:
+    return ApiKey(OWNER, Deployment(directory).key.reveal())
+
+
+def failing(name: str, *, at: int) -> Change:
+    """From its call number `at`, `fleet accept` is lost on this host."""
+    seen = [0]
+
+    def change(host: str, command: tuple[str, ...]) -> Answer | None:
+        if host == name and command[:2] == ("fleet", "accept"):
+            seen[0] += 1
+            if seen[0] >= at:
+                raise lost(name)
+        return None
+
+    return change
+
+
+def test_all_hosts_accept_a_new_key_before_env_has_it(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = [Deployment(directory).further_keys]
+
+    def change(name: str, command: tuple[str, ...]) -> Answer | None:
+        if command[:2] == ("fleet", "accept"):
+            before.append(Deployment(directory).further_keys)
+        return None
+
+    hosts = Hosts(monkeypatch, change)
+    done = fleet_add_key(directory, "alice", in_flight=3)
+    key = named(directory, "alice")
+    assert (done.finished, errors(done.result), begun_handover(Deployment(directory))) == (True, {}, False)
+    assert [len(keys) for keys in before] == [0, 0, 0, 1, 1]
+    for name in "ab":
+        assert hosts.also(name) == [[digest_of(key)], []]
+        assert hosts.proven(name)[0] == [(key.key, 200)]
+        first, last = hosts.accepts(name)
+        assert (first["further"], last["further"]) == (None, key.written())
+    assert not hosts.hosts.commands("restart")
+    # the engines need no restart for it: the next `fleet up` causes none
+    assert hosts.marks == {"a": "same", "b": "same"}
+    assert not any(key.key in command for _, command in hosts.hosts.asked)
+
+
+def test_nobody_gets_a_key_that_a_host_does_not_accept(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Hosts(monkeypatch, failing("b", at=1))
+    done = fleet_add_key(directory, "alice")
+    assert (done.finished, errors(done.result)) == (False, {"b": "b: lost"})
+    assert Deployment(directory).further_keys == ()
+    hosts = Hosts(monkeypatch)
+    assert fleet_up(directory).failure is None
+    # the host that accepts it forgets it
+    assert hosts.also("a") == [[]]
+    assert not begun_handover(Deployment(directory))
+
+
+def test_a_key_is_rejected_on_the_hosts_that_answer(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Hosts(monkeypatch)
+    fleet_add_key(directory, "alice")
+    key = named(directory, "alice")
+    hosts = Hosts(monkeypatch, failing("b", at=1))
+    done = fleet_revoke_key(directory, "alice")
+    assert (done.finished, errors(done.result)) == (False, {"b": "b: lost"})
+    assert Deployment(directory).further_keys == ()
+    assert hosts.proven("a") == [[(key.key, 401)]]
+    # the same command continues
+    hosts = Hosts(monkeypatch)
+    assert fleet_revoke_key(directory, "alice").finished
+    assert [asked["further"] for asked in hosts.accepts("b")] == [""]
+    with pytest.raises(NotPossible, match="no key has the name `alice`"):
+        fleet_revoke_key(directory, "alice")
+
+
+def test_both_keys_are_valid_until_the_last_step(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(fleet_keys, "time", SimpleNamespace(sleep=waited.append))
+    Hosts(monkeypatch)
+    fleet_add_key(directory, "alice", scope="metrics", in_flight=2)
+    old = named(directory, "alice")
+    hosts = Hosts(monkeypatch)
+    assert fleet_rotate_key(directory, "alice", overlap=7.0).finished
+    new = named(directory, "alice")
+    assert (new.scope, new.in_flight) == ("metrics", 2)
+    assert new.key != old.key
+    both = [digest_of(new), digest_of(old)]
+    assert hosts.also("a") == hosts.also("b") == [both, both, []]
+    assert hosts.proven("b") == [[(new.key, 200)], [], [(old.key, 401)]]
+    assert waited == [7.0]
+    assert not hosts.hosts.commands("restart")
+
+
+def test_engines_restart_one_after_the_other_for_the_key_of_the_owner(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = owner(directory)
+
+    def change(name: str, command: tuple[str, ...]) -> Answer | None:
+        # the new key in `.env` makes the settings others than those of the engine
+        if (
+            command[:2] == ("fleet", "accept")
+            and owner(directory).key != old.key
+            and not hosts.hosts.commands("restart")
+        ):
+            hosts.marks[name] = "other"
+        return None
+
+    hosts = Hosts(monkeypatch, change)
+    assert fleet_rotate_key(directory, overlap=0.0).finished
+    new = owner(directory)
+    assert hosts.hosts.commands("restart") == ["a", "b"]
+    assert hosts.also("a") == [[digest_of(new), digest_of(old)]] * 2 + [[]]
+    assert [asked["owner"] for asked in hosts.accepts("b")] == [None, new.key, new.key]
+    assert hosts.proven("b")[-1] == [(old.key, 401)]
+
+
+def test_an_interrupted_rotation_continues_with_the_same_key(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = owner(directory)
+    Hosts(monkeypatch, failing("b", at=2))
+    done = fleet_rotate_key(directory, overlap=0.0)
+    assert (done.finished, errors(done.result)) == (False, {"b": "b: lost"})
+    new = owner(directory)
+    assert new.key != old.key
+    # another change would lose the old key too early
+    with pytest.raises(NotPossible, match="a change of the key `owner` is not finished") as refused:
+        fleet_add_key(directory, "alice")
+    assert refused.value.hint == "finish it first: dflash-deploy fleet keys rotate"
+    hosts = Hosts(monkeypatch)
+    assert fleet_rotate_key(directory, overlap=0.0).finished
+    assert owner(directory) == new
+    assert hosts.also("a") == [[digest_of(new), digest_of(old)], []]
+    assert unfinished_handover(Deployment(directory)) is None
+
+
+def test_a_failed_restart_leaves_both_keys_valid(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(name: str, command: tuple[str, ...]) -> Answer | None:
+        if (name, command[0]) == ("a", "restart"):
+            return EngineNotReady("no memory", hint="x")
+        return "other\n" if command[0] == "settings" and command[2] == "compare" else None
+
+    hosts = Hosts(monkeypatch, change)
+    done = fleet_rotate_key(directory, overlap=0.0)
+    assert errors(done.result) == {"a": "a: no memory", "b": "b: not restarted: a: no memory"}
+    assert [len(digests) for digests in hosts.also("a")] == [2, 2]
+    assert begun_handover(Deployment(directory))
+    # `fleet up` finishes it as soon as all engines run with `.env`
+    hosts = Hosts(monkeypatch)
+    assert fleet_up(directory).failure is None
+    assert hosts.also("b") == [[]]
+    assert not begun_handover(Deployment(directory))
+
+
+def test_a_revocation_leaves_an_unfinished_rotation_as_it_is(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Hosts(monkeypatch)
+    fleet_add_key(directory, "alice")
+    old = owner(directory)
+    Hosts(monkeypatch, failing("b", at=2))
+    fleet_rotate_key(directory, overlap=0.0)
+    hosts = Hosts(monkeypatch)
+    assert fleet_revoke_key(directory, "alice").finished
+    assert hosts.also("a") == [[digest_of(owner(directory)), digest_of(old)]]
+    assert begun_handover(Deployment(directory))
+
+
+def test_a_host_without_a_deployment_gets_the_keys_with_fleet_up(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change(name: str, command: tuple[str, ...]) -> Answer | None:
+        return HostUnprepared("no deployment found in /h", hint="x") if "accept" in command and name == "b" else None
+
+    Hosts(monkeypatch, change)
+    done = fleet_add_key(directory, "alice")
+    assert done.finished
+    assert {one.host.name: one.state for one in done.result.hosts} == {"a": "accepted", "b": "absent"}
+
+
+def test_an_engine_that_refuses_the_new_key_ends_the_change(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(name: str, command: tuple[str, ...]) -> Answer | None:
+        refused = KeyNotReplaced("the engine answers the key `alice` with 401, expected 200", hint="x")
+        return refused if "accept" in command and name == "b" else None
+
+    Hosts(monkeypatch, change)
+    done = fleet_add_key(directory, "alice")
+    assert errors(done.result) == {"b": "b: the engine answers the key `alice` with 401, expected 200"}
+    assert Deployment(directory).further_keys == ()
+
+
+@pytest.mark.parametrize("name", ["owner", "Alice", "key-1"])
+def test_names_that_are_not_valid(name: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = Hosts(monkeypatch)
+    with pytest.raises(NotPossible):
+        fleet_add_key(directory, name)
+    assert not hosts.hosts.asked
