@@ -13,7 +13,7 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.door_files import door_files
 from dflash_deploy.deployment.render import compose_text, create, render
 from dflash_deploy.deployment.router_files import router_directory, router_keys
-from dflash_deploy.deployment.services import FINGERPRINT, ROUTER_LABEL, rendered_fingerprint
+from dflash_deploy.deployment.services import DOOR_LABEL, FINGERPRINT, ROUTER_LABEL, rendered_fingerprint
 from dflash_deploy.door import caddyfile
 from dflash_deploy.host import HostFacts, Thread
 from dflash_deploy.plan import Choice, Plan
@@ -222,6 +222,31 @@ def test_a_plan_for_a_while_counts_more_than_the_file_of_settings(
     plan = planned(FOUR_H100, edited={**deployment.values, **changes})
     environment = yaml.safe_load(compose_text(deployment, plan))["services"]["engine"]["environment"]
     assert wanted.items() <= environment.items()
+
+
+def test_the_router_of_a_fleet_sends_to_the_engine_here_and_to_those_of_other_hosts(tmp_path: Path) -> None:
+    others = ("10.9.0.2:8000", "10.9.0.3:8000")
+    deployment, plan, document = made(
+        tmp_path, FOUR_H100, profile="h100", replicas=1, edited={"ROUTER_ENGINES": ",".join(others)}
+    )
+    assert set(document["services"]) == {"engine-1", "router", "door"}
+    # an internal network would have no way to the other hosts
+    assert not any((network or {}).get("internal") for network in document["networks"].values())
+    # the engine here has all GPUs of its machine
+    engine = document["services"]["engine-1"]
+    assert "device_ids" not in engine["deploy"]["resources"]["reservations"]["devices"][0]
+    assert "ROUTER_ENGINES" not in engine["environment"]
+    assert "ports" not in engine
+    text = door_files(deployment, plan.settings)["Caddyfile"]
+    for address in ("engine-1:8000", *others):
+        assert address in text
+    # another list starts the door again, and no engine
+    door, label = (document["services"][name]["labels"] for name in ("door", "engine-1"))
+    edited = {"ROUTER_ENGINES": others[0]}
+    assert render(deployment, planned(FOUR_H100, profile="h100", replicas=1, edited=edited))
+    fewer = yaml.safe_load(deployment.compose_file.read_text())
+    assert fewer["services"]["door"]["labels"][DOOR_LABEL] != door[DOOR_LABEL]
+    assert fewer["services"]["engine-1"]["labels"][FINGERPRINT] == label[FINGERPRINT]
 
 
 def test_the_mtp_head_reaches_the_container(tmp_path: Path) -> None:
