@@ -254,7 +254,7 @@ def _failed(outcomes: Outcomes) -> bool:
 
 
 def _not_begun(opened: OpenFleet, name: str, outcomes: Outcomes) -> FleetKeys:
-    """A host does not accept the new key: no client gets it. The next change or `fleet up` removes it from the others."""
+    """A host does not accept the new key: no client gets it. The next change, or `fleet up`, removes it."""
     opened.reporter.note(".env is not changed: all hosts must accept a new key first")
     return FleetKeys(opened.deployment, name, None, False, opened.results(_in_order(opened, outcomes), "accepted"))
 
