@@ -29,7 +29,7 @@ Hosts = Annotated[
 fleet = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="Several machines over SSH: init, up, status, test, keys, watch, down.",
+    help="Several machines over SSH: init, up, status, test, keys, down.",
 )
 
 

@@ -49,7 +49,7 @@ def fleet_keys_revoke(name: KeyName, directory: Directory = HERE, as_json: Json 
 @command
 def fleet_keys_rotate(
     name: Annotated[
-        str, typer.Argument(help=f"Whose key; without a name that of the owner, {Settings.vllm_api_key}.", show_default=False)
+        str, typer.Argument(help=f"Whose key; without a name {Settings.vllm_api_key}.", show_default=False)
     ] = OWNER,
     directory: Directory = HERE,
     overlap: Annotated[
