@@ -11,14 +11,17 @@ DIFFERS_BELOW = 0.8
 """Share of the other engines' acceptance length below which an engine differs."""
 
 
-def compared(lengths: Mapping[str, float]) -> CheckResult:
-    """The check `alike`: names engines whose acceptance length is below that of the others."""
+RESTART = "`dflash-deploy restart` starts all of them again"
+
+
+def compared(lengths: Mapping[str, float], fix: str = RESTART) -> CheckResult:
+    """The check `alike`: names engines whose acceptance length is below that of the others. `fix` ends the hint."""
     worst = {
         name: length
         for name, length in lengths.items()
         if length < DIFFERS_BELOW * median(other for engine, other in lengths.items() if engine != name)
     }
     got = ", ".join(f"{name} {length:.2f}" for name, length in lengths.items())
-    hint = f"{' and '.join(worst)} may run other weights or settings: `dflash-deploy restart` starts all of them again"
+    hint = f"{' and '.join(worst)} may run other weights or settings: {fix}"
     asked = "acceptance length of each engine"
     return CheckResult("alike", "failed" if worst else "passed", 0.0, asked, got, hint if worst else "")

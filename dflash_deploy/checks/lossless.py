@@ -42,6 +42,8 @@ READ = 64
 """Tokens of an answer that is read again: after the first wrong one, most are wrong."""
 
 CANDIDATES = 5
+"""The most likely tokens at each place that are asked for."""
+
 NOT_OWN = "the answers are not the target's own"
 OFF = f"set {Settings.dflash_drafter}=off, or use another engine or release"
 SHOWN = 40
@@ -162,9 +164,9 @@ def _drafts_since(tested: EndpointUnderTest, before: SpecCounters, answers: Sequ
 def _beside_baseline(tested: EndpointUnderTest, baseline: Baseline, asked: str) -> Comparison:
     """Compare answers, to images too, with those of an engine without drafts."""
     requests = _requests(tested)
-    here = {name: _tokens(request(tested.endpoint)) for name, request in requests.items()}
+    here = {name: tokens_of(request(tested.endpoint)) for name, request in requests.items()}
     with baseline() as plain:
-        there = {name: _tokens(request(plain)) for name, request in requests.items()}
+        there = {name: tokens_of(request(plain)) for name, request in requests.items()}
         if plain.counters().drafts:
             raise CheckSkipped(asked, f"the baseline uses a drafter too: start it with {Settings.dflash_drafter}=off")
     found = {name: difference([one.token for one in here[name]], there[name]) for name in requests}
@@ -189,8 +191,8 @@ def difference(here: Sequence[str], there: Sequence[PlainToken]) -> str:
     return f"token {at + 1} is `{here[at]}` here, `{there[at].token}` without drafts ({behind:.1f} behind)"
 
 
-def _tokens(answer: Completion) -> list[PlainToken]:
-    """Return the tokens of an answer. llama.cpp lists no other candidates for an accepted draft token."""
+def tokens_of(answer: Completion) -> list[PlainToken]:
+    """Return the tokens of an answer with `logprobs`. llama.cpp lists no other candidates for an accepted draft."""
     with expected_shape("POST /v1/chat/completions with logprobs"):
         return [
             PlainToken(

@@ -13,7 +13,7 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
     "up": ("up", "up --fix --patience 1800"),
     "restart": ("restart", "restart --dir /srv/vision"),
     "rollback": ("rollback", "rollback --json"),
-    "test": ("test", "test --url http://box:8000 --key-file key.txt"),
+    "test": ("test --url http://box:8000 --key-file key.txt", "test --kubernetes vision"),
     "bench": ("bench --baseline", "bench --workload code,chat --concurrency 1,8 --save run.json"),
     "tune": ("tune --dry-run", "tune --workload code --yes"),
     "connect": ("connect", "connect opencode --url http://box:8000"),

@@ -32,6 +32,14 @@ def test(
     url: Annotated[
         str | None, typer.Option(help="Another endpoint, as http://host:port; no deployment is needed.")
     ] = None,
+    kubernetes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMESPACE",
+            help="The pods of `export kubernetes` in this namespace, through kubectl, and whether they are the same.",
+        ),
+    ] = None,
+    name: Annotated[str, typer.Option(help="The export's --name, if the namespace has several.")] = "",
     key_file: KeyFile = None,
     model: Annotated[str, typer.Option(help="The served name to ask at --url; else the first one.")] = "",
     baseline: Annotated[
@@ -49,10 +57,18 @@ def test(
     patience: Annotated[float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline.")] = PATIENCE,
     as_json: Json = False,
 ) -> Report:
-    """Check answers, streaming, vision, the key, limits and drafts. Any endpoint can be checked with --url."""
+    """Check answers, streaming, vision, the key, limits and drafts. --url and --kubernetes need no deployment."""
     names = {name for name in only.replace(",", " ").split() if name}
-    if (key_file or model) and url is None:
+    cluster = kubernetes is not None
+    if (key_file and url is None and not cluster) or (model and url is None):
         raise BadInput("--key-file and --model belong to --url", hint="a deployment has both in its .env")
+    if name and not cluster:
+        raise BadInput("--name belongs to --kubernetes", hint="add the namespace: --kubernetes NAMESPACE")
+    if cluster and (url or baseline or baseline_url or replica):
+        raise BadInput(
+            "--kubernetes checks all pods of an export as they run",
+            hint="leave out --url, --baseline, --baseline-url and --replica",
+        )
     if baseline and url is not None:
         raise BadInput(
             "an endpoint without a deployment cannot be restarted",
@@ -62,7 +78,10 @@ def test(
         # before minutes of checks, not after
         operations.check_output(junit)
     reporter = terminal(results_on_stdout=not as_json)
-    if url is not None:
+    if kubernetes is not None:
+        given = operations.key_in(key_file) if key_file else None
+        done = operations.test_kubernetes(kubernetes, name=name, key=given, only=names, reporter=reporter)
+    elif url is not None:
         key = operations.key_in(key_file)
         done = operations.test_url(url, key, model=model, only=names, baseline_url=baseline_url, reporter=reporter)
     else:

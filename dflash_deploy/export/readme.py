@@ -265,8 +265,10 @@ def _apply(source: ExportSource, cluster: Cluster) -> str:
 
     kubectl apply -k base
     {_wait(source, cluster)} --timeout={minutes}m
-{router}    kubectl port-forward service/{cluster.name} {PORT}:{PORT} &
-    dflash-deploy test --url http://127.0.0.1:{PORT} --key-file FILE
+{router}    dflash-deploy test --kubernetes NAMESPACE
+
+The last line checks each pod and the Service, through port-forwards of your kubectl, and names a pod that differs.
+For a look with curl: `kubectl port-forward service/{cluster.name} {PORT}:{PORT}`.
 
 A pod is `Running` and not ready while the engine loads. A first start may take {minutes} minutes; then
 Kubernetes restarts it. `kubectl logs {_logged(source, cluster)}` shows the engine's log.

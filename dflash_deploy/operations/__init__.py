@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.images import bill_of_materials, build_image, digest, verify_image
     from dflash_deploy.operations.key_file import key
     from dflash_deploy.operations.keys import Replaced, rotate_key
+    from dflash_deploy.operations.kubernetes_testing import test_kubernetes
     from dflash_deploy.operations.listing import model, models, profile, profile_fit, profiles
     from dflash_deploy.operations.log_lines import log
     from dflash_deploy.operations.logs import Bundle, bundle
@@ -122,6 +123,7 @@ else:
             ".images": ("bill_of_materials", "build_image", "digest", "verify_image"),
             ".key_file": ("key",),
             ".keys": ("Replaced", "rotate_key"),
+            ".kubernetes_testing": ("test_kubernetes",),
             ".listing": ("model", "models", "profile", "profile_fit", "profiles"),
             ".log_lines": ("log",),
             ".logs": ("Bundle", "bundle"),
@@ -281,6 +283,7 @@ __all__ = [
     "status",
     "stop",
     "test",
+    "test_kubernetes",
     "test_url",
     "tune",
     "usage_of_keys",

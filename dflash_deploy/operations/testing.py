@@ -125,7 +125,7 @@ def test(
     and the others get its requests if it restarts. Raises BadInput for an unknown check and on a rank that answers no
     requests, NoDeployment, SettingsRefused, EngineNotReady if nothing answers; NotPossible with `baseline`.
     """
-    names = _names(only, compared=baseline or baseline_url is not None)
+    names = check_names(only, compared=baseline or baseline_url is not None)
     if baseline and baseline_url is not None:
         raise BadInput("--baseline and --baseline-url exclude each other", hint="use one of them")
     with ExitStack() as stack:
@@ -149,7 +149,7 @@ def test(
             stack.enter_context(set_apart(deployment, reporter.note))
             beside = partial(_restarted, deployment, plan, endpoint, patience, reporter)
         subject = deployed_endpoint(endpoint, plan, beside, explain=_explaining(deployment, plan))
-        done = _run(subject, names, deployment.redact, reporter, deployment)
+        done = run_shown(subject, names, deployment.redact, reporter, deployment)
         if baseline:
             record(deployment, "measured", "test", "restarted the engine without its drafter, then with .env")
         at_door = _at_door(deployment, plan, names, reporter)
@@ -165,7 +165,7 @@ def _each(deployment: Deployment, plan: Plan, names: set[str], reporter: Reporte
         with endpoint_of(member.deployment, member.plan) as endpoint:
             explain = _explaining(member.deployment, member.plan)
             subject = deployed_endpoint(endpoint, member.plan, explain=explain)
-            done = _run(subject, names, deployment.redact, reporter, None, who=f"{member.name}: ")
+            done = run_shown(subject, names, deployment.redact, reporter, None, who=f"{member.name}: ")
         checks += (replace(check, name=f"{member.name}: {check.name}") for check in done.report.checks)
         if done.acceptance_length is not None:
             lengths[member.name] = done.acceptance_length
@@ -219,24 +219,25 @@ def test_url(
     The answer to a request that fails is compared with the known failures; their cause and remedy are the check's hint.
     Raises BadInput, EngineNotReady if nothing answers, SmokeTestFailed if the endpoint does not list its models.
     """
-    names, redact = _names(only, compared=baseline_url is not None), Redactor([key])
+    names, redact = check_names(only, compared=baseline_url is not None), Redactor([key])
     with ExitStack() as stack:
         nameless = stack.enter_context(Endpoint(address_of(url), key, "", proxies=True))
         if baseline_url is not None:
             # before anything is asked
             address_of(baseline_url)
         check_answering(nameless, hint="check the URL, and whether its server runs", redact=redact)
-        named = model or _first_model(nameless, redact)
+        named = model or first_model(nameless, redact)
         endpoint = stack.enter_context(Endpoint(address_of(url), key, named, proxies=True))
         baseline = _baseline(stack, baseline_url, key, named)
         subject = unknown_endpoint(endpoint, load_catalog(), baseline)
         # its log is elsewhere: only what it answers can tell why it refuses a request
         reader = LogReader(load_catalog().failures, subject.engine.name if subject.engine else "", "")
         subject = replace(subject, explain=hints_from(reader, tuple))
-        return _run(subject, names, redact, reporter, None)
+        return run_shown(subject, names, redact, reporter, None)
 
 
-def _names(only: Collection[str], *, compared: bool) -> set[str]:
+def check_names(only: Collection[str], *, compared: bool) -> set[str]:
+    """The names of the checks to run; empty for all. Raises BadInput."""
     names = set(only)
     if unknown := sorted(names - CHECKS.keys()):
         raise BadInput(f"`{unknown[0]}` is not a check", hint=f"checks: {', '.join(CHECKS)}")
@@ -250,7 +251,8 @@ def _baseline(stack: ExitStack, url: str | None, key: Secret, model: str) -> Bas
     return lambda: nullcontext(beside)
 
 
-def _first_model(nameless: Endpoint, redact: Redact) -> str:
+def first_model(nameless: Endpoint, redact: Redact) -> str:
+    """The first model that an endpoint lists. Raises SmokeTestFailed."""
     try:
         return next(iter(nameless.models()), "")
     except EndpointError as problem:
@@ -260,7 +262,7 @@ def _first_model(nameless: Endpoint, redact: Redact) -> str:
         ) from None
 
 
-def _run(
+def run_shown(
     subject: EndpointUnderTest,
     names: set[str],
     redact: Redact,

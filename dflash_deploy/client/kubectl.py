@@ -1,0 +1,186 @@
+"""The pods of an exported deployment through the person's own kubectl: its context, its login, its port-forward.
+
+No argument has a key: a Secret is read from kubectl's output, and stays in memory.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+import select
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import IO, TypeVar
+from urllib.parse import quote
+
+from dflash_deploy.client.pods import LABEL, MOST_PODS, Pod, PodList, SecretDocument
+from dflash_deploy.errors import BadInput, EngineMissing, EngineNotReady, PreflightRefused
+from dflash_deploy.host.ask import ask
+from dflash_deploy.intake import Invalid
+from dflash_deploy.intake.answers import ForeignDocument, read_document
+from dflash_deploy.intake.invalid import printable
+from dflash_deploy.redact import Secret
+
+T = TypeVar("T", bound=ForeignDocument)
+
+KUBECTL = "kubectl"
+OURS = f"{LABEL}name=dflash-deploy"
+"""The label of everything that `export kubernetes` writes."""
+
+PORT = 8000
+"""The port of the pods and of the Service."""
+
+ANSWERS, FORWARDS = 20.0, 30.0
+"""Seconds for an answer of Kubernetes, and until a forward listens."""
+
+ENDS = 2.0
+"""Seconds in which kubectl notices that a pod is gone."""
+
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_LISTENS = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d{1,5}) ->")
+
+
+@dataclass
+class PodForward:
+    """A running port-forward. `what` is the object, such as `pod/dflash-1`."""
+
+    what: str
+    url: str
+    process: subprocess.Popen[bytes]
+    errors: IO[bytes]
+
+    def check(self, *, failed: bool) -> None:
+        """Raise EngineNotReady if it has ended: then answers are missing, and none says why.
+
+        `failed`: something did. kubectl ends some time after it has lost the pod.
+        """
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(ENDS if failed else 0)
+            raise _ended(self.what, self.errors)
+
+
+@dataclass(frozen=True)
+class Kubectl:
+    """kubectl for one namespace, with the person's own context."""
+
+    namespace: str
+
+    def __post_init__(self) -> None:
+        """Raises BadInput for what cannot be the name of a namespace."""
+        if not _NAMESPACE.fullmatch(self.namespace):
+            raise BadInput(
+                f"`{printable(self.namespace)[:80]}` is not a valid namespace",
+                hint="expected lower-case letters, digits and -, such as vision; `kubectl get namespaces` lists them",
+            )
+
+    def pods(self) -> tuple[Pod, ...]:
+        """The pods of exported deployments, by name. Raises EngineMissing, PreflightRefused."""
+        query = f"labelSelector={quote(OURS, safe='')}&limit={MOST_PODS}"
+        listed = _parsed(self._raw(f"pods?{query}"), PodList, "the list of pods")
+        return tuple(sorted(listed.items, key=lambda pod: pod.name))
+
+    def secret(self, name: str, entry: str) -> Secret | None:
+        """An entry of a Secret; `None` if this login may not read it, or it has none. Raises EngineMissing."""
+        try:
+            document = _parsed(self._raw(f"secrets/{quote(name, safe='')}"), SecretDocument, "the Secret")
+            return Secret(base64.b64decode(document.data[entry], validate=True).decode())
+        except (PreflightRefused, KeyError, binascii.Error, UnicodeDecodeError) as problem:
+            if isinstance(problem, EngineMissing):
+                raise
+            return None
+
+    def _raw(self, path: str) -> str:
+        place = f"/api/v1/namespaces/{self.namespace}/{path}"
+        done = ask(KUBECTL, "get", "--raw", place, f"--request-timeout={ANSWERS:.0f}s", timeout=2 * ANSWERS)
+        if done.absent:
+            raise _missing()
+        if not done.good:
+            raise PreflightRefused(
+                f"kubectl: {done.problem or _last(done.err)}",
+                hint=f"check your context and login: `kubectl get pods --namespace {self.namespace}`",
+            )
+        return done.out
+
+    @contextmanager
+    def forward(self, what: str) -> Iterator[PodForward]:
+        """PodForward a free port of 127.0.0.1 to the port of a pod or a Service, for the time of the block.
+
+        Raises EngineMissing, and EngineNotReady if kubectl ends or does not listen in time.
+        """
+        command = [KUBECTL, "port-forward", "--namespace", self.namespace, "--address", "127.0.0.1", what, f":{PORT}"]
+        with tempfile.TemporaryFile() as errors:
+            process = _started(command, errors)
+            try:
+                yield PodForward(what, f"http://127.0.0.1:{_port(process, what, errors)}", process, errors)
+            finally:
+                _end(process)
+
+
+def _started(command: list[str], errors: IO[bytes]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True, bufsize=0
+        )
+    except FileNotFoundError:
+        raise _missing() from None
+    except OSError as problem:
+        raise PreflightRefused(f"kubectl cannot be run: {problem.strerror}", hint="check its file and mode") from None
+
+
+def _port(process: subprocess.Popen[bytes], what: str, errors: IO[bytes]) -> int:
+    """The port on which kubectl listens, as it says itself."""
+    said, ends, out = b"", time.monotonic() + FORWARDS, process.stdout
+    while out is not None and (left := ends - time.monotonic()) > 0 and len(said) < 4096:
+        if select.select([out], [], [], left)[0]:
+            if not (more := os.read(out.fileno(), 4096)):
+                break
+            said += more
+        if found := _LISTENS.search(said):
+            return int(found[1])
+    _end(process)
+    raise _ended(what, errors)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        process.wait(2)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def _ended(what: str, errors: IO[bytes]) -> EngineNotReady:
+    errors.seek(0)
+    said = _last(errors.read(65536).decode("utf-8", "replace"))
+    return EngineNotReady(
+        f"kubectl's port-forward to {what} ended: {said}",
+        hint="check the pod with `kubectl get pods`, and that your login may create `pods/portforward`; then try again",
+    )
+
+
+def _last(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return printable(lines[-1])[:300] if lines else "it says nothing"
+
+
+def _missing() -> EngineMissing:
+    return EngineMissing("kubectl is not installed, or not on the PATH", hint="https://kubernetes.io/docs/tasks/tools/")
+
+
+def _parsed(text: str, kind: type[T], what: str) -> T:
+    try:
+        return read_document(text, kind)
+    except Invalid as problem:
+        raise PreflightRefused(
+            f"kubectl: {what} {problem}", hint="check which server it asks: `kubectl config current-context`"
+        ) from None
