@@ -21,6 +21,7 @@ from dflash_deploy.deployment.service_names import (
 from dflash_deploy.door.site import Authority, Plain, published_site
 from dflash_deploy.errors import FileRefused
 from dflash_deploy.intake import MIB, read_text
+from dflash_deploy.serve.router.metrics import guarded_port
 
 if TYPE_CHECKING:
     from dflash_deploy.door import Door
@@ -77,6 +78,7 @@ def door_of(settings: Settings) -> Door:
         router=f"{ROUTER}:{INNER_PORT}" if several else "",
         local=plain if site else None,
         measured=several,
+        router_metrics=f"{ROUTER}:{guarded_port(INNER_PORT)}" if several else "",
         inner=replace(site, http_port=INNER_HTTP_PORT, https_port=INNER_HTTPS_PORT) if site else None,
     )
 

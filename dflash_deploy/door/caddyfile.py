@@ -63,7 +63,8 @@ class Door:
     gateway has. `storage`: the directory of certificates. `preflights`: pass on what browsers ask before a request,
     which has no key. `local`: also serve plain HTTP on this address. `inner`: the site with the ports that Caddy itself
     listens on, if those of `site` are mapped to them, as by Docker. `measured`: plain HTTP has the metrics of each
-    upstream, with the key that its gateway asks for. `ends`: seconds that streams get to end when the door stops.
+    upstream, with the key that its gateway asks for, and those of the router at `router_metrics`, HOST:PORT of a server
+    that asks for the same key. `ends`: seconds that streams get to end when the door stops.
     """
 
     site: Site | Plain
@@ -76,6 +77,7 @@ class Door:
     local: Plain | None = None
     inner: Site | None = None
     measured: bool = False
+    router_metrics: str = ""
     ends: int = 30
 
 
@@ -218,11 +220,17 @@ def _routed(door: Door) -> Iterator[Line]:
 
 
 def _measured(door: Door) -> Iterator[Line]:
-    """The counters of each engine at a path of its own: its address in the network of containers may change."""
-    for number, upstream in enumerate(door.upstreams, start=1):
-        name = f"@metrics{number}"
-        yield name, ["method GET", f"path {metrics_path(number)}"]
-        yield f"handle {name}", [f"rewrite * {METRICS}", _proxy((upstream,))]
+    """The counters of each engine and of the router, each at a path: their addresses in Docker's network may change."""
+    found = [(f"{number}", metrics_path(number), upstream) for number, upstream in enumerate(door.upstreams, start=1)]
+    if door.router_metrics:
+        found.append(("router", ROUTER_METRICS_PATH, door.router_metrics))
+    for name, path, upstream in found:
+        yield f"@metrics_{name}", ["method GET", f"path {path}"]
+        yield f"handle @metrics_{name}", [f"rewrite * {METRICS}", _proxy((upstream,))]
+
+
+ROUTER_METRICS_PATH = f"/router{METRICS}"
+"""The path at which a door has the metrics of its router."""
 
 
 def metrics_path(number: int) -> str:

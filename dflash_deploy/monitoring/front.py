@@ -45,7 +45,7 @@ FRONT = (
 )
 """Rules for SMG, whose breaker is open at 1, and for blackbox exporter."""
 
-_ROUTER = "a router, native runtime"
+_ROUTER = "a router"
 _PROBE = "blackbox exporter"
 
 FRONT_ALERTS = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import httpx
 
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.door import metrics_path
+from dflash_deploy.door import ROUTER_METRICS_PATH, metrics_path
 from dflash_deploy.errors import BadInput
 from dflash_deploy.intake.answers import fetch_answer, new_client
 from dflash_deploy.intake.invalid import Invalid
@@ -47,17 +47,13 @@ NO_EXPORTERS = Exporters()
 
 
 def scraped(deployment: Deployment, plan: Plan, exporters: Exporters = NO_EXPORTERS) -> ScrapeTargets:
-    """What Prometheus reads: the engines of a deployment, its router, and exporters.
-
-    A router in a container is left out: its metrics need no key, so the door does not publish them.
-    """
-    has_address = plan.settings.several_engines and plan.runtime != "compose"
+    """What Prometheus reads: the engines of a deployment, its router, and exporters."""
     return ScrapeTargets(
         deployment.project_name,
         tuple(_addresses(deployment, plan)),
         exporters.nodes,
         exporters.gpus,
-        f"{LOOPBACK}:{router_metrics_port(plan.settings.dflash_port)}" if has_address else "",
+        _router(deployment, plan) if plan.settings.several_engines else "",
         exporters.blackbox,
         f"{whole_url(deployment, plan)}{LIVENESS}" if exporters.blackbox else "",
     )
@@ -65,18 +61,19 @@ def scraped(deployment: Deployment, plan: Plan, exporters: Exporters = NO_EXPORT
 
 def note_older_door(targets: ScrapeTargets, note: Callable[[str], None]) -> None:
     """Say it if the door that runs is of an earlier version, which does not publish the metrics of its engines."""
-    engine = next(iter(targets.engines), "")
-    if "/" not in engine:
+    # earlier versions published no router, and those before them no engine
+    place = targets.router or next(iter(targets.engines), "")
+    if "/" not in place:
         return
     # any key: without one the door answers 401 on every path
     with new_client(trust_env=False, headers={"Authorization": "Bearer none"}, timeout=METRICS_TIMEOUT) as client:
         try:
-            answer = fetch_answer(client, client.build_request("GET", f"http://{engine}"), seconds=METRICS_TIMEOUT)
+            answer = fetch_answer(client, client.build_request("GET", f"http://{place}"), seconds=METRICS_TIMEOUT)
         except (httpx.HTTPError, Invalid):
             # it does not run
             return
     if answer.status == httpx.codes.NOT_FOUND:
-        note(f"the door does not publish http://{engine}: it is of an earlier version; run `dflash-deploy up`")
+        note(f"the door does not publish http://{place}: it is of an earlier version; run `dflash-deploy up`")
 
 
 def limits_of(deployment: Deployment, plan: Plan) -> MonitoringLimits:
@@ -90,13 +87,24 @@ def limits_of(deployment: Deployment, plan: Plan) -> MonitoringLimits:
     )
 
 
+def _router(deployment: Deployment, plan: Plan) -> str:
+    """The metrics of the router: in a container at a path of the door, with a key."""
+    if plan.runtime == "compose":
+        return f"{_door(deployment, plan)}{ROUTER_METRICS_PATH}"
+    return f"{LOOPBACK}:{router_metrics_port(plan.settings.dflash_port)}"
+
+
+def _door(deployment: Deployment, plan: Plan) -> str:
+    return url_of(deployment, plan).removeprefix("http://")
+
+
 def _addresses(deployment: Deployment, plan: Plan) -> Iterator[str]:
     """The address of each engine: a router before several of them has no metrics of an engine.
 
     Of several in containers it is a path of their door: a container that restarts may get another address.
     """
     if plan.settings.several_engines and plan.runtime == "compose":
-        door = url_of(deployment, plan).removeprefix("http://")
+        door = _door(deployment, plan)
         yield from (f"{door}{metrics_path(number)}" for number in range(1, plan.settings.replicas + 1))
         return
     for endpoint in engine_endpoints(deployment, plan, timeout=METRICS_TIMEOUT):

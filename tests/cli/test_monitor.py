@@ -52,7 +52,15 @@ def test_several_engines_in_containers_are_read_through_their_door(tmp_path: Pat
     paths = [f"/replicas/{number}/metrics" for number in (1, 2)]
     # without Docker: `monitor export` adds a key, and asks the engines whether they know it
     assert list(scraped(deployment, plan_of(deployment)).engines) == [f"127.0.0.1:{port}{path}" for path in paths]
-    assert all(path in (place / ".dflash" / "door" / "Caddyfile").read_text() for path in paths)
+    assert scraped(deployment, plan_of(deployment)).router == f"127.0.0.1:{port}/router/metrics"
+    published = (place / ".dflash" / "door" / "Caddyfile").read_text()
+    assert all(f"path {path}\n" in published for path in (*paths, "/router/metrics"))
+    # it asks for the key that the engines ask for, and nothing but the door is published
+    router = yaml.safe_load((place / "compose.yaml").read_text())["services"]["router"]
+    assert "ports" not in router
+    assert router["networks"] == ["engines"]
+    assert [mount["source"] for mount in router["volumes"]] == ["./.dflash/router", "./.dflash/keys"]
+    assert router["environment"]["DFLASH_KEYS_FILE"] == "/run/dflash/keys/keys.json"
 
 
 @pytest.mark.parametrize(("status", "noted"), [(404, True), (401, False)])

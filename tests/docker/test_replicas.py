@@ -259,6 +259,17 @@ def test_one_engine_is_measured_without_its_drafter_and_both_are_read_through_th
         answer = httpx.get(f"http://{target}", headers={"Authorization": f"Bearer {key}"}, timeout=HANGS)
         assert "dflash_key_requests_total" in answer.text
     assert len(exported.document["data"]["targets"]) == 2
+    url = f"http://127.0.0.1:{deployment.values['DFLASH_PORT']}/router/metrics"
+    router = httpx.get(url, headers={"Authorization": f"Bearer {key}"}, timeout=HANGS)
+    seen = [line for line in router.text.splitlines() if line.startswith("smg_worker_health{")]
+    assert sum(line.endswith(" 1") for line in seen) == 2
+    # the owner's key opens all, that of the router's probe only the metrics of engines and router
+    owner, none = deployment.key.reveal(), "a-key-that-nobody-has"
+    statuses = [httpx.get(url, headers={"X-Api-Key": none}, timeout=HANGS).status_code]
+    for each in (owner, none):
+        statuses.append(httpx.get(url, headers={"Authorization": f"Bearer {each}"}, timeout=HANGS).status_code)
+    assert statuses == [401, 200, 401]
+    assert httpx.get(url, timeout=HANGS).status_code == 401
 
 
 def test_down_leaves_nothing(deployment: Deployment) -> None:

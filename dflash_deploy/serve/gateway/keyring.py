@@ -77,10 +77,7 @@ class Keyring:
     def find(self, key: bytes) -> Accepted | None:
         """Whose key it is; `None` for an unknown one. A changed file counts from this call on."""
         self._refresh()
-        # digests have equal lengths and all of them are compared, so the time reveals nothing about the keys
-        digest = sha256(key).digest()
-        found = [known for known in (*self._owners, *self._further) if compare_digest(digest, known.digest)]
-        return found[0] if found else None
+        return whose(key, (*self._owners, *self._further))
 
     def _refresh(self) -> None:
         if self._file is None:
@@ -99,6 +96,14 @@ class Keyring:
             # neither more nor fewer clients get in because of a damaged file
             said = f"{Settings.dflash_api_keys}: {self._file} cannot be read ({type(problem).__name__})"
             print(f"dflash: {said}; the keys before it stay valid", file=sys.stderr, flush=True)
+
+
+def whose(key: bytes, accepted_keys: Iterable[Accepted]) -> Accepted | None:
+    """Whose key it is; `None` for an unknown one."""
+    # digests have equal lengths and all of them are compared, so the time reveals nothing about the keys
+    digest = sha256(key).digest()
+    found = [known for known in accepted_keys if compare_digest(digest, known.digest)]
+    return found[0] if found else None
 
 
 def read_accepted(file: Path) -> tuple[Accepted, ...]:

@@ -14,8 +14,10 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
+from dflash_deploy.serve.gateway.keyring import KEYS_FILE
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.router.files import DIRECTORY, KEYS, RouterKeys, read_keys
+from dflash_deploy.serve.router.metrics import LOOPBACK, guard_metrics, guarded_port, open_port
 from dflash_deploy.serve.router.pods import SELECTOR, follow_pods
 from dflash_deploy.serve.router.values import router_values
 from dflash_deploy.serve.router.workers import keep_workers
@@ -25,16 +27,16 @@ REFUSED = 3
 """The exit code for settings that cannot work, as of `dflash_deploy.serve`."""
 
 
-def arguments(settings: Settings, keys: RouterKeys) -> dict[str, Any]:
-    """The arguments of SMG's RouterArgs. Its metrics are on the next port."""
+def arguments(settings: Settings, keys: RouterKeys, *, guarded: bool = False) -> dict[str, Any]:
+    """The arguments of SMG's RouterArgs. Its metrics are on the next port; `guarded`: another server gives them out."""
     values = router_values(
         settings.max_num_seqs, hang_seconds=settings.hang_seconds, max_body_mib=settings.max_body_mib
     )
     return {
         "host": settings.dflash_bind,
         "port": settings.dflash_port,
-        "prometheus_host": settings.dflash_bind,
-        "prometheus_port": settings.dflash_port + 1,
+        "prometheus_host": LOOPBACK if guarded else settings.dflash_bind,
+        "prometheus_port": open_port(settings.dflash_port),
         # several models, engines that come and go: without it, SMG wants its engines when it starts
         "enable_igw": True,
         "control_plane_api_keys": [("dflash", "dflash", keys.admin, "admin")],
@@ -68,7 +70,10 @@ def main() -> int:
     if os.environ.get(SELECTOR):
         follow_pods(directory, os.environ, settings.served_model_name)
     keep_workers(directory, settings.dflash_bind, settings.dflash_port, keys)
-    launch_router(RouterArgs(**arguments(settings, keys)))
+    bind, port, further_keys = settings.dflash_bind, settings.dflash_port, os.environ.get(KEYS_FILE)
+    if further_keys:
+        guard_metrics(Path(further_keys), bind, guarded_port(port), open_port(port))
+    launch_router(RouterArgs(**arguments(settings, keys, guarded=bool(further_keys))))
     return 0
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.door import Authority, Door, Plain, Site, caddyfile, metrics_path, site_of
+from dflash_deploy.door import ROUTER_METRICS_PATH, Authority, Door, Plain, Site, caddyfile, metrics_path, site_of
 from dflash_deploy.door.caddyfile import PATHS, ROUTED
 from dflash_deploy.errors import ExitCode, SettingsRefused
 from dflash_deploy.serve.gateway.scopes import INFERENCE, opens
@@ -200,8 +200,10 @@ def test_several_engines_under_a_domain_are_served_on_their_own_address_too() ->
 
 def test_metrics_are_not_on_the_site_with_a_certificate() -> None:
     upstreams, plain = ("engine-1:8000", "engine-2:8000"), Plain("0.0.0.0", 8000)
-    text = caddyfile(door(PUBLIC, upstreams=upstreams, local=plain, measured=True))
+    text = caddyfile(door(PUBLIC, upstreams=upstreams, local=plain, measured=True, router_metrics="router:8002"))
     inside, outside = text.split("https://llm.example.com {")
     assert [inside.count(f"path {metrics_path(number)}") for number in (1, 2, 3)] == [1, 1, 0]
+    assert inside.count(f"path {ROUTER_METRICS_PATH}\n") == inside.count("reverse_proxy router:8002 {") == 1
     assert "/metrics" not in outside
+    assert "router:8002" not in outside
     assert "/metrics" not in caddyfile(door(plain, upstreams=upstreams))

@@ -186,6 +186,16 @@ def test_the_start_time_is_that_of_the_launch() -> None:
     assert (start_time(environment) or 0) > 1.7e9
 
 
+def test_a_router_behind_a_door_wants_the_key() -> None:
+    place = "127.0.0.1:8000/router/metrics"
+    document = yaml.safe_load(prometheus_file(ScrapeTargets("box", ("box:1",), router=place), version="1"))
+    _, router = document["scrape_configs"]
+    assert router["authorization"] == {"type": "Bearer", "credentials_file": KEY_FILE}
+    (config,) = router["static_configs"]
+    assert config["targets"] == ["127.0.0.1:8000"]
+    assert config["labels"] == {"deployment": "box", "__metrics_path__": "/router/metrics", "instance": place}
+
+
 def test_engines_behind_a_door_are_told_apart() -> None:
     engines = ("127.0.0.1:8000/replicas/1/metrics", "127.0.0.1:8000/replicas/2/metrics")
     document = yaml.safe_load(prometheus_file(ScrapeTargets("box", engines), version="1"))
