@@ -4,15 +4,18 @@ What a field of a manifest means here is in tests/support/kubelet. Kubernetes it
 """
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import httpx
 import pytest
 
+from dflash_deploy.export.pod import ENDS
 from dflash_deploy.serve.drain import SETTLES
 from dflash_deploy.serve.router.files import read_seen
 from tests.docker.test_replicas import HANGS, eventually
@@ -23,9 +26,12 @@ from tests.support.container_engine import Engine
 from tests.support.exported_pods import CLAIM, ENGINES, NAME, ROOT, USER, Exported, exported
 from tests.support.fleet_hub import FILES
 from tests.support.hub.faults import Drip
-from tests.support.kubelet.pods import Ended, Pod
+from tests.support.kubelet.pods import Ended, Pod, running
 
 CLIENTS = 4
+SLOW, ALL = 0.1, float(os.cpu_count() or 1)
+"""Processors of an engine. With all of them, the tiny pair starts and answers within seconds."""
+
 KILLED, TERMINATED = 137, 143
 """Exit codes after SIGKILL and SIGTERM."""
 
@@ -52,6 +58,23 @@ def test_the_job_fills_the_claim_and_continues_after_its_pod_was_deleted(folder:
             assert (claim / role / name).read_bytes() == (gguf / name).read_bytes()
             assert (claim / role / name).stat().st_uid == USER
     assert hub.sent("o/gguf/target.gguf") < 1.3 * (gguf / "target.gguf").stat().st_size
+
+
+def test_the_lines_of_the_readme_fill_a_claim_through_the_loader(folder: Exported, tmp_path: Path) -> None:
+    claim, gguf = tmp_path / "claim", ROOT / "models/tiny/gguf"
+    claim.mkdir()
+    readme = (folder.folder / "README.md").read_text()
+    lines = [line.strip() for line in readme.splitlines() if line.startswith("    tar -C")]
+    with running(replace(folder.node, claims={CLAIM: claim}), "loader", folder.document("loader.yaml")["spec"]) as pod:
+        kubectl = tmp_path / "kubectl"
+        # the words before the command are: exec -i POD --
+        kubectl.write_text(f'#!/bin/sh\nshift 4\nexec docker exec -i {pod.containers["loader"]} "$@"\n')
+        kubectl.chmod(0o755)
+        for line in lines:
+            checked("sh", "-c", f"PATH={tmp_path}:$PATH; {line}")
+    for role, name in (("target", FILES[0]), ("target", FILES[1]), ("drafter", FILES[2])):
+        assert (claim / role / name).read_bytes() == (gguf / name).read_bytes()
+        assert (claim / role / name).stat().st_uid == USER
 
 
 @dataclass(frozen=True)
@@ -83,11 +106,19 @@ def answered(pod: Pod, key: str) -> int:
     return answer.status_code
 
 
+def give(pod: Pod, processors: float) -> None:
+    """Let an engine have so many processors from now on."""
+    checked("docker", "update", "--cpus", str(processors), pod.containers["engine"])
+
+
 def test_probes_fail_before_the_engine_answers_and_pass_then(folder: Exported, pods: Pods) -> None:
-    # the one that was started last
+    # the one that was started last, which does not get ready while it is asked
     one = pods.engines[2]
+    give(one, SLOW)
     assert not one.passes("engine", "startupProbe")
-    assert not one.passes("engine", "livenessProbe")
+    early = one.execute("engine", *one.of("engine").probes["livenessProbe"].target)
+    assert (early.returncode, early.stdout) == (1, "dflash: the engine does not listen\n")
+    give(one, ALL)
     one.waits("engine", "startupProbe", HANGS)
     assert one.passes("engine", "readinessProbe")
     assert one.passes("engine", "livenessProbe")
@@ -129,9 +160,6 @@ def test_the_container_can_do_what_the_manifest_says_and_no_more(folder: Exporte
     assert folder.key not in json.dumps(one.inspected("engine")) + one.logs("engine")
 
 
-SLOW = "0.1"
-"""Processors of an engine whose stream has to last: else the tiny pair ends within a second."""
-
 LASTS = 12.0
 """Seconds that such a stream should take: more than a pod waits without one."""
 
@@ -155,7 +183,7 @@ class Streamed:
 @contextmanager
 def streaming(folder: Exported, url: str, engine: Pod) -> Iterator[Streamed]:
     """A stream of a slow engine that has begun, and has ended after the block."""
-    checked("docker", "update", "--cpus", SLOW, engine.containers["engine"])
+    give(engine, SLOW)
     began = time.monotonic()
     Streamed().read(url, folder.key, 30)
     tokens = int(30 * LASTS / (time.monotonic() - began))
@@ -165,7 +193,7 @@ def streaming(folder: Exported, url: str, engine: Pod) -> Iterator[Streamed]:
     eventually(lambda: streamed.events > 0)
     yield streamed
     thread.join()
-    checked("docker", "update", "--cpus", "0", engine.containers["engine"])
+    give(engine, ALL)
 
 
 def listed(folder: Exported) -> set[str]:
@@ -201,7 +229,10 @@ def test_requests_follow_the_pods_and_streams_end_whole(folder: Exported, pods: 
         ended = router.end()
     assert streamed.whole
     assert ended["router"].stopped > SETTLES + 3, "the stream was too short to show anything"
-    assert not [name for name, one in ended.items() if one.code == KILLED], ended
+    assert {name: one.code for name, one in ended.items() if one.code == KILLED} == {}
+    # after SIGTERM there is nothing left to wait for
+    assert ended["router"].seconds < ended["router"].stopped + ENDS, ended
+    print(ended)
     assert idle(three.end()["engine"])
 
 
