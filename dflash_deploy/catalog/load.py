@@ -38,6 +38,9 @@ FOLDERS = ("profiles", "families", "engines")
 FAILURES = "failures.yaml"
 PACKAGED = "dflash_deploy.catalog"
 
+MOST_ALIKE = 5
+"""Names in the hint of a list that is too long for a line."""
+
 
 @dataclass(frozen=True)
 class Catalog:
@@ -84,7 +87,9 @@ class Catalog:
                 hint=f"name its target: --model {belongs[0]}"
                 + (f" (or {', '.join(belongs[1:])})" if belongs[1:] else ""),
             )
-        raise UnknownPair(f"`{name}` is not a known model", hint=nearest(name, self.pairs))
+        raise UnknownPair(
+            f"`{name}` is not a known model", hint=nearest(name, self.pairs, "dflash-deploy models list --all")
+        )
 
     def engine(self, name: str) -> EngineRelease:
         """The engine release of that name. Raises UnknownEngine with a hint that suggests the closest name."""
@@ -93,11 +98,19 @@ class Catalog:
         return self.engines[name]
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint with the closest name first, then all valid names."""
-    names = sorted(known)
-    near = difflib.get_close_matches(name.lower(), names, n=1)
-    return (f"did you mean {near[0]}? " if near else "") + f"valid names: {', '.join(names)}"
+def nearest(name: str, known: Iterable[str], lists: str = "") -> str:
+    """A hint with the closest name first, then the valid names.
+
+    `lists` is the command that prints them: with it, only those that begin as `name` does are in the hint.
+    """
+    names, word = sorted(known), name.lower()
+    near = difflib.get_close_matches(word, names, n=1)
+    guess = f"did you mean {near[0]}? " if near else ""
+    if not lists:
+        return f"{guess}valid names: {', '.join(names)}"
+    alike = [one for one in names if word and one.startswith(word)][:MOST_ALIKE]
+    examples = f"such as {', '.join(alike)}; " if alike else ""
+    return f"{guess}{examples}`{lists}` prints all {len(names)} names"
 
 
 def load_catalog() -> Catalog:

@@ -69,14 +69,13 @@ class LazyGroup(TyperGroup):
 
 @contextmanager
 def _quoting_safely() -> Iterator[None]:
-    """Escape and cut the arguments that a usage error quotes: they have any length and any characters."""
+    """Word usage errors, and escape and cut the arguments that they quote."""
     try:
         yield
     except TyperException as problem:
-        if isinstance(message := getattr(problem, "message", None), str):
-            from dflash_deploy.cli.visible import quoted  # noqa: PLC0415 - redaction, needed for errors only
+        from dflash_deploy.cli.usage import make_showable  # noqa: PLC0415 - redaction, needed for errors only
 
-            vars(problem)["message"] = quoted(message)
+        make_showable(problem)
         raise
 
 

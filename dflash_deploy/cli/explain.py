@@ -42,7 +42,7 @@ def _lines(found: ExplainedLog) -> Iterator[tuple[str, str | None]]:
     known = found.explanation.diagnosis
     yield "engine", found.engine_title or "not recognised"
     if known is None:
-        yield "cause", CAUSES[found.verdict]
+        yield "cause", CAUSES[found.verdict] if found.lines else "the log is empty"
     else:
         yield "cause", known.cause if found.verdict == "named" else f"{known.cause} (likely)"
         yield "fix", known.do
@@ -56,5 +56,7 @@ def _lines(found: ExplainedLog) -> Iterator[tuple[str, str | None]]:
         f"{', '.join(cost.id for cost in found.costs)}, see docs/reference/failures.md" if found.costs else None,
     )
     yield from (("unknown", text) for text in found.not_known)
+    if not found.lines:
+        yield "next", "write both outputs of the engine into it, as in `docker logs CONTAINER > engine.log 2>&1`"
     if found.verdict == "unknown":
         yield "next", "`dflash-deploy explain FILE --issue` prints a text for an issue"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dflash_deploy.deployment import dotenv
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
+from dflash_deploy.deployment.nearby import hint_without_deployment
 from dflash_deploy.deployment.secret_lines import names_a_secret, secrets_in
 from dflash_deploy.errors import BadInput, FileRefused, NoDeployment, SettingsRefused
 from dflash_deploy.intake.files import is_file, read_beginning, read_text
@@ -122,9 +123,8 @@ class Deployment:
         """
         deployment = cls(directory)
         if not deployment.exists():
-            raise NoDeployment(
-                f"no deployment found in {deployment.directory}", hint="create one with `dflash-deploy init`"
-            )
+            said = f"no deployment found in {deployment.directory}"
+            raise NoDeployment(said, hint=hint_without_deployment(deployment.directory))
         if check:
             dotenv.check_lines(deployment._read())
             dotenv.check_keys(deployment._lines)

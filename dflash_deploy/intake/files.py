@@ -181,4 +181,4 @@ def shown(path: Path) -> str:
 def _check_kind(path: Path, status: os.stat_result, kinds: Collection[int] = (stat.S_IFREG,)) -> None:
     if stat.S_IFMT(status.st_mode) not in kinds:
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
-        raise FileInvalid(f"{shown(path)} is {kind}, not a file", hint="replace it with a regular file")
+        raise FileInvalid(f"{shown(path)} is {kind}, not a file", hint="name a regular file, or put one in its place")

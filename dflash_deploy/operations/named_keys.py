@@ -19,7 +19,7 @@ from dflash_deploy.operations.key_file import key_with
 from dflash_deploy.planning import plan_as_running, plan_to_stop
 from dflash_deploy.redact import Secret, generate_key
 from dflash_deploy.runtime import runtime_for
-from dflash_deploy.serve.api_keys import ApiKey, keys_in
+from dflash_deploy.serve.api_keys import NAMES, ApiKey, is_name, keys_in
 from dflash_deploy.serve.gateway.scopes import METRICS
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.router.files import PROBE_NAME
@@ -120,6 +120,12 @@ def revoke_key(directory: Path, name: str) -> KeyChange:
 
 def with_key(before: Sequence[ApiKey], key: ApiKey) -> tuple[ApiKey, ...]:
     """The keys with a new one. Raises NotPossible if its name is taken or is not valid, or there are too many."""
+    if key.name in {each.name for each in before}:
+        taken = f"cannot add the key: another key has the name `{key.name}`"
+        raise NotPossible(taken, hint="choose another name, or revoke that key first")
+    if not is_name(key.name):
+        # it may be a key in the wrong place, so it is not shown
+        raise NotPossible("cannot add the key: its name is not valid", hint=NAMES)
     try:
         return keys_in(",".join(each.written() for each in (*before, key)))
     except Refused as refusal:

@@ -23,6 +23,8 @@ KEY = re.compile(r"[A-Za-z0-9_-]{16,}")
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,14}")
 """A valid name. It is shorter than any key, so that a key in the wrong place is never shown as a name."""
 
+NAMES = "a name has up to 15 small letters, digits, - and _; `owner` and `key-N` are taken"
+
 OWNER = "owner"
 """The name of VLLM_API_KEY, in counters."""
 
@@ -59,6 +61,11 @@ class ApiKey:
         return ":".join([self.name, self.key, *scope, *(f"{name}={most}" for name, most in limits.items() if most)])
 
 
+def is_name(name: str) -> bool:
+    """Return whether a key may have this name."""
+    return bool(NAME.fullmatch(name)) and name != OWNER and not re.fullmatch(r"key-\d+", name)
+
+
 def keys_in(text: str) -> tuple[ApiKey, ...]:
     """The keys of DFLASH_API_KEYS. Raises Refused, without a part of the text: any part may be a secret."""
     entries = [entry for entry in text.split(",") if entry]
@@ -91,11 +98,8 @@ def _key_of(entry: str, number: int) -> ApiKey:
     name, colon, rest = entry.partition(":")
     if not colon:
         return ApiKey(f"key-{number}", _valid(entry, number), named=False)
-    if not NAME.fullmatch(name) or name == OWNER or re.fullmatch(r"key-\d+", name):
-        raise Refused(
-            f"{Settings.dflash_api_keys}: entry {number} has no valid name",
-            hint="a name has up to 15 small letters, digits, - and _; `owner` and `key-N` are taken",
-        )
+    if not is_name(name):
+        raise Refused(f"{Settings.dflash_api_keys}: entry {number} has no valid name", hint=NAMES)
     key, *further = rest.split(":")
     scope: Scope = "infer"
     limits: dict[str, int] = {}

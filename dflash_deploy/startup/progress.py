@@ -31,7 +31,10 @@ NAME = "last-start.json"
 MOST_DIGITS = 9
 """Digits of a counted number, such as the shards of the weights."""
 
-_LINE_PREFIX = re.compile(r"^(\([^)]*\) )?(INFO|WARNING|ERROR|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d (\[[^\]]*\] )?")
+_LINE_PREFIX = re.compile(
+    r"^(\([^)]*\) )?(INFO|WARNING|ERROR|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d (\[[^\]]*\] )?"  # vLLM
+    r"|^\d+\.\d\d\.\d{3}\.\d{3} [A-Z] "  # llama.cpp: time and level
+)
 
 
 @dataclass(frozen=True)

@@ -147,3 +147,10 @@ def test_the_engine_is_recognised_in_the_logs_of_others(tmp_path: Path, half: st
         if found.verdict != "unknown" and found.explanation.diagnosis is not None:
             assert found.explanation.diagnosis.id in case.right, case.name
     assert wrong == {}
+
+
+def test_an_empty_log_is_not_a_log_without_failures(tmp_path: Path) -> None:
+    said = explained(log(tmp_path, ""))
+    assert "cause     the log is empty" in said
+    assert "2>&1" in said
+    assert "no failure" not in said

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from dflash_deploy import operations
 from dflash_deploy.deployment import Deployment, command_lock
-from dflash_deploy.errors import ExitCode
+from dflash_deploy.errors import ExitCode, NotPossible
 from dflash_deploy.redact import Secret
 from tests.support.cli import dflash, edit_env, initialise
 
@@ -155,3 +156,15 @@ def test_killed_at_any_moment_there_is_a_key(deployment: Path) -> None:
     # and the command itself is not stopped by what a killed one left
     dflash("keys", "rotate", at=deployment).succeeded()
     assert key_of(deployment) not in keys
+
+
+def test_a_name_that_is_taken_or_not_valid_is_refused_before_anything_is_written(deployment: Path) -> None:
+    operations.add_key(deployment, "alice")
+    before = (deployment / ".env").read_bytes()
+    with pytest.raises(NotPossible, match="another key has the name `alice`"):
+        operations.add_key(deployment, "alice")
+    for name in ("bob smith", "owner", "key-1", "a-key-in-the-wrong-place-0123456789"):
+        with pytest.raises(NotPossible, match="its name is not valid") as refused:
+            operations.add_key(deployment, name)
+        assert name not in str(refused.value.message)
+    assert (deployment / ".env").read_bytes() == before

@@ -137,6 +137,10 @@ def test_compiling_is_told_from_its_beginning(line: str) -> None:
 def test_the_message_is_what_stays_of_a_line() -> None:
     line = "(Worker pid=23) INFO 11-21 11:01:56 [default_loader.py:501] Loading weights took 0.08 seconds"
     assert message_of(line) == "Loading weights took 0.08 seconds"
+    assert (
+        message_of("0.00.121.986 I srv          init: listening on 127.0.0.1")
+        == "srv          init: listening on 127.0.0.1"
+    )
     assert message_of("plain text") == "plain text"
 
 

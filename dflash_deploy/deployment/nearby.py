@@ -1,0 +1,48 @@
+"""Deployments beside a directory that has none: a command that runs in the wrong place says which place is meant."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+MOST_ENTRIES = 1000
+"""Entries of a directory that are examined."""
+
+MOST_NAMED = 3
+"""Deployments that a hint names."""
+
+CREATE = "create one with `dflash-deploy init`"
+
+
+def hint_without_deployment(directory: Path) -> str:
+    """What to do in a directory without a deployment: name one that is near, or create one."""
+    found = list(islice(_near(directory), MOST_NAMED))
+    if not found:
+        return CREATE
+    here = Path(os.path.realpath(Path()))
+    options = " or ".join(f"`--dir {shlex.quote(_written(place, here))}`" for place in found)
+    return f"name one with {options}, or {CREATE}"
+
+
+def _near(directory: Path) -> Iterator[Path]:
+    """The directory above and those below, if they have a deployment; in the order of their names."""
+    with suppress(OSError):
+        yield from filter(_has_deployment, directory.parents[:1])
+        yield from filter(_has_deployment, sorted(islice(directory.iterdir(), MOST_ENTRIES)))
+
+
+def _has_deployment(place: Path) -> bool:
+    """Return whether a directory has settings and the state of a deployment; other projects have a `.env` too."""
+    with suppress(OSError):
+        return (place / ".env").is_file() and (place / ".dflash").is_dir()
+    return False
+
+
+def _written(place: Path, here: Path) -> str:
+    """A path as someone in `here` writes it."""
+    real = Path(os.path.realpath(place))
+    return str(real.relative_to(here)) if real.is_relative_to(here) else str(place)
