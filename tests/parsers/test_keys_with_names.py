@@ -161,9 +161,9 @@ def test_no_key_is_shown_or_kept_beside_env(served: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (("add", "ivan"), "two keys with the name `ivan`"),
-        (("add", "Ivan"), "no valid name"),
-        (("add", "owner"), "no valid name"),
+        (("add", "ivan"), "another key has the name `ivan`"),
+        (("add", "Ivan"), "its name is not valid"),
+        (("add", "owner"), "its name is not valid"),
         (("revoke", "nobody-here"), "no key has the name `nobody-here`"),
         (("show", "nobody-here"), "no key has the name `nobody-here`"),
     ],
