@@ -33,7 +33,8 @@ ENGINE_ALERTS = (
         "page",
         "{{ $labels.instance }} has requests and computes nothing",
         "The engine is stuck: a deadlock, a lost machine of several, or a GPU error. Requests wait forever.",
-        "The last lines of the log and the GPU's state. In a container the health check restarts the engine.",
+        "The last lines of the log and the GPU's state. In a container the health check restarts the engine. "
+        "A llama.cpp that hangs does not answer /metrics either: there it is EngineDown.",
         "dflash-deploy restart",
     ),
     Alert(

@@ -1,4 +1,4 @@
-"""Two real llama.cpp servers brought into ten states, each of which is an alert at a real webhook.
+"""Two real llama.cpp servers brought into twelve states, each of which is an alert at a real webhook.
 
 A real Prometheus reads engines, router and endpoint every five seconds, and a real Alertmanager sends. Rates are those
 of twenty seconds, a condition must hold for twelve seconds only, and Alertmanager waits one second for further alerts
@@ -20,9 +20,10 @@ import pytest
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.monitoring.alerts import ALERTS
 from dflash_deploy.plan.replicas import router_metrics_port
-from tests.support.cli import dflash
+from tests.support.caddy import expiring
+from tests.support.cli import dflash, edit_env
 from tests.support.llamacpp_native import server_of
-from tests.support.monitored import HANGS, Received, fired, monitor, shorten, webhook
+from tests.support.monitored import HANGS, Received, fired, monitor, reload_programs, shorten, webhook
 from tests.support.ports import free_port
 from tests.support.prometheus import Prometheus, blackbox_exporter
 from tests.support.two_engines import door, engines, eventually, router_of
@@ -42,9 +43,19 @@ def received() -> Received:
 
 
 @pytest.fixture(scope="module")
-def watched(two_engines: Path, received: Received, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+def caddy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The URL of a Caddy whose certificate expires within an hour, and the root of its authority."""
+    with expiring(tmp_path_factory.mktemp("expiring")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def watched(
+    two_engines: Path, received: Received, caddy: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prometheus]:
     """The Prometheus beside the engines, which run again afterwards."""
-    with blackbox_exporter(tmp_path_factory.mktemp("blackbox")) as blackbox, webhook(received) as url:
+    _, root = caddy
+    with blackbox_exporter(tmp_path_factory.mktemp("blackbox"), root) as blackbox, webhook(received) as url:
         port = free_port()
         ports = ("--port", str(port), "--alert-port", str(free_port()))
         monitor("up", "--webhook", url, "--blackbox", blackbox, *ports, "--every", "5", at=two_engines).succeeded()
@@ -94,6 +105,22 @@ def asking(
     return ask
 
 
+@contextmanager
+def endpoint_at(directory: Path, url: str) -> Iterator[None]:
+    """The endpoint that the blackbox exporter asks is another one, as long as the block runs."""
+    config = directory / ".dflash" / "monitor" / "prometheus.yml"
+    usual = config.read_text()
+    other = usual.replace(f"{door(directory)}/", f"{url}/")
+    assert other != usual
+    config.write_text(other)
+    reload_programs(directory)
+    try:
+        yield
+    finally:
+        config.write_text(usual)
+        reload_programs(directory)
+
+
 def address(url: str) -> str:
     return url.removeprefix("http://")
 
@@ -112,20 +139,23 @@ def test_a_healthy_deployment_under_load_fires_nothing(two_engines: Path, watche
         watched.samples(alert.expr)
 
 
-def test_overload_lost_acceptance_and_wrong_keys_are_alerts(
-    two_engines: Path, watched: Prometheus, received: Received
+def test_overload_lost_acceptance_wrong_keys_and_an_old_certificate_are_alerts(
+    two_engines: Path, watched: Prometheus, received: Received, caddy: tuple[str, Path]
 ) -> None:
     first, second = engines(two_engines)
     with ExitStack() as load:
+        load.enter_context(endpoint_at(two_engines, caddy[0]))
         # a request that is cancelled leaves the queue
         load.enter_context(repeated(asking(two_engines, first, patience=120)))
         without = asking(two_engines, second, sampling=WITHOUT_AGREEMENT, patience=120)
         load.enter_context(repeated(without, clients=12))
         load.enter_context(repeated(asking(two_engines, first, key="sk-that-was-revoked"), clients=2))
-        found = fired(received, {"QueueGrows", "AcceptanceFell", "EnginesDiffer", "RequestsRefused"})
+        wanted = {"QueueGrows", "AcceptanceFell", "EnginesDiffer", "RequestsRefused", "CertificateExpires"}
+        found = fired(received, wanted)
     assert found["QueueGrows"] == found["AcceptanceFell"] == {address(second)}
     assert address(second) in found["EnginesDiffer"]
     assert found["RequestsRefused"] == {address(first)}
+    assert found["CertificateExpires"] == {f"{caddy[0]}/health"}
 
 
 def test_engines_that_hang_or_were_killed_are_alerts(
@@ -150,15 +180,24 @@ def test_engines_that_hang_or_were_killed_are_alerts(
     eventually(lambda: {one["metric"]["instance"] for one in watched.samples(firing)} == both)
 
 
-def test_alerts_of_the_router_end_after_up(two_engines: Path, watched: Prometheus) -> None:
+def test_alerts_of_the_router_end_after_up_and_engines_without_drafts_are_one(
+    two_engines: Path, watched: Prometheus, received: Received
+) -> None:
     of_engines = {"RouterLostEngine", "RouterNoEngine"}
     eventually(lambda: watched.firing() >= of_engines)
+    drafter = Deployment(two_engines).values["DFLASH_DRAFTER"]
+    edit_env(two_engines, DFLASH_DRAFTER="off")
     dflash("up", at=two_engines).succeeded()
+    # the engines run without it until the next `up`, behind the back of the limits that Prometheus has
+    edit_env(two_engines, DFLASH_DRAFTER=drafter)
     # what `up` silences lasts longer than the command, and the next test waits for an alert
     monitor("silence", "--end", at=two_engines).succeeded()
     both = set(engines(two_engines))
     eventually(lambda: {one["metric"]["worker"] for one in watched.samples("dflash:router:engine_used == 1")} == both)
-    eventually(lambda: not watched.firing() & of_engines)
+    with repeated(asking(two_engines, door(two_engines)), clients=2):
+        eventually(lambda: not watched.firing() & of_engines)
+        found = fired(received, {"DraftsStopped"})
+    assert found["DraftsStopped"] <= {address(url) for url in both}
 
 
 def test_a_killed_router_is_an_alert(two_engines: Path, watched: Prometheus, received: Received) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dflash_deploy.door import Door, Site, caddyfile, find_caddy
 from tests.support.door import HANGS, until
+from tests.support.ports import free_port
 
 AUTHORITY = """\
 {{
@@ -38,6 +39,28 @@ https://localhost:{port} {{
 }}
 """
 """A Caddy as an ACME authority."""
+
+
+EXPIRING = """\
+{{
+	admin off
+	persist_config off
+	skip_install_trust
+	auto_https disable_redirects
+	storage file_system "{storage}"
+	http_port {unused}
+	https_port {port}
+}}
+https://localhost:{port} {{
+	tls {{
+		issuer internal {{
+			lifetime 1h
+		}}
+	}}
+	respond 200
+}}
+"""
+"""A Caddy whose certificate stays valid for an hour, which answers every request."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +120,16 @@ def running(place: Path, text: str, port: int, storage: Path) -> Iterator[Publis
         finally:
             process.terminate()
             process.wait(HANGS)
+
+
+@contextmanager
+def expiring(place: Path) -> Iterator[tuple[str, Path]]:
+    """Caddy with a certificate that expires within an hour; yields its URL, and the root of its authority."""
+    port, storage = free_port(), place / "data"
+    text = EXPIRING.format(storage=storage, unused=free_port(), port=port)
+    with running(place, text, port, storage) as made:
+        until(lambda: hands_over_a_certificate(Site("localhost", https_port=port)))
+        yield f"https://localhost:{port}", made.root
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import httpx
 
 from dflash_deploy.client import Endpoint
 from dflash_deploy.monitoring.dashboards import DASHBOARDS
+from dflash_deploy.monitoring.prometheus import PROBE_MODULE
 from tests.support.debian import program
 from tests.support.ports import free_port
 
@@ -61,13 +62,13 @@ def panel_expressions() -> list[str]:
 
 
 @contextmanager
-def load(endpoint: Endpoint) -> Iterator[None]:
-    """Requests one after the other, as long as the block runs."""
+def load(endpoint: Endpoint, tokens: int = 48) -> Iterator[None]:
+    """Requests for that many tokens one after the other, as long as the block runs."""
     done = threading.Event()
 
     def ask() -> None:
         while not done.is_set():
-            endpoint.chat("Count from 1 to 20.", max_tokens=48)
+            endpoint.chat("Count from 1 to 20.", max_tokens=tokens)
 
     asking = threading.Thread(target=ask)
     asking.start()
@@ -86,12 +87,18 @@ def node_exporter(place: Path) -> Iterator[str]:
 
 
 @contextmanager
-def blackbox_exporter(place: Path) -> Iterator[str]:
-    """Start blackbox exporter on 127.0.0.1, with the configuration that it comes with; yields its address."""
+def blackbox_exporter(place: Path, root: Path | None = None) -> Iterator[str]:
+    """Start blackbox exporter on 127.0.0.1, with the configuration that it comes with; yields its address.
+
+    With the root certificate of a private authority, its module trusts that one, as docs/how-to/monitor.md says.
+    """
     installed = program("prometheus-blackbox-exporter")
     # in the package it is beside the program, or in /etc
     config = installed.parents[2] / "etc" / "prometheus" / "blackbox.yml"
     file = config if config.is_file() else Path("/etc/prometheus/blackbox.yml")
+    if root is not None:
+        file = place / "blackbox.yml"
+        file.write_text(f"modules: {{{PROBE_MODULE}: {{prober: http, http: {{tls_config: {{ca_file: {root}}}}}}}}}\n")
     with _exporter("prometheus-blackbox-exporter", place, f"--config.file={file}") as address:
         yield address
 

@@ -17,8 +17,9 @@ _ALERTS = f"""# Alerts
 [recorded metrics](metrics.md) with the limits of the deployment. `page`: requests fail or soon will. `warning`: the
 deployment is slower than it could be, or will fail if nothing changes. [Monitor](../how-to/monitor.md) shows the setup.
 
-Each alert fires in a test on series with its fault, and on no others (`tests/processes/monitoring`). Ten of them reach
-a webhook from two real llama.cpp servers that are overloaded, hung or killed, with shorter times (`tests/parsers`).
+Each alert fires in a test on series with its fault, and on no others (`tests/processes/monitoring`). Twelve of them
+reach a webhook from two real llama.cpp servers that are overloaded, hung or killed, with shorter times
+(`tests/parsers`).
 
 {GENERATED.format(source="`dflash_deploy/monitoring/alerts.py`")}
 """
