@@ -25,7 +25,7 @@ from dflash_deploy.weights.fetch import DownloadOptions, fetch
 from dflash_deploy.weights.hub import Source, is_address, without_credentials
 from dflash_deploy.weights.lockfile import LOCK_FILE, Lock, read_lock, write_lock
 from dflash_deploy.weights.meter import Meter
-from dflash_deploy.weights.offer import WeightsServer, offered_files
+from dflash_deploy.weights.offer import WeightsServer, offered_files, serving
 from dflash_deploy.weights.pull import RequestedModel, lock_for, requested_models
 
 OFFERS = "offers weights"
@@ -210,20 +210,8 @@ def fleet_offer(
         raise DownloadFailed(
             f"weights cannot be offered at {address}: {problem.strerror}", hint="check `ip -brief address`"
         ) from None
-    with _serving(server), reporter.starting() as show:
+    with serving(server), reporter.starting() as show:
         show(StartProgress(OFFERS, 0.0, server.url))
         while not ended.wait(LOOKS) and server.idle < ABANDONED:
             continue
     return server.url
-
-
-@contextmanager
-def _serving(server: WeightsServer) -> Iterator[None]:
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -117,6 +117,19 @@ class WeightsServer(ThreadingHTTPServer):
         """Nothing: a client that went away asks again."""
 
 
+@contextmanager
+def serving(server: ThreadingHTTPServer) -> Iterator[None]:
+    """Let a server answer as long as the block runs; then it is closed."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
 class _Handler(BaseHTTPRequestHandler):
     """One connection."""
 

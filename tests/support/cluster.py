@@ -3,7 +3,6 @@
 import json
 import ssl
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from dflash_deploy.weights.offer import serving
 from tests.support.serving import Quiet
 
 NAMESPACE, TOKEN = "vision", "token-of-the-account"
@@ -62,7 +62,7 @@ def kubernetes(directory: Path, address: str = "127.0.0.1") -> Iterator[Kubernet
     context.load_cert_chain(certificate, key)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     api.port = server.server_address[1]
-    with _served(server):
+    with serving(server):
         yield api
 
 
@@ -104,7 +104,7 @@ def engines(port: int, *addresses: str, client: str, probe: str) -> Iterator[lis
 
     with ExitStack() as stack:
         for address in addresses:
-            stack.enter_context(_served(ThreadingHTTPServer((address, port), Handler)))
+            stack.enter_context(serving(ThreadingHTTPServer((address, port), Handler)))
         yield seen
 
 
@@ -113,15 +113,3 @@ def _answer(address: str) -> dict[str, Any]:
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
     return {"id": "1", "object": "chat.completion", "created": 1, "model": "tiny", "choices": [choice], "usage": usage}
-
-
-@contextmanager
-def _served(server: ThreadingHTTPServer) -> Iterator[None]:
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

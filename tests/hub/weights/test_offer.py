@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -16,7 +15,7 @@ from dflash_deploy.weights import staging, transfer
 from dflash_deploy.weights.fetch import DownloadOptions, fetch
 from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import Lock, LockedFile, LockedModel
-from dflash_deploy.weights.offer import WeightsServer, offered_files
+from dflash_deploy.weights.offer import WeightsServer, offered_files, serving
 from dflash_deploy.weights.pull import RequestedModel
 from tests.support.hub import Generated, read, sha256_of
 
@@ -51,12 +50,8 @@ def server(place: Path, model: LockedModel, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(staging, "PATIENCE", 5.0)
     wanted = (RequestedModel("target", "o/target", None, place, ()),)
     found = WeightsServer("127.0.0.1", offered_files(wanted, Lock({"target": model})), TOKEN)
-    thread = Thread(target=found.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield found
-    found.shutdown()
-    found.server_close()
-    thread.join()
+    with serving(found):
+        yield found
 
 
 def take(server: WeightsServer, model: LockedModel, directory: Path, token: Secret = TOKEN) -> None:
