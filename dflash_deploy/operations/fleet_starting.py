@@ -8,8 +8,10 @@ from pathlib import Path
 
 from dflash_deploy.deployment import locked
 from dflash_deploy.deployment.owed_start import settle_start
+from dflash_deploy.errors import DeployError, HostUnreachable
 from dflash_deploy.fleet.carrying import MovedWeights
 from dflash_deploy.fleet.each import HostOutcome
+from dflash_deploy.fleet.file import FILE
 from dflash_deploy.fleet.front import check_front
 from dflash_deploy.fleet.prepare import RemoteFacts, examine, install, read_facts
 from dflash_deploy.fleet.session import Session
@@ -66,6 +68,7 @@ def _start(opened: OpenFleet, prepared: Mapping[str, HostOutcome[RemoteFacts]], 
     if opened.front and opened.fleet.leader.name in failed:
         # without it no request reaches the others
         started = not_started(ready)
+        _hint_at_another_leader(opened, failed[opened.fleet.leader.name].error)
     elif opened.chosen.shape != "one-engine":
         started, moved = start_each(opened, ready, facts, patience)
     elif not failed:
@@ -76,6 +79,14 @@ def _start(opened: OpenFleet, prepared: Mapping[str, HostOutcome[RemoteFacts]], 
     if not done.failure and len(opened.hosts) == len(opened.fleet.hosts):
         settle_keys(opened)
     return replace(done, weights=moved)
+
+
+def _hint_at_another_leader(opened: OpenFleet, problem: DeployError | None) -> None:
+    """A lost host may be the one with router and door: say how another one takes its place."""
+    others = [host.name for host in opened.fleet.hosts if host is not opened.fleet.leader]
+    if isinstance(problem, HostUnreachable) and others:
+        place = f"`role: leader` for {others[0]} in {FILE}, and `fleet up` again"
+        problem.hint = f"{problem.hint}; or let another host answer: {place}"
 
 
 def _start_together(

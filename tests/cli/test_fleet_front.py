@@ -252,6 +252,31 @@ def test_two_hosts_and_the_other_one_is_down_before_it_was_ever_known(
     assert {one.host.name: one.state for one in done.hosts}["a"] == "ready"
 
 
+def test_without_the_leader_another_host_takes_its_place(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(name: str, command: tuple[str, ...]) -> Answer | None:
+        if name == "a":
+            raise lost("a")
+        if (name, command[0]) == ("b", "up"):
+            replicas.router_engines = [ADDRESS["c"]]
+        return None
+
+    replicas = Replicas(directory, monkeypatch, change)
+    done = fleet_up(directory)
+    assert replicas.turns == []
+    assert done.failure is not None
+    assert "`role: leader` for b in fleet.yaml, and `fleet up` again" in done.failure.hint
+
+    file = directory / "fleet.yaml"
+    file.write_text(file.read_text().replace("name: b,", "name: b, role: leader,"))
+    # the host that was behind a router has none of its own yet
+    replicas.names, replicas.router_engines = "bac", []
+    done = fleet_up(directory)
+    assert errors(done) == {"a": "a: lost"}
+    assert done.router == "b"
+    assert replicas.turns == ["up b", "leaves c", "up c"]
+    assert set(replicas.hosts.commands("fleet route")) == {"b"}
+
+
 def test_a_host_stops_though_no_link_joins_the_others(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def change(name: str, command: tuple[str, ...]) -> Answer | None:
         return {**replicas.facts(name), "links": []} if command[:2] == ("fleet", "facts") and name == "b" else None

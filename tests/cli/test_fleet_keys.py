@@ -10,12 +10,17 @@ import pytest
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.key_handover import begun_handover, digest_of, unfinished_handover
+from dflash_deploy.deployment.keys_file import keys_file, write_keys
 from dflash_deploy.errors import EngineNotReady, HostUnprepared, KeyNotReplaced, NotPossible
 from dflash_deploy.fleet import again
+from dflash_deploy.fleet.wanted_keys import WantedKeys
 from dflash_deploy.operations import fleet_keys
+from dflash_deploy.operations.fleet_accepting import fleet_accept
 from dflash_deploy.operations.fleet_keys import fleet_add_key, fleet_revoke_key, fleet_rotate_key
 from dflash_deploy.operations.fleet_starting import fleet_up
+from dflash_deploy.redact import Secret
 from dflash_deploy.serve.api_keys import OWNER, ApiKey
+from dflash_deploy.serve.gateway.keyring import accepted, read_accepted
 from tests.support.cli import initialise
 from tests.support.scripted_hosts import Answer, Change, ScriptedFleet, errors, link, lost, nothing_else
 
@@ -261,3 +266,22 @@ def test_names_that_are_not_valid(name: str, directory: Path, monkeypatch: pytes
     with pytest.raises(NotPossible):
         fleet_add_key(directory, name)
     assert not hosts.hosts.asked
+
+
+def test_a_host_accepts_keys_until_the_terminal_says_otherwise(directory: Path) -> None:
+    deployment = Deployment(directory)
+    old, new, further = owner(directory), ApiKey(OWNER, "n" * 43), ApiKey("alice", "a" * 43, "infer", in_flight=2)
+    both = WantedKeys((accepted(new), accepted(old)), owner=Secret(new.key), further=(further,))
+    assert fleet_accept(directory, both.document()).document() == {"state": "stopped", "answers": []}
+    assert (owner(directory), Deployment(directory).further_keys) == (new, (further,))
+    assert set(both.also) < set(read_accepted(keys_file(deployment)))
+    # a start of the engine writes the file again
+    write_keys(Deployment(directory))
+    assert set(both.also) < set(read_accepted(keys_file(deployment)))
+    text = (keys_file(deployment).with_name("replacing.json")).read_text()
+    assert not [key for key in (old, new) if key.key in text]
+
+    fleet_accept(directory, WantedKeys().document())
+    assert read_accepted(keys_file(deployment)) == (accepted(further),)
+    assert (owner(directory), Deployment(directory).further_keys) == (new, (further,))
+    assert [file.name for file in keys_file(deployment).parent.iterdir()] == ["keys.json"]

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from dflash_deploy import operations
+from dflash_deploy.errors import ExitCode
 from tests.support.fleet_lab import FABRIC, Host, Lab, states
 
 ASK = """\
@@ -35,6 +36,10 @@ class Clients:
 
     def __init__(self, host: Host, key: Callable[[], str], model: str) -> None:
         self._host, self._key, self._model = host, key, model
+
+    def with_key(self, key: Callable[[], str]) -> "Clients":
+        """The same with another key."""
+        return Clients(self._host, key, self._model)
 
     def ask(self, url: str, text: str = "hello", *, key: str | None = None) -> str:
         """Ask for one answer; return its status, or what went wrong."""
@@ -77,6 +82,41 @@ def key_of(hosts: Lab, name: str | None = None) -> str:
     return operations.key(hosts.directory, name).key.reveal()
 
 
+def change_keys(hosts: Lab, clients: Clients, urls: tuple[str, ...]) -> None:
+    """Replace the owner's key, for which each engine restarts, then that of a client, while requests run."""
+    door, key = urls[0], key_of(hosts)
+    with clients.asking(door) as said:
+        rotated = hosts.dflash("fleet", "keys", "rotate", "--overlap", "1", "--json").succeeded()
+    assert states(rotated.document) == ["ready", "ready"]
+    assert set(said) == {"200"}, said
+    assert {clients.ask(url, key=key) for url in urls} == {"401"}
+    assert clients.ask(door) == "200"
+
+    hosts.dflash("fleet", "keys", "add", "alice", "--json").succeeded()
+    alice = clients.with_key(lambda: key_of(hosts, "alice"))
+    with alice.asking(door) as said:
+        changed = hosts.dflash("fleet", "keys", "rotate", "alice", "--overlap", "1", "--json").succeeded()
+    assert states(changed.document) == ["accepted", "accepted"]
+    assert set(said) == {"200"}, said
+    last = key_of(hosts, "alice")
+    hosts.dflash("fleet", "keys", "revoke", "alice", "--json").succeeded()
+    assert {clients.ask(url, key=last) for url in urls} == {"401"}
+
+
+def lose_the_leader(hosts: Lab) -> None:
+    """The host with the door is lost, and the other one takes its place."""
+    first, second = hosts.hosts
+    first.stop()
+    lost = hosts.dflash("fleet", "up", "--json")
+    assert lost.code is ExitCode.PREFLIGHT
+    assert f"`role: leader` for {second.name}" in lost.document["error"]["hint"]
+    hosts.write_fleet(router=True, leads=second.name)
+    moved = hosts.dflash("fleet", "up", "--json")
+    assert moved.code is ExitCode.PREFLIGHT
+    assert moved.document["error"]["message"].startswith(f"{first.name}: ")
+    assert (states(moved.document), moved.document["data"]["router"]) == (["failed", "ready"], second.name)
+
+
 def test_one_door_for_two_hosts(hosts: Lab) -> None:
     hosts.write_fleet(router=True)
     first, second = hosts.hosts
@@ -106,27 +146,14 @@ def test_one_door_for_two_hosts(hosts: Lab) -> None:
     tested = hosts.dflash("fleet", "test", "--json").succeeded()
     assert states(tested.document) == ["passed", "passed"]
 
-    # each engine restarts, with the key that clients read from `.env` meanwhile
-    with clients.asking(door) as said:
-        rotated = hosts.dflash("fleet", "keys", "rotate", "--overlap", "1", "--json").succeeded()
-    assert states(rotated.document) == ["ready", "ready"]
-    assert set(said) == {"200"}, said
-    assert {clients.ask(url, key=key) for url in (door, own, other)} == {"401"}
-    assert clients.ask(door) == "200"
-
-    hosts.dflash("fleet", "keys", "add", "alice", "--json").succeeded()
-    alice = Clients(first, lambda: key_of(hosts, "alice"), rows[0]["model"])
-    with alice.asking(door) as said:
-        changed = hosts.dflash("fleet", "keys", "rotate", "alice", "--overlap", "1", "--json").succeeded()
-    assert states(changed.document) == ["accepted", "accepted"]
-    assert set(said) == {"200"}, said
-    last = key_of(hosts, "alice")
-    hosts.dflash("fleet", "keys", "revoke", "alice", "--json").succeeded()
-    assert {clients.ask(url, key=last) for url in (door, own, other)} == {"401"}
+    change_keys(hosts, clients, (door, own, other))
 
     with second.unplugged(FABRIC):
         assert {clients.ask(door, f"again {number}") for number in range(6)} == {"200"}
 
-    down = hosts.dflash("fleet", "down", "--json").succeeded()
-    assert states(down.document) == ["stopped", "stopped"]
+    lose_the_leader(hosts)
+    assert Clients(second, lambda: key_of(hosts), rows[0]["model"]).ask(door) == "200"
+
+    down = hosts.dflash("fleet", "down", "--json")
+    assert states(down.document) == ["failed", "stopped"]
     assert "llamacpp_wheel" not in hosts.arguments()

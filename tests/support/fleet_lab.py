@@ -134,13 +134,17 @@ class Lab:
         return dflash(*args, at=self.directory, prefix=self.prefix, environment=environment)
 
     def write_fleet(
-        self, *lines: str, program: str = PROGRAM, of_host: tuple[str, ...] = (), router: bool = False
+        self, *lines: str, program: str = PROGRAM, of_host: tuple[str, ...] = (), router: bool = False, leads: str = ""
     ) -> None:
-        """Write fleet.yaml: `lines` at its beginning, `of_host` for each host. `router`: one endpoint for both."""
+        """Write fleet.yaml: `lines` at its beginning, `of_host` for each host. `router`: one endpoint for both.
+
+        `leads` is the name of the leader; else the first host leads.
+        """
         text = [f"ssh_config: {self.ssh_config}", f"router: {'on' if router else 'off'}", *lines, "hosts:"]
         for host in self.hosts:
             text += [f"  - name: {host.name}", f"    address: {host.address}"]
             text += [f"    program: {program}"] if program else []
+            text += ["    role: leader"] if host.name == leads else []
             text += [f"    {line}" for line in of_host]
         (self.directory / "fleet.yaml").write_text("\n".join(text) + "\n")
 
