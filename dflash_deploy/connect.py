@@ -35,14 +35,30 @@ class ClientTemplate(BaseModel):
     tools: bool = False
 
 
+DIRECTORY, FILE = "__DIRECTORY__", "__KEY_FILE__"
+KEY_OF_DEPLOYMENT = f"dflash-deploy keys show --reveal --dir {DIRECTORY}"
+KEY_OF_FILE = f"cat {FILE}"
+"""The commands that print the API key, as the shell templates have them."""
+
+
 @dataclass(frozen=True)
 class EndpointFacts:
-    """The facts about an endpoint in a configuration. `url` is without /v1, `context` in tokens."""
+    """The facts about an endpoint in a configuration. `url` is without /v1, `context` in tokens.
+
+    `directory` is that of its deployment; `key_file` has the key of an endpoint without one.
+    """
 
     url: str
     model: str
     context: int | None
     directory: str
+    key_file: str = ""
+
+    @property
+    def key_command(self) -> str:
+        """The shell command that prints the API key."""
+        found = KEY_OF_FILE if self.key_file else KEY_OF_DEPLOYMENT
+        return found.replace(DIRECTORY, shlex.quote(self.directory)).replace(FILE, shlex.quote(self.key_file))
 
     def values(self) -> dict[str, str]:
         """Return the value of each placeholder of the templates."""
@@ -58,7 +74,8 @@ class EndpointFacts:
             "__MODEL__": self.model,
             "__CONTEXT__": str(context),
             "__OUTPUT__": str(min(LONGEST_ANSWER, max(context // 4, 1))),
-            "__DIRECTORY__": self.directory,
+            DIRECTORY: self.directory,
+            FILE: self.key_file,
             "__CURL_BODY__": json.dumps(question),
         }
 
@@ -77,6 +94,8 @@ def clients() -> dict[str, ClientTemplate]:
 def configuration(client: ClientTemplate, place: EndpointFacts) -> str:
     """Return the text to paste, with values quoted for the format of the file."""
     text = asset_text("connect", client.file)
+    if place.key_file:
+        text = text.replace(KEY_OF_DEPLOYMENT, KEY_OF_FILE)
     for word, value in place.values().items():
         # shell templates have bare placeholders; in all others they are inside double quotes with JSON's rules
         quoted = shlex.quote(value) if client.file.endswith(".sh") else _in_double_quotes(value)

@@ -11,9 +11,10 @@ import typer
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command
 from dflash_deploy.cli.completion import clients
-from dflash_deploy.cli.options import HERE, Directory, Json
+from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile
 from dflash_deploy.cli.shown import Grid, Report
 from dflash_deploy.cli.visible import visible
+from dflash_deploy.errors import BadInput
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -28,19 +29,27 @@ def connect(
     ] = "",
     directory: Directory = HERE,
     url: Annotated[
-        str | None, typer.Option(help="Where the client reaches the endpoint, if not where it listens.")
+        str | None,
+        typer.Option(help="Where the client reaches the endpoint, if not where it listens; or another endpoint."),
     ] = None,
+    key_file: KeyFile = None,
+    model: Annotated[str, typer.Option(help="Name of the model at another endpoint; else the first one.")] = "",
     as_json: Json = False,
 ) -> Report:
     """Print a client's configuration for this endpoint. It takes the key from the variable DFLASH_API_KEY."""
-    found = operations.connect(directory, client, url=url)
+    if (key_file or model) and url is None:
+        raise BadInput("--key-file and --model belong to --url", hint="a deployment has both in its .env")
+    if url is not None and (key_file or model or not operations.has_deployment(directory)):
+        found = operations.connect_url(url, client, key_file=key_file, model=model)
+    else:
+        found = operations.connect(directory, client, url=url)
     if not client:
         return _listed(found)
     if not as_json:
         # nothing else on standard output, so that it can go into a file
         from dflash_deploy.cli.report import note  # noqa: PLC0415 - --help prints no note
 
-        redact = found.deployment.redact
+        redact = found.redact
         sys.stdout.write(visible(redact(found.configuration(client))))
         for line in _notes(found, client):
             note(redact(line))

@@ -11,12 +11,13 @@ from dflash_deploy import operations
 from dflash_deploy.cli.command import command
 from dflash_deploy.cli.durations import DAY, seconds_of
 from dflash_deploy.cli.numbers import GIB
-from dflash_deploy.cli.options import HERE, Directory, Json, Replica
+from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile, Replica
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput
 
 if TYPE_CHECKING:
-    from dflash_deploy.operations import History, Status
+    from dflash_deploy.operations import EndpointStatus, History, Status
+    from dflash_deploy.operations.probing import Answered
 
 LONGEST_PAST = 366 * DAY
 """Seconds."""
@@ -38,9 +39,21 @@ def status(
         typer.Option(metavar="DURATION", help="Show what happened in this time instead, such as 2h or 7d."),
     ] = None,
     replica: Replica = None,
+    url: Annotated[
+        str | None, typer.Option(help="Another endpoint, as http://host:port; no deployment is needed.")
+    ] = None,
+    key_file: KeyFile = None,
+    model: Annotated[str, typer.Option(help="The served name to ask at --url; else the first one.")] = "",
     as_json: Json = False,
 ) -> Report:
     """Report whether the engine really answers. It is asked for one generation."""
+    if url is not None:
+        if since is not None or every is not None or replica is not None:
+            raise BadInput("--url asks another endpoint", hint="leave out --since, --watch and --replica")
+        asked = operations.status_url(url, operations.key_in(key_file), model=model)
+        return Report(asked.document(), tuple(_answers(asked)))
+    if key_file or model:
+        raise BadInput("--key-file and --model belong to --url", hint="a deployment has both in its .env")
     if since is not None:
         if every is not None or replica is not None:
             raise BadInput("--since shows the past of the whole deployment", hint="leave out --watch and --replica")
@@ -65,6 +78,18 @@ def _past(past: History) -> Iterator[str]:
         yield f"nothing since {past.since:%Y-%m-%d %H:%M:%S} UTC"
     if not past.alerts:
         yield "alerts are not among it: Prometheus does not run; start it with `dflash-deploy monitor up`"
+
+
+def _answers(found: EndpointStatus) -> Iterator[str]:
+    """What an endpoint without a deployment says."""
+    length = found.answered.acceptance_length
+    lines = (
+        *_of_answer(found.answered),
+        ("endpoint", found.endpoint),
+        ("model", found.model),
+        ("drafts", None if length is None else f"acceptance length {length:.2f} since the start"),
+    )
+    yield from (f"{name:9} {text}" for name, text in lines if text)
 
 
 def _shown(found: Status) -> Iterator[str]:
@@ -93,10 +118,7 @@ def _members(found: Status) -> Iterator[tuple[str, str]]:
 
 def _state(found: Status) -> Iterator[tuple[str, str | None]]:
     answered, ending = found.answered, found.ending
-    took = f", one generation in {answered.seconds:.2f} s" if answered.seconds is not None else ""
-    yield "state", f"{answered.state}{took}"
-    yield "cause", answered.problem or answered.cause
-    yield "fix", answered.do
+    yield from _of_answer(answered)
     if ending is not None:
         yield "cause", ending.cause
         yield "fix", ending.do
@@ -104,6 +126,13 @@ def _state(found: Status) -> Iterator[tuple[str, str | None]]:
     if answered.rank is not None:
         yield "rank", f"{answered.rank} of several machines"
     yield "settings", found.restored and f"the last good ones, not those of .env, since {found.restored}"
+
+
+def _of_answer(answered: Answered) -> Iterator[tuple[str, str | None]]:
+    took = f", one generation in {answered.seconds:.2f} s" if answered.seconds is not None else ""
+    yield "state", f"{answered.state}{took}"
+    yield "cause", answered.problem or answered.cause
+    yield "fix", answered.do
 
 
 def _figures(found: Status) -> Iterator[tuple[str, str | None]]:

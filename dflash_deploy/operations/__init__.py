@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.benchmarking import Benchmark, bench
     from dflash_deploy.operations.cluster import KubernetesExport, check_kubernetes, export_kubernetes
     from dflash_deploy.operations.composing import ComposeExport, check_compose, export_compose
-    from dflash_deploy.operations.connecting import Connections, connect
+    from dflash_deploy.operations.connecting import Connections, connect, connect_url, has_deployment
     from dflash_deploy.operations.converting import Converted, convert_drafter
     from dflash_deploy.operations.examining import Examined, doctor
     from dflash_deploy.operations.explaining import ExplainedLog, explain_log
@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.past_events import History, history
     from dflash_deploy.operations.planned import Created, Planned, Rendered, init, plan, render, replicas_asked
     from dflash_deploy.operations.probing import Status, status
+    from dflash_deploy.operations.probing_url import EndpointStatus, status_url
     from dflash_deploy.operations.receiving import receivers
     from dflash_deploy.operations.reporter import SILENT, Reporter, Silent
     from dflash_deploy.operations.running import Running, Worker, restart, roll_back, start
@@ -100,7 +101,7 @@ else:
             ".addresses": ("key_in",),
             ".asking": ("Asked", "ask_engine"),
             ".benchmarking": ("Benchmark", "bench"),
-            ".connecting": ("Connections", "connect"),
+            ".connecting": ("Connections", "connect", "connect_url", "has_deployment"),
             ".converting": ("Converted", "convert_drafter"),
             ".examining": ("Examined", "doctor"),
             ".explaining": ("ExplainedLog", "explain_log"),
@@ -140,6 +141,7 @@ else:
             ".past_events": ("History", "history"),
             ".planned": ("Created", "Planned", "Rendered", "init", "plan", "render", "replicas_asked"),
             ".probing": ("Status", "status"),
+            ".probing_url": ("EndpointStatus", "status_url"),
             ".receiving": ("receivers",),
             ".scraping": ("Exporters",),
             ".reporter": ("SILENT", "Reporter", "Silent"),
@@ -235,6 +237,10 @@ __all__ = [
     "check_hub",
     "check_output",
     "connect",
+    "connect_url",
+    "has_deployment",
+    "EndpointStatus",
+    "status_url",
     "convert_drafter",
     "deployed",
     "digest",

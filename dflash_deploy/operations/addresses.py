@@ -12,6 +12,9 @@ from dflash_deploy.intake.files import shown
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.kinds import is_host
 
+CHECK_URL = "check the URL, without /v1, and that --key-file holds its API key"
+"""The hint if an endpoint without a deployment does not answer as expected."""
+
 LARGEST_KEY_FILE = 4096
 """Bytes of a file with an API key."""
 

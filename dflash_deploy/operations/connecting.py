@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dflash_deploy.client import Endpoint, served_names
 from dflash_deploy.connect import KEY_VARIABLE, ClientTemplate, EndpointFacts, clients, configuration
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import BadInput
-from dflash_deploy.operations.addresses import address_of
+from dflash_deploy.operations.addresses import CHECK_URL, address_of, key_in
 from dflash_deploy.operations.ranks import refuse_other_ranks
 from dflash_deploy.planning import plan_of
+from dflash_deploy.redact import Redact, Redactor
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import endpoint_of
 from dflash_deploy.startup.published import published_of, whole_url
@@ -20,9 +21,9 @@ from dflash_deploy.startup.published import published_of, whole_url
 
 @dataclass(frozen=True)
 class Connections:
-    """The endpoint of a deployment as clients see it, and the clients that a configuration is known for."""
+    """An endpoint as clients see it, and the clients that a configuration is known for. `redact` hides its key."""
 
-    deployment: Deployment
+    redact: Redact
     endpoint: EndpointFacts
     known: Mapping[str, ClientTemplate]
     reads_tool_calls: bool
@@ -37,8 +38,7 @@ class Connections:
     @property
     def export(self) -> str:
         """The shell command that sets the variable from which every configuration takes the key."""
-        place = shlex.quote(self.endpoint.directory)
-        return f'export {KEY_VARIABLE}="$(dflash-deploy keys show --reveal --dir {place})"'
+        return f'export {KEY_VARIABLE}="$({self.endpoint.key_command})"'
 
     def configuration(self, client: str) -> str:
         """The text of a client's configuration. Raises KeyError for one that is not in `known`."""
@@ -67,9 +67,7 @@ def connect(directory: Path, client: str = "", *, url: str | None = None) -> Con
 
     Raises BadInput for an unknown client and on a rank that answers no requests, NoDeployment, SettingsRefused.
     """
-    known = clients()
-    if client and client not in known:
-        raise BadInput(f"`{client}` is not a known client", hint=f"known clients: {', '.join(known)}")
+    known = _clients(client)
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
     refuse_other_ranks(plan)
@@ -79,4 +77,34 @@ def connect(directory: Path, client: str = "", *, url: str | None = None) -> Con
         facts = EndpointFacts(reached, endpoint.model, plan.settings.max_model_len, str(deployment.directory))
     # an engine without that setting reads tool calls by the model's chat template
     reads = bool(plan.settings.tool_call_parser) or not plan.engine.kind.knows(Settings.tool_call_parser)
-    return Connections(deployment, facts, known, reads, published.root if published and url is None else None)
+    root = published.root if published and url is None else None
+    return Connections(deployment.redact, facts, known, reads, root)
+
+
+def connect_url(url: str, client: str = "", *, key_file: Path | None = None, model: str = "") -> Connections:
+    """What clients need to reach any endpoint by its URL. It is asked for its models, unless `model` names one.
+
+    Raises BadInput, and EngineNotReady if it has to be asked and does not answer.
+    """
+    known, place, key = _clients(client), address_of(url), key_in(key_file)
+    redact, context = Redactor([key]), None
+    with Endpoint(place, key, model, proxies=True) as endpoint:
+        if not model:
+            served_names(endpoint, hint=f"{CHECK_URL}; or name the model with --model", redact=redact)
+            first = endpoint.served()[0]
+            model, context = first.name, first.max_model_len
+    facts = EndpointFacts(place, model, context, "", str(key_file) if key_file else "FILE")
+    return Connections(redact, facts, known, reads_tool_calls=True)
+
+
+def has_deployment(directory: Path) -> bool:
+    """Whether a directory has a deployment. Raises FileRefused if its `.env` is not a file."""
+    return Deployment(directory).exists()
+
+
+def _clients(client: str) -> Mapping[str, ClientTemplate]:
+    """All known clients. Raises BadInput if the chosen one is not among them."""
+    known = clients()
+    if client and client not in known:
+        raise BadInput(f"`{client}` is not a known client", hint=f"known clients: {', '.join(known)}")
+    return known

@@ -27,7 +27,7 @@ from dflash_deploy.deployment import Deployment, locked
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.outputs import write_output
 from dflash_deploy.errors import BadInput, SmokeTestFailed
-from dflash_deploy.operations.addresses import address_of
+from dflash_deploy.operations.addresses import CHECK_URL, address_of
 from dflash_deploy.operations.at_door import AT_DOOR, checks_at_door
 from dflash_deploy.operations.baselines import check_speculating, restarts, without_drafts
 from dflash_deploy.operations.patience import PATIENCE
@@ -258,7 +258,7 @@ def first_model(nameless: Endpoint, redact: Redact) -> str:
     except EndpointError as problem:
         raise SmokeTestFailed(
             f"{nameless.url} does not list the models it serves: {redact(str(problem))}",
-            hint="check the URL, without /v1, and that --key-file holds its API key",
+            hint=CHECK_URL,
         ) from None
 
 

@@ -61,7 +61,7 @@ DOCUMENTS: Mapping[str, CommandData] = {
     "bench": CommandData((measuring.BenchData,)),
     "tune": CommandData((tuning.TunedData, tuning.TunePlanData)),
     "connect": CommandData((images.ConnectData, images.ConnectClientData)),
-    "status": CommandData((running.StatusData, running.HistoryData)),
+    "status": CommandData((running.StatusData, running.HistoryData, running.StatusUrlData)),
     "explain": CommandData((explaining.ExplainData,)),
     "down": CommandData((running.DownData,)),
     "profiles list": CommandData((listing.ProfilesListData,)),
