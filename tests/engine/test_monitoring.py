@@ -1,6 +1,9 @@
 """A real Prometheus reads the real vLLM as `monitor export` configures it: each metric and panel has a value."""
 
+import json
+import signal
 from pathlib import Path
+from queue import Queue
 
 import pytest
 
@@ -10,7 +13,11 @@ from dflash_deploy.operations import export_monitoring, revoke_key
 from dflash_deploy.serve.engines import ENGINES
 from tests.support.bench_figures import keep_baseline
 from tests.support.browser import browser_or_skip
+from tests.support.commands import wait_until
+from tests.support.monitored import HANGS, Received, fired, monitor, shorten, webhook
 from tests.support.panels import DRAWN, panels_page, without_data
+from tests.support.ports import free_port
+from tests.support.procfs import family_of
 from tests.support.prometheus import load, panel_expressions, prometheus
 from tests.support.server import Server
 
@@ -56,6 +63,29 @@ def test_each_recorded_metric_and_each_panel_has_a_value_under_load(
         page.write_text(panels_page(watching, 24))
     (drafting.directory / ".dflash" / "bench.json").unlink()
     revoke_key(drafting.directory, "prometheus")
+
+
+def test_a_core_that_computes_nothing_is_an_alert_at_the_receiver(drafting: Server) -> None:
+    """With rates of ten seconds and a condition that holds for three. Its /metrics answers all the while."""
+    supervisor = json.loads((drafting.directory / ".dflash" / "run.json").read_text())["pid"]
+    (core,) = [one for one in family_of(lambda one: one.pid == supervisor) if one.name.startswith("VLLM::EngineCore")]
+    received: Received = Queue()
+    ports = ("--port", str(free_port()), "--alert-port", str(free_port()))
+    with webhook(received) as url:
+        monitor("up", "--webhook", url, *ports, "--every", "1", at=drafting.directory).succeeded()
+        try:
+            shorten(drafting.directory, window="10s", lasts="3s")
+            with drafting.connect() as endpoint, load(endpoint, tokens=400):
+                assert wait_until(lambda: endpoint.metrics().running > 0, HANGS)
+                core.signal(signal.SIGSTOP)
+                try:
+                    found = fired(received, {"EngineHangs"})
+                finally:
+                    core.signal(signal.SIGCONT)
+        finally:
+            monitor("down", at=drafting.directory).succeeded()
+            revoke_key(drafting.directory, "prometheus")
+    assert found == {"EngineHangs": {endpoint.url.removeprefix("http://")}}
 
 
 # tests without the server run before all others

@@ -19,7 +19,7 @@ deployment is slower than it could be, or will fail if nothing changes. [Monitor
 
 Each alert fires in a test on series with its fault, and on no others (`tests/processes/monitoring`). Twelve of them
 reach a webhook from two real llama.cpp servers that are overloaded, hung or killed, with shorter times
-(`tests/parsers`).
+(`tests/parsers`), and EngineHangs from the real vLLM, whose core is stopped (`tests/engine`).
 
 {GENERATED.format(source="`dflash_deploy/monitoring/alerts.py`")}
 """
