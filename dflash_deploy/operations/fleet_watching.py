@@ -23,7 +23,8 @@ from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.reporter import SILENT, Reporter
 
 EVERY = 10.0
-"""Seconds between two looks. With the 10 s in which SSH gives up on a host, a loss is noticed within 30 s."""
+"""Seconds from the beginning of one look to that of the next one. With the 10 s in which SSH gives up on a host, a loss
+is noticed within 30 s."""
 
 ASKS = 30.0
 """Seconds for one generation of the leader, when a host or the link cannot be reached."""
@@ -54,10 +55,11 @@ def fleet_watch(
             hint="a replica restarts by itself in Docker; `fleet status` asks each",
         )
     watch = RankWatch(opened, link_addresses(opened), patience)
-    done = 0
+    done, due = 0, time.monotonic()
     while looks is None or done < looks:
-        if done:
-            time.sleep(every)
+        time.sleep(max(0.0, due - time.monotonic()))
+        # a look that takes long does not delay the next one
+        due = time.monotonic() + every
         watch.look_once()
         done += 1
     return watch.restarts

@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,7 +10,7 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.owed_start import owe_start, owed_start
 from dflash_deploy.errors import DeployError, EngineNotReady, ExitCode, HostUnfit
 from dflash_deploy.fleet import again
-from dflash_deploy.operations import fleet_ranks
+from dflash_deploy.operations import fleet_ranks, fleet_watching
 from dflash_deploy.operations.fleet_hosts import open_fleet
 from dflash_deploy.operations.fleet_starting import fleet_up
 from dflash_deploy.operations.fleet_watching import MOST_FAILURES, RankWatch, fleet_watch
@@ -263,3 +264,22 @@ def test_one_wrong_look_restarts_nothing(directory: Path, monkeypatch: pytest.Mo
     ranks = Ranks(monkeypatch, change)
     assert fleet_watch(directory, looks=1) == 0
     assert ranks.starts == []
+
+
+def test_looks_that_take_long_begin_at_the_same_pace(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, slept = [0.0], list[float]()
+
+    def change(name: str, command: tuple[str, ...]) -> Answer | None:
+        if name == "a" and "--peer" in command:
+            now[0] += 4.0
+        return None
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    Ranks(monkeypatch, change)
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep, strftime=lambda form: form)
+    monkeypatch.setattr(fleet_watching, "time", clock)
+    assert fleet_watch(directory, every=10.0, looks=3) == 0
+    assert slept == [0.0, 6.0, 6.0]
