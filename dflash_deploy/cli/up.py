@@ -60,6 +60,7 @@ def _worker(started: Worker) -> tuple[str, ...]:
 
 def _running(started: Running) -> tuple[str, ...]:
     ready, deployment = started.ready, started.deployment
+    there = deployment.option
     fixed = started.fixed and f"fixed     {started.fixed['failure']}; .env as it was: {deployment.last_env_file}"
     return (
         f"ready after {ready.seconds:.0f} s" if ready.changed else "was ready already; nothing changed",
@@ -71,9 +72,9 @@ def _running(started: Running) -> tuple[str, ...]:
         f"answered  {ready.first_answer.text.strip()}",
         *_speed(ready),
         f"checked   {', '.join(started.passed)}",
-        "next      dflash-deploy test     check answers, streaming, limits, load and drafts",
-        "          dflash-deploy status   the state now",
-        "          dflash-deploy down     stop it; weights and settings stay",
+        f"next      dflash-deploy test{there}     check answers, streaming, limits, load and drafts",
+        f"          dflash-deploy status{there}   the state now",
+        f"          dflash-deploy down{there}     stop it; weights and settings stay",
     )
 
 

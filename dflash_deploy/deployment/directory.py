@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dflash_deploy.deployment import dotenv
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
-from dflash_deploy.deployment.nearby import hint_without_deployment
+from dflash_deploy.deployment.nearby import dir_option, hint_without_deployment
 from dflash_deploy.deployment.secret_lines import names_a_secret, secrets_in
 from dflash_deploy.errors import BadInput, FileRefused, NoDeployment, SettingsRefused
 from dflash_deploy.intake.files import is_file, read_beginning, read_text
@@ -88,6 +88,12 @@ class Deployment:
     def replica(self, number: int) -> Deployment:
         """Return this deployment as one of its engines, counted from 1."""
         return replace(self, member=number)
+
+    @property
+    def option(self) -> str:
+        """What a command needs to work on this deployment: ` --dir DIRECTORY`, nothing in the directory itself."""
+        option = dir_option(self.directory)
+        return "" if option == "--dir ." else f" {option}"
 
     @property
     def project_name(self) -> str:

@@ -1,4 +1,4 @@
-"""Deployments beside a directory that has none: a command that runs in the wrong place says which place is meant."""
+"""Where a deployment is, as the current directory sees it: for hints, and for commands that a report names."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ def hint_without_deployment(directory: Path) -> str:
     found = list(islice(_near(directory), MOST_NAMED))
     if not found:
         return CREATE
-    here = Path(os.path.realpath(Path()))
-    options = " or ".join(f"`--dir {shlex.quote(_written(place, here))}`" for place in found)
+    options = " or ".join(f"`{dir_option(place)}`" for place in found)
     return f"name one with {options}, or {CREATE}"
 
 
@@ -42,7 +41,7 @@ def _has_deployment(place: Path) -> bool:
     return False
 
 
-def _written(place: Path, here: Path) -> str:
-    """A path as someone in `here` writes it."""
-    real = Path(os.path.realpath(place))
-    return str(real.relative_to(here)) if real.is_relative_to(here) else str(place)
+def dir_option(directory: Path) -> str:
+    """Return `--dir DIRECTORY` as it is written in the current directory; a deployment there needs `--dir .`."""
+    here, place = (Path(os.path.realpath(path)) for path in (Path(), directory))
+    return f"--dir {shlex.quote(str(place.relative_to(here) if place.is_relative_to(here) else directory))}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +15,7 @@ from dflash_deploy.deployment.dotenv import fill_template
 from dflash_deploy.deployment.outputs import FULL, not_written
 from dflash_deploy.deployment.render import create
 from dflash_deploy.deployment.render import render as write
-from dflash_deploy.errors import BadInput
+from dflash_deploy.errors import BadInput, DeployError
 from dflash_deploy.operations.evidence import head_beside_drafter
 from dflash_deploy.plan import Choice, Plan, engine_command
 from dflash_deploy.plan.wishes import AUTO
@@ -96,6 +98,8 @@ class Created:
 
     deployment: Deployment
     plan: Plan
+    replaced: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Settings of an earlier `.env` that have another value now, each with both values; no secret is in it."""
 
     def document(self) -> dict[str, object]:
         """The `data` of `init --json`."""
@@ -132,13 +136,23 @@ def init(directory: Path, choice: Choice = DEFAULTS, *, force: bool = False) -> 
             # another `init` may have made it meanwhile
             if not force:
                 check_new(deployment)
+            before = _values_before(deployment)
             create(deployment, made)
     except OSError as problem:
         if problem.errno in FULL:
             raise not_written(deployment.directory, problem) from None
         said = f"{deployment.directory} cannot be written: {problem.strerror}"
         raise BadInput(said, hint="choose another directory with --dir") from None
-    return Created(deployment, made)
+    written = Deployment(directory).values
+    replaced = {name: (old, new) for name, old in before.items() if (new := written.get(name, "")) != old}
+    return Created(deployment, made, replaced)
+
+
+def _values_before(deployment: Deployment) -> Mapping[str, str]:
+    """The settings that `init --force` replaces; none of a file that cannot be read."""
+    with suppress(DeployError):
+        return deployment.values if deployment.exists() else {}
+    return {}
 
 
 def replicas_asked(text: str | None) -> int | Literal["auto"] | None:

@@ -93,7 +93,16 @@ class _Start:
     def waiting(self, plan: Plan, runtime: Runtime, endpoint: Endpoint, *, patience: float) -> Waiting:
         """The wait for it."""
         phases = Phases(plan.engine.engine)
-        return Waiting(runtime, endpoint, self.reader, phases, patience=patience, times=self.times, cursor=self.cursor)
+        return Waiting(
+            runtime,
+            endpoint,
+            self.reader,
+            phases,
+            patience=patience,
+            times=self.times,
+            cursor=self.cursor,
+            found=not self.changed,
+        )
 
 
 def _started(plan: Plan, runtime: Runtime, times: Timekeeper) -> _Start:

@@ -57,7 +57,9 @@ class Waiting:
         patience: float,
         times: Timekeeper,
         cursor: str = "",
+        found: bool = False,
     ) -> None:
+        """`found`: the engine ran before this wait. If it listens, its log is that of an earlier start: not shown."""
         self._runtime = runtime
         self._endpoint = endpoint
         self._reader = reader
@@ -71,6 +73,7 @@ class Waiting:
         # restarts before this wait are not failures of this start
         self._restarts_before = runtime.state().restarts
         self._failed_answers = 0
+        self._loads = not (found and endpoint.alive())
 
     def until_ready(self, question: str) -> Completion:
         """Return the first answer. Raises EngineDied, or EngineStalled after `patience` silent seconds."""
@@ -106,6 +109,8 @@ class Waiting:
         self._log.extend(lines)
         if any(not _STATISTICS.search(line) for line in lines):
             self._last_sign = time.monotonic()
+        if not self._loads:
+            return
         self._step = self._phases.after(lines, self._step)
         self._line = message_of(lines[-1]) if lines else self._line
         self._times.tell(self._step, self._line)

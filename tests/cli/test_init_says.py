@@ -52,3 +52,16 @@ def test_a_plan_that_is_refused_is_to_be_fixed_first(tmp_path: Path) -> None:
     ran = dflash("init", "--profile", "h100", "--max-model-len", "1000000", at=tmp_path).succeeded()
     assert "after the error below is fixed" in ran.out
     assert "start it and wait" not in ran.out
+
+
+def test_the_next_command_and_what_force_changed_are_printed_as_they_are(tmp_path: Path) -> None:
+    options = ("--profile", "cpu", "--runtime", "native", "--dir", "demo")
+    first = dflash("init", *options, "--port", "8123", at=tmp_path).succeeded().out
+    assert "next     dflash-deploy plan --dir demo   why" in first
+    assert "         dflash-deploy up --dir demo     start" in first
+    assert "changed" not in first
+    again = dflash("init", *options[:4], "--no-drafter", "--force", at=tmp_path / "demo").succeeded().out
+    assert "next     dflash-deploy plan   why" in again
+    assert "DFLASH_PORT: 8123 -> 8000" in again
+    assert f"{tmp_path / 'demo' / '.env.last'} has the settings as they were" in again
+    assert "VLLM_API_KEY:" not in again

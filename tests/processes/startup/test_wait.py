@@ -29,12 +29,13 @@ def wait(
     url: str = "http://127.0.0.1:9",
     patience: float = 30,
     reader: LogReader = READER,
+    found: bool = False,
 ) -> list[StartProgress]:
     seen: list[StartProgress] = []
     with Endpoint(url, Secret("key-of-the-test"), "m") as endpoint:
         runtime = ScriptedRuntime(states, pages)
         Waiting(
-            runtime, endpoint, reader, Phases("vllm"), patience=patience, times=Timekeeper(seen.append)
+            runtime, endpoint, reader, Phases("vllm"), patience=patience, times=Timekeeper(seen.append), found=found
         ).until_ready("?")
     return seen
 
@@ -75,6 +76,14 @@ def test_a_refused_generation_goes_through_the_log_reader() -> None:
 
 
 LOADING = "(Worker pid=1) INFO 11-21 11:01:56 [l.py:1] Starting to load model /x"
+
+
+def test_the_old_log_of_an_engine_that_answers_already_is_not_shown_as_a_start() -> None:
+    with listening(200) as url:
+        shown = wait([RUNNING], [(LOADING,)], url=url, found=True)
+    assert [(one.phase, one.last_line) for one in shown] == [("first generation", "")]
+    with listening(200) as url:
+        assert "loading the target" in {one.phase for one in wait([RUNNING], [(LOADING,)], url=url)}
 
 
 def test_a_death_says_the_phase_the_cause_and_what_to_do() -> None:
