@@ -105,7 +105,7 @@ def compose_document(source: ComposeSource, project: ComposeProject) -> dict[str
         front = name in {DOOR, ROUTER}
         service["user"] = f"${{{USER}:?run `sh {SETUP}` first}}"
         service["labels"] = {key: value for key, value in service["labels"].items() if key not in _ONLY_HERE}
-        environment = service.get("environment", {})
+        environment = _portable(service.get("environment", {}))
         # further keys are in .env: without the tool, no one writes the file
         service["environment"] = {key: text for key, text in environment.items() if text and key != KEYS_FILE}
         service["volumes"] = [_mounted(one) for one in service.get("volumes", ()) if not _has_keys(one)]
@@ -116,6 +116,13 @@ def compose_document(source: ComposeSource, project: ComposeProject) -> dict[str
             service["build"]["context"] = f"./{BUILD}"
     document["secrets"]["dotenv"]["file"] = "./.env"
     return document
+
+
+def _portable(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a container without a path of this machine: a drafter may be named by its directory."""
+    which, where = Settings.dflash_drafter.name, environment.get(Settings.drafter_path.name, "")
+    named = environment.get(which, "")
+    return {**environment, which: where} if where and named.startswith(("/", "~", ".")) else dict(environment)
 
 
 def _has_keys(volume: Mapping[str, Any]) -> bool:

@@ -102,7 +102,7 @@ def _start(source: ComposeSource, document: Mapping[str, Any]) -> str:
 
 {images}
 
-The engine is `starting`, then `healthy`. A first start may take {minutes} minutes.{router}
+The engine is `starting`, then `healthy`. A first start may take {minutes} minute{"s" if minutes > 1 else ""}.{router}
 `docker compose logs -f` shows the log.
 """
 

@@ -82,7 +82,7 @@ def test_kubernetes(
             _examine(forward, pod.name, known, names or {*QUICK, DRAFTS}, seen, reporter, replica=True)
     with kubectl.forward(f"service/{instance}") as forward:
         _examine(forward, "service", known, names or set(QUICK), seen, reporter, replica=False)
-    for check in _compared(ready, seen, f"kubectl rollout restart --namespace {namespace} deployment/{instance}"):
+    for check in _compared(ready, seen, f"kubectl delete pod --namespace {namespace} POD"):
         reporter.checked(check)
         seen.checks.append(check)
     where = f"service/{instance} in {namespace}"
@@ -161,7 +161,7 @@ def _compared(pods: list[Pod], seen: _Seen, restart: str) -> list[CheckResult]:
     """Whether the pods are the same; nothing to compare with a single one."""
     if len(pods) < 2:
         return []
-    hint = f"`{restart}` replaces all pods"
+    hint = f"`{restart}` replaces it"
     found = [
         same_values("same image", "the image", {pod.name: image_of(pod, CONTAINER) for pod in pods}, hint),
         same_values("same settings", "the settings", {pod.name: _settings(pod) for pod in pods}, hint),

@@ -40,10 +40,12 @@ def test_no_file_has_a_key_or_a_path_of_this_machine(deployment: Path, edits: di
     for secret in (read.key.reveal(), read.further_keys[0].key, read.secrets["HF_TOKEN"].reveal()):
         assert not [name for name, text in {**texts, "out": ran.out}.items() if secret in text and name != "out"]
         assert secret not in ran.out + ran.err
-    weights = read.values["MODEL_HOST_PATH"]
-    for here in (str(deployment.parent), str(Path.home()), weights):
-        assert [name for name, text in texts.items() if here in text and here != "/"] in ([], ["env.template"])
-    assert weights in texts["env.template"]
+    places = [read.values["MODEL_HOST_PATH"], read.values["DRAFTER_HOST_PATH"]]
+    for place in places:
+        assert [name for name, text in texts.items() if place in text] == ["env.template"]
+    # the record of the export is not one of its files
+    for here in (str(deployment.parent), str(Path.home())):
+        assert [name for name, text in texts.items() if f"{here}/" in text] in ([], ["env.template"])
     assert "VLLM_API_KEY=\n" in texts["env.template"]
 
 

@@ -74,7 +74,7 @@ def test_a_replica_that_differs_is_named(tmp_path: Path) -> None:
     assert found["same answer"]["got"].startswith("dflash-c: token ")
     assert "dflash-c" in found["alike"]["hint"]
     assert "dflash-a" not in found["alike"]["hint"]
-    assert all("kubectl rollout restart --namespace vision" in found[name]["hint"] for name in ("same image", "alike"))
+    assert all("kubectl delete pod --namespace vision POD" in found[name]["hint"] for name in ("same image", "alike"))
 
 
 def test_a_pod_that_is_not_ready_is_named_and_the_others_are_checked(tmp_path: Path) -> None:
