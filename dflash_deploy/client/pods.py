@@ -44,7 +44,7 @@ class PodStatus(ForeignDocument):
 class PodMetadata(ForeignDocument):
     """Name, labels and annotations."""
 
-    name: str
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
     labels: Texts
     annotations: Texts
     ends: Annotated[str | None, Field(alias="deletionTimestamp")] = None
@@ -84,8 +84,8 @@ class Pod(ForeignDocument):
     @property
     def keys_secret(self) -> str:
         """The Secret with the API keys that it mounts; empty without one."""
-        named = (one.get("secret", {}).get("secretName", "") for one in self.spec.volumes if one.get("name") == "keys")
-        return str(next(named, ""))
+        mounted = (one.get("secret") for one in self.spec.volumes if one.get("name") == "keys")
+        return next((str(one.get("secretName") or "") for one in mounted if isinstance(one, dict)), "")
 
 
 class PodList(ForeignDocument):
