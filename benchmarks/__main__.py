@@ -57,6 +57,7 @@ def main() -> None:
         "monitoring-hour": monitoring_hour.table,
         "mtp": mtp.table,
         "replicas": lambda: table("replicas", replicas.rows(), ("theirs", "ours")),
+        "replicas-vllm": lambda: table("replicas-vllm", replicas.rows("vllm"), ("theirs", "ours")),
         "replica-faults": replicas.faults,
         "start": lambda: table("start", start.rows()),
         "tune": lambda: tune.table(eager=True),

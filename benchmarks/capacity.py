@@ -1,8 +1,8 @@
 """`plan --load` beside real users: one and two engines of llama.cpp, each at three loads.
 
-`bench` measures the engines just before each load, both at the same time if both get it, since they share two cores:
-the simulation gets their figures. Then users who think load one engine, and twice as many load two, each user on one of
-them. An engine has one thread.
+Load and `bench` take turns, both engines at the same time, since they share two cores: each part of the load is
+simulated with the figures measured just before and after it, and with the users' real times of thought. Users who think
+load one engine, and twice as many load two, each user on one of them.
 """
 
 from __future__ import annotations
@@ -12,22 +12,27 @@ import itertools
 import os
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import aiohttp
 
+from benchmarks.intervals import interval
 from benchmarks.rows import Row
 from dflash_deploy.assets import asset
 from dflash_deploy.bench import load_prompts
 from dflash_deploy.bench.figures import quantile
-from dflash_deploy.capacity import Service, Simulated, UserLoad, measured_service, simulate
+from dflash_deploy.capacity import Service, UserLoad, measured_service, simulate
+from dflash_deploy.capacity.simulation import simulated_times, thoughts
 from dflash_deploy.client import Endpoint, TimedCompletion, streaming_body, time_completion
 from dflash_deploy.deployment import Deployment
+from dflash_deploy.intake.documents import BenchRow
 from dflash_deploy.operations.bench_figures import last_figures
+from dflash_deploy.operations.sizing import prompt_steps_of
 from dflash_deploy.planning import plan_of
 from dflash_deploy.startup import endpoint_of
 from tests.support.cli import dflash, edit_env
@@ -36,87 +41,127 @@ from tests.support.ports import free_port
 SEQUENCES = 4
 CHUNK = 2048
 THINK_S = 2.0
+SPREAD = 0.2
+"""Coefficient of variation of the answers' steps: the tiny pair needs 12 to 23 for a prompt of `bench`."""
+
 BUSY = (0.5, 0.8, 1.1)
 """Loads: users as a share of those who would keep the engine busy if none of them ever waited."""
 
-REQUESTS = 300
-"""Requests of each engine at each load, after the first ones of each user."""
+PARTS = 3
+REQUESTS = 80
+"""Requests of each engine in each part, after the first one of each user."""
 
 AIM = "0.80 to 1.25"
 
 
-def rows() -> Iterator[Row]:
+@dataclass
+class Counted:
+    """What the parts of a load add up to: seconds to the first token of each request, tokens, and seconds."""
+
+    ttft: list[float] = field(default_factory=list)
+    tokens: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, ttft: Iterable[float], tokens: float, seconds: float) -> None:
+        """Add a part."""
+        self.ttft += ttft
+        self.tokens += tokens
+        self.seconds += seconds
+
+    @property
+    def p95_ms(self) -> float:
+        """p95 of the time to the first token."""
+        return 1000 * quantile(sorted(self.ttft), 0.95)
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second."""
+        return self.tokens / self.seconds
+
+
+def rows(engines: Sequence[int] = (1, 2)) -> Iterator[Row]:
     """p95 of TTFT and throughput, measured and predicted."""
     with ExitStack() as stack:
-        deployments = [stack.enter_context(_started()) for _ in range(2)]
+        deployments = [stack.enter_context(_started()) for _ in range(max(engines))]
         endpoints = [stack.enter_context(endpoint_of(one, plan_of(one))) for one in deployments]
-        users = {busy: _users(*_service(deployments[:1]), busy) for busy in BUSY}
-        for busy, count in itertools.product(BUSY, (1, 2)):
-            service, asked = _service(deployments[:count])
-            expected = simulate(service, asked, users[busy], requests=4000)
-            yield from _compared(endpoints[:count], asked, users[busy], expected, busy)
+        for count, busy in itertools.product(engines, BUSY):
+            yield from _compared(deployments[:count], endpoints[:count], busy)
 
 
-def _service(deployments: Sequence[Deployment]) -> tuple[Service, UserLoad]:
-    """The engines as `bench` measures them now, all at the same time, and requests as long as those of `bench`."""
-    size = ("--concurrency", "1,2,3,4", "--requests", "24", "--no-blocks")
+def _compared(deployments: Sequence[Deployment], endpoints: Sequence[Endpoint], busy: float) -> Iterator[Row]:
+    measured, predicted = Counted(), Counted()
+    before = _benched(deployments)
+    prompt_steps = prompt_steps_of(plan_of(deployments[0]))
+    users = _users(*_service(before, prompt_steps), busy)
+    for part in range(PARTS):
+        begun, seeds = os.getloadavg()[0], [len(endpoints) * part + number for number in range(len(endpoints))]
+        answers, seconds = asyncio.run(_loaded(endpoints, users, seeds))
+        measured.add((one.ttft for one in answers), sum(one.completion_tokens for one in answers), seconds)
+        after = _benched(deployments)
+        service, asked = _service([*before, *after], prompt_steps)
+        for seed in seeds:
+            times = simulated_times(service, asked, users, requests=REQUESTS, skip=users, seed=seed)
+            predicted.add(times.ttft, times.tokens_per_s * seconds, 0.0)
+        predicted.add((), 0.0, seconds)
+        before = after
+        print(
+            f"part {part + 1}: steps of {', '.join(f'{1000 * step:.1f}' for _, step in service.steps)} ms, "
+            f"load average {begun:.1f}",
+            flush=True,
+        )
+    count = len(endpoints)
+    what = f"{count} engine{'s' * (count > 1)}, {users * count} users ({busy:g} of saturation)"
+    low, high = (1000 * end for end in interval(measured.ttft, 0.95))
+    sure = (predicted.p95_ms / high, predicted.p95_ms / low)
+    requests = len(measured.ttft)
+    yield Row(f"{what}, p95 TTFT", measured.p95_ms, predicted.p95_ms, "ms", AIM, requests, sure)
+    yield Row(f"{what}, throughput", measured.rate, predicted.rate, "tokens/s", AIM, requests)
+
+
+def _benched(deployments: Sequence[Deployment]) -> list[BenchRow]:
+    """The rows of the engines as `bench` measures them now, all at the same time."""
+    size = ("--concurrency", "1,4", "--requests", "29", "--no-blocks")
     with ThreadPoolExecutor() as pool:
         for ran in pool.map(lambda one: dflash("bench", *size, at=one.directory), deployments):
             ran.succeeded()
     kept = [last_figures(one) for one in deployments]
-    rows = [row for figures in kept if figures is not None for row in figures.rows]
-    service = measured_service(rows, most_sequences=SEQUENCES, chunk=CHUNK)
+    return [row for figures in kept if figures is not None for row in figures.rows]
+
+
+def _service(rows: Sequence[BenchRow], prompt_steps: int) -> tuple[Service, UserLoad]:
+    """The engines behind rows of `bench`, and requests as long as those of `bench`."""
+    service = measured_service(rows, most_sequences=SEQUENCES, chunk=CHUNK, prompt_steps=prompt_steps)
     if service is None:
         raise SystemExit("bench measured no answers")
     requests = sum(row.requests for row in rows)
     prompt = round(sum(row.input_tokens for row in rows) / requests)
     answer = round(sum(row.output_tokens for row in rows) / requests)
-    print(f"seconds of a step: {', '.join(f'{seconds:.4f}' for _, seconds in service.steps)}", flush=True)
-    return service, UserLoad(1, THINK_S, prompt, answer, 0.0, None, None)
+    return service, UserLoad(1, THINK_S, prompt, answer, SPREAD, None, None)
 
 
 def _users(service: Service, asked: UserLoad, busy: float) -> int:
     """Users who keep the engine busy for this share of the time, by its highest throughput."""
-    full = simulate(service, UserLoad(1, 0.0, asked.prompt_tokens, asked.answer_tokens, 0.0, None, None), SEQUENCES)
+    full = simulate(service, replace(asked, think_s=0.0), SEQUENCES)
     return max(round(busy * full.requests_per_s * (THINK_S + full.answer_mean_s)), 1)
 
 
-def _compared(
-    endpoints: Sequence[Endpoint], asked: UserLoad, users: int, expected: Simulated, busy: float
-) -> Iterator[Row]:
-    count = len(endpoints)
-    load_before = os.getloadavg()[0]
-    answers, seconds = asyncio.run(_loaded(endpoints, asked, users))
-    failed = [one.problem for one in answers if one.problem]
-    if failed:
-        raise SystemExit(f"{len(failed)} requests failed: {failed[0]}")
-    ttft = 1000 * quantile(sorted(one.ttft for one in answers), 0.95)
-    rate = sum(one.completion_tokens for one in answers) / seconds
-    engines = "1 engine" if count == 1 else f"{count} engines"
-    what = f"{engines}, {users * count} users ({busy:g} of saturation)"
-    print(
-        f"{what}: {len(answers)} requests in {seconds:.0f} s, load of the machine before {load_before:.1f}", flush=True
-    )
-    yield Row(f"{what}, p95 TTFT", ttft, 1000 * expected.ttft_p95_s, "ms", AIM, 1)
-    yield Row(f"{what}, throughput", rate, count * expected.tokens_per_s, "tokens/s", AIM, 1)
-
-
-async def _loaded(endpoints: Sequence[Endpoint], asked: UserLoad, users: int) -> tuple[list[TimedCompletion], float]:
+async def _loaded(
+    endpoints: Sequence[Endpoint], users: int, seeds: Sequence[int]
+) -> tuple[list[TimedCompletion], float]:
     """The answers of all users after their first ones, and the seconds in which they came."""
     prompts = load_prompts(asset("models/tiny/prompts.jsonl"), "long")
     answers: list[TimedCompletion] = []
-    wanted = REQUESTS * len(endpoints)
+    first, wanted = users * len(endpoints), REQUESTS * len(endpoints)
     async with AsyncExitStack() as stack:
         sessions = [await stack.enter_async_context(one.async_session(users)) for one in endpoints]
         group = await stack.enter_async_context(asyncio.TaskGroup())
         tasks = [
             group.create_task(
-                _user(session, [streaming_body(one.body(place.model)) for one in prompts], asked, number, answers)
+                _user(session, [streaming_body(one.body(place.model)) for one in prompts], number, seed, answers)
             )
-            for place, session in zip(endpoints, sessions, strict=True)
+            for place, session, seed in zip(endpoints, sessions, seeds, strict=True)
             for number in range(users)
         ]
-        first = 2 * users * len(endpoints)
         while len(answers) < first:
             await asyncio.sleep(0.01)
         started, begun = time.perf_counter(), len(answers)
@@ -125,16 +170,18 @@ async def _loaded(endpoints: Sequence[Endpoint], asked: UserLoad, users: int) ->
         seconds, counted = time.perf_counter() - started, answers[begun:]
         for task in tasks:
             task.cancel()
+    if failed := [one.problem for one in counted if one.problem]:
+        raise SystemExit(f"{len(failed)} requests failed: {failed[0]}")
     return counted, seconds
 
 
 async def _user(
-    session: aiohttp.ClientSession, bodies: list[bytes], asked: UserLoad, number: int, answers: list[TimedCompletion]
+    session: aiohttp.ClientSession, bodies: list[bytes], number: int, seed: int, answers: list[TimedCompletion]
 ) -> None:
-    """Think, ask, and again."""
-    numbers = random.Random(number)  # noqa: S311
-    for body in itertools.cycle(numbers.sample(bodies, len(bodies))):
-        await asyncio.sleep(numbers.expovariate(1 / asked.think_s))
+    """Think as the simulated user does, ask, and again."""
+    order = random.Random(number).sample(bodies, len(bodies))  # noqa: S311
+    for think_s, body in zip(thoughts(THINK_S, number, seed), itertools.cycle(order)):
+        await asyncio.sleep(think_s)
         answers.append(await time_completion(session, body))
 
 

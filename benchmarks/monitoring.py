@@ -8,7 +8,7 @@ import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from statistics import median
 
 from rich.table import Table
 
+from benchmarks.intervals import ratio_interval
 from benchmarks.rows import Row
 from dflash_deploy.assets import asset
 from dflash_deploy.bench import load_prompts, measure
@@ -36,7 +37,9 @@ ENGINES = ("llamacpp", "vllm")
 EVERY = 5
 """Seconds between two readings."""
 CONCURRENCY = 2
-ROUNDS = 5
+ROUNDS = 12
+"""A round of ten seconds differs from the next by 5 % on a quiet machine."""
+IDLE_ROUNDS = 5
 ROUND = 10
 """Seconds of a round: two readings."""
 
@@ -75,7 +78,7 @@ class Stored:
 def rows() -> Iterator[Row]:
     """Tokens per second without Prometheus and beside it, in turns on one server, which shares its cores with both.
 
-    Then the CPU time of both while the engine is idle: on a busy machine it varies less than tokens per second.
+    Then the CPU time of both, for each token and while the engine is idle: on a busy machine it varies less.
     """
     for engine in ENGINES:
         yield from _costs(engine)
@@ -86,37 +89,62 @@ def _costs(engine: str) -> Iterator[Row]:
         config = Path(folder) / "config"
         export_monitoring(deployment.directory, config, interval=EVERY)
         requests, port = _requests(endpoint), str(plan_of(deployment).settings.dflash_port)
-        rates = _in_turns(config, lambda: _measure(endpoint, requests))
-        shares = _in_turns(config, lambda: _share(port))
-    yield Row(f"{engine} at concurrency {CONCURRENCY}", *rates, "tokens/s", "0.99 or more", ROUNDS)
-    yield Row(f"{engine}, idle, CPU with Prometheus", *shares, "% of a core", "1 more at most", ROUNDS)
+        rates, times = _in_turns(config, ROUNDS, lambda: _under_load(endpoint, requests, port))
+        (shares,) = _in_turns(config, IDLE_ROUNDS, lambda: (_share(port),))
+    at = f"{engine} at concurrency {CONCURRENCY}"
+    for what, unit, aim, (without, beside) in (
+        (at, "tokens/s", "0.99 or more", rates),
+        (f"{at}, CPU with Prometheus", "ms per token", "1.01 or less", times),
+    ):
+        yield Row(what, median(without), median(beside), unit, aim, ROUNDS, ratio_interval(without, beside))
+    idle, watched = (median(side) for side in shares)
+    yield Row(f"{engine}, idle, CPU with Prometheus", idle, watched, "% of a core", "1 more at most", IDLE_ROUNDS)
 
 
-def _in_turns(config: Path, figure: Callable[[], float]) -> tuple[float, float]:
-    """The medians of a figure without Prometheus and beside it."""
-    found: dict[bool, list[float]] = {False: [], True: []}
-    for turn in range(ROUNDS):
+Sides = tuple[list[float], list[float]]
+"""The values of a figure without Prometheus and beside it, by round."""
+
+
+def _in_turns(config: Path, rounds: int, figures: Callable[[], Sequence[float]]) -> list[Sides]:
+    """The values of each figure without Prometheus and beside it."""
+    found: dict[bool, list[Sequence[float]]] = {False: [], True: []}
+    for turn in range(rounds):
         # each is first equally often, because the first one affects the next
         for watched in (False, True) if turn % 2 else (True, False):
             with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
                 if watched:
                     stack.enter_context(_reading(config, Path(folder) / "data"))
-                found[watched].append(figure())
-    return median(found[False]), median(found[True])
+                found[watched].append(figures())
+    without, beside = ([[*values] for values in zip(*found[side], strict=True)] for side in (False, True))
+    return [*zip(without, beside, strict=True)]
+
+
+def _under_load(endpoint: Endpoint, requests: int, port: str) -> tuple[float, float]:
+    """Tokens per second of a round, and milliseconds of CPU time for each token."""
+    processes = _processes(port)
+    before, began = _cpu_seconds(processes), time.monotonic()
+    rate = _measure(endpoint, requests)
+    # the round warms up with a few requests before its clock runs
+    return rate, 1000 * (_cpu_seconds(processes) - before) / (rate * (time.monotonic() - began))
 
 
 def _share(port: str) -> float:
     """Percent of a core that the engine at a port and each Prometheus of this program use in a round."""
+    processes = _processes(port)
+    before = _cpu_seconds(processes)
+    time.sleep(ROUND)
+    return (_cpu_seconds(processes) - before) / ROUND * 100
+
+
+def _processes(port: str) -> list[Process]:
+    """The processes of the engine at a port, and each Prometheus of this program."""
 
     def counts(one: Process) -> bool:
         # the last argument of the engine's supervisor is the address
         supervises = one.arguments[-1].endswith(f":{port}")
         return supervises or (one.name == "prometheus" and one.parent == os.getpid())
 
-    processes = family_of(counts)
-    before = _cpu_seconds(processes)
-    time.sleep(ROUND)
-    return (_cpu_seconds(processes) - before) / ROUND * 100
+    return [*family_of(counts)]
 
 
 def _cpu_seconds(processes: Iterable[Process]) -> float:

@@ -1,8 +1,8 @@
-"""Two real llama.cpp servers behind the router: over one, over direct, and what clients see when one of them fails.
+"""Two real engines behind door and router: over one, over direct, and what clients see when one of them fails.
 
-    python -m benchmarks replicas replica-faults
+    python -m benchmarks replicas replicas-vllm replica-faults
 
-The tiny pair as GGUF, each engine with its own processor core. The clients run on the same cores.
+The tiny pair with llama.cpp or vLLM, each engine with its own processor core. The clients run on the same cores.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from statistics import median
 import httpx
 from rich.table import Table
 
+from benchmarks.intervals import ratio_interval
 from benchmarks.rows import Row
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.plan.replicas import engine_port
@@ -50,24 +51,50 @@ SHORT = 6
 """Tokens of their answers."""
 
 
-def rows() -> Iterator[Row]:
-    """Throughput through the router over direct, and of two engines over one."""
-    with deployed(2) as directory:
-        urls = {"direct": _engine_url(directory, 1), "router": _url(directory)}
-        dflash("down", "--replica", "2", at=directory).succeeded()
-        one: dict[str, list[float]] = {"direct": [], "router": []}
-        for turn in range(-1, REPEATS):
-            for name in sorted(one, reverse=turn % 2 == 0):
-                rate = _rate(directory, urls[name])
-                one[name] += [rate] if turn >= 0 else []
-        direct, routed = median(one["direct"]), median(one["router"])
-        yield Row(f"router over direct, one engine, {CLIENTS} clients", direct, routed, "answers/s", "0.97", REPEATS)
-        dflash("up", at=directory).succeeded()
-        both = median([_rate(directory, urls["router"]) for _ in range(REPEATS + 1)][1:])
-        yield Row(f"two engines over one, {CLIENTS} clients", routed, both, "answers/s", "-", REPEATS)
+def rows(engine: str = "llamacpp") -> Iterator[Row]:
+    """Throughput through door and router over direct, and of two engines over one. Then a rolling restart."""
+    with deployed(2, engine) as directory:
+        urls = {"direct": _engine_url(directory, 1), "door": _url(directory)}
+        both = _in_turns(directory, urls)
+        yield _of_rates(f"two engines through the door over one direct, {CLIENTS} clients", both, "-")
         kept, turns = _affinity(directory)
         yield Row("turns on the engine of the turn before", turns, kept, "turns", "1.00", 1)
         yield Row(f"{AT_ONCE} at once: the busier engine", AT_ONCE / 2, _busier(directory), "requests", "1.00", 1)
+        asked = _changed(directory, "restart")
+        print(f"errors around `restart`: {_said(asked)}", flush=True)
+        what = "`restart`, one engine at a time: failed requests of all"
+        yield Row(what, len(asked.asked), len(asked.errors()), "requests", "0.00", 1)
+        dflash("down", "--replica", "2", at=directory).succeeded()
+        one = _in_turns(directory, urls)
+        yield _of_rates(f"door and router over direct, one engine, {CLIENTS} clients", one, "0.97")
+
+
+def _of_rates(what: str, rates: tuple[list[float], list[float]], aim: str) -> Row:
+    theirs, ours = rates
+    return Row(what, median(theirs), median(ours), "answers/s", aim, REPEATS, ratio_interval(theirs, ours))
+
+
+def _in_turns(directory: Path, urls: dict[str, str]) -> tuple[list[float], list[float]]:
+    """Whole answers per second at each of two addresses, in turns. The first turn warms up."""
+    rates: dict[str, list[float]] = {name: [] for name in urls}
+    for turn in range(-1, REPEATS):
+        # each is first equally often, because the first one affects the next
+        for name in sorted(urls, reverse=turn % 2 == 0):
+            rate = _rate(directory, urls[name])
+            rates[name] += [rate] if turn >= 0 else []
+    first, second = rates.values()
+    return first, second
+
+
+def _changed(directory: Path, *command: str) -> Askers:
+    """The requests around a command, LEAST or more."""
+    askers = _askers(directory, _url(directory))
+    askers.max_tokens = SHORT
+    with asking(askers, CROWD):
+        dflash(*command, at=directory).succeeded()
+        while len(askers.asked) < LEAST:
+            time.sleep(0.5)
+    return askers
 
 
 def faults() -> Table:
@@ -92,12 +119,7 @@ def faults() -> Table:
             drawn.add_row(what, str(len(askers.asked)), _said(askers), f"{out:.0f} s", f"{back:.0f} s")
         drawn.add_row(*_failing(directory))
         for command in (("restart", "--replica", "1"), ("restart",), ("keys", "rotate")):
-            askers = _askers(directory, _url(directory))
-            askers.max_tokens = SHORT
-            with asking(askers, CROWD):
-                dflash(*command, at=directory).succeeded()
-                while len(askers.asked) < LEAST:
-                    time.sleep(0.5)
+            askers = _changed(directory, *command)
             drawn.add_row(f"`{' '.join(command)}`", str(len(askers.asked)), _said(askers), "-", "-")
     return drawn
 
@@ -123,11 +145,11 @@ def _failing(directory: Path) -> tuple[str, ...]:
 
 
 @contextmanager
-def deployed(count: int) -> Iterator[Path]:
-    """A native deployment of that many llama.cpp servers, until the block ends."""
+def deployed(count: int, engine: str = "llamacpp") -> Iterator[Path]:
+    """A native deployment of that many engines, until the block ends."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
-        told = ("--profile", "cpu", "--engine", "llamacpp", "--runtime", "native", "--replicas", str(count))
+        told = ("--profile", "cpu", "--engine", engine, "--runtime", "native", "--replicas", str(count))
         dflash("init", *told, "--port", str(free_port()), at=directory).succeeded()
         dflash("up", at=directory).succeeded()
         try:

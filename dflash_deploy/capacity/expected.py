@@ -10,7 +10,7 @@ from dflash_deploy.plan.speed import acceptance_range, prompt_token_seconds, ste
 
 
 def expected_service(
-    profile: Profile, pair: ModelPair, *, draft_tokens: int, most_sequences: int, chunk: int
+    profile: Profile, pair: ModelPair, *, draft_tokens: int, most_sequences: int, chunk: int, prompt_steps: int = 1
 ) -> Service | None:
     """The service with `draft_tokens`, 0 without a drafter; `None` on a machine without a GPU.
 
@@ -31,4 +31,5 @@ def expected_service(
         latency_s=0.0,
         most_sequences=most_sequences,
         chunk=chunk,
+        prompt_steps=prompt_steps,
     )

@@ -2,7 +2,7 @@
 
 A client of a closed loop waits for an answer
 
-    latency + (1 + (answer - 1) / tokens per step) x step + prompts x seconds of a prompt
+    latency + (steps of a prompt + (answer - 1) / tokens per step) x step + prompts x seconds of a prompt
 
 where the prompts are those of all requests in flight. The measured times to the first token and for each further one
 give this sum, so each row gives the time of a step. Requests in flight are counted by Little's law: at the end of a
@@ -36,10 +36,9 @@ class _Point:
     length: float
     requests: int
 
-    @property
-    def steps(self) -> float:
-        """Steps of an answer."""
-        return 1 + max(self.answer - 1, 0) / self.length
+    def steps(self, prompt_steps: int) -> float:
+        """Steps of a prompt and its answer."""
+        return prompt_steps + max(self.answer - 1, 0) / self.length
 
     @property
     def seconds(self) -> float:
@@ -48,7 +47,12 @@ class _Point:
 
 
 def measured_service(
-    rows: Sequence[BenchRow], *, most_sequences: int, chunk: int, prompt_token_s: float | None = None
+    rows: Sequence[BenchRow],
+    *,
+    most_sequences: int,
+    chunk: int,
+    prompt_steps: int = 1,
+    prompt_token_s: float | None = None,
 ) -> Service | None:
     """The service behind rows of one way of drafting; `None` if no row has answers of more than one token.
 
@@ -60,11 +64,14 @@ def measured_service(
         return None
     lowest = min(point.concurrency for point in points)
     alone = [point for point in points if point.concurrency == lowest]
-    shortest = statistics.fmean(point.next_s * point.length for point in alone)
-    prompt_s = _prompt_token_s(alone, shortest, prompt_token_s)
-    latency = statistics.fmean(max(one.first_s - shortest - prompt_s * one.prompt * one.flight, 0.0) for one in alone)
+    first = prompt_steps * statistics.fmean(point.next_s * point.length for point in alone)
+    prompt_s = _prompt_token_s(alone, first, prompt_token_s)
+    latency = statistics.fmean(max(one.first_s - first - prompt_s * one.prompt * one.flight, 0.0) for one in alone)
     steps = [
-        (statistics.fmean(point.flight for point in same), statistics.fmean(_step(p, latency, prompt_s) for p in same))
+        (
+            statistics.fmean(point.flight for point in same),
+            statistics.fmean(_step(point, prompt_steps, latency, prompt_s) for point in same),
+        )
         for same in ([one for one in points if one.concurrency == c] for c in {point.concurrency for point in points})
     ]
     return Service(
@@ -74,6 +81,7 @@ def measured_service(
         latency_s=latency,
         most_sequences=most_sequences,
         chunk=chunk,
+        prompt_steps=prompt_steps,
     )
 
 
@@ -117,10 +125,10 @@ def _prompt_token_s(alone: Sequence[_Point], step_s: float, expected: float | No
     return bound if expected is None else min(expected, bound)
 
 
-def _step(point: _Point, latency_s: float, prompt_s: float) -> float:
+def _step(point: _Point, prompt_steps: int, latency_s: float, prompt_s: float) -> float:
     """Seconds of a step at the concurrency of a row."""
     prompts = point.flight * point.prompt * prompt_s
-    return max((point.seconds - latency_s - prompts) / point.steps, SHORTEST_STEP)
+    return max((point.seconds - latency_s - prompts) / point.steps(prompt_steps), SHORTEST_STEP)
 
 
 def _length(points: Sequence[_Point]) -> float:

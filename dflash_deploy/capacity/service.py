@@ -2,6 +2,9 @@
 
 An engine computes in steps. A step yields `tokens_per_step` tokens for each sequence that is decoded; the tokens of new
 prompts are computed in the same steps, and make them longer.
+
+A prompt may take more steps than its tokens need: llama.cpp computes the last tokens of a prompt in a step of their own
+if the model has recurrent layers (it keeps the state before them). Beside other sequences each step has their time.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ class Service:
     """The service of one engine. `steps` are sequences and seconds of a step, both rising.
 
     `prompt_token_s` are the seconds that each token of a prompt adds to a step, `latency_s` those of a request outside
-    of the engine's steps. `most_sequences` sequences run at the same time; `chunk` tokens fit into a step.
+    of the engine's steps. `most_sequences` sequences run at the same time; `chunk` tokens fit into a step. The first
+    token of an answer comes with step `prompt_steps` of its prompt, or later if its tokens need more.
     """
 
     steps: tuple[tuple[float, float], ...]
@@ -27,6 +31,7 @@ class Service:
     latency_s: float
     most_sequences: int
     chunk: int
+    prompt_steps: int = 1
 
     @property
     def most_known(self) -> float:

@@ -3,7 +3,7 @@
 The engine is a single server that computes in steps. It admits requests in their order, up to a number. A step holds a
 token or block of each sequence and as many tokens of new prompts as fit; a prompt's last step yields the first token.
 Times of thought are exponential. Sizes are equal or gamma-distributed. Each user has its own random numbers, so that
-loads of different size are compared with the same users.
+loads of different size are compared with the same users, and a real load can have the same times of thought.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 import random
 import statistics
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -49,11 +49,23 @@ class Simulated:
         return (first is None or self.ttft_p95_s <= first) and (whole is None or self.answer_p95_s <= whole)
 
 
+@dataclass(frozen=True)
+class Times:
+    """Seconds until the first and the last token of each request, in the order of their ends, and tokens per second."""
+
+    ttft: tuple[float, ...]
+    answer: tuple[float, ...]
+    tokens_per_s: float
+
+
 @dataclass
 class _Request:
-    """A request in the engine: what is left of its prompt, the steps of its answer, and what its user waits for."""
+    """A request in the engine: what is left of its prompt and of the steps for it, the steps of its answer after them,
+    and what its user waits for.
+    """
 
     prompt: int
+    prompt_steps: int
     steps: int
     first: simpy.Event
     last: simpy.Event
@@ -141,10 +153,12 @@ class _Engine:
         for request in self._prompts:
             taken = min(request.prompt, room - computed)
             request.prompt -= taken
+            request.prompt_steps -= 1
             computed, begun = computed + taken, begun + 1
             if request.prompt:
                 break
-            complete.append(request)
+            if request.prompt_steps <= 0:
+                complete.append(request)
             if computed == room:
                 break
         seconds = self._service.step_s(len(self._decoding) + begun) + computed * self._service.prompt_token_s
@@ -183,16 +197,34 @@ class _Engine:
 
 def simulate(service: Service, load: UserLoad, users: int, *, requests: int = REQUESTS, seed: int = 0) -> Simulated:
     """The figures of one engine with this many users of a load, after the first requests of each have passed."""
-    clock = simpy.Environment()
     wanted = max(requests, 2 * users)
-    record = _Record(skip=max(wanted // 4, users), wanted=wanted, finished=clock.event())
+    return _figures(_run(service, load, users, wanted, max(wanted // 4, users), seed), users)
+
+
+def simulated_times(service: Service, load: UserLoad, users: int, *, requests: int, skip: int, seed: int = 0) -> Times:
+    """The times of single requests, after the first `skip` ones."""
+    record = _run(service, load, users, requests, skip, seed)
+    return Times(tuple(record.ttft), tuple(record.answer), record.tokens / (record.until - record.since))
+
+
+def thoughts(think_s: float, number: int, seed: int = 0) -> Iterator[float]:
+    """Seconds for which a user thinks before each request."""
+    # of a text: the numbers of users next to each other must not be alike
+    numbers = random.Random(f"{seed} {number}")  # noqa: S311
+    while True:
+        yield numbers.expovariate(1 / think_s) if think_s else 0.0
+
+
+def _run(service: Service, load: UserLoad, users: int, wanted: int, skip: int, seed: int) -> _Record:
+    clock = simpy.Environment()
+    record = _Record(skip=skip, wanted=wanted, finished=clock.event())
     engine = _Engine(clock, service)
     clock.process(engine.run())
     for number in range(users):
-        # of a text: the numbers of users next to each other must not be alike
-        clock.process(_user(clock, engine, service, load, record, random.Random(f"{seed} {number}")))  # noqa: S311
+        sizes = random.Random(f"{seed} {number} sizes")  # noqa: S311
+        clock.process(_user(clock, engine, service, load, record, thoughts(load.think_s, number, seed), sizes))
     clock.run(until=record.finished)
-    return _figures(record, users)
+    return record
 
 
 def _user(
@@ -201,14 +233,16 @@ def _user(
     service: Service,
     load: UserLoad,
     record: _Record,
-    numbers: random.Random,
+    thinks: Iterator[float],
+    sizes: random.Random,
 ) -> Happening:
     """Think, ask, wait for the answer, and again."""
-    while True:
-        if load.think_s:
-            yield clock.timeout(numbers.expovariate(1 / load.think_s))
-        prompt, answer = (_draw(mean, load.spread, numbers) for mean in (load.prompt_tokens, load.answer_tokens))
-        request = _Request(prompt, _steps(answer, service, numbers), clock.event(), clock.event())
+    for think_s in thinks:
+        if think_s:
+            yield clock.timeout(think_s)
+        prompt, answer = (_draw(mean, load.spread, sizes) for mean in (load.prompt_tokens, load.answer_tokens))
+        steps = _steps(answer, service, sizes)
+        request = _Request(prompt, service.prompt_steps, steps, clock.event(), clock.event())
         asked = clock.now
         record.change(asked, +1)
         if service.latency_s:

@@ -172,7 +172,11 @@ def _measured(measured: BenchRun, made: Plan, plain: Plan, load: UserLoad) -> di
     kinds = {WITH: (made, drafted or unknown), WITHOUT: (plain, [row for row in rows if row.drafter is False])}
     found = {
         name: measured_service(
-            kept, most_sequences=_most_sequences(plan, load), chunk=_chunk(plan), prompt_token_s=expected
+            kept,
+            most_sequences=_most_sequences(plan, load),
+            chunk=_chunk(plan),
+            prompt_steps=prompt_steps_of(plan),
+            prompt_token_s=expected,
         )
         for name, (plan, kept) in kinds.items()
     }
@@ -189,6 +193,7 @@ def _expected(made: Plan, plain: Plan, load: UserLoad) -> dict[str, Service]:
             draft_tokens=plan.settings.draft_tokens,
             most_sequences=_most_sequences(plan, load),
             chunk=_chunk(plan),
+            prompt_steps=prompt_steps_of(plan),
         )
         for name, plan in plans.items()
     }
@@ -205,6 +210,12 @@ def _most_sequences(plan: Plan, load: UserLoad) -> int:
 
 def _chunk(plan: Plan) -> int:
     return plan.settings.max_num_batched_tokens or USUAL_BUDGET
+
+
+def prompt_steps_of(plan: Plan) -> int:
+    """The least steps in which the plan's engine computes a prompt."""
+    stateful = plan.pair.shape.linear_attention or plan.pair.shape.sliding_attention
+    return plan.engine.kind.stateful_prompt_steps if stateful else 1
 
 
 def _source(measured: BenchRun | None) -> str:

@@ -84,6 +84,8 @@ class Llamacpp(Engine):
     utilization = None
     # the state, and one to roll back to
     recurrent_states = 2
+    # the last 4 tokens have a step of their own: the state before them is kept (server-context.cpp, llama.cpp#20288)
+    stateful_prompt_steps = 2
     counts_by_position = True
     counts_every_draft = True
     rereads = "tokens"

@@ -1,5 +1,6 @@
 """The service of an engine from rows of `bench`, and from the speed model."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -49,6 +50,18 @@ def test_the_engine_behind_its_rows_is_found_again() -> None:
     assert found.latency_s == pytest.approx(0.015, abs=0.002)
     for sequences in (1, 4, 16):
         assert found.step_s(sequences) == pytest.approx(ENGINE.step_s(sequences), rel=0.03)
+
+
+def test_a_prompt_of_two_steps_leaves_less_to_its_tokens() -> None:
+    """The same measured times: what a second step takes is no time of tokens or latency."""
+    engine = replace(ENGINE, prompt_steps=2)
+    rows = [row_of(engine, clients, prompt, 401) for clients in (1, 4) for prompt in (100, 900)]
+    one, two = (measured_service(rows, most_sequences=16, chunk=8192, prompt_steps=steps) for steps in (1, 2))
+    assert one is not None
+    assert two is not None
+    assert two.latency_s == pytest.approx(0.015, abs=0.002)
+    assert one.latency_s - two.latency_s == pytest.approx(ENGINE.step_s(1), abs=0.002)
+    assert two.step_s(4) == pytest.approx(ENGINE.step_s(4), rel=0.03)
 
 
 @settings(max_examples=15, deadline=None)

@@ -1,5 +1,6 @@
 """The simulation against closed forms of queueing theory, and laws that hold for every queue."""
 
+import itertools
 import math
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dflash_deploy.capacity import Service, Simulated, UserLoad, simulate
+from dflash_deploy.capacity.simulation import simulated_times, thoughts
 
 # simulations of a fixed seed: the same figures in every run
 STEP = 0.001
@@ -128,6 +130,29 @@ def test_a_long_prompt_takes_as_many_steps_as_its_chunks() -> None:
     service = Service(((1.0, 1.0), (9.0, 1.0)), 1.0, 0.01, 0.0, 8, 100)
     one = simulate(service, UserLoad(1, 10.0, 250, 1, 0.0, 9.0, None), 1, requests=100)
     assert one.ttft_p50_s == pytest.approx(3 * 1.0 + 250 * 0.01)
+
+
+def test_each_step_of_a_prompt_has_the_time_of_the_sequences_beside_it() -> None:
+    service = Service(((1.0, 1.0), (2.0, 3.0)), 1.0, 0.01, 0.0, 8, 100, prompt_steps=2)
+    alone = simulate(service, UserLoad(1, 10.0, 50, 1, 0.0, 9.0, None), 1, requests=100)
+    assert alone.ttft_p50_s == pytest.approx(2 * 1.0 + 50 * 0.01)
+    both = simulate(service, UserLoad(1, 0.0, 50, 400, 0.5, 9.0, None), 2, requests=100)
+    # beside the other one: two steps of two sequences, and its prompt
+    assert both.ttft_p50_s == pytest.approx(2 * 3.0 + 50 * 0.01, rel=0.05)
+
+
+def test_a_prompt_of_many_chunks_needs_no_further_steps() -> None:
+    one, two = (Service(((1.0, 1.0),), 1.0, 0.01, 0.0, 8, 100, prompt_steps=steps) for steps in (1, 2))
+    load_of = UserLoad(1, 10.0, 250, 1, 0.0, 9.0, None)
+    assert simulate(one, load_of, 1, requests=50) == simulate(two, load_of, 1, requests=50)
+
+
+def test_users_of_a_real_load_can_think_as_long_as_the_simulated_ones() -> None:
+    """Alone, a user's requests are one time of thought and one answer apart."""
+    thinks = list(itertools.islice(thoughts(5.0, 0, seed=3), 100))
+    found = simulated_times(server(), load(5.0, out=500, spread=0.0), 1, requests=99, skip=1, seed=3)
+    assert 99 * 500 / found.tokens_per_s == pytest.approx(sum(thinks[1:]) + 99 * 500 * STEP)
+    assert thinks != list(itertools.islice(thoughts(5.0, 1, seed=3), 100))
 
 
 def test_the_same_seed_gives_the_same_figures() -> None:
