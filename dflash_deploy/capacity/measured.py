@@ -2,11 +2,11 @@
 
 A client of a closed loop waits for an answer
 
-    latency + (steps of a prompt + (answer - 1) / tokens per step) x step + prompts x seconds of a prompt
+    latency + (1 + (answer - 1) / tokens per step) x step + prompts x seconds of a prompt
 
-where the prompts are those of all requests in flight. The measured times to the first token and for each further one
-give this sum, so each row gives the time of a step. Requests in flight are counted by Little's law: at the end of a
-round some clients have nothing to send.
+where the prompts are those of all requests in flight. Further steps of its prompt have the time of the others' steps.
+The measured times to the first token and for each further one give this sum, so each row gives the time of a step.
+Requests in flight are counted by Little's law: at the end of a round some clients have nothing to send.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class _Point:
     requests: int
 
     def steps(self, prompt_steps: int) -> float:
-        """Steps of a prompt and its answer."""
-        return prompt_steps + max(self.answer - 1, 0) / self.length
+        """Steps of a prompt and its answer. In further steps of the prompt only the other requests have a share."""
+        return 1 + max(self.answer - 1, 0) / self.length + (prompt_steps - 1) * (1 - 1 / self.flight)
 
     @property
     def seconds(self) -> float:
@@ -64,9 +64,9 @@ def measured_service(
         return None
     lowest = min(point.concurrency for point in points)
     alone = [point for point in points if point.concurrency == lowest]
-    first = prompt_steps * statistics.fmean(point.next_s * point.length for point in alone)
-    prompt_s = _prompt_token_s(alone, first, prompt_token_s)
-    latency = statistics.fmean(max(one.first_s - first - prompt_s * one.prompt * one.flight, 0.0) for one in alone)
+    shortest = statistics.fmean(point.next_s * point.length for point in alone)
+    prompt_s = _prompt_token_s(alone, shortest, prompt_token_s)
+    latency = statistics.fmean(max(one.first_s - shortest - prompt_s * one.prompt * one.flight, 0.0) for one in alone)
     steps = [
         (
             statistics.fmean(point.flight for point in same),

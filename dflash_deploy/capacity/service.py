@@ -4,7 +4,7 @@ An engine computes in steps. A step yields `tokens_per_step` tokens for each seq
 prompts are computed in the same steps, and make them longer.
 
 A prompt may take more steps than its tokens need: llama.cpp computes the last tokens of a prompt in a step of their own
-if the model has recurrent layers (it keeps the state before them). Beside other sequences each step has their time.
+if the model has recurrent layers (it keeps the state before them). Beside other sequences that step has their time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class Service:
 
     `prompt_token_s` are the seconds that each token of a prompt adds to a step, `latency_s` those of a request outside
     of the engine's steps. `most_sequences` sequences run at the same time; `chunk` tokens fit into a step. The first
-    token of an answer comes with step `prompt_steps` of its prompt, or later if its tokens need more.
+    token of an answer comes with step `prompt_steps` of its prompt, or later if its tokens need more. Further steps
+    have only the time of the sequences beside it.
     """
 
     steps: tuple[tuple[float, float], ...]

@@ -147,21 +147,25 @@ class _Engine:
             self._arrival = self._clock.event()
 
     def _step_with_prompts(self) -> Happening:
-        """One step with as many tokens of prompts as fit beside the sequences that are decoded."""
+        """One step with as many tokens of prompts as fit beside the sequences that are decoded.
+
+        A further step of a prompt has no time of its own: what it takes without other sequences is in its first one.
+        """
         room, computed, begun = max(self._service.chunk - len(self._decoding), 1), 0, 0
         complete: list[_Request] = []
         for request in self._prompts:
             taken = min(request.prompt, room - computed)
             request.prompt -= taken
             request.prompt_steps -= 1
-            computed, begun = computed + taken, begun + 1
+            computed, begun = computed + taken, begun + bool(taken)
             if request.prompt:
                 break
             if request.prompt_steps <= 0:
                 complete.append(request)
             if computed == room:
                 break
-        seconds = self._service.step_s(len(self._decoding) + begun) + computed * self._service.prompt_token_s
+        sequences = len(self._decoding) + begun
+        seconds = (self._service.step_s(sequences) if sequences else 0.0) + computed * self._service.prompt_token_s
         yield self._clock.timeout(seconds)
         self._advance(1)
         for request in complete:

@@ -52,16 +52,14 @@ def test_the_engine_behind_its_rows_is_found_again() -> None:
         assert found.step_s(sequences) == pytest.approx(ENGINE.step_s(sequences), rel=0.03)
 
 
-def test_a_prompt_of_two_steps_leaves_less_to_its_tokens() -> None:
-    """The same measured times: what a second step takes is no time of tokens or latency."""
+def test_an_engine_with_two_steps_for_a_prompt_is_found_again() -> None:
     engine = replace(ENGINE, prompt_steps=2)
-    rows = [row_of(engine, clients, prompt, 401) for clients in (1, 4) for prompt in (100, 900)]
-    one, two = (measured_service(rows, most_sequences=16, chunk=8192, prompt_steps=steps) for steps in (1, 2))
-    assert one is not None
-    assert two is not None
-    assert two.latency_s == pytest.approx(0.015, abs=0.002)
-    assert one.latency_s - two.latency_s == pytest.approx(ENGINE.step_s(1), abs=0.002)
-    assert two.step_s(4) == pytest.approx(ENGINE.step_s(4), rel=0.03)
+    rows = [row_of(engine, clients, prompt, 41) for clients in (1, 4) for prompt in (100, 900)]
+    found = measured_service(rows, most_sequences=16, chunk=8192, prompt_steps=2)
+    assert found is not None
+    assert found.latency_s == pytest.approx(0.015, abs=0.002)
+    assert found.step_s(1) == pytest.approx(ENGINE.step_s(1), rel=0.03)
+    assert found.step_s(4) == pytest.approx(ENGINE.step_s(4), rel=0.1)
 
 
 @settings(max_examples=15, deadline=None)

@@ -135,10 +135,10 @@ def test_a_long_prompt_takes_as_many_steps_as_its_chunks() -> None:
 def test_each_step_of_a_prompt_has_the_time_of_the_sequences_beside_it() -> None:
     service = Service(((1.0, 1.0), (2.0, 3.0)), 1.0, 0.01, 0.0, 8, 100, prompt_steps=2)
     alone = simulate(service, UserLoad(1, 10.0, 50, 1, 0.0, 9.0, None), 1, requests=100)
-    assert alone.ttft_p50_s == pytest.approx(2 * 1.0 + 50 * 0.01)
+    assert alone.ttft_p50_s == pytest.approx(1.0 + 50 * 0.01)
     both = simulate(service, UserLoad(1, 0.0, 50, 400, 0.5, 9.0, None), 2, requests=100)
-    # beside the other one: two steps of two sequences, and its prompt
-    assert both.ttft_p50_s == pytest.approx(2 * 3.0 + 50 * 0.01, rel=0.05)
+    # a step of both with the prompt, and a step of the other one
+    assert both.ttft_p50_s == pytest.approx(3.0 + 50 * 0.01 + 1.0, rel=0.05)
 
 
 def test_a_prompt_of_many_chunks_needs_no_further_steps() -> None:
