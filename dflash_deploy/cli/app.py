@@ -40,7 +40,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "models": ("models", "Models with their drafters: list, show, convert."),
     "keys": ("keys", "API keys of the endpoint: show, rotate, add, revoke, list, usage."),
     "monitor": ("monitor", "Metrics and alerts: up, down, status, test, silence, export."),
-    "export": ("export", "The deployment for other platforms: kubernetes, compose."),
+    "export": ("export", "The deployment elsewhere: kubernetes, compose, production-stack."),
     "fleet": ("fleet", "Several machines over SSH: init, up, status, test, keys, down."),
     "image": ("image", "The engine's image: build, verify, digest, sbom."),
     "schema": ("schema", "Print the JSON Schema of what a command prints with --json."),

@@ -50,6 +50,10 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
     "monitor silence": ("monitor silence --for 2h", "monitor silence EngineDown --for 1d --comment 'new disk'"),
     "monitor export": ("monitor export ./monitoring", "monitor export ./monitoring --compose"),
     "export": ("export compose", "export kubernetes --replicas 2 --runtime-class nvidia"),
+    "export production-stack": (
+        "export production-stack --check",
+        "export production-stack --replicas 2 --image example.com/vllm:1",
+    ),
     "export compose": ("export compose", "export compose --out ../vision --check"),
     "export kubernetes": (
         "export kubernetes --check",

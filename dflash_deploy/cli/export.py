@@ -14,12 +14,12 @@ from dflash_deploy.cli.shown import Grid, Report
 from dflash_deploy.errors import BadInput
 
 if TYPE_CHECKING:
-    from dflash_deploy.operations import ComposeExport, ExportCheck, KubernetesExport
+    from dflash_deploy.operations import ComposeExport, ExportCheck, KubernetesExport, ProductionStackExport
 
 export = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="The deployment for other platforms: kubernetes, compose.",
+    help="The deployment elsewhere: kubernetes, compose, production-stack.",
 )
 
 
@@ -129,6 +129,52 @@ def export_compose(
     return Report(done.document(), _composed(done))
 
 
+@command
+def export_production__stack(
+    directory: Directory = HERE,
+    out: Annotated[Path, typer.Option(help="Where to write the folder; it is created.", file_okay=False)] = Path(
+        "production-stack"
+    ),
+    replicas: Annotated[int, typer.Option(min=1, max=64, help="Pods, each with one engine.")] = 1,
+    name: Annotated[str, typer.Option(help="Name of the Helm release.")] = "dflash",
+    weights: Annotated[
+        Literal["host-path", "claim"],
+        typer.Option(help="Weights: in directories of each node, or in the claim of `export kubernetes`."),
+    ] = "host-path",
+    image: Annotated[str, typer.Option(help="The pushed image, with its digest.", show_default=False)] = "",
+    gpu_resource: Annotated[str, typer.Option(help="Resource that the device plugin offers.")] = "nvidia.com/gpu",
+    runtime_class: Annotated[
+        str, typer.Option(help="RuntimeClass of the pods, such as nvidia on k3s.", show_default=False)
+    ] = "",
+    check: Check = False,
+    as_json: Json = False,
+) -> Report:
+    """Write the values of vLLM's production-stack chart. No key is in them; the README has the steps."""
+    cluster = operations.Cluster(
+        name=name,
+        replicas=replicas,
+        weights=weights,
+        image=image,
+        gpu_resource=gpu_resource,
+        runtime_class=runtime_class,
+    )
+    if check:
+        _refuse_others(given=cluster != operations.Cluster())
+        found = operations.check_production_stack(directory, out)
+        return Report(found.document(), _differs(found), failure=found.failure)
+    done = operations.export_production_stack(directory, out, cluster)
+    return Report(done.document(), _stacked(done))
+
+
+def _stacked(done: ProductionStackExport) -> tuple[str, ...]:
+    return (
+        f"wrote        {done.directory}: {', '.join(done.files)}",
+        f"image        {done.note or done.image}",
+        *(f"secret       {line}" for line in done.secret_commands),
+        f"next         {done.directory}/README.md has the steps; this command installed nothing",
+    )
+
+
 def _refuse_others(*, given: bool) -> None:
     if given:
         raise BadInput("--check uses the options of the last export", hint="leave out the others, except --out")
@@ -165,3 +211,4 @@ def _differs(found: ExportCheck) -> tuple[str | Grid, ...]:
 
 export.command("kubernetes")(export_kubernetes)
 export.command("compose")(export_compose)
+export.command("production-stack")(export_production__stack)

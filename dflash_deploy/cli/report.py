@@ -79,7 +79,8 @@ def run_command(function: Callable[P, Report], *args: P.args, **kwargs: P.kwargs
         report = Report(failure=Interrupted())
     # a command may replace the key: neither the old one nor the new one is shown
     redact = Redactor([*known, *_secrets(kwargs.get("directory"))])
-    name = function.__name__.replace("_", " ")
+    # `export_production__stack` is the command `export production-stack`
+    name = function.__name__.replace("__", "-").replace("_", " ")
     report = _cut(report, name, redact)
     if as_json or in_lines:
         whole = document(name, report.data, report.findings, report.failure)

@@ -27,7 +27,11 @@ Options = Mapping[str, str | int]
 
 NO_FILES: Mapping[str, list[str]] = {}
 
-ADDITIONS = {"kubernetes": "an overlay", "compose": "compose.override.yaml"}
+ADDITIONS = {
+    "kubernetes": "an overlay",
+    "compose": "compose.override.yaml",
+    "production-stack": "a values file of your own",
+}
 """The forms of an export, and where a person's changes to it belong."""
 
 

@@ -145,10 +145,10 @@ def _deployment(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {**metadata(cluster, cluster.name), "annotations": _origin(source)},
+        "metadata": {**metadata(cluster, cluster.name), "annotations": origin_of(source)},
         "spec": {
             **number_of(cluster),
-            "strategy": _strategy(cluster),
+            "strategy": strategy_of(cluster),
             # a first start may take longer than the ten minutes of the default
             "progressDeadlineSeconds": 600 + STARTS * int(source.start_seconds),
             "revisionHistoryLimit": 3,
@@ -158,7 +158,8 @@ def _deployment(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _strategy(cluster: Cluster) -> dict[str, Any]:
+def strategy_of(cluster: Cluster) -> dict[str, Any]:
+    """How an update replaces the engines."""
     if not cluster.routed:
         # only this waits for the end of the old pod, which has the GPUs and the claim of the cache
         return {"type": "Recreate"}
@@ -167,7 +168,7 @@ def _strategy(cluster: Cluster) -> dict[str, Any]:
 
 
 def _group(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
-    about = {**metadata(cluster, cluster.name), "annotations": _origin(source)}
+    about = {**metadata(cluster, cluster.name), "annotations": origin_of(source)}
     return group(source, cluster, about, _of_pods(source, cluster))
 
 
@@ -177,7 +178,7 @@ def _of_pods(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     return {"labels": selector(cluster), "annotations": {"dflash.dev/settings": settings}}
 
 
-def _origin(source: ExportSource) -> dict[str, str]:
+def origin_of(source: ExportSource) -> dict[str, str]:
     """What the manifests were made from."""
     plan = source.plan
     return {

@@ -85,6 +85,11 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.scraping import Exporters
     from dflash_deploy.operations.silencing import Silenced, end_silences, list_silences, silence_alerts
     from dflash_deploy.operations.sizing import Capacity, capacity
+    from dflash_deploy.operations.stacking import (
+        ProductionStackExport,
+        check_production_stack,
+        export_production_stack,
+    )
     from dflash_deploy.operations.stopping import Stopped, stop
     from dflash_deploy.operations.targets import BenchTarget, deployed, remote
     from dflash_deploy.operations.testing import Tested, test, test_url
@@ -148,6 +153,7 @@ else:
             ".running": ("Running", "Worker", "restart", "roll_back", "start"),
             ".silencing": ("Silenced", "end_silences", "list_silences", "silence_alerts"),
             ".sizing": ("Capacity", "capacity"),
+            ".stacking": ("ProductionStackExport", "check_production_stack", "export_production_stack"),
             ".stopping": ("Stopped", "stop"),
             ".targets": ("BenchTarget", "deployed", "remote"),
             ".testing": ("Tested", "test", "test_url"),
@@ -164,12 +170,15 @@ __all__ = [
     "explain_log",
     "Cluster",
     "ComposeExport",
+    "ProductionStackExport",
     "ComposeProject",
     "ExportCheck",
     "KubernetesExport",
     "check_compose",
+    "check_production_stack",
     "check_kubernetes",
     "export_compose",
+    "export_production_stack",
     "MonitoringExport",
     "MonitoringState",
     "monitoring_state",

@@ -119,15 +119,20 @@ def check_kubernetes(directory: Path, out: Path) -> ExportCheck:
 
 def _rendered(deployment: Deployment, cluster: Cluster) -> tuple[ExportSource, dict[str, str]]:
     """The text of each file, and what it is made from. Raises what keeps the deployment from being exported."""
+    source = checked_source(deployment, cluster)
+    texts = folder(source, cluster)
+    refuse_secrets(deployment, source.environment, texts)
+    return source, texts
+
+
+def checked_source(deployment: Deployment, cluster: Cluster) -> ExportSource:
+    """What manifests are rendered from. Raises what keeps the deployment from being exported to a cluster."""
     plan = plan_of(deployment)
     _check(plan, deployment)
     lock = read_lock(deployment.directory / LOCK_FILE)
     if cluster.weights == "claim":
         _check_lock(plan, lock)
-    source = source_of(deployment, plan, lock, cluster.name)
-    texts = folder(source, cluster)
-    refuse_secrets(deployment, source.environment, texts)
-    return source, texts
+    return source_of(deployment, plan, lock, cluster.name)
 
 
 def source_of(deployment: Deployment, plan: Plan, lock: Lock | None, name: str) -> ExportSource:

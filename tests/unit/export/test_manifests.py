@@ -30,9 +30,9 @@ from tests.support.manifests import VERSIONS, plan_for, plans, pod_of, source_fo
 
 PLANS = {f"{plan.profile.name}-{plan.engine.name}": plan for plan in plans()}
 
-CLUSTERS = (
-    Cluster(),
-    Cluster(
+SHAPES = {
+    "one": Cluster(),
+    "three": Cluster(
         replicas=3,
         weights="claim",
         runtime_class="nvidia",
@@ -41,8 +41,13 @@ CLUSTERS = (
         host="llm.example.com",
         ingress_class="traefik",
     ),
-    Cluster(host="llm.example.com", gateway="infra/public:https", max_replicas=4, endpoint_picker="llm-d-picker"),
-)
+    "one to four": Cluster(
+        host="llm.example.com", gateway="infra/public:https", max_replicas=4, endpoint_picker="llm-d-picker"
+    ),
+}
+CLUSTERS = tuple(SHAPES.values())
+
+SEVERAL_NODES = plan_for("dgx-spark-x2", master_addr="10.0.0.1")
 
 
 def container_of(source: ExportSource, cluster: Cluster = CLUSTERS[0]) -> dict[str, Any]:
@@ -51,12 +56,11 @@ def container_of(source: ExportSource, cluster: Cluster = CLUSTERS[0]) -> dict[s
     return container
 
 
-def every_document(plan: Plan) -> list[dict[str, Any]]:
-    """All objects of a plan, read from the files' texts as kubectl reads them."""
+def every_document(plan: Plan, cluster: Cluster) -> list[dict[str, Any]]:
+    """All objects of a plan in one shape, read from the files' texts as kubectl reads them."""
     pulled = {".env": "A=b\n", "dflash.lock": "{}"}
     source = source_for(plan, weights_bytes=2**35, locked={"target": f"a/b@{'0' * 40}"}, pull_files=pulled)
-    texts = [text for cluster in CLUSTERS for name, text in folder(source, cluster).items() if name.endswith(".yaml")]
-    documents = [yaml.safe_load(text) for text in texts]
+    documents = [yaml.safe_load(text) for name, text in folder(source, cluster).items() if name.endswith(".yaml")]
     return [document for document in documents if document["kind"] != "Kustomization"]
 
 
@@ -71,12 +75,17 @@ def form_of(value: Any) -> Any:
 
 
 def test_every_profile_and_engine_is_valid_in_every_version() -> None:
-    written = [one for plan in PLANS.values() for one in every_document(plan)]
+    exported = {**PLANS, f"{SEVERAL_NODES.profile.name}-{SEVERAL_NODES.engine.name}": SEVERAL_NODES}
+    shapes = {
+        name: {shape: every_document(plan, cluster) for shape, cluster in SHAPES.items()}
+        for name, plan in exported.items()
+    }
+    written = [one for made in shapes.values() for documents in made.values() for one in documents]
     # documents with the same fields and types are the same to a schema, which takes 0.1 s for each
     documents = {json.dumps(form_of(one), sort_keys=True): one for one in written}.values()
     kinds = {document["kind"] for document in documents}
     assert kinds == {
-        "ConfigMap", "Deployment", "HTTPRoute", "InferencePool", "Ingress", "Job", "NetworkPolicy",
+        "ConfigMap", "Deployment", "HTTPRoute", "InferencePool", "Ingress", "Job", "LeaderWorkerSet", "NetworkPolicy",
         "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "PrometheusRule", "Role", "RoleBinding", "ScaledObject",
         "Service", "ServiceAccount", "ServiceMonitor",
     }  # fmt: skip
@@ -84,7 +93,12 @@ def test_every_profile_and_engine_is_valid_in_every_version() -> None:
     assert len(VERSIONS) >= 9
     for version in VERSIONS:
         assert {validated(document, version) for document in documents} == {version}
-    print(f"{len(written)} documents of {len(PLANS)} plans, {len(documents)} forms, are valid in {', '.join(VERSIONS)}")
+    print(f"{'documents':34}" + "".join(f"{shape:>13}" for shape in SHAPES))
+    for name, made in shapes.items():
+        print(f"{name:34}" + "".join(f"{len(made[shape]):13}" for shape in SHAPES))
+    print(
+        f"all {len(written)}, of {len(documents)} forms, are valid in {len(VERSIONS)} versions: {', '.join(VERSIONS)}"
+    )
 
 
 def test_each_engine_of_each_profile_is_exported() -> None:

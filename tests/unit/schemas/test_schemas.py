@@ -31,7 +31,7 @@ def test_the_schema_of_a_command_with_json_stream_has_its_last_line() -> None:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_schema_has_the_name_that_the_command_writes(name: str) -> None:
-    written = inspect.unwrap(COMMANDS[name].callback).__name__.replace("_", " ")
+    written = inspect.unwrap(COMMANDS[name].callback).__name__.replace("__", "-").replace("_", " ")
     assert schema_of(name)["properties"]["command"]["const"] == written
 
 

@@ -1,0 +1,180 @@
+"""The values of vLLM's production-stack chart: its own `vllm serve`, with the arguments of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dflash_deploy.errors import NotPossible
+from dflash_deploy.export.cluster import Cluster, ExportSource, has_registry
+from dflash_deploy.export.objects import origin_of, strategy_of
+from dflash_deploy.export.pod import CONFINED, pod_spec, quantity
+from dflash_deploy.plan.command import engine_command
+from dflash_deploy.serve.engines.installed import InstalledEngine
+from dflash_deploy.serve.secrets import SECRETS_FILE
+from dflash_deploy.serve.settings import Settings
+
+CHART, CHART_VERSION = "vllm-stack", "0.1.12"
+REPOSITORY = "https://vllm-project.github.io/production-stack"
+
+MODEL = "engine"
+"""The name of the model in the chart's objects."""
+
+ROUTER_KEY = "stack-router"
+"""The name of the router's API key. The router opens /sleep with it to clients without a key; its scope does not."""
+
+KEY_ENTRY = "key"
+"""The entry of the Secret with that key."""
+
+OF_CHART: Mapping[str, int] = {
+    "--host": 1,
+    "--port": 1,
+    "--max-model-len": 1,
+    "--max-num-seqs": 1,
+    "--gpu-memory-utilization": 1,
+    "--tensor-parallel-size": 1,
+    "--enable-prefix-caching": 0,
+    "--no-enable-prefix-caching": 0,
+}
+"""Arguments that the chart has values for, and how many words follow each."""
+
+
+def keys_secret(cluster: Cluster) -> str:
+    """The Secret whose entries are variables: VLLM_API_KEY, and DFLASH_API_KEYS for further keys."""
+    return f"{cluster.name}-stack-keys"
+
+
+def router_secret(cluster: Cluster) -> str:
+    """The Secret with the key of the chart's router."""
+    return f"{cluster.name}-stack-router"
+
+
+def check_stack(source: ExportSource) -> None:
+    """Raise NotPossible for a deployment that the chart cannot run."""
+    plan = source.plan
+    instead = "use `dflash-deploy export kubernetes`"
+    if not plan.engine.kind.in_production_stack:
+        raise NotPossible(f"the chart runs vLLM only, and this deployment {plan.engine.kind.title}", hint=instead)
+    if plan.engine.cpu:
+        raise NotPossible("the chart runs `vllm serve` without what the build for the CPU needs", hint=instead)
+    if source.nodes > 1:
+        raise NotPossible(
+            f"{Settings.nodes}={source.nodes}: the chart runs a model on several nodes with Ray only", hint=instead
+        )
+    if plan.settings.enable_prefix_caching is None:
+        raise NotPossible(
+            f"{Settings.enable_prefix_caching} is empty, and the chart always turns it on or off",
+            hint=f"set {Settings.enable_prefix_caching} to true or false in .env",
+        )
+
+
+def stack_values(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
+    """The values. Keys are references to Secrets that exist. Raises NotPossible as `check_stack`."""
+    check_stack(source)
+    pod = pod_spec(source, cluster)
+    (engine,) = pod["containers"]
+    # the chart's own are the same for each release, so that a router finds the engines of another one
+    labels = {"environment": cluster.name, "release": cluster.name}
+    return {
+        "servingEngineSpec": {
+            "labels": labels,
+            "vllmApiKey": {"secretName": keys_secret(cluster), "secretKey": Settings.vllm_api_key.name},
+            "imagePullPolicy": "IfNotPresent" if has_registry(source.image(cluster)) else "Never",
+            "runtimeClassName": cluster.runtime_class,
+            "strategy": strategy_of(cluster),
+            "securityContext": pod["securityContext"],
+            "containerSecurityContext": {"runAsNonRoot": True, **CONFINED},
+            **{name: _probe(engine[name]) for name in ("startupProbe", "readinessProbe", "livenessProbe")},
+            "modelSpec": [_model(source, cluster, pod)],
+        },
+        "routerSpec": {
+            "vllmApiKey": {"secretName": router_secret(cluster), "secretKey": KEY_ENTRY},
+            "routingLogic": "prefixaware" if cluster.routed else "roundrobin",
+        },
+    }
+
+
+def _probe(probe: Mapping[str, Any]) -> dict[str, Any]:
+    """A probe with the fields that the chart passes on. It has the path and the port of /health itself."""
+    own = {
+        name: probe[name] for name in ("periodSeconds", "failureThreshold", "timeoutSeconds", "exec") if name in probe
+    }
+    return own if "exec" in probe else {**own, "httpGet": {"path": probe["httpGet"]["path"], "port": 8000}}
+
+
+def _model(source: ExportSource, cluster: Cluster, pod: Mapping[str, Any]) -> dict[str, Any]:
+    settings = source.plan.settings
+    (engine,) = pod["containers"]
+    repository, tag = image_parts(source.image(cluster))
+    command = engine_command(source.plan)
+    found: dict[str, Any] = {
+        "name": MODEL,
+        "annotations": origin_of(source),
+        "repository": repository,
+        "tag": tag,
+        "modelURL": command[2],
+        "replicaCount": cluster.replicas,
+        "runtimeClassName": cluster.runtime_class,
+        "resources": engine["resources"],
+        "shmSize": quantity(source.plan.values),
+        "vllmConfig": {
+            "enablePrefixCaching": settings.enable_prefix_caching,
+            # with it, the chart gives the engine memory in /dev/shm
+            "tensorParallelSize": settings.tensor_parallel_size or 1,
+            **_sizes(settings),
+            "extraArgs": list(further_arguments(command)),
+        },
+        "env": [{"name": name, "value": value} for name, value in environment_of_chart(source).items()],
+        "envFromSecret": {"name": keys_secret(cluster)},
+        "nodeSelectorTerms": [{"matchExpressions": [_in(name, value) for name, value in pod["nodeSelector"].items()]}],
+        # the chart has /dev/shm and the keys itself
+        "extraVolumes": [_volume(one) for one in pod["volumes"] if one["name"] not in {"shm", "keys"}],
+        "extraVolumeMounts": [one for one in engine["volumeMounts"] if one["name"] not in {"shm", "keys"}],
+    }
+    if cluster.routed:
+        found["pdb"] = {"enabled": True, "maxUnavailable": 1}
+    return found
+
+
+def _volume(volume: Mapping[str, Any]) -> dict[str, Any]:
+    """A volume of the pod. The claim of the cache is an object of `export kubernetes`."""
+    return {"name": "cache", "emptyDir": {}} if volume["name"] == "cache" else dict(volume)
+
+
+def _sizes(settings: Settings) -> dict[str, Any]:
+    sizes = {
+        "maxModelLen": settings.max_model_len,
+        "maxNumSeqs": settings.max_num_seqs,
+        "gpuMemoryUtilization": settings.gpu_memory_utilization,
+    }
+    return {name: value for name, value in sizes.items() if value is not None}
+
+
+def _in(name: str, value: str) -> dict[str, Any]:
+    return {"key": name, "operator": "In", "values": [value]}
+
+
+def further_arguments(command: Sequence[str]) -> Iterator[str]:
+    """The arguments after `vllm serve MODEL` that the chart has no value for: among them drafter and gateway."""
+    words = iter(command[3:])
+    for word in words:
+        if word in OF_CHART:
+            for _ in range(OF_CHART[word]):
+                next(words)
+        else:
+            yield word
+
+
+def environment_of_chart(source: ExportSource) -> dict[str, str]:
+    """The variables of the engine and of its gateway. The chart gives it the keys in variables too."""
+    own = {name: value for name, value in source.environment.items() if name != SECRETS_FILE}
+    kind = source.plan.engine.kind
+    engine = InstalledEngine(kind.name, source.plan.engine_version, cpu=False)
+    traces = source.plan.settings.otlp_traces_endpoint
+    return {**engine.environment(own), **(traces.environment(service=kind.name) if traces else {})}
+
+
+def image_parts(image: str) -> tuple[str, str]:
+    """An image as repository and tag, between which the chart writes a colon. A digest is the tag of `NAME@sha256`."""
+    repository, colon, tag = image.rpartition(":")
+    return (repository, tag) if colon and "/" not in tag else (image, "latest")
