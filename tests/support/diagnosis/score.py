@@ -32,6 +32,7 @@ FROZEN = {
     "fifth": "26 of 30 named, 1 wrong, 0 of 8 healthy logs called ill; of those only scored 12 of 15, 1 wrong",
     "sixth": "16 of 25 named, 3 wrong, 0 of 8 healthy logs called ill; of those only scored 7 of 13, 3 wrong",
     "seventh": "15 of 26 named, 1 wrong, 0 of 8 healthy logs called ill; of those only scored 8 of 13, 1 wrong",
+    "eighth": "20 of 30 named, 1 wrong, 0 of 8 healthy logs called ill; of those only scored 9 of 15, 1 wrong",
 }
 """How the diagnosis did on them before any row was made for them."""
 
