@@ -77,7 +77,7 @@ def _past(past: History) -> Iterator[str]:
     if not past.events:
         yield f"nothing since {past.since:%Y-%m-%d %H:%M:%S} UTC"
     if not past.alerts:
-        yield "alerts are not among it: Prometheus does not run; start it with `dflash-deploy monitor up`"
+        yield "without alerts: Prometheus does not run; `dflash-deploy monitor up` starts it"
 
 
 def _answers(found: EndpointStatus) -> Iterator[str]:
@@ -130,7 +130,8 @@ def _state(found: Status) -> Iterator[tuple[str, str | None]]:
 
 def _of_answer(answered: Answered) -> Iterator[tuple[str, str | None]]:
     took = f", one generation in {answered.seconds:.2f} s" if answered.seconds is not None else ""
-    yield "state", f"{answered.state}{took}"
+    start = ": no engine runs; `dflash-deploy up` starts it" if answered.state == "absent" else ""
+    yield "state", f"{answered.state}{took}{start}"
     yield "cause", answered.problem or answered.cause
     yield "fix", answered.do
 

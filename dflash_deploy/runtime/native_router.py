@@ -15,6 +15,7 @@ from dflash_deploy.runtime.native_part import NativePart
 from dflash_deploy.runtime.native_process import Invocation
 from dflash_deploy.runtime.protocol import Narrate
 from dflash_deploy.runtime.supervised import ROUTER
+from dflash_deploy.serve.extras import install_command
 from dflash_deploy.serve.router.files import DIRECTORY
 from dflash_deploy.serve.settings import Settings
 
@@ -43,8 +44,8 @@ class NativeRouter(NativePart):
             raise EngineMissing(
                 f"{self._plan.settings.routed_by} needs a router: SMG is not installed in the "
                 f"environment of {sys.executable}",
-                hint="pip install 'dflash-deploy[router]' (`extras: [router]` in fleet.yaml), or run one engine "
-                "without a router",
+                hint=f"{install_command('router')} (`extras: [router]` in fleet.yaml), "
+                "or run one engine without a router",
             )
         state, port = self.state(), router_port(self._plan.settings.dflash_port)
         if not (state.alive and state.address == self.address) and listener_on(LOOPBACK, port):

@@ -5,7 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from dflash_deploy import operations
+from dflash_deploy.cli.app import app
+from dflash_deploy.plan import Choice
 from tests.support.cli import dflash, initialise
 
 # vLLM 0.32 ends with 0 when its core was killed, as it does when it was asked to end
@@ -34,3 +38,14 @@ def test_an_end_that_nobody_asked_for_has_a_cause_whatever_its_code(deployment: 
 
 def test_an_end_that_was_asked_for_has_none(deployment: Path) -> None:
     assert "failure" not in said_of(deployment, exit_code=0, asked=True)
+
+
+def test_a_deployment_that_never_ran_names_the_command_that_starts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operations.init(tmp_path, Choice(profile="cpu", runtime="native"))
+    monkeypatch.chdir(tmp_path)
+    assert (
+        "state     absent: no engine runs; `dflash-deploy up` starts it\n" in CliRunner().invoke(app, ["status"]).stdout
+    )
+    assert "without alerts: Prometheus does not run" in CliRunner().invoke(app, ["status", "--since", "1h"]).stdout

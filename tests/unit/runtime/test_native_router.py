@@ -1,7 +1,7 @@
 """The native router: what a change of must restart it."""
 
 from dataclasses import replace
-from importlib import metadata
+from importlib import metadata, util
 from pathlib import Path
 
 import pytest
@@ -10,12 +10,25 @@ from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.render import create
 from dflash_deploy.deployment.router_files import router_directory
+from dflash_deploy.errors import EngineMissing
 from dflash_deploy.plan import Choice
 from dflash_deploy.rules import plan_deployment
+from dflash_deploy.runtime import native_router
 from dflash_deploy.runtime.native_process import Invocation, NativeProcess
 from dflash_deploy.runtime.native_router import NativeRouter
 from dflash_deploy.serve.router.files import KEYS
 from tests.support.machines import RECORDED
+
+
+def test_a_missing_router_names_the_command_for_this_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(util, "find_spec", lambda name: None)
+    monkeypatch.setattr(native_router, "install_command", "pipx runpip {}".format)
+    plan = plan_deployment(RECORDED["cpu"], Choice(profile="cpu", runtime="native", replicas=2), load_catalog())
+    with pytest.raises(EngineMissing, match="SMG is not installed") as missing:
+        NativeRouter(Deployment(tmp_path), plan).preflight()
+    assert missing.value.hint.startswith("pipx runpip router ")
 
 
 def test_other_keys_restart_it_because_it_reads_them_when_it_starts(
