@@ -73,7 +73,7 @@ class Failure(Entry):
         ),
     ] = False
     last: Annotated[
-        bool, Field(description="the engine hangs there: the line counts only if it is the log's last, at any level")
+        bool, Field(description="the engine hangs there: it counts only if the log's last two messages are such lines")
     ] = False
     during: Annotated[
         Literal["any", "steps"],

@@ -189,7 +189,7 @@ class LogReader:
         for failure in ends:
             if failure.echo and (hits := _searched(failure, searchable(echoes))):
                 return failure, hits
-            if failure.last and not unknown and (hits := _searched(failure, evidence.end()[-1:])):
+            if failure.last and not unknown and len(hits := _searched(failure, evidence.end()[-2:])) > 1:
                 return failure, hits
         for failure in ends if silent else ():
             if failure.exit_codes and not failure.pattern:

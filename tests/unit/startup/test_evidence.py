@@ -79,10 +79,12 @@ def test_a_warning_names_no_end_and_hides_none(warning: str) -> None:
     assert named([warning, small]) == "no-memory-for-cache"
 
 
-def test_a_hang_is_named_only_by_the_last_line() -> None:
-    assert named([SHM], ProcessEnd()) == "workers-do-not-answer"
+def test_a_hang_is_named_only_by_the_last_two_lines() -> None:
+    assert named([SHM, SHM], ProcessEnd()) == "workers-do-not-answer"
+    # a large model that is loaded for more than a minute says it once
+    assert named([SHM], ProcessEnd()) == ""
     loaded = "(Worker_TP0 pid=632) INFO 09-28 11:12:59 [default_loader.py:268] Loading weights took 110.42 seconds"
-    assert named([SHM, loaded], ProcessEnd()) == ""
+    assert named([SHM, SHM, loaded], ProcessEnd()) == ""
 
 
 def test_the_last_exception_counts_more_than_one_that_was_survived() -> None:
