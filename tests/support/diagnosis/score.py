@@ -22,7 +22,7 @@ HALVES = ("built", "held_out")
 """Files of failures: to build the diagnosis with, and only to score it."""
 
 
-BLIND_SETS = ("blind", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
+BLIND_SETS = ("blind", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 """Files of failures and healthy logs that were frozen before they were scored. Rows for some of them came later."""
 
 FROZEN = {
