@@ -34,6 +34,7 @@ FROZEN = {
     "seventh": "15 of 26 named, 1 wrong, 0 of 8 healthy logs called ill; of those only scored 8 of 13, 1 wrong",
     "eighth": "20 of 30 named, 1 wrong, 0 of 8 healthy logs called ill; of those only scored 9 of 15, 1 wrong",
     "ninth": "22 of 30 named, 0 wrong, 1 of 8 healthy logs called ill; of those only scored 11 of 15, 0 wrong",
+    "tenth": "10 of 24 named, 3 wrong, 0 of 12 healthy logs called ill; of those only scored 6 of 12, 2 wrong",
 }
 """How the diagnosis did on them before any row was made for them."""
 

@@ -59,7 +59,8 @@ def test_a_refused_request_does_not_hide_a_kill_for_memory(name: str) -> None:
         assert named(log, ProcessEnd(), engine, (OOM,)) == "kernel-killed-engine"
         assert named([*log, f"[123.4] {OOM}"], ProcessEnd(), engine) == "kernel-killed-engine"
         assert named(log, ProcessEnd(137, out_of_memory=True), engine) == "container-out-of-memory"
-        assert named(log, ProcessEnd(137), engine) == "killed"
+        # SGLang kills itself with signal 9 after a failure of its own, whose reason the log may not have
+        assert named(log, ProcessEnd(137), engine) == ("" if engine == "sglang" else "killed")
 
 
 @pytest.mark.parametrize("name", OF_REQUESTS)
