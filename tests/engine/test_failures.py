@@ -33,7 +33,7 @@ def dies(name: str, cure: str, *says: str, within: float = 120) -> Fault:
 DAMAGED = dies(
     "weights whose header is damaged",
     "the right bytes",
-    "a weight file is incomplete or damaged",
+    "a weight file cannot be read",
     "weights-damaged",
     "dflash-deploy pull",
 )
