@@ -264,7 +264,8 @@ def test_one_engine_is_measured_without_its_drafter_and_both_are_read_through_th
     seen = [line for line in router.text.splitlines() if line.startswith("smg_worker_health{")]
     assert sum(line.endswith(" 1") for line in seen) == 2
     # the owner's key opens all, that of the router's probe only the metrics of engines and router
-    owner, none = deployment.key.reveal(), "a-key-that-nobody-has"
+    # read anew: the fixture has the key from before its rotation
+    owner, none = Deployment(deployment.directory).key.reveal(), "a-key-that-nobody-has"
     statuses = [httpx.get(url, headers={"X-Api-Key": none}, timeout=HANGS).status_code]
     for each in (owner, none):
         statuses.append(httpx.get(url, headers={"Authorization": f"Bearer {each}"}, timeout=HANGS).status_code)
