@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
 from dflash_deploy import __version__
 from dflash_deploy.export.autoscaling import autoscaling_note, autoscaling_objects
 from dflash_deploy.export.cluster import Cluster, ExportSource
@@ -18,6 +16,7 @@ from dflash_deploy.export.pull import pull_objects
 from dflash_deploy.export.readme import readme
 from dflash_deploy.export.route import route_objects
 from dflash_deploy.export.router import router_objects
+from dflash_deploy.export.yaml_written import yaml_of
 
 BASE = "base"
 """The folder with the objects; overlays of a person name it under `resources`."""
@@ -70,12 +69,4 @@ def _kustomized(place: str, made: Mapping[str, Mapping[str, Any]], note: str = "
 
 def text_of(document: Mapping[str, Any], note: str = "") -> str:
     """A document as YAML, with a comment that says where it comes from, and a further one."""
-    return HEADER.format(version=__version__) + note + yaml.dump(document, Dumper=_Plain, sort_keys=False, width=120)
-
-
-class _Plain(yaml.SafeDumper):
-    """YAML without anchors: a person reads each object by itself."""
-
-    def ignore_aliases(self, data: object) -> bool:
-        """Write what occurs twice twice."""
-        return True
+    return HEADER.format(version=__version__) + note + yaml_of(document)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shlex
 
-import yaml
-
 from dflash_deploy import __version__
 from dflash_deploy.export.cluster import Cluster, ExportSource
 from dflash_deploy.export.pod import STARTS, weights_claim
@@ -21,6 +19,7 @@ from dflash_deploy.export.stack import (
     router_secret,
     stack_values,
 )
+from dflash_deploy.export.yaml_written import yaml_of
 
 VALUES, README = "values.yaml", "README.md"
 
@@ -33,8 +32,7 @@ HEADER = """\
 def stack_folder(source: ExportSource, cluster: Cluster) -> dict[str, str]:
     """The text of each file. No text has a secret. Raises NotPossible for what the chart cannot run."""
     header = HEADER.format(version=__version__, chart=CHART, chart_version=CHART_VERSION)
-    values = yaml.safe_dump(stack_values(source, cluster), sort_keys=False, width=120)
-    return {VALUES: header + values, README: stack_readme(source, cluster)}
+    return {VALUES: header + yaml_of(stack_values(source, cluster)), README: stack_readme(source, cluster)}
 
 
 def keys_command(source: ExportSource, cluster: Cluster) -> str:

@@ -25,6 +25,8 @@ from tests.support.manifests import VERSIONS, kubectl, plan_for, pod_of, source_
 def test_kubectl_builds_the_base_and_an_overlay(profile: str, engine: str, tmp_path: Path) -> None:
     cluster = Cluster(replicas=3, max_replicas=5, weights="claim", host="llm.example.com")
     source = source_for(plan_for(profile, engine), weights_bytes=1, pull_files={"dflash.lock": "{}"})
+    # a text that YAML in Go reads as a number
+    source = replace(source, environment={**source.environment, "LIKE_A_NUMBER": "1e6"})
     gateway = folder(source, replace(cluster, gateway="infra/public", endpoint_picker="picker"))
     texts = gateway | folder(source, cluster)
     overlay = {
