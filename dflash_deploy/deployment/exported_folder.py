@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
-from dflash_deploy.deployment.files import PUBLIC, write_atomically
+from dflash_deploy.deployment.files import PUBLIC, remove_leftovers, write_atomically
 from dflash_deploy.deployment.outputs import STATE, not_written
 from dflash_deploy.errors import BadInput, FileMissing, FileRefused
 from dflash_deploy.intake import MIB, Invalid, read_bytes, read_text
@@ -50,6 +50,8 @@ def write_folder(out: Path, origin: Origin, texts: Mapping[str, str], options: O
     deployment or by another command, has files of a person instead of an export, or if one of its files was edited;
     PreflightRefused if the disk is full.
     """
+    # of an export that was killed: without a record, its temporary file would be taken for a person's
+    remove_leftovers(out, RECORD)
     record = read_record(out, origin, ExportRecord)
     before = record.files if record else NO_FILES
     present = {name: _digest_at(out / name) for name in {*texts, *before}}
@@ -71,6 +73,7 @@ def write_folder(out: Path, origin: Origin, texts: Mapping[str, str], options: O
         for name, text in texts.items():
             place = out / name
             place.parent.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(place.parent, place.name)
             write_atomically(place, text, mode=PUBLIC)
         for name in before.keys() - texts.keys():
             # an edited one is a person's now

@@ -9,17 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
 from dflash_deploy import __version__
 from dflash_deploy.errors import BadInput
 from dflash_deploy.export.cluster import IMAGE, check_form
+from dflash_deploy.export.yaml_written import yaml_of
 from dflash_deploy.plan import Plan
 from dflash_deploy.serve.gateway.keyring import KEYS_FILE
-from dflash_deploy.serve.router.files import MANIFEST, RoutedEngine, manifest_of
+from dflash_deploy.serve.router.files import KEYS, MANIFEST, RoutedEngine, manifest_of
 from dflash_deploy.serve.settings import Settings
 
 COMPOSE, TEMPLATE, SETUP, LOCK, README = "compose.yaml", "env.template", "setup.sh", "dflash.lock", "README.md"
+IGNORED = ".gitignore"
 DOOR, ROUTER, BUILD, WEIGHTS = "door", "router", "build", "weights"
 """Folders: what the door and the router mount, what the images are built from, and the lists of the weights."""
 
@@ -151,7 +151,7 @@ def env_template(source: ComposeSource) -> str:
     """The `.env` of the folder with empty keys."""
     places = "".join(f"{name}={value}\n" for name, value in source.places.items())
     return f"""\
-# `sh {SETUP}` makes .env of this file: it fills in the API key and the user, and keeps the rest.
+# `sh {SETUP}` makes .env of this file: it fills in the API key and the user, and keeps the rest. Change .env then.
 
 # Where the weights are on the machine that runs this folder.
 {places}
@@ -164,9 +164,20 @@ def env_template(source: ComposeSource) -> str:
 """
 
 
+def ignored_files() -> str:
+    """The `.gitignore`: a folder that is kept in Git must not take along what has a key."""
+    return f"""\
+# What `sh {SETUP}` and the door write, with keys. It stays on its machine.
+/.env
+/.env.*
+/{ROUTER}/{KEYS}
+/{DOOR}/data/
+"""
+
+
 def compose_text(document: Mapping[str, Any]) -> str:
     """The Compose file as text."""
-    return HEADER.format(version=__version__) + yaml.safe_dump(dict(document), sort_keys=False, width=120)
+    return HEADER.format(version=__version__) + yaml_of(document)
 
 
 def weight_lists(source: ComposeSource) -> dict[str, str]:
@@ -192,7 +203,7 @@ def built_files(source: ComposeSource, document: Mapping[str, Any]) -> dict[str,
 
 
 def example_request(source: ComposeSource) -> str:
-    """The body of one request, as a word of a shell in single quotes."""
+    """The body of one request, as JSON."""
     names = source.plan.settings.served_model_name or (source.plan.pair.target.served_name,)
     asked = {
         "model": names[0],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dflash_deploy.export.compose import (
     COMPOSE,
+    IGNORED,
     LOCK,
     README,
     SETUP,
@@ -14,6 +15,7 @@ from dflash_deploy.export.compose import (
     compose_document,
     compose_text,
     env_template,
+    ignored_files,
     mounted_files,
     weight_lists,
 )
@@ -29,6 +31,7 @@ def compose_folder(source: ComposeSource, project: ComposeProject) -> dict[str, 
         COMPOSE: compose_text(document),
         TEMPLATE: env_template(source),
         SETUP: setup_script(source),
+        IGNORED: ignored_files(),
         **({LOCK: source.lock} if source.lock else {}),
         **weight_lists(source),
         **mounted_files(source),

@@ -31,8 +31,8 @@ Profile {plan.profile.name}, models {plan.pair.name}, engine {plan.engine.name}.
 Written by dflash-deploy {__version__}. The folder runs without it, with Docker and Compose{_gpus(source)}.
 Run the steps in this order, in this folder.
 
-{_weights(source)}
 {_keys(source)}
+{_weights(source)}
 {_start(source, document)}
 {_check(source)}
 {_later(source)}"""
@@ -46,9 +46,9 @@ def _weights(source: ComposeSource) -> str:
     known = [(role, name) for role, name in VARIABLES.items() if name in source.places]
     listed = "\n".join(f"- the {role}: `{name}`" for role, name in known)
     return f"""\
-## 1. The weights
+## 2. The weights
 
-`env.template` names their directories on the machine that wrote this folder. Change the lines for yours:
+`.env` names their directories on the machine that wrote this folder. Change these lines for yours:
 
 {listed}
 {"".join(_fetched(source, role) for role, _ in known)}"""
@@ -76,7 +76,7 @@ def _has_sums(locked: LockedRole) -> bool:
 def _keys(source: ComposeSource) -> str:
     router = "\nThe router gets two keys of its own. No client can use them.\n" if source.routed else ""
     return f"""\
-## 2. The API key
+## 1. The API key
 
     sh {SETUP}
 
@@ -154,10 +154,14 @@ def _notes(source: ComposeSource) -> Iterator[str]:
     yield "`docker compose down` stops all; weights and compiled kernels stay."
     yield (
         f"A further key is an entry NAME:KEY in {Settings.dflash_api_keys} of `.env`, with commas between entries. "
-        "After any change of `.env`: `docker compose up -d --force-recreate`."
+        "After any change of `.env`: `docker compose up -d --force-recreate`, which starts every engine again."
     )
     if source.routed:
         yield f"Leave the entry `{ROUTERS_NAME}` there: with it the router reads the engines' load."
+        yield (
+            f"Prometheus reads engine N at port {source.plan.settings.dflash_port}, path `/replicas/N/metrics`, with a "
+            "key NAME:KEY:metrics. The router's own metrics are not published: only dflash-deploy writes their keys."
+        )
         yield "Docker restarts an engine that ends; the router leaves it out meanwhile."
     if source.routed and source.plan.engine.cpu:
         yield "The processor cores of the engines are numbered as on the machine that wrote this folder."

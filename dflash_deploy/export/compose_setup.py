@@ -19,29 +19,41 @@ SCRIPT = """\
 #   sh {setup} [FILE]
 set -eu
 umask 077
+# letters of a key are those of ASCII in every locale
+LC_ALL=C
+export LC_ALL
 fail() {{ printf '{setup}: %s\\n' "$1" >&2; exit 1; }}
+new() {{ openssl rand -hex 32 || fail "openssl cannot make a key: install it, and run this again"; }}
 here=$(dirname -- "$0")
 [ ! -e "$here/.env" ] || fail ".env exists, and its keys stay; remove it to make new ones"
-if [ $# -gt 0 ]; then key=$(cat -- "$1"); else key=$(openssl rand -hex 32); fi
+if [ $# -gt 0 ]; then key=$(cat -- "$1"); else key=$(new); fi
 case $key in
 *[!A-Za-z0-9_-]*) fail "an API key has letters, digits, - and _ only" ;;
 esac
 [ "${{#key}}" -ge 16 ] || fail "an API key has at least 16 characters"
-cd -- "$here"
-{more}while IFS= read -r line; do
+CDPATH= cd -- "$here"
+# what is left of a run that was killed
+rm -f .env.new
+trap 'rm -f .env.new' EXIT
+trap 'exit 1' HUP INT TERM
+{more}filled=0
+# the last line may have no end
+while IFS= read -r line || [ -n "$line" ]; do
   case $line in
-  {key}=) line="{key}=$key" ;;
-  {user}=) line="{user}=$(id -u):$(id -g)" ;;
+  {key}=) line="{key}=$key" filled=$((filled + 1)) ;;
+  {user}=) line="{user}=$(id -u):$(id -g)" filled=$((filled + 1)) ;;
 {cases}  esac
   printf '%s\\n' "$line"
 done < {template} > .env.new
+[ "$filled" -eq {lines} ] || fail "{template} needs the lines {named}, each once and without a value"
 mv .env.new .env
 echo "wrote .env with the API key; \\`docker compose up -d\\` starts the containers"
 """
 
 _ROUTER = f"""\
-probe=$(openssl rand -hex 32)
-admin=$(openssl rand -hex 32)
+probe=$(new)
+admin=$(new)
+rm -f {ROUTER}/{KEYS}
 printf '{{"admin": "%s", "probe": "%s"}}\\n' "$admin" "$probe" > {ROUTER}/{KEYS}
 """
 
@@ -51,7 +63,8 @@ _DATA = f"mkdir -p {DOOR}/data\n"
 def setup_script(source: ComposeSource) -> str:
     """The text of setup.sh."""
     further = Settings.dflash_api_keys.name
-    case = f'  {further}=) line="{further}={ROUTERS_NAME}:$probe:metrics" ;;\n'
+    case = f'  {further}=) line="{further}={ROUTERS_NAME}:$probe:metrics" filled=$((filled + 1)) ;;\n'
+    filled = [Settings.vllm_api_key.name, USER, *([further] if source.routed else [])]
     return SCRIPT.format(
         version=__version__,
         setup=SETUP,
@@ -60,4 +73,6 @@ def setup_script(source: ComposeSource) -> str:
         user=USER,
         more=(_ROUTER if source.routed else "") + (_DATA if source.plan.settings.published else ""),
         cases=case if source.routed else "",
+        lines=len(filled),
+        named=", ".join(f"{name}=" for name in filled),
     )

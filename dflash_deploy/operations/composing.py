@@ -126,7 +126,7 @@ def compose_source(deployment: Deployment, plan: Plan) -> ComposeSource:
         document=resolved_document(deployment, plan, KEPT),
         # without the digits of the directory's path: containers of the deployment itself have another project
         name=deployment.project_name.rpartition("-")[0],
-        door=door_files(deployment, plan.settings) if has_door else {},
+        door=door_files(deployment, plan.settings, exported=True) if has_door else {},
         build={name: read_text(path, limit=MIB) for image in images for name, path in build_context(image).items()},
         places={name: quote(str(deployment.path(plan.values.get(name, "")).resolve())) for name in written},
         lock=lock.text() if lock else "",

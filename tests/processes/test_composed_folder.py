@@ -19,6 +19,7 @@ from dflash_deploy.plan import Plan
 from dflash_deploy.serve.gateway.keyring import Keyring
 from dflash_deploy.serve.router.files import read_keys
 from dflash_deploy.serve.secrets import SECRETS_FILE, read_secrets
+from tests.support.commands import checked
 from tests.support.composed_folders import SHAPES, plans_in
 from tests.support.manifests import plan_for
 
@@ -135,5 +136,54 @@ def test_setup_makes_nothing_without_its_programs(tmp_path: Path) -> None:
     command = ["/bin/sh", str(folder / "setup.sh")]
     done = subprocess.run(command, env={"PATH": str(tmp_path / "bin")}, capture_output=True, text=True, check=False)
     assert done.returncode != 0
-    assert "openssl" in done.stderr
+    assert "setup.sh: openssl cannot make a key: install it" in done.stderr
     assert not (folder / ".env").exists()
+
+
+def test_setup_runs_from_anywhere_and_reads_a_template_without_a_last_line_end(tmp_path: Path) -> None:
+    folder = written(plan_for("h100"), tmp_path / "a $HOME b")
+    template = folder / "env.template"
+    template.write_text(template.read_text().removesuffix("\n"))
+    # a shell with CDPATH goes to another folder of this name, and says so
+    (tmp_path / "other" / folder.name).mkdir(parents=True)
+    done = subprocess.run(
+        ["sh", f"{folder.name}/setup.sh"],
+        cwd=tmp_path,
+        env={**PLAIN, "CDPATH": str(tmp_path / "other")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (folder / ".env").read_text().splitlines()[-1] == f"DFLASH_USER={os.getuid()}:{os.getgid()}"
+
+
+@pytest.mark.parametrize("mark", ["\r", "mine"])
+def test_setup_refuses_a_template_that_it_cannot_fill_in(mark: str, tmp_path: Path) -> None:
+    folder = written(plan_for("h100", replicas=2), tmp_path)
+    template = folder / "env.template"
+    text = template.read_text()
+    template.write_bytes(text.replace("DFLASH_API_KEYS=\n", f"DFLASH_API_KEYS={mark}\n").encode())
+    done = setup(folder)
+    assert done.returncode == 1
+    assert "env.template needs the lines VLLM_API_KEY=, DFLASH_USER=, DFLASH_API_KEYS=" in done.stderr
+    assert not list(folder.glob(".env*"))
+    template.write_text(text)
+    # as a run that was killed leaves it, readable by others
+    (folder / ".env.new").write_text("")
+    (folder / ".env.new").chmod(0o644)
+    (folder / "router/keys.json").chmod(0o644)
+    assert setup(folder).returncode == 0
+    for file in (".env", "router/keys.json"):
+        assert stat.S_IMODE((folder / file).stat().st_mode) == 0o600
+
+
+def test_git_keeps_no_file_that_has_a_key(tmp_path: Path) -> None:
+    folder = written(plan_for("h100", replicas=2, domain="10.0.0.7"), tmp_path)
+    assert setup(folder).returncode == 0
+    (folder / "door/data/root.key").write_text("")
+    (folder / ".env.old").write_text("")
+    checked("git", "init", "--quiet", str(folder))
+    kept = checked("git", "-C", str(folder), "ls-files", "--others", "--exclude-standard").splitlines()
+    assert {"env.template", "compose.yaml", "router/workers.json", "door/Caddyfile"} <= set(kept)
+    assert not {".env", ".env.old", "router/keys.json", "door/data/root.key"} & set(kept)

@@ -27,15 +27,15 @@ REFUSED = 3
 """The exit code for settings that cannot work, as of `dflash_deploy.serve`."""
 
 
-def arguments(settings: Settings, keys: RouterKeys, *, guarded: bool = False) -> dict[str, Any]:
-    """The arguments of SMG's RouterArgs. Its metrics are on the next port; `guarded`: another server gives them out."""
+def arguments(settings: Settings, keys: RouterKeys) -> dict[str, Any]:
+    """The arguments of SMG's RouterArgs. Its metrics need no key, and are on the next port of the loopback address."""
     values = router_values(
         settings.max_num_seqs, hang_seconds=settings.hang_seconds, max_body_mib=settings.max_body_mib
     )
     return {
         "host": settings.dflash_bind,
         "port": settings.dflash_port,
-        "prometheus_host": LOOPBACK if guarded else settings.dflash_bind,
+        "prometheus_host": LOOPBACK,
         "prometheus_port": open_port(settings.dflash_port),
         # several models, engines that come and go: without it, SMG wants its engines when it starts
         "enable_igw": True,
@@ -70,10 +70,10 @@ def main() -> int:
     if os.environ.get(SELECTOR):
         follow_pods(directory, os.environ, settings.served_model_name)
     keep_workers(directory, settings.dflash_bind, settings.dflash_port, keys)
-    bind, port, further_keys = settings.dflash_bind, settings.dflash_port, os.environ.get(KEYS_FILE)
-    if further_keys:
-        guard_metrics(Path(further_keys), bind, guarded_port(port), open_port(port))
-    launch_router(RouterArgs(**arguments(settings, keys, guarded=bool(further_keys))))
+    port = settings.dflash_port
+    if further_keys := os.environ.get(KEYS_FILE):
+        guard_metrics(Path(further_keys), settings.dflash_bind, guarded_port(port), open_port(port))
+    launch_router(RouterArgs(**arguments(settings, keys)))
     return 0
 
 

@@ -128,6 +128,15 @@ def test_an_export_that_was_killed_is_repeated(tmp_path: Path, monkeypatch: pyte
     assert content(out) == new
 
 
+def test_what_a_killed_export_left_is_removed(tmp_path: Path) -> None:
+    # the first one before the record is there, the second one after that
+    for left in (f".{RECORD}.0123abcd", "base/.a.yaml.0123abcd"):
+        (tmp_path / left).write_text("a:")
+        write_folder(tmp_path, MINE, TEXTS, OPTIONS)
+        assert not (tmp_path / left).exists()
+    assert content(tmp_path) == TEXTS
+
+
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine")
     with pytest.raises(BadInput, match="out"):

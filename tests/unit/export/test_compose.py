@@ -108,6 +108,21 @@ def test_the_router_gets_all_engines(tmp_path: Path) -> None:
     assert {tuple(one["models"]) for one in workers} == {plan.settings.served_model_name}
 
 
+def test_the_metrics_of_the_router_are_not_published_without_its_list_of_keys(tmp_path: Path) -> None:
+    texts = compose_folder(source_of(plan_for("h100", replicas=2), tmp_path), ComposeProject())
+    assert "path /replicas/2/metrics" in texts["door/Caddyfile"]
+    assert "/router/metrics" not in texts["door/Caddyfile"]
+    assert "router's own metrics are not published" in texts["README.md"]
+
+
+def test_a_person_changes_no_file_that_the_export_writes(tmp_path: Path) -> None:
+    texts = compose_folder(source_of(plan_for("h100"), tmp_path), ComposeProject())
+    weights = texts["README.md"].partition("## 2. The weights")[2].partition("## 3.")[0]
+    assert "`.env` names their directories" in weights
+    assert ".env" not in texts
+    assert "env.template" not in texts["README.md"]
+
+
 @pytest.mark.parametrize("name", ["Vision", "-a", "a" * 41, "a b", "é"])
 def test_a_name_that_compose_refuses_is_refused(name: str) -> None:
     with pytest.raises(BadInput, match="is not a valid name for a Compose project"):
