@@ -111,6 +111,12 @@ umask 077
 mkdir -p "$place/.dflash" && printf '%s\\n' "$now" >"$mark.new" && mv "$mark.new" "$mark" || exit 94
 """
 
+_DEPLOYED = """\
+place=$1
+case $place in /*) ;; *) place=$HOME/$place ;; esac
+[ -f "$place/.env" ] && echo yes || echo no
+"""
+
 
 def _shell(script: str, *args: str) -> list[str]:
     return ["sh", "-c", script, "fleet", *args]
@@ -153,6 +159,11 @@ def mark_settings(directory: str, release: str) -> list[str]:
 def compare_settings(directory: str, release: str) -> list[str]:
     """Prints `same` if `.env` and the release are those that `mark_settings` has seen, else `other`."""
     return _shell(_SETTINGS, _in_home(directory), "compare", release)
+
+
+def deployed(directory: str) -> list[str]:
+    """Prints `yes` if a deployment directory has settings, else `no`; needs nothing installed."""
+    return _shell(_DEPLOYED, _in_home(directory))
 
 
 def _in_home(path: str) -> str:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from dflash_deploy.errors import HostUnprepared
+from dflash_deploy.fleet import scripts
 from dflash_deploy.fleet.again import ask_again
 from dflash_deploy.fleet.each import HostOutcome, failure_of_all
 from dflash_deploy.fleet.fabric import Fabric, find_fabric, judge_fabric, judge_hosts, questions_to_peers
@@ -69,12 +70,22 @@ def link_addresses(opened: OpenFleet) -> Mapping[str, str]:
     return find_fabric(opened.fleet, links).addresses
 
 
+def absent(session: Session, problem: HostUnprepared) -> RemoteDocument:
+    """ABSENT if a host has no deployment. Else raises `problem`: another release may have started an engine there."""
+    if ask_again(lambda: session.require(scripts.deployed(session.host.directory))) != "no\n":
+        raise problem
+    return ABSENT
+
+
 def stop_engine(opened: OpenFleet, session: Session) -> RemoteDocument:
-    """Stop the engine of a host. One that was never prepared has none."""
+    """Stop the engine of a host. One that was never prepared has none.
+
+    Raises HostUnprepared if it has a deployment, and not this release of dflash-deploy.
+    """
     try:
         document = opened.call(session, "down", "--json", seconds=STOPS)
-    except HostUnprepared:
-        return ABSENT
+    except HostUnprepared as problem:
+        return absent(session, problem)
     return ABSENT if isinstance(error_of(session.host, document), HostUnprepared) else document
 
 

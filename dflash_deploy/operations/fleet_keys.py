@@ -32,7 +32,7 @@ from dflash_deploy.fleet.remote import RemoteDocument
 from dflash_deploy.fleet.session import Session
 from dflash_deploy.fleet.wanted_keys import Proof, WantedKeys
 from dflash_deploy.intake.documents import KeyHandover
-from dflash_deploy.operations.fleet_engines import ABSENT, call_patiently, link_addresses
+from dflash_deploy.operations.fleet_engines import ABSENT, absent, call_patiently, link_addresses
 from dflash_deploy.operations.fleet_hosts import FleetResult, OpenFleet, open_fleet
 from dflash_deploy.operations.fleet_ranks import Outcomes, mark_as_started, runs_as_started, start_ranks
 from dflash_deploy.operations.fleet_replicas import one_after_the_other, restarts
@@ -214,8 +214,8 @@ def _accepted(opened: OpenFleet, session: Session, keys: WantedKeys) -> RemoteDo
 
     try:
         return ask_again(call)
-    except HostUnprepared:
-        return ABSENT
+    except HostUnprepared as problem:
+        return absent(session, problem)
 
 
 def _write(opened: OpenFleet, also: tuple[Accepted, ...], *proofs: Proof) -> Outcomes:

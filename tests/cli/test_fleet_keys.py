@@ -18,6 +18,7 @@ from dflash_deploy.operations import fleet_keys
 from dflash_deploy.operations.fleet_accepting import fleet_accept
 from dflash_deploy.operations.fleet_keys import fleet_add_key, fleet_revoke_key, fleet_rotate_key
 from dflash_deploy.operations.fleet_starting import fleet_up
+from dflash_deploy.operations.fleets import fleet_down
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.api_keys import OWNER, ApiKey
 from dflash_deploy.serve.gateway.keyring import accepted, read_accepted
@@ -247,6 +248,28 @@ def test_a_host_without_a_deployment_gets_the_keys_with_fleet_up(
     done = fleet_add_key(directory, "alice")
     assert done.finished
     assert {one.host.name: one.state for one in done.result.hosts} == {"a": "accepted", "b": "absent"}
+
+
+@pytest.mark.parametrize("command", ["accept", "down"])
+def test_a_host_whose_engine_another_release_started_is_not_one_without_a_deployment(
+    command: str, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Hosts(monkeypatch)
+    fleet_add_key(directory, "alice")
+
+    def change(name: str, words: tuple[str, ...]) -> Answer | None:
+        if name == "b" and command in words:
+            raise HostUnprepared("b: dflash-deploy 0.1.0 is not installed there", hint="`dflash-deploy fleet up`")
+        return "yes\n" if (name, words[0]) == ("b", "deployed") else None
+
+    Hosts(monkeypatch, change)
+    if command == "down":
+        assert errors(fleet_down(directory)) == {"b": "b: dflash-deploy 0.1.0 is not installed there"}
+        return
+    # its engine still accepts the key
+    done = fleet_revoke_key(directory, "alice")
+    assert (done.finished, errors(done.result)) == (False, {"b": "b: dflash-deploy 0.1.0 is not installed there"})
+    assert begun_handover(Deployment(directory))
 
 
 def test_an_engine_that_refuses_the_new_key_ends_the_change(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

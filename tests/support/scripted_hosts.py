@@ -27,6 +27,7 @@ NAMES = {
     scripts.receive("x", "")[2]: "receive",
     scripts.interrupt("x")[2]: "interrupt",
     scripts.mark_settings("x", "")[2]: "settings",
+    scripts.deployed("x")[2]: "deployed",
 }
 """The name of each script."""
 
@@ -105,6 +106,8 @@ class ScriptedFleet:
                 return "same\n"
             case ("interrupt", *_):
                 return ""
+            case ("deployed", *_):
+                return "no\n"
             case ("settings", _, "compare", _):
                 return f"{self.marks[name]}\n"
             case ("settings", _, "mark", release):

@@ -165,3 +165,11 @@ def test_settings_and_a_release_that_changed_since_the_start_are_seen(tmp_path: 
     env.write_text("A=2\n")
     assert compared() == (0, "other\n", "")
     assert files(tmp_path) == {"place/.env", "place/.dflash/started-together"}
+
+
+def test_whether_a_host_has_a_deployment_needs_no_program(tmp_path: Path) -> None:
+    assert run(scripts.deployed("~/place"), tmp_path) == (0, "no\n", "")
+    (tmp_path / "place").mkdir()
+    (tmp_path / "place" / ".env").write_text("")
+    for written in ("~/place", "place", str(tmp_path / "place")):
+        assert run(scripts.deployed(written), tmp_path) == (0, "yes\n", "")
