@@ -48,12 +48,18 @@ _LISTENS = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d{1,5}) ->")
 
 @dataclass
 class PodForward:
-    """A running port-forward. `what` is the object, such as `pod/dflash-1`."""
+    """A running port-forward. `what` is the object in the namespace, such as `pod/dflash-1`."""
 
+    namespace: str
     what: str
     url: str
     process: subprocess.Popen[bytes]
     errors: IO[bytes]
+
+    @property
+    def logs(self) -> str:
+        """The command that prints the log of the object."""
+        return f"kubectl logs --namespace {self.namespace} {self.what}"
 
     def check(self, *, failed: bool) -> None:
         """Raise EngineNotReady if it has ended: then answers are missing, and none says why.
@@ -62,7 +68,7 @@ class PodForward:
         """
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(ENDS if failed else 0)
-            raise _ended(self.what, self.errors)
+            raise _ended(self.namespace, self.what, self.errors)
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,7 @@ class Kubectl:
 
     @contextmanager
     def forward(self, what: str) -> Iterator[PodForward]:
-        """PodForward a free port of 127.0.0.1 to the port of a pod or a Service, for the time of the block.
+        """Forward a free port of 127.0.0.1 to the port of a pod or a Service, for the time of the block.
 
         Raises EngineMissing, and EngineNotReady if kubectl ends or does not listen in time.
         """
@@ -117,7 +123,11 @@ class Kubectl:
         with tempfile.TemporaryFile() as errors:
             process = _started(command, errors)
             try:
-                yield PodForward(what, f"http://127.0.0.1:{_port(process, what, errors)}", process, errors)
+                port = _port(process)
+                if port is None:
+                    _end(process)
+                    raise _ended(self.namespace, what, errors)
+                yield PodForward(self.namespace, what, f"http://127.0.0.1:{port}", process, errors)
             finally:
                 _end(process)
 
@@ -133,8 +143,8 @@ def _started(command: list[str], errors: IO[bytes]) -> subprocess.Popen[bytes]:
         raise PreflightRefused(f"kubectl cannot be run: {problem.strerror}", hint="check its file and mode") from None
 
 
-def _port(process: subprocess.Popen[bytes], what: str, errors: IO[bytes]) -> int:
-    """The port on which kubectl listens, as it says itself."""
+def _port(process: subprocess.Popen[bytes]) -> int | None:
+    """The port on which kubectl listens, as it says itself; `None` if it does not."""
     said, ends, out = b"", time.monotonic() + FORWARDS, process.stdout
     while out is not None and (left := ends - time.monotonic()) > 0 and len(said) < 4096:
         if select.select([out], [], [], left)[0]:
@@ -143,8 +153,7 @@ def _port(process: subprocess.Popen[bytes], what: str, errors: IO[bytes]) -> int
             said += more
         if found := _LISTENS.search(said):
             return int(found[1])
-    _end(process)
-    raise _ended(what, errors)
+    return None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -159,12 +168,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.stdout.close()
 
 
-def _ended(what: str, errors: IO[bytes]) -> EngineNotReady:
+def _ended(namespace: str, what: str, errors: IO[bytes]) -> EngineNotReady:
     errors.seek(0)
     said = _last(errors.read(65536).decode("utf-8", "replace"))
     return EngineNotReady(
         f"kubectl's port-forward to {what} ended: {said}",
-        hint="check the pod with `kubectl get pods`, and that your login may create `pods/portforward`; then try again",
+        hint=f"check the pod with `kubectl get pods --namespace {namespace}`, and that your login may create "
+        "`pods/portforward`; then try again",
     )
 
 

@@ -29,8 +29,9 @@ def address_of(url: str) -> str:
     host = place.raw_host.decode("ascii", "replace")
     if place.scheme not in {"http", "https"} or not is_host(host) or place.userinfo or not _is_port(place.port):
         # not shown: it may hold a password
+        missing = "" if "://" in url else "begin with http:// or https://, "
         raise BadInput(
-            "not a valid URL: expected http://HOST:PORT, without credentials", hint="such as http://box:8000"
+            "not a valid URL: expected http://HOST:PORT, without credentials", hint=f"{missing}such as http://box:8000"
         )
     return url.rstrip("/").removesuffix("/v1")
 

@@ -264,7 +264,9 @@ def _settled(opened: OpenFleet, name: str, outcomes: Outcomes, *, forget: bool =
     if finished and forget:
         forget_handover(opened.deployment)
     if not finished:
-        opened.reporter.note("not finished: .env is changed; the same command continues, and so does `fleet up`")
+        # the file remembers one change
+        same = "the same command continues, and so does `fleet up`" if forget else "`dflash-deploy fleet up` continues"
+        opened.reporter.note(f"not finished: .env is changed; {same}")
     result = opened.results(_in_order(opened, outcomes), "accepted")
     return FleetKeys(opened.deployment, name, key_named(opened.deployment, name), finished, result)
 

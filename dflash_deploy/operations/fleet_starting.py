@@ -68,7 +68,7 @@ def _start(opened: OpenFleet, prepared: Mapping[str, HostOutcome[RemoteFacts]], 
     if opened.front and opened.fleet.leader.name in failed:
         # without it no request reaches the others
         started = not_started(ready)
-        _hint_at_another_leader(opened, failed[opened.fleet.leader.name].error)
+        _hint_at_another_leader(opened, failed)
     elif opened.chosen.shape != "one-engine":
         started, moved = start_each(opened, ready, facts, patience)
     elif not failed:
@@ -81,11 +81,15 @@ def _start(opened: OpenFleet, prepared: Mapping[str, HostOutcome[RemoteFacts]], 
     return replace(done, weights=moved)
 
 
-def _hint_at_another_leader(opened: OpenFleet, problem: DeployError | None) -> None:
+def _hint_at_another_leader(opened: OpenFleet, failed: Outcomes) -> None:
     """A lost host may be the one with router and door: say how another one takes its place."""
-    others = [host.name for host in opened.fleet.hosts if host is not opened.fleet.leader]
+    leader = opened.fleet.leader
+    problem = failed[leader.name].error
+    others = [host.name for host in opened.fleet.hosts if host.name not in failed]
     if isinstance(problem, HostUnreachable) and others:
-        place = f"`role: leader` for {others[0]} in {FILE}, and `fleet up` again"
+        # two hosts cannot have the role
+        instead = f" and not for {leader.name}" if leader.role else ""
+        place = f"`role: leader` for {others[0]}{instead} in {FILE}, and `fleet up` again"
         problem.hint = f"{problem.hint}; or let another host answer: {place}"
 
 

@@ -134,7 +134,7 @@ def _examine(
     redact = Redactor([key])
     try:
         with Endpoint(forward.url, key, "") as nameless:
-            check_answering(nameless, hint="see its log: `kubectl logs`", redact=redact)
+            check_answering(nameless, hint=f"see its log: `{forward.logs}`", redact=redact)
             seen.model = seen.model or first_model(nameless, redact)
     except DeployError:
         forward.check(failed=True)
@@ -150,7 +150,7 @@ def _examine(
                 asked = {"max_tokens": ANSWER, "logprobs": True, "top_logprobs": CANDIDATES}
                 seen.answers[who] = ReplicaAnswer(tokens_of(endpoint.chat(subject.questions.long, **asked)))
             except EndpointError as problem:
-                hint = f"see its log: `kubectl logs {who}`"
+                hint = f"see its log: `{forward.logs}`"
                 got = redact(str(problem))
                 checks.append(CheckResult(f"{who}: answer", "failed", 0.0, "a greedy answer", got, hint))
     forward.check(failed=any(check.status == "failed" for check in checks))

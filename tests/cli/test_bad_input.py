@@ -122,6 +122,13 @@ def test_a_url_without_a_valid_host(url: str) -> None:
         address_of(url)
 
 
+@pytest.mark.parametrize("url", ["llm.example.com", "box:8000", "user:word@box:8000/v1"])
+def test_a_url_without_its_beginning(url: str) -> None:
+    with pytest.raises(BadInput, match="not a valid URL") as raised:
+        address_of(url)
+    assert raised.value.hint == "begin with http:// or https://, such as http://box:8000"
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -267,6 +267,12 @@ def test_without_the_leader_another_host_takes_its_place(directory: Path, monkey
     assert "`role: leader` for b in fleet.yaml, and `fleet up` again" in done.failure.hint
 
     file = directory / "fleet.yaml"
+    text = file.read_text()
+    file.write_text(text.replace("name: a,", "name: a, role: leader,"))
+    failure = fleet_up(directory).failure
+    assert failure is not None
+    assert "`role: leader` for b and not for a in fleet.yaml" in failure.hint
+    file.write_text(text)
     file.write_text(file.read_text().replace("name: b,", "name: b, role: leader,"))
     # the host that was behind a router has none of its own yet
     replicas.names, replicas.router_engines = "bac", []

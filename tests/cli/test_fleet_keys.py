@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dflash_deploy.cli.command import terminal
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.key_handover import begun_handover, digest_of, unfinished_handover
 from dflash_deploy.deployment.keys_file import keys_file, write_keys
@@ -236,6 +237,21 @@ def test_a_revocation_leaves_an_unfinished_rotation_as_it_is(directory: Path, mo
     assert fleet_revoke_key(directory, "alice").finished
     assert hosts.also("a") == [[digest_of(owner(directory)), digest_of(old)]]
     assert begun_handover(Deployment(directory))
+
+
+def test_a_revocation_beside_a_rotation_names_the_command_that_continues_it(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Hosts(monkeypatch)
+    fleet_add_key(directory, "alice")
+    Hosts(monkeypatch, failing("b", at=2))
+    fleet_rotate_key(directory, overlap=0.0)
+    Hosts(monkeypatch, failing("b", at=1))
+    assert not fleet_revoke_key(directory, "alice", reporter=terminal()).finished
+    assert "`dflash-deploy fleet up` continues" in capsys.readouterr().err
+    hosts = Hosts(monkeypatch)
+    assert fleet_up(directory).failure is None
+    assert hosts.also("b") == [[]]
 
 
 def test_a_host_without_a_deployment_gets_the_keys_with_fleet_up(

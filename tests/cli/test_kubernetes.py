@@ -117,6 +117,7 @@ def test_what_kubernetes_refuses_is_one_line(tmp_path: Path) -> None:
         one_line(run(api, tmp_path, "--name", "other"), ExitCode.NOT_READY, "vision has no pods of other")
         api.forwards = False
         one_line(run(api, tmp_path), ExitCode.NOT_READY, "port-forward to pod/dflash-a ended: ")
+        one_line(run(api, tmp_path), ExitCode.NOT_READY, "`kubectl get pods --namespace vision`")
         api.forwards, api.pods[0].port = True, None
         one_line(run(api, tmp_path), ExitCode.NOT_READY, "port-forward to pod/dflash-a ended: ")
         api.pods[0] = replace(api.pods[0], ready=False)
