@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dflash_deploy.deployment import dotenv
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
+from dflash_deploy.deployment.keys_of_env import whole_word, with_keys_of
 from dflash_deploy.deployment.nearby import dir_option, hint_without_deployment
 from dflash_deploy.deployment.secret_lines import names_a_secret, secrets_in
 from dflash_deploy.errors import BadInput, FileRefused, NoDeployment, SettingsRefused
@@ -62,7 +63,7 @@ class Deployment:
 
     @property
     def last_env_file(self) -> Path:
-        """The previous `.env`, kept when a command changes settings, secrets included; mode 0600."""
+        """The previous `.env`, kept when a command changes settings, with the API keys of now; mode 0600."""
         return self.directory / ".env.last"
 
     @property
@@ -150,15 +151,15 @@ class Deployment:
         """
         name, old, new = Settings.vllm_api_key.name, self.key.reveal(), (chosen or generate_key()).reveal()
         changed = dotenv.replace_value(self._read(), name, new)
-        return self._with(_whole_word(old).sub(new, changed) if KEY.fullmatch(old) else changed)
+        return self._with_keys(whole_word(old).sub(new, changed) if KEY.fullmatch(old) else changed)
 
     def with_further_keys(self, keys: Sequence[ApiKey]) -> Deployment:
         """Write DFLASH_API_KEYS to `.env` atomically, keep everything else, and return the deployment read again.
 
-        `.env.last` stays as it is: a revoked key must not be in it. Raises SettingsRefused as `with_new_key` does.
+        Raises SettingsRefused as `with_new_key` does.
         """
         entries = ",".join(key.written() for key in keys)
-        return self._with(dotenv.replace_value(self._read(), Settings.dflash_api_keys.name, entries))
+        return self._with_keys(dotenv.replace_value(self._read(), Settings.dflash_api_keys.name, entries))
 
     @property
     def settings_with_the_key(self) -> tuple[str, ...]:
@@ -166,7 +167,7 @@ class Deployment:
         key, name = self.key.reveal(), Settings.vllm_api_key.name
         if not KEY.fullmatch(key):
             return ()
-        word = _whole_word(key)
+        word = whole_word(key)
         return tuple(other for other, value in self._lines.items() if other != name and word.search(value))
 
     def with_values(self, changes: Mapping[str, str], why: Sequence[str] = ()) -> Deployment:
@@ -192,6 +193,23 @@ class Deployment:
         before = self._read()
         if before != text:
             write_atomically(self.last_env_file, before, mode=PRIVATE)
+
+    def keys_into_last(self, text: str | None = None) -> None:
+        """Give `.env.last` the keys of `.env`, or of `text`: copied back, it must not make an old key valid again.
+
+        A file that is missing or damaged stays as it is.
+        """
+        with suppress(FileRefused, SettingsRefused):
+            last = _text_of(self.last_env_file)
+            aligned = with_keys_of(self._read() if text is None else text, last)
+            if aligned != last:
+                write_atomically(self.last_env_file, aligned, mode=PRIVATE)
+
+    def _with_keys(self, text: str) -> Deployment:
+        """Replace `.env`, and before that the keys of `.env.last`; return the deployment read again."""
+        self._owned()
+        self.keys_into_last(text)
+        return self._with(text)
 
     def _with(self, text: str) -> Deployment:
         """Replace `.env` and return the deployment read again."""
@@ -270,11 +288,6 @@ class Deployment:
     def redact(self) -> Redactor:
         """A redactor of this deployment's secrets."""
         return Redactor(self.known_secrets)
-
-
-def _whole_word(key: str) -> re.Pattern[str]:
-    """Return a pattern that finds a key, but not inside a longer one."""
-    return re.compile(rf"(?<![\w-]){re.escape(key)}(?![\w-])")
 
 
 def _parsed(text: str) -> Mapping[str, str]:

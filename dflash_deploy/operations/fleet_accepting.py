@@ -55,9 +55,11 @@ def fleet_accept(directory: Path, asked: bytes, *, reporter: Reporter = SILENT) 
 
 
 def _written(deployment: Deployment, keys: WantedKeys) -> Deployment:
-    """Write the keys that `.env` shall have; return the deployment read again."""
+    """Write the keys that `.env` and `.env.last` shall have; return the deployment read again."""
     if keys.owner is not None and keys.owner.reveal() != deployment.key.reveal():
         deployment = deployment.with_new_key(keys.owner)
     if keys.further is not None and keys.further != deployment.further_keys:
         deployment = deployment.with_further_keys(keys.further)
+    # `fleet up` may have written `.env` before, and kept the one with the old keys
+    deployment.keys_into_last()
     return deployment

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dflash_deploy.deployment import locked
 from dflash_deploy.deployment.owed_start import settle_start
-from dflash_deploy.errors import DeployError, HostUnreachable
+from dflash_deploy.errors import HostUnreachable
 from dflash_deploy.fleet.carrying import MovedWeights
 from dflash_deploy.fleet.each import HostOutcome
 from dflash_deploy.fleet.file import FILE

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import NotPossible, SettingsRefused
+from dflash_deploy.fleet.file import FILE
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.api_keys import ApiKey
 from dflash_deploy.serve.settings import Settings
@@ -44,6 +45,15 @@ def key(directory: Path, name: str | None = None) -> KeyFile:
             hint="make one: dflash-deploy keys rotate",
         )
     return KeyFile(deployment, deployment.is_private(), deployment.key)
+
+
+def refuse_fleet(deployment: Deployment, command: str) -> None:
+    """Raise NotPossible in the directory of a fleet: its hosts would not get the change. `command` follows `keys`."""
+    if (deployment.directory / FILE).exists():
+        raise NotPossible(
+            f"{deployment.directory} has a {FILE}: `keys` would change no host of the fleet",
+            hint=f"dflash-deploy fleet keys {command}{deployment.option}",
+        )
 
 
 def key_with(keys: Sequence[ApiKey], name: str) -> ApiKey:

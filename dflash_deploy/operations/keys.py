@@ -13,6 +13,7 @@ from dflash_deploy.deployment.keys_file import write_keys
 from dflash_deploy.deployment.router_files import retire_key
 from dflash_deploy.errors import DeployError, Interrupted, KeyNotReplaced
 from dflash_deploy.intake import read_text
+from dflash_deploy.operations.key_file import refuse_fleet
 from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
 from dflash_deploy.operations.several import SeveralStart
@@ -66,9 +67,13 @@ class Replaced:
 def rotate_key(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> Replaced:
     """Write a new key into `.env`, restart an engine that runs, and prove that it rejects the old key.
 
-    Raises what `startup.rotate_running` raises: nothing has changed after PreflightRefused and SettingsRefused.
+    Raises NotPossible for a fleet, and what `startup.rotate_running` raises: nothing has changed after
+    PreflightRefused and SettingsRefused.
     """
     with locked(directory, "keys rotate", check=False) as old:
+        if old.key_is_sound:
+            # else no host of a fleet has an engine with it
+            refuse_fleet(old, "rotate")
         if is_up(runtime_for(old, plan_to_stop(old))):
             with silenced_work(old, "keys rotate", reporter):
                 rotation = _rotated(Deployment.existing(directory), patience, reporter)

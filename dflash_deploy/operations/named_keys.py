@@ -15,7 +15,7 @@ from dflash_deploy.deployment import Deployment, locked
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.keys_file import write_keys
 from dflash_deploy.errors import EngineNotReady, KeyNotReplaced, NotPossible
-from dflash_deploy.operations.key_file import key_with
+from dflash_deploy.operations.key_file import key_with, refuse_fleet
 from dflash_deploy.planning import plan_as_running, plan_to_stop
 from dflash_deploy.redact import Secret, generate_key
 from dflash_deploy.runtime import runtime_for
@@ -94,11 +94,14 @@ def add_key(
 ) -> KeyChange:
     """Write a new key with this name into `.env`. A running engine accepts it without a restart.
 
-    Raises NotPossible if the name is taken or is not valid, and KeyNotReplaced if a running engine refuses the key.
+    Raises NotPossible if the name is taken or is not valid, and for a fleet; KeyNotReplaced if a running engine
+    refuses the key.
     """
     with locked(directory, "keys add", check=False) as deployment:
         key = ApiKey(name, generate_key().reveal(), scope, in_flight, tokens_per_minute)
-        done = _written(deployment, with_key(deployment.further_keys, key), key, {HTTPStatus.OK})
+        keys = with_key(deployment.further_keys, key)
+        refuse_fleet(deployment, f"add {name} --scope {scope}")
+        done = _written(deployment, keys, key, {HTTPStatus.OK})
         record(deployment, "key", "keys add", f"{name}, scope {scope}")
         return done
 
@@ -106,12 +109,13 @@ def add_key(
 def revoke_key(directory: Path, name: str) -> KeyChange:
     """Remove the key with this name from `.env`. A running engine rejects it without a restart.
 
-    Requests that it has begun continue. Raises NotPossible if no key has the name, and KeyNotReplaced if a
-    running engine still accepts the key.
+    Requests that it has begun continue. Raises NotPossible if no key has the name, and for a fleet; KeyNotReplaced if
+    a running engine still accepts the key.
     """
     with locked(directory, "keys revoke", check=False) as deployment:
         before = deployment.further_keys
         key = key_with(before, name)
+        refuse_fleet(deployment, f"revoke {name}")
         kept = tuple(each for each in before if each.name != name)
         done = _written(deployment, kept, key, {HTTPStatus.UNAUTHORIZED})
         record(deployment, "key", "keys revoke", name)

@@ -320,7 +320,10 @@ def test_a_host_accepts_keys_until_the_terminal_says_otherwise(directory: Path) 
     text = (keys_file(deployment).with_name("replacing.json")).read_text()
     assert not [key for key in (old, new) if key.key in text]
 
+    # `fleet up` kept the file with the old keys
+    deployment.last_env_file.write_text(f"VLLM_API_KEY={old.key}\nDFLASH_API_KEYS=bob:{'b' * 43}\n")
     fleet_accept(directory, WantedKeys().document())
+    assert deployment.last_env_file.read_text() == f"VLLM_API_KEY={new.key}\nDFLASH_API_KEYS={further.written()}\n"
     assert read_accepted(keys_file(deployment)) == (accepted(further),)
     assert (owner(directory), Deployment(directory).further_keys) == (new, (further,))
     assert [file.name for file in keys_file(deployment).parent.iterdir()] == ["keys.json"]

@@ -168,3 +168,22 @@ def test_a_name_that_is_taken_or_not_valid_is_refused_before_anything_is_written
             operations.add_key(deployment, name)
         assert name not in str(refused.value.message)
     assert (deployment / ".env").read_bytes() == before
+
+
+def test_beside_a_fleet_the_command_for_all_hosts_is_named(deployment: Path) -> None:
+    operations.add_key(deployment, "alice")
+    (deployment / "fleet.yaml").write_text("hosts: [{name: a, address: a.invalid}]\n")
+    before = (deployment / ".env").read_bytes()
+    for change, command in (
+        (lambda: operations.add_key(deployment, "bob", scope="metrics"), "add bob --scope metrics"),
+        (lambda: operations.revoke_key(deployment, "alice"), "revoke alice"),
+        (lambda: operations.rotate_key(deployment), "rotate"),
+    ):
+        with pytest.raises(NotPossible, match=r"has a fleet\.yaml") as raised:
+            change()
+        assert raised.value.hint == f"dflash-deploy fleet keys {command} --dir {deployment}"
+    assert (deployment / ".env").read_bytes() == before
+    # `fleet keys` starts with a key that engines can have
+    edit_env(deployment, VLLM_API_KEY="short")
+    operations.rotate_key(deployment)
+    assert Deployment(deployment).key_is_sound
