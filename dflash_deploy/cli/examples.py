@@ -52,7 +52,7 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
     "export": ("export compose", "export kubernetes --replicas 2 --runtime-class nvidia"),
     "export production-stack": (
         "export production-stack --check",
-        "export production-stack --replicas 2 --image example.com/vllm:1",
+        "export production-stack --image example.com/vllm:1",
     ),
     "export compose": ("export compose", "export compose --out ../vision --check"),
     "export kubernetes": (

@@ -37,13 +37,15 @@ class _Pair:
                 yield from self._nearest(one, after, path)
 
     def _nearest(self, old: Node, after: list[Node], path: str) -> Iterator[str]:
-        """The breaches between one old alternative and the new one that has the most of its properties."""
+        """The breaches between one old alternative and the new one with the most of its properties and few others."""
         alike = [new for new in after if _types(new) == _types(old)]
         known = set(old.get("properties", ()))
         if not alike:
             yield f"{path}: gone"
             return
-        yield from self._inside(old, max(alike, key=lambda new: len(known & set(new.get("properties", ())))), path)
+        names = [set(new.get("properties", ())) for new in alike]
+        nearest = max(range(len(alike)), key=lambda at: (len(known & names[at]), -len(names[at] - known)))
+        yield from self._inside(old, alike[nearest], path)
 
     def _inside(self, old: Node, new: Node, path: str) -> Iterator[str]:
         theirs = new.get("properties", {})
