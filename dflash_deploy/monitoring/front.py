@@ -55,7 +55,8 @@ FRONT_ALERTS = (
         "1m",
         "page",
         "the router at {{ $labels.instance }} does not answer",
-        "The router ended or hangs. The engines run, but requests do not reach them.",
+        "The router ended or hangs, and requests do not reach the engines. In containers the door may have ended "
+        "instead, or the key of Prometheus is rejected.",
         "The state of the router, and its lines in the log.",
         "dflash-deploy up",
         needs=_ROUTER,

@@ -17,19 +17,23 @@ from dflash_deploy.serve.settings import Settings
 
 LARGEST_FIGURES = 16 * MIB
 
-LAST_FIGURES = "bench.json"
-"""In `.dflash/`: the figures of the last run."""
+LAST_FIGURES, LAST_BASELINE = "bench.json", "bench-baseline.json"
+"""In `.dflash/`: the figures of the last run, and of the last one that measured without speculative decoding."""
 
 
-def keep_figures(deployment: Deployment, text: str) -> None:
-    """Keep the document of a run of `bench`, for `plan --load`. Raises OSError if it cannot be written."""
-    write_atomically(deployment.make_state() / LAST_FIGURES, text, mode=PRIVATE)
+def keep_figures(deployment: Deployment, text: str, *, baseline: bool) -> None:
+    """Keep the document of a run of `bench`, for `plan --load`. Raises OSError if it cannot be written.
+
+    `baseline`: it measured without speculative decoding too, which `monitor` compares with until the next such run.
+    """
+    for name in (LAST_FIGURES, LAST_BASELINE) if baseline else (LAST_FIGURES,):
+        write_atomically(deployment.make_state() / name, text, mode=PRIVATE)
 
 
-def last_figures(deployment: Deployment) -> BenchRun | None:
+def last_figures(deployment: Deployment, name: str = LAST_FIGURES) -> BenchRun | None:
     """The figures of the last run; `None` if there was none, or its file was changed."""
     try:
-        kept = read_state(deployment.state / LAST_FIGURES, BenchFigures, limit=LARGEST_FIGURES)
+        kept = read_state(deployment.state / name, BenchFigures, limit=LARGEST_FIGURES)
     except FileRefused:
         return None
     return None if kept is None else kept.data
@@ -43,11 +47,11 @@ def rows_below_limit(run: BenchRun) -> list[BenchRow]:
 
 
 def plain_tpot_seconds(deployment: Deployment, plan: Plan) -> Mapping[int, float]:
-    """The mean time per output token without speculative decoding in the last run, in seconds by concurrency.
+    """The mean time per output token without speculative decoding, in seconds by concurrency, of the last such run.
 
-    Empty if the last run did not measure it, or measured another profile, pair or engine.
+    Empty if no run measured it, or the last one that did measured another profile, pair or engine.
     """
-    last = last_figures(deployment)
+    last = last_figures(deployment, LAST_BASELINE) or last_figures(deployment)
     if last is None:
         return {}
     here = (plan.profile.name, plan.pair.name, f"{plan.engine.engine} {plan.engine_version}")

@@ -124,7 +124,8 @@ def _keep(done: Benchmark, target: BenchTarget, reporter: Reporter) -> None:
     if target.deployment is None or any(row.failed for row in done.rows):
         return
     try:
-        keep_figures(target.deployment, _saved(done, target))
+        baseline = any(row.speculation == "off" for row in done.rows)
+        keep_figures(target.deployment, _saved(done, target), baseline=baseline)
     except OSError as problem:
         reporter.note(f"the figures are not kept for `plan --load`: {problem.strerror}")
 

@@ -13,7 +13,7 @@ import httpx
 
 from dflash_deploy.client.monitoring_api import MonitoringApi, Notifications, ScrapedTarget
 from dflash_deploy.deployment import Deployment, command_lock
-from dflash_deploy.errors import BadInput, EngineNotReady, NotPossible, SmokeTestFailed
+from dflash_deploy.errors import BadInput, EngineNotReady, SmokeTestFailed
 from dflash_deploy.intake.invalid import Invalid
 from dflash_deploy.monitoring.alert import RUNBOOK
 from dflash_deploy.monitoring.alertmanager import (
@@ -39,6 +39,7 @@ from dflash_deploy.runtime.monitoring import (
     MonitoringProcess,
     MonitoringProgram,
     address_of,
+    alertmanager_of,
 )
 
 READY_WITHIN = 120.0
@@ -171,12 +172,7 @@ def send_test_alert(directory: Path) -> float:
     Raises NotPossible if Alertmanager does not run, SmokeTestFailed if a receiver does not accept it, NoDeployment.
     """
     deployment = Deployment.existing(directory, check=False)
-    address = address_of(deployment, ALERTMANAGER_PROGRAM)
-    if not address:
-        raise NotPossible(
-            "Alertmanager does not run, so a receiver is missing",
-            hint="start it with `dflash-deploy monitor up --webhook URL`, or with --mail or --ntfy",
-        )
+    address = alertmanager_of(deployment)
     labels = {
         "alertname": "MonitorTest",
         "severity": "warning",

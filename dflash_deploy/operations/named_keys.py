@@ -14,7 +14,7 @@ from dflash_deploy.client.key_usage import KeyUsage, added_up
 from dflash_deploy.deployment import Deployment, locked
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.keys_file import write_keys
-from dflash_deploy.errors import EngineNotReady, KeyNotReplaced, NotPossible
+from dflash_deploy.errors import EngineMissing, EngineNotReady, KeyNotReplaced, NotPossible
 from dflash_deploy.operations.key_file import key_with, refuse_fleet
 from dflash_deploy.planning import plan_as_running, plan_to_stop
 from dflash_deploy.redact import Secret, generate_key
@@ -167,7 +167,7 @@ def usage_of_keys(directory: Path) -> UsageByName:
 def _written(old: Deployment, keys: Sequence[ApiKey], changed: ApiKey, expected: set[HTTPStatus]) -> KeyChange:
     new = old.with_further_keys(keys)
     write_keys(new)
-    if not is_up(runtime_for(new, plan_to_stop(new))):
+    if not _runs(new, adding=HTTPStatus.OK in expected):
         return KeyChange(new, changed, None)
     status = answered_status(new, changed, expected)
     if status is not None and status not in expected:
@@ -176,6 +176,20 @@ def _written(old: Deployment, keys: Sequence[ApiKey], changed: ApiKey, expected:
             hint="the engine started before keys could change: `dflash-deploy restart`",
         )
     return KeyChange(new, changed, status)
+
+
+def _runs(deployment: Deployment, *, adding: bool) -> bool:
+    """Whether an engine runs, as far as is known. Raises EngineMissing if a key is removed and Docker does not respond.
+
+    That a removed key is refused must be proven. A new one is in the file that gateways read with each request, so it
+    needs no Docker: `monitor export` writes files for a machine that may not have it.
+    """
+    try:
+        return is_up(runtime_for(deployment, plan_to_stop(deployment)))
+    except EngineMissing:
+        if adding:
+            return False
+        raise
 
 
 def answered_status(deployment: Deployment, key: ApiKey, expected: set[HTTPStatus]) -> int | None:

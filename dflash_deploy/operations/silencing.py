@@ -14,13 +14,13 @@ from dflash_deploy.client.monitoring_api import MonitoringApi
 from dflash_deploy.client.silences import AlertSilence, Matcher
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.journal import events, record
-from dflash_deploy.errors import BadInput, DeployError, EngineNotReady, NotPossible, RolledBack
+from dflash_deploy.errors import BadInput, DeployError, EngineNotReady, RolledBack
 from dflash_deploy.intake.invalid import Invalid
 from dflash_deploy.monitoring.alertmanager import TEST_LABEL
 from dflash_deploy.monitoring.alerts import ALERTS, ENGINE_ALERTS, RESTART_LOOP, RESTART_WINDOW, RESTARTS
 from dflash_deploy.monitoring.labels import DEPLOYMENT, REPLICA
 from dflash_deploy.operations.reporter import Reporter
-from dflash_deploy.runtime.monitoring import ALERTMANAGER_PROGRAM, MonitoringProcess, address_of
+from dflash_deploy.runtime.monitoring import ALERTMANAGER_PROGRAM, MonitoringProcess, address_of, alertmanager_of
 
 WORK, MEASURING = timedelta(hours=2), timedelta(hours=12)
 """The longest silence of a command that starts the engine, and of one that measures; it ends with the command."""
@@ -208,14 +208,8 @@ def _silences(api: MonitoringApi, deployment: Deployment) -> tuple[AlertSilence,
 
 @contextmanager
 def _asking(deployment: Deployment) -> Iterator[MonitoringApi]:
-    address = address_of(deployment, ALERTMANAGER_PROGRAM)
-    if not address:
-        raise NotPossible(
-            "Alertmanager does not run, so no alert is sent",
-            hint="start it with `dflash-deploy monitor up --webhook URL`, or with --mail or --ntfy",
-        )
     try:
-        with MonitoringApi(address) as api:
+        with MonitoringApi(alertmanager_of(deployment)) as api:
             yield api
     except (httpx.HTTPError, Invalid) as problem:
         raise EngineNotReady(

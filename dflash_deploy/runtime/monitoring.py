@@ -12,7 +12,7 @@ from pathlib import Path
 from dflash_deploy.catalog.settings import all_setting_names
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_if_changed
-from dflash_deploy.errors import PortTaken, PreflightRefused
+from dflash_deploy.errors import NotPossible, PortTaken, PreflightRefused
 from dflash_deploy.host.ports import listener_on
 from dflash_deploy.runtime.native_process import Invocation, NativeProcess
 from dflash_deploy.runtime.protocol import EngineState, Narrate
@@ -124,6 +124,18 @@ def address_of(deployment: Deployment, program: MonitoringProgram) -> str:
         return ""
     state = MonitoringProcess(deployment, program).state()
     return state.address if state.alive else ""
+
+
+def alertmanager_of(deployment: Deployment) -> str:
+    """HOST:PORT of the Alertmanager that runs for a deployment. Raises NotPossible if none does."""
+    address = address_of(deployment, ALERTMANAGER_PROGRAM)
+    if not address:
+        why = "`monitor up` has no receiver" if address_of(deployment, PROMETHEUS_PROGRAM) else "nothing is monitored"
+        raise NotPossible(
+            f"Alertmanager does not run, so no alert is sent: {why}",
+            hint="name a receiver: `dflash-deploy monitor up --webhook URL`, or --ntfy or --mail",
+        )
+    return address
 
 
 def _options(program: MonitoringProgram, folder: Path, port: int) -> tuple[str, ...]:

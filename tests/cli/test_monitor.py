@@ -1,5 +1,6 @@
 """`monitor export`: files that promtool accepts, with a key that is in one of them only."""
 
+import json
 import socket
 import stat
 from pathlib import Path
@@ -11,6 +12,7 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.monitoring.prometheus import ScrapeTargets
 from dflash_deploy.operations import key
+from dflash_deploy.operations.bench_figures import LAST_BASELINE, keep_figures
 from dflash_deploy.operations.scraping import note_older_door, scraped
 from dflash_deploy.plan.replicas import router_metrics_port
 from dflash_deploy.planning import plan_of
@@ -122,6 +124,13 @@ def test_the_baseline_is_that_of_the_last_bench_of_the_same_models_and_engine(de
     (expr,) = rules_of_baseline(deployment, tmp_path / "out")
     assert expr.startswith("0.005 + 0.000166667 * ")
     assert len(expr.split(" + ")) == 3
+    # a later run without a baseline leaves it
+    keep_figures(Deployment(deployment), json.dumps(figures(pair=pair, engine=engine)), baseline=True)
+    keep_figures(
+        Deployment(deployment), json.dumps(figures(drafters=(True,), pair=pair, engine=engine)), baseline=False
+    )
+    assert rules_of_baseline(deployment, tmp_path / "out") == [expr]
+    (deployment / ".dflash" / LAST_BASELINE).unlink()
     for other in (figures(pair=pair, engine="vllm 0.1"), figures(drafters=(True,), pair=pair, engine=engine)):
         keep(deployment, other)
         assert not rules_of_baseline(deployment, tmp_path / "out")
@@ -173,6 +182,16 @@ def test_what_cannot_be_written_is_a_usage_error(deployment: Path, options: tupl
     assert ran.code is ExitCode.USAGE
     assert said in ran.err
     assert not Deployment(deployment).further_keys
+
+
+def test_files_are_written_without_docker(tmp_path: Path) -> None:
+    place, environment = tmp_path / "vision", {"PATH": str(tmp_path), "DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
+    initialise("--profile", "cpu", "--engine", "llamacpp", "--runtime", "compose", at=place)
+    ran = dflash("monitor", "export", str(tmp_path / "out"), "--json", at=place, environment=environment).succeeded()
+    assert ran.document["data"]["key_added"]
+    assert (tmp_path / "out" / "metrics.key").read_text().strip() == Deployment(place).further_keys[0].key
+    # that a removed key is refused must be proven
+    assert dflash("keys", "revoke", "prometheus", at=place, environment=environment).code is ExitCode.PREFLIGHT
 
 
 def test_a_key_with_that_name_that_opens_more_is_not_given_out(deployment: Path, tmp_path: Path) -> None:
@@ -233,7 +252,7 @@ def test_the_endpoint_is_asked_for_as_clients_reach_it(deployment: Path, tmp_pat
             ExitCode.USAGE,
             "none does not exist",
         ),
-        (("test",), ExitCode.USAGE, "Alertmanager does not run"),
+        (("test",), ExitCode.USAGE, "Alertmanager does not run, so no alert is sent: nothing is monitored"),
         (("silence", "--for", "2h"), ExitCode.USAGE, "Alertmanager does not run"),
         (("silence", "--for", "2 weeks"), ExitCode.USAGE, "`--for 2 weeks` is not valid"),
         (("silence", "--for", "31d"), ExitCode.USAGE, "a duration from 1s to 30d"),
