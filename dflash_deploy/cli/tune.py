@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from dflash_deploy.tuning import Experiment, Outcome
 
 
+_ASSUMED = " (assumed: nothing was measured here; `dflash-deploy bench --baseline` does)"
+
+
 @command
 def tune(
     directory: Directory = HERE,
@@ -110,7 +113,7 @@ def _planned(experiment: Experiment) -> Report:
         *([f"measure   another {Settings.max_num_seqs}, if the figures suggest one"] if experiment.sequences else []),
         f"restarts  {len(steps)} to {restarts}; requests of other clients are not answered meanwhile",
         f"takes     at most about {max(seconds / 60, 1):.0f} min, at {pace.start_s:.0f} s for a start and "
-        f"{pace.tokens_per_s:.0f} tokens/s at concurrency 1",
+        f"{pace.tokens_per_s:.0f} tokens/s at concurrency 1{_ASSUMED if pace.assumed else ''}",
     )
     return Report(data, shown)
 

@@ -16,6 +16,7 @@ from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.operations import targets
+from dflash_deploy.operations.bench_figures import plain_tpot_seconds
 from dflash_deploy.operations.benchmarking import LIMITS
 from dflash_deploy.operations.document import SCHEMA
 from dflash_deploy.operations.evidence import EVIDENCE, last_evidence
@@ -25,6 +26,7 @@ from dflash_deploy.operations.silencing import MEASURING, silenced_work
 from dflash_deploy.planning import plan_of
 from dflash_deploy.startup import endpoint_of
 from dflash_deploy.startup.members import refuse_several, seen_as
+from dflash_deploy.startup.progress import usual_seconds
 from dflash_deploy.tuning import (
     Experiment,
     Outcome,
@@ -78,8 +80,15 @@ def plan_tuning(
 
 
 def estimated(experiment: Experiment) -> tuple[float, Pace]:
-    """About how many seconds it takes, and the pace that this assumes: that of the last run here, if there was one."""
-    return estimate(experiment, _last_pace(experiment.deployment))
+    """About how many seconds it takes, and the pace that this assumes: that of runs here, if there were any."""
+    deployment = experiment.deployment
+    baseline = plain_tpot_seconds(deployment, experiment.plan)
+    return estimate(
+        experiment,
+        _last_pace(deployment),
+        start_s=sum(usual_seconds(deployment).values()),
+        tokens_per_s=1 / baseline[min(baseline)] if baseline else 0.0,
+    )
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,14 @@ ASSUMED_TOKENS_PER_S = 30.0
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds of one start, and tokens/s at concurrency 1 without speculative decoding."""
+    """Seconds of one start, and tokens/s at concurrency 1 without speculative decoding.
+
+    `assumed`: the machine never measured the tokens/s, and no speed is expected for it.
+    """
 
     start_s: float
     tokens_per_s: float
+    assumed: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,14 +82,17 @@ class Outcome:
         return {**drafts, **(self.sequences.settings if self.sequences else {})}
 
 
-def estimate(experiment: Experiment, last: Pace | None) -> tuple[float, Pace]:
+def estimate(
+    experiment: Experiment, last: Pace | None, *, start_s: float = 0.0, tokens_per_s: float = 0.0
+) -> tuple[float, Pace]:
     """About how many seconds a run takes, and the pace that this assumes: `last`, if there was an earlier run.
 
-    It counts a start and a measurement for each setting, the proposal and the way back, all answers as fast as at
-    concurrency 1 without speculative decoding.
+    Else `start_s` and `tokens_per_s` count, each 0 if it is not known. It counts a start and a measurement for each
+    setting, the proposal and the way back, all answers as fast as at concurrency 1 without speculative decoding.
     """
     expected = [speed.plain[0] for speed in experiment.plan.speed if speed.plain and speed.concurrency == 1]
-    pace = last or Pace(ASSUMED_START_S, min(expected, default=ASSUMED_TOKENS_PER_S))
+    rate = tokens_per_s or min(expected, default=0.0)
+    pace = last or Pace(start_s or ASSUMED_START_S, rate or ASSUMED_TOKENS_PER_S, assumed=not rate)
     answering = sum(_tokens(experiment, count) for count in experiment.sweep.concurrency) / pace.tokens_per_s
     runs = len(experiment.steps) + (4 if experiment.sequences else 2)
     return runs * (pace.start_s + experiment.sweep.repeats * answering) - pace.start_s, pace

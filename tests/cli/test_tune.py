@@ -4,7 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from dflash_deploy import operations
+from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
+from dflash_deploy.startup.progress import remember_seconds
+from tests.support.bench_figures import keep_baseline
 from tests.support.cli import Ran, dflash, edit_env, initialise
 from tests.support.mtp_target import target_without_head
 from tests.support.ports import free_port
@@ -47,6 +51,24 @@ def test_a_dry_run_says_what_would_be_measured_and_starts_nothing(deployment: Pa
     assert "restarts  4 to 7" in wider
     assert "another MAX_NUM_SEQS" in wider
     assert files_in(deployment) == before
+
+
+def test_the_estimate_rests_on_the_last_start_and_on_the_baseline_of_bench(deployment: Path) -> None:
+    def estimated() -> tuple[float, str]:
+        experiment = operations.plan_tuning(deployment, concurrency=(1,))
+        seconds, pace = operations.estimated(experiment)
+        return seconds, f"{pace.start_s:.0f} {pace.tokens_per_s:.0f} {pace.assumed}"
+
+    usual, said = estimated()
+    assert said == "120 30 True"
+    remember_seconds(Deployment(deployment), {"starting vLLM": 1.5, "warming up": 0.5})
+    after_up, said = estimated()
+    assert said == "2 30 True"
+    keep_baseline(deployment)
+    # 5 ms for a token at concurrency 1
+    after_bench, said = estimated()
+    assert said == "2 200 False"
+    assert after_bench < after_up / 3 < usual / 3
 
 
 def test_a_schedule_that_is_there_is_measured_as_it_is(deployment: Path) -> None:
