@@ -23,6 +23,12 @@ LINES = [
     ),
     (
         "vllm",
+        "(APIServer pid=31877) INFO 11-23 08:23:15 [kernel.py:467] Final IR op priority after setting platform "
+        "defaults: IrOpPriorityConfig(rms_norm=['native'])",
+        Step("starting the engine process"),
+    ),
+    (
+        "vllm",
         "(EngineCore pid=1) INFO 11-21 11:01:44 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: ",
         Step("starting the engine process"),
     ),
@@ -108,6 +114,16 @@ def test_every_phase_of_the_catalog_but_the_seldom_ones_is_shown_here() -> None:
         ("sglang", "sizing the KV cache"),
         ("llamacpp", "sizing the KV cache"),
     }
+
+
+def test_lines_of_the_server_and_of_a_worker_beside_a_later_phase_leave_it() -> None:
+    phases, loading = Phases("vllm"), Step("loading the drafter")
+    for line in (
+        "(Worker pid=32536) INFO 11-23 08:23:45 [kernel.py:467] Final IR op priority after setting platform: x",
+        "(EngineCore pid=32418) INFO 11-23 08:23:53 [kernel.py:467] Final IR op priority after setting platform: x",
+        "(APIServer pid=31877) INFO 11-23 08:23:59 [base.py:280] Multi-modal warmup completed in 40.190s",
+    ):
+        assert phases.after([line], loading) == loading
 
 
 def test_shards_are_counted_within_their_phase() -> None:
