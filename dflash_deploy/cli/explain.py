@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dflash_deploy.operations import ExplainedLog
 
 CAUSES = {"unknown": "unknown: the decisive lines are below", "none": "the log shows no failure"}
+NO_ENGINE = "none found: no line is one of vLLM, SGLang or llama.cpp, so this may not be the log of an engine"
 
 
 @command
@@ -38,11 +39,18 @@ def _shown(found: ExplainedLog) -> Iterator[str]:
     yield from (f"{name:9} {redact_by_shape(text)}" for name, text in _lines(found) if text)
 
 
+def _without_diagnosis(found: ExplainedLog) -> str:
+    """What is said if no failure is named."""
+    if not found.lines:
+        return "the log is empty"
+    return NO_ENGINE if found.verdict == "none" and not found.engine else CAUSES[found.verdict]
+
+
 def _lines(found: ExplainedLog) -> Iterator[tuple[str, str | None]]:
     known = found.explanation.diagnosis
     yield "engine", found.engine_title or "not recognised"
     if known is None:
-        yield "cause", CAUSES[found.verdict] if found.lines else "the log is empty"
+        yield "cause", _without_diagnosis(found)
     else:
         yield "cause", known.cause if found.verdict == "named" else f"{known.cause} (likely)"
         yield "fix", known.do
@@ -56,7 +64,7 @@ def _lines(found: ExplainedLog) -> Iterator[tuple[str, str | None]]:
         f"{', '.join(cost.id for cost in found.costs)}, see docs/reference/failures.md" if found.costs else None,
     )
     yield from (("unknown", text) for text in found.not_known)
-    if not found.lines:
+    if not found.lines or (found.verdict == "none" and not found.engine):
         yield "next", "write both outputs of the engine into it, as in `docker logs CONTAINER > engine.log 2>&1`"
     if found.verdict == "unknown":
         yield "next", "`dflash-deploy explain FILE --issue` prints a text for an issue"

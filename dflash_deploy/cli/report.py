@@ -64,6 +64,9 @@ CHANGING = frozenset(
 )
 """Commands that change something: they succeeded even if their output is lost."""
 
+STARTING_OVER = frozenset({"test", "bench", "tune"})
+"""Commands of which nothing is kept if they are interrupted. They put `.env`'s settings back first."""
+
 _STYLES = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
@@ -76,7 +79,7 @@ def run_command(function: Callable[P, Report], *args: P.args, **kwargs: P.kwargs
         with _warnings_shown(Redactor(known)):
             report = _outcome(function, *args, **kwargs)
     except KeyboardInterrupt:
-        report = Report(failure=Interrupted())
+        report = Report(failure=interrupted(function.__name__))
     # a command may replace the key: neither the old one nor the new one is shown
     redact = Redactor([*known, *_secrets(kwargs.get("directory"))])
     # `export_production__stack` is the command `export production-stack`
@@ -90,6 +93,13 @@ def run_command(function: Callable[P, Report], *args: P.args, **kwargs: P.kwargs
     report = _delivered(report, function.__name__)
     _explain(report, redact)
     raise typer.Exit(report.failure.exit_code if report.failure else ExitCode.DONE)
+
+
+def interrupted(name: str) -> Interrupted:
+    """The failure of a command that Ctrl-C ended, with what running it again does."""
+    if name in STARTING_OVER:
+        return Interrupted("nothing was kept: the same command starts over")
+    return Interrupted()
 
 
 def last_resort(problem: Exception) -> ExitCode:

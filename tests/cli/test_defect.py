@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy import __version__
+from dflash_deploy.cli import report
 from dflash_deploy.cli.defect import ISSUES, LONGEST_MESSAGE
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
@@ -111,6 +112,13 @@ def test_what_is_no_defect_is_not_shown_as_one(box: Path, raising: str, code: Ex
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
     assert "unexpected" not in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"), [("test", "starts over"), ("bench", "starts over"), ("up", "to continue")]
+)
+def test_ctrl_c_says_whether_the_same_command_continues(command: str, hint: str) -> None:
+    assert hint in report.interrupted(command).hint
 
 
 @pytest.mark.parametrize(("where", "code"), [("raise RuntimeError(KEY)", 1), ("raise KeyboardInterrupt", 130)])

@@ -64,6 +64,14 @@ def test_a_healthy_log_shows_no_failure(tmp_path: Path) -> None:
     assert (data["verdict"], data["engine"], data["release"], data["lines"]) == ("none", "vllm", "0.28.0", [])
 
 
+@pytest.mark.parametrize("content", [b"\x07\x00\xfe" * 50, b"DFLASH_PORT=8000\nVLLM_API_KEY=abc\n"])
+def test_what_is_no_log_of_an_engine_is_not_called_healthy(tmp_path: Path, content: bytes) -> None:
+    said = explained(log(tmp_path, content))
+    assert "no line is one of vLLM, SGLang or llama.cpp" in said
+    assert "shows no failure" not in said
+    assert "shows no failure" in explained(log(tmp_path, f"{BANNER}\n"))
+
+
 @pytest.mark.parametrize("content", [b"", b"\x00" * 5000, os.urandom(200_000), b"\xff\xfe" + KNOWN.encode("utf-16-le")])
 def test_any_bytes_are_read(tmp_path: Path, content: bytes) -> None:
     assert json.loads(explained(log(tmp_path, content), "--json"))["status"] == "ok"
