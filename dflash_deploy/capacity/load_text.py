@@ -1,4 +1,4 @@
-"""The load that replicas are planned for, from a text such as `users=200,think=30s,in=2000,out=500,p95_ttft=2s`."""
+"""The load that replicas are planned for, from a text such as `users=200,think=30s,in=1500,out=500,p95_ttft=2s`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 
 from dflash_deploy.errors import BadInput
 
-EXAMPLE = "users=200,think=30s,in=2000,out=500,p95_ttft=2s"
+EXAMPLE = "users=200,think=30s,in=1500,out=500,p95_ttft=2s"
 
 MOST_USERS = 100_000
 MOST_TOKENS = 10_000_000

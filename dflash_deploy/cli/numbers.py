@@ -14,6 +14,16 @@ GB = 1e9
 """Bytes of a file, as disks and downloads count them."""
 
 
+def size_of(weights: int) -> str:
+    """The size of weights: in MB below 0.1 GB, such as the tiny pair."""
+    return f"{weights / GB:.1f} GB" if weights >= GB / 10 else f"{weights / 1e6:.0f} MB"
+
+
+def some(number: float) -> str:
+    """A number of sequences, with a decimal only if it matters."""
+    return f"{number:.1f}" if number < 100 else f"{number:,.0f}"
+
+
 def concurrency_of(written: str) -> tuple[int, ...]:
     """The numbers of requests at the same time, each once, in rising order. Raises BadInput."""
     try:

@@ -12,7 +12,7 @@ import typer
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.load import load_lines
-from dflash_deploy.cli.numbers import GIB
+from dflash_deploy.cli.numbers import GIB, some
 from dflash_deploy.cli.options import (
     HERE,
     Directory,
@@ -32,6 +32,7 @@ from dflash_deploy.cli.options import (
 from dflash_deploy.cli.planned import evidence_line, model_lines, refusal_of
 from dflash_deploy.cli.shown import Report, Shown, Styled
 from dflash_deploy.errors import BadInput
+from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.speeds import PublishedSpeed
@@ -55,7 +56,7 @@ def plan(
     replicas: Replicas = None,
     load: Annotated[
         str | None,
-        typer.Option(help="Show how many replicas a load needs: users=200,think=30s,in=2000,out=500,p95_ttft=2s."),
+        typer.Option(help="Show how many replicas a load needs: users=200,think=30s,in=1500,out=500,p95_ttft=2s."),
     ] = None,
     figures: Annotated[
         Path | None,
@@ -135,9 +136,12 @@ def _asked(asked: Asked) -> Iterator[Shown]:
 
 
 def _settings(made: Plan) -> Iterator[Shown]:
-    """One setting a line, as `.env` has it, its reason below it: names and values can be copied whole."""
+    """One setting a line, as `.env` has it, its reason below it: names and values can be copied whole.
+
+    Empty ones are left out, but for a drafter that the plan proposes and `.env` has emptied: that means none.
+    """
     for setting in made.decisions:
-        if setting.value:
+        if setting.value or (setting.name == Settings.dflash_drafter.name and setting.origin == ".env"):
             yield Styled((f"{setting.name}={setting.value}", "bold"), (f"  ({setting.origin})", "cyan"))
             source = f" [{setting.source}]" if setting.source else ""
             yield Styled((f"    {setting.reason}{source}", "dim"))
@@ -155,7 +159,7 @@ def _memory(made: Plan) -> Iterator[str]:
     states = f", a sequence {_gib(fit.state_per_sequence)} GiB of recurrent states" if fit.state_per_sequence else ""
     yield f"         a token takes {fit.kv_per_token / 1024:.0f} KiB of cache{states}"
     yield (
-        f"         room for {fit.sequences:.1f} sequences of full length, {fit.tokens:,} tokens in all; "
+        f"         room for {some(fit.sequences)} sequences of full length, {fit.tokens:,} tokens in all; "
         f"up to {made.settings.max_num_seqs or 'some'} at the same time"
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dflash_deploy.cli.numbers import GB
+from dflash_deploy.cli.numbers import size_of
 
 if TYPE_CHECKING:
     from dflash_deploy.plan import Plan
@@ -37,4 +37,4 @@ def model_lines(plan: Plan) -> tuple[str, ...]:
     reads = "text and images" if pair.sees else "text only, no images"
     weights = pair.target.bytes + (pair.drafter.bytes if plan.drafting else 0)
     notice = (f"         {pair.target.notice}",) if pair.target.notice else ()
-    return f"model    {pair.title}", *notice, f"         reads {reads}; {weights / GB:.1f} GB of weights"
+    return f"model    {pair.title}", *notice, f"         reads {reads}; {size_of(weights)} of weights"

@@ -88,7 +88,7 @@ def capacity(
     figures: Path | None = None,
     report: Path | None = None,
 ) -> Capacity:
-    """The replicas that a load needs, such as `users=200,think=30s,in=2000,out=500,p95_ttft=2s`.
+    """The replicas that a load needs, such as `users=200,think=30s,in=1500,out=500,p95_ttft=2s`.
 
     `figures` is a file of `bench --save` instead of the last run of `bench` in this directory; `report` is written as
     HTML. Raises BadInput for a load or file that is not valid, NotPossible if nothing is known of the speed.

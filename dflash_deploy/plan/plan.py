@@ -196,6 +196,8 @@ def _settled(proposed: Mapping[str, Decision], edited: Mapping[str, str], engine
             continue
         if name in edited and edited[name] != decision.value:
             reason = f"set in .env; the plan proposes {decision.value}" if decision.value else "set in .env"
+            if name == Settings.dflash_drafter.name and not edited[name]:
+                reason = f"empty in .env: no drafter; the plan proposes {decision.value}"
             decision = Decision(name, edited[name], ".env", reason)
         yield decision
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dflash_deploy.capacity.load_text import EXAMPLE
 from dflash_deploy.errors import ExitCode
 from tests.support.bench_figures import figures, keep
 from tests.support.cli import Ran, initialise, invoke
@@ -42,6 +43,12 @@ def test_without_a_measurement_the_speed_model_answers_and_says_so(tmp_path: Pat
     assert "Qwen" in report.read_text()
     # the plan itself is there too
     assert ran.document["data"]["settings"]
+
+
+def test_the_example_fits_the_context_of_the_smallest_profile(deployment: Path) -> None:
+    # beyond the check of its length
+    refused(planned(deployment, EXAMPLE), "nothing is known of the speed here")
+    assert EXAMPLE in (Path(__file__).parents[2] / "docs" / "reference" / "commands.md").read_text()
 
 
 def test_the_last_bench_of_the_deployment_answers(deployment: Path) -> None:

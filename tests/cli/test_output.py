@@ -110,6 +110,12 @@ def test_wishes_in_a_deployment_keep_the_deployment(spark: Path) -> None:
     assert (data["profile"], data["engine"]) == ("dgx-spark", "vllm-0.33")
 
 
+def test_an_emptied_drafter_is_shown_as_none(spark: Path) -> None:
+    assert "no drafter" not in dflash("plan", at=spark).out
+    edit_env(spark, DFLASH_DRAFTER="")
+    assert "DFLASH_DRAFTER=  (.env)\n    empty in .env: no drafter; the plan proposes " in dflash("plan", at=spark).out
+
+
 def test_a_plan_that_up_refuses_says_so(tmp_path: Path) -> None:
     ran = dflash("plan", "--profile", "h100", "--max-model-len", "1000000", at=tmp_path).succeeded()
     assert "will not start this" in ran.out

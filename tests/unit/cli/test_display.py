@@ -5,6 +5,7 @@ import json
 import pytest
 
 from dflash_deploy.cli.display import Terminal
+from dflash_deploy.cli.numbers import size_of, some
 from dflash_deploy.operations.reporter import start_shown
 from dflash_deploy.startup import StartProgress
 from tests.support.schemas import problems
@@ -30,6 +31,16 @@ def show(*, json_stream: bool) -> None:
     with start_shown(Terminal(json_stream=json_stream), lambda text: text.replace(SECRET, "***")) as shown:
         for step in STEPS:
             shown(step)
+
+
+def test_sizes_and_numbers_are_rounded_as_people_read_them() -> None:
+    assert [size_of(size) for size in (9_600_000, 99_999_999, 100_000_000, 19_040_000_000)] == [
+        "10 MB",
+        "100 MB",
+        "0.1 GB",
+        "19.0 GB",
+    ]
+    assert [some(number) for number in (2.84, 99.9, 5694.6)] == ["2.8", "99.9", "5,695"]
 
 
 def test_a_pipe_gets_a_line_for_each_phase(capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,9 +101,12 @@ def test_the_drafter_that_is_named_is_the_one_that_is_used(edited: dict[str, str
     assert made.values["DRAFTER_HOST_PATH"] == path
 
 
-@pytest.mark.parametrize("off", ["off", "none", "false", "no", "0"])
+@pytest.mark.parametrize("off", ["off", "none", "false", "no", "0", ""])
 def test_a_drafter_that_is_switched_off_is_off_everywhere(off: str) -> None:
-    assert not plan(SPARK, Choice(edited={"DFLASH_DRAFTER": off})).drafting
+    made = plan(SPARK, Choice(edited={"DFLASH_DRAFTER": off}))
+    assert not made.drafting
+    (reason,) = (one.reason for one in made.decisions if one.name == "DFLASH_DRAFTER")
+    assert ("empty in .env: no drafter" in reason) is (off == "")
 
 
 def test_natively_the_installed_version_counts() -> None:
