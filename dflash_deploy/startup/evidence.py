@@ -23,7 +23,7 @@ _KERNEL = re.compile(
 
 _ECHO = re.compile(
     r"[Ss]ee root cause above|[Ss]ee stack trace|check the stack trace above"
-    r"|(?:^|: )(?:WorkerProc|EngineCore) failed to start"
+    r"|(?:^|: )(?:WorkerProc|EngineCore|Engine process) failed to start"
     r"|^(?:WorkerProc|EngineCore) (?:hit an exception|encountered a fatal error)|EngineDeadError|EngineGenerateError"
     r"|engine core exited unexpectedly|died unexpectedly|^(?:SystemExit|KeyboardInterrupt|EOFError|BrokenPipeError)\b"
     r"|CancelledError|^subprocess\.CalledProcessError|Error raised in subprocess|^Process \w+:$"

@@ -94,6 +94,11 @@ def test_a_request_that_llamacpp_answers_makes_the_refused_one_history() -> None
 
 
 LIKE_OTHERS = {
+    "rope-settings-unknown": ("`rope_scaling`'s factor field must be a float >= 1, got 4",),
+    "flashinfer-failed": ("RuntimeError: BatchPrefillWithPagedKVCache failed with error out of memory",),
+    "special-tokens-are-a-list": (
+        "TypeError: Special token image has to be either str or AddedToken but got: <class 'int'>",
+    ),
     "parallel-size-does-not-divide": (
         "AssertionError: real block_size must be divisible by hash_block_size",
         "ValueError: block_size must be divisible by prefix_match_unit",
@@ -226,7 +231,10 @@ LIKE_OTHERS = {
         "OSError: [Errno 107] Transport endpoint is not connected",
     ),
     "flash-attention-2-on-gb10": ("AttributeError: '_OpNamespace' '_vllm_fa2_C' object has no attribute 'varlen_fwd'",),
-    "tokenizer-of-other-transformers": ("AttributeError: 'Qwen2Model' object has no attribute 'lm_head'",),
+    "tokenizer-of-other-transformers": (
+        "AttributeError: 'Qwen2Model' object has no attribute 'lm_head'",
+        "AttributeError: Qwen3VLProcessor has no attribute fast",
+    ),
     "compiler-killed": ("RuntimeError: the worker died due to signal 9",),
     "header-missing": ("x.c:1:10: fatal error: Python.h: No such file or directory",),
     "compilation-failed": (
@@ -369,3 +377,12 @@ def test_what_an_exception_says_counts_more_than_where_it_was_raised() -> None:
     assert named(log) == "gpu-out-of-memory"
     log[-1] = f"{WORKER}RuntimeError: the moon is full"
     assert named(log) == "flash-attention-2-on-gb10"
+
+
+def test_a_gguf_with_a_newer_type_is_not_called_damaged() -> None:
+    log = [
+        "gguf_init_from_reader: tensor 'blk.0.ffn_up.weight' has invalid ggml type 52. should be in [0, 42)",
+        "gguf_init_from_reader: failed to read tensor info",
+        "llama_model_load: error loading model: llama_model_loader: failed to load model from target.gguf",
+    ]
+    assert named(log, ProcessEnd(1), "llamacpp") == "gguf-type-unknown"
