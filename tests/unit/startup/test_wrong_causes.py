@@ -385,4 +385,4 @@ def test_a_gguf_with_a_newer_type_is_not_called_damaged() -> None:
         "gguf_init_from_reader: failed to read tensor info",
         "llama_model_load: error loading model: llama_model_loader: failed to load model from target.gguf",
     ]
-    assert named(log, ProcessEnd(1), "llamacpp") == "gguf-type-unknown"
+    assert named(log, ProcessEnd(1), "llamacpp") == "gguf-header-unreadable"
