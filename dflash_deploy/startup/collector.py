@@ -199,8 +199,9 @@ class Collector:
         if FRAME.match(message):
             reading.frame = (message,)
         elif message[0].isspace():
-            if len(reading.frame) == 1:
-                reading.frame = (*reading.frame, message)
+            # a posted traceback may lack frames: the line that raised is shown then, too
+            if len(reading.frame) == 1 or (reading.frame and message.lstrip().startswith(("assert ", "raise "))):
+                reading.frame = (*reading.frame[:2], message)
         elif RAISED.match(message) or NAMED.match(message):
             self._raise(process, reading, message)
         else:
