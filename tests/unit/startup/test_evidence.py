@@ -46,6 +46,16 @@ def named(log: Sequence[str], ending: ProcessEnd = FAILED, engine: str = "vllm")
     return "" if found is None else found.id
 
 
+def test_the_report_of_an_older_vllm_hides_no_failure_of_its_engine() -> None:
+    report = ["Traceback (most recent call last):", '  File "/x/vllm/entrypoints/api_server.py", line 3, in build']
+    report += ["    raise RuntimeError(", "RuntimeError: Engine process failed to start"]
+    engine = ["Traceback (most recent call last):", '  File "/x/vllm/engine.py", line 3, in run', "    engine = load()"]
+    assert named([*engine, "torch.OutOfMemoryError: CUDA out of memory.", *report]) == "gpu-out-of-memory"
+    found = explained([*engine, "KeyError: 'the moon'", *report])
+    assert found.diagnosis is None
+    assert "KeyError: 'the moon'" in found.lines
+
+
 # 1. exit codes
 
 
