@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -25,6 +26,12 @@ export = typer.Typer(
 
 Check = Annotated[bool, typer.Option("--check", help="Compare the folder with the settings of today; write nothing.")]
 
+Image = Annotated[str, typer.Option(help="The pushed image, with its digest.", show_default=False)]
+
+GpuResource = Annotated[str, typer.Option(help="Resource that the device plugin offers.")]
+
+RuntimeClass = Annotated[str, typer.Option(help="RuntimeClass of the pods, such as nvidia on k3s.", show_default=False)]
+
 
 @command
 def export_kubernetes(
@@ -37,7 +44,7 @@ def export_kubernetes(
     weights: Annotated[
         Literal["host-path", "claim"], typer.Option(help="Weights: in directories of each node, or in a claim.")
     ] = "host-path",
-    image: Annotated[str, typer.Option(help="The pushed image, with its digest.", show_default=False)] = "",
+    image: Image = "",
     tool_image: Annotated[
         str, typer.Option(help="The pushed image of dflash-deploy, for the Job that runs `pull`.", show_default=False)
     ] = "",
@@ -67,10 +74,8 @@ def export_kubernetes(
         str,
         typer.Option(help="URL at which KEDA asks Prometheus, else that of the Operator.", show_default=False),
     ] = "",
-    gpu_resource: Annotated[str, typer.Option(help="Resource that the device plugin offers.")] = "nvidia.com/gpu",
-    runtime_class: Annotated[
-        str, typer.Option(help="RuntimeClass of the pods, such as nvidia on k3s.", show_default=False)
-    ] = "",
+    gpu_resource: GpuResource = "nvidia.com/gpu",
+    runtime_class: RuntimeClass = "",
     storage_class: Annotated[
         str, typer.Option(help="StorageClass of the claims, else the cluster's.", show_default=False)
     ] = "",
@@ -97,10 +102,9 @@ def export_kubernetes(
     )
     if check:
         _refuse_others(given=cluster != operations.Cluster())
-        found = operations.check_kubernetes(directory, out)
-        return Report(found.document(), _differs(found), failure=found.failure)
+        return _checked(operations.check_kubernetes(directory, out))
     done = operations.export_kubernetes(directory, out, cluster)
-    return Report(done.document(), _shown(done))
+    return Report(done.document(), _written(done, (done.secret_command, done.router_secret_command), "applied nothing"))
 
 
 @command
@@ -123,8 +127,7 @@ def export_compose(
     project = operations.ComposeProject(name=name, image=image, router_image=router_image)
     if check:
         _refuse_others(given=project != operations.ComposeProject())
-        found = operations.check_compose(directory, out)
-        return Report(found.document(), _differs(found), failure=found.failure)
+        return _checked(operations.check_compose(directory, out))
     done = operations.export_compose(directory, out, project)
     return Report(done.document(), _composed(done))
 
@@ -141,11 +144,9 @@ def export_production__stack(
         Literal["host-path", "claim"],
         typer.Option(help="Weights: in directories of each node, or in the claim of `export kubernetes`."),
     ] = "host-path",
-    image: Annotated[str, typer.Option(help="The pushed image, with its digest.", show_default=False)] = "",
-    gpu_resource: Annotated[str, typer.Option(help="Resource that the device plugin offers.")] = "nvidia.com/gpu",
-    runtime_class: Annotated[
-        str, typer.Option(help="RuntimeClass of the pods, such as nvidia on k3s.", show_default=False)
-    ] = "",
+    image: Image = "",
+    gpu_resource: GpuResource = "nvidia.com/gpu",
+    runtime_class: RuntimeClass = "",
     check: Check = False,
     as_json: Json = False,
 ) -> Report:
@@ -160,19 +161,9 @@ def export_production__stack(
     )
     if check:
         _refuse_others(given=cluster != operations.Cluster())
-        found = operations.check_production_stack(directory, out)
-        return Report(found.document(), _differs(found), failure=found.failure)
+        return _checked(operations.check_production_stack(directory, out))
     done = operations.export_production_stack(directory, out, cluster)
-    return Report(done.document(), _stacked(done))
-
-
-def _stacked(done: ProductionStackExport) -> tuple[str, ...]:
-    return (
-        f"wrote        {done.directory}: {', '.join(done.files)}",
-        f"image        {done.note or done.image}",
-        *(f"secret       {line}" for line in done.secret_commands),
-        f"next         {done.directory}/README.md has the steps; this command installed nothing",
-    )
+    return Report(done.document(), _written(done, done.secret_commands, "installed nothing"))
 
 
 def _refuse_others(*, given: bool) -> None:
@@ -191,13 +182,17 @@ def _composed(done: ComposeExport) -> tuple[str, ...]:
     )
 
 
-def _shown(done: KubernetesExport) -> tuple[str, ...]:
+def _written(done: KubernetesExport | ProductionStackExport, secrets: Iterable[str], next_: str) -> tuple[str, ...]:
     return (
         f"wrote        {done.directory}: {', '.join(done.files)}",
         f"image        {done.note or done.image}",
-        *(f"secret       {line}" for line in (done.secret_command, done.router_secret_command) if line),
-        f"next         {done.directory}/README.md has the steps; this command applied nothing",
+        *(f"secret       {line}" for line in secrets if line),
+        f"next         {done.directory}/README.md has the steps; this command {next_}",
     )
+
+
+def _checked(found: ExportCheck) -> Report:
+    return Report(found.document(), _differs(found), failure=found.failure)
 
 
 def _differs(found: ExportCheck) -> tuple[str | Grid, ...]:

@@ -5,7 +5,6 @@ It holds digests: the keys themselves are in `.env` only. A new key that never r
 
 from __future__ import annotations
 
-from hashlib import sha256
 from hmac import compare_digest
 
 from dflash_deploy.deployment.directory import Deployment
@@ -20,7 +19,7 @@ NAME = "key-handover.json"
 
 def digest_of(key: ApiKey) -> str:
     """The SHA-256 of a key, in hexadecimal digits."""
-    return sha256(key.key.encode()).hexdigest()
+    return accepted(key).digest.hex()
 
 
 def key_named(deployment: Deployment, name: str) -> ApiKey | None:

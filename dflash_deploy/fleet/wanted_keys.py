@@ -14,7 +14,7 @@ from dflash_deploy.intake.answers import ForeignDocument, read_document
 from dflash_deploy.intake.invalid import Invalid
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.api_keys import KEY, LARGEST_LIMIT, NAME, ApiKey, Scope, keys_in
-from dflash_deploy.serve.gateway.keyring import Accepted
+from dflash_deploy.serve.gateway.keyring import Accepted, entry_of
 from dflash_deploy.serve.refusal import Refused
 
 MOST_BYTES = 1 << 20
@@ -43,23 +43,15 @@ class WantedKeys:
 
     def document(self) -> bytes:
         """The text for the standard input of `fleet accept`. It has keys, so it is never an argument."""
-        also = [
-            {
-                "name": one.name,
-                "sha256": one.digest.hex(),
-                "scope": one.scope,
-                "in_flight": one.in_flight,
-                "tokens_per_minute": one.tokens_per_minute,
-            }
-            for one in self.also
-        ]
         proofs = [
             {"name": one.key.name, "key": one.key.key, "scope": one.key.scope, "status": int(one.status)}
             for one in self.proofs
         ]
         further = None if self.further is None else ",".join(key.written() for key in self.further)
         owner = None if self.owner is None else self.owner.reveal()
-        return json.dumps({"also": also, "proofs": proofs, "owner": owner, "further": further}).encode()
+        return json.dumps(
+            {"also": [entry_of(one) for one in self.also], "proofs": proofs, "owner": owner, "further": further}
+        ).encode()
 
 
 Key = Annotated[str, Field(pattern=f"^{KEY.pattern}$", max_length=1000)]

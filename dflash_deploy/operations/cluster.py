@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dflash_deploy.catalog.load import OWN
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.dotenv import quote
-from dflash_deploy.deployment.exported_folder import Origin, write_folder
+from dflash_deploy.deployment.exported_folder import write_folder
 from dflash_deploy.deployment.keys_file import keys_file, write_keys
 from dflash_deploy.deployment.render import environment_of
 from dflash_deploy.deployment.router_files import make_router_keys, router_directory
@@ -26,8 +26,8 @@ from dflash_deploy.intake.files import shown
 from dflash_deploy.monitoring.files import rule_groups
 from dflash_deploy.operations.exported import (
     ExportCheck,
-    compared,
-    exported,
+    check_folder,
+    origin_of,
     refuse_errors,
     refuse_native,
     refuse_secrets,
@@ -44,6 +44,9 @@ from dflash_deploy.weights.pull import requested_models
 USUAL_CLUSTER = Cluster()
 
 COMMAND = "export kubernetes"
+
+Folder = Callable[[ExportSource, Cluster], dict[str, str]]
+"""What gives the text of each file of an export."""
 
 ENDPOINT = "HF_ENDPOINT"
 """The variable with the Hub or mirror of a deployment."""
@@ -89,8 +92,8 @@ def export_kubernetes(directory: Path, out: Path, cluster: Cluster = USUAL_CLUST
     SettingsRefused, LockRefused.
     """
     deployment = Deployment.existing(directory)
-    source, texts = _rendered(deployment, cluster)
-    write_folder(out, Origin(deployment.project_name), texts, asdict(cluster))
+    source, texts = rendered(deployment, cluster, folder)
+    write_folder(out, origin_of(deployment, COMMAND), texts, asdict(cluster))
     if cluster.routed:
         # the Secrets are made of them: the router's key is among those that the engines accept
         make_router_keys(deployment)
@@ -111,21 +114,32 @@ def check_kubernetes(directory: Path, out: Path) -> ExportCheck:
 
     Raises BadInput if the folder has no export of this deployment, and what `export_kubernetes` raises.
     """
-    deployment = Deployment.existing(directory)
-    record = exported(out, Origin(deployment.project_name), KubernetesRecord, COMMAND)
-    _, texts = _rendered(deployment, Cluster(**record.options.model_dump()))
-    return compared(deployment, out, record, texts, COMMAND)
+    return check_cluster(directory, out, COMMAND, folder)
 
 
-def _rendered(deployment: Deployment, cluster: Cluster) -> tuple[ExportSource, dict[str, str]]:
-    """The text of each file, and what it is made from. Raises what keeps the deployment from being exported."""
-    source = checked_source(deployment, cluster)
+def check_cluster(directory: Path, out: Path, command: str, folder: Folder) -> ExportCheck:
+    """Compare a folder for a cluster, as `check_folder` does. `folder` gives the text of each file."""
+    return check_folder(
+        directory,
+        out,
+        command,
+        KubernetesRecord,
+        lambda deployment, record: rendered(deployment, Cluster(**record.options.model_dump()), folder)[1],
+    )
+
+
+def rendered(deployment: Deployment, cluster: Cluster, folder: Folder) -> tuple[ExportSource, dict[str, str]]:
+    """The text of each file of a folder for a cluster, and what it is made from.
+
+    Raises what keeps the deployment from being exported.
+    """
+    source = _checked_source(deployment, cluster)
     texts = folder(source, cluster)
     refuse_secrets(deployment, source.environment, texts)
     return source, texts
 
 
-def checked_source(deployment: Deployment, cluster: Cluster) -> ExportSource:
+def _checked_source(deployment: Deployment, cluster: Cluster) -> ExportSource:
     """What manifests are rendered from. Raises what keeps the deployment from being exported to a cluster."""
     plan = plan_of(deployment)
     _check(plan, deployment)

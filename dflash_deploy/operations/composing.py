@@ -10,7 +10,7 @@ from dflash_deploy.assets import build_context
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.door_files import door_files
 from dflash_deploy.deployment.dotenv import quote
-from dflash_deploy.deployment.exported_folder import Origin, write_folder
+from dflash_deploy.deployment.exported_folder import write_folder
 from dflash_deploy.deployment.render import environment_of, resolved_document
 from dflash_deploy.errors import NotPossible
 from dflash_deploy.export.compose import DOOR, KEPT, ROUTER, ComposeProject, ComposeSource, LockedRole
@@ -19,8 +19,8 @@ from dflash_deploy.intake import MIB, read_text
 from dflash_deploy.intake.documents import ComposeRecord
 from dflash_deploy.operations.exported import (
     ExportCheck,
-    compared,
-    exported,
+    check_folder,
+    origin_of,
     refuse_errors,
     refuse_native,
     refuse_secrets,
@@ -67,7 +67,7 @@ def export_compose(directory: Path, out: Path, project: ComposeProject = USUAL_P
     """
     deployment = Deployment.existing(directory)
     source, texts = _rendered(deployment, project)
-    write_folder(out, _origin(deployment), texts, asdict(project))
+    write_folder(out, origin_of(deployment, COMMAND), texts, asdict(project))
     images = {name: project.router_image if name in {DOOR, ROUTER} else project.image for name in _services(source)}
     return ComposeExport(
         out.absolute(),
@@ -84,14 +84,13 @@ def check_compose(directory: Path, out: Path) -> ExportCheck:
 
     Raises BadInput if the folder has no export of this deployment, and what `export_compose` raises.
     """
-    deployment = Deployment.existing(directory)
-    record = exported(out, _origin(deployment), ComposeRecord, COMMAND)
-    _, texts = _rendered(deployment, ComposeProject(**record.options.model_dump()))
-    return compared(deployment, out, record, texts, COMMAND)
-
-
-def _origin(deployment: Deployment) -> Origin:
-    return Origin(deployment.project_name, "compose")
+    return check_folder(
+        directory,
+        out,
+        COMMAND,
+        ComposeRecord,
+        lambda deployment, record: _rendered(deployment, ComposeProject(**record.options.model_dump()))[1],
+    )
 
 
 def _services(source: ComposeSource) -> dict[str, dict[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -47,18 +47,24 @@ class ExportCheck:
         return {"directory": str(self.directory), "differs": [asdict(one) for one in self.differs]}
 
 
-def exported(out: Path, origin: Origin, kind: type[R], command: str) -> R:
-    """The record of the last export. Raises BadInput if there is none, or one of another deployment or command."""
-    record = read_record(out, origin, kind)
+def origin_of(deployment: Deployment, command: str) -> Origin:
+    """Where a folder that `export FORM` writes comes from."""
+    return Origin(deployment.project_name, command.removeprefix("export "))
+
+
+def check_folder(
+    directory: Path, out: Path, command: str, kind: type[R], texts_of: Callable[[Deployment, R], Mapping[str, str]]
+) -> ExportCheck:
+    """Compare the folder `out` with the texts of a fresh export, of which `texts_of` gets the record of the last one.
+
+    Writes nothing. Raises BadInput if the folder has no export of this deployment by `command`, FileRefused for a file
+    that cannot be read, NoDeployment, and what `texts_of` raises.
+    """
+    deployment = Deployment.existing(directory)
+    record = read_record(out, origin_of(deployment, command), kind)
     if record is None:
         raise BadInput(f"{shown(out)} has no export", hint=f"run `dflash-deploy {command}` first")
-    return record
-
-
-def compared(
-    deployment: Deployment, out: Path, record: ExportRecord, texts: Mapping[str, str], command: str
-) -> ExportCheck:
-    """Compare the folder with the texts of a fresh export. Raises FileRefused for a file that cannot be read."""
+    texts = texts_of(deployment, record)
     # an edited file may have a key, also as a part of a line
     found = differences(read_folder(out, record), texts)
     return ExportCheck(out.absolute(), tuple(_redacted(deployment, one) for one in found), command)

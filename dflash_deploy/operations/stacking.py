@@ -7,14 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.exported_folder import Origin, write_folder
-from dflash_deploy.export.cluster import Cluster, ExportSource, is_pinned
+from dflash_deploy.deployment.exported_folder import write_folder
+from dflash_deploy.export.cluster import Cluster, is_pinned
 from dflash_deploy.export.readme import image_note
 from dflash_deploy.export.stack import CHART, CHART_VERSION
 from dflash_deploy.export.stack_folder import keys_command, router_key_command, stack_folder
-from dflash_deploy.intake.documents import KubernetesRecord
-from dflash_deploy.operations.cluster import USUAL_CLUSTER, checked_source
-from dflash_deploy.operations.exported import ExportCheck, compared, exported, refuse_secrets
+from dflash_deploy.operations.cluster import USUAL_CLUSTER, check_cluster, rendered
+from dflash_deploy.operations.exported import ExportCheck, origin_of
 
 COMMAND = "export production-stack"
 
@@ -53,8 +52,8 @@ def export_production_stack(directory: Path, out: Path, cluster: Cluster = USUAL
     overwritten. Raises NotPossible for engines other than vLLM, and what `export_kubernetes` raises.
     """
     deployment = Deployment.existing(directory)
-    source, texts = _rendered(deployment, cluster)
-    write_folder(out, _origin(deployment), texts, asdict(cluster))
+    source, texts = rendered(deployment, cluster, stack_folder)
+    write_folder(out, origin_of(deployment, COMMAND), texts, asdict(cluster))
     return ProductionStackExport(
         out.absolute(),
         tuple(sorted(texts)),
@@ -70,18 +69,4 @@ def check_production_stack(directory: Path, out: Path) -> ExportCheck:
 
     Raises BadInput if the folder has no export of this deployment, and what `export_production_stack` raises.
     """
-    deployment = Deployment.existing(directory)
-    record = exported(out, _origin(deployment), KubernetesRecord, COMMAND)
-    _, texts = _rendered(deployment, Cluster(**record.options.model_dump()))
-    return compared(deployment, out, record, texts, COMMAND)
-
-
-def _origin(deployment: Deployment) -> Origin:
-    return Origin(deployment.project_name, "production-stack")
-
-
-def _rendered(deployment: Deployment, cluster: Cluster) -> tuple[ExportSource, dict[str, str]]:
-    source = checked_source(deployment, cluster)
-    texts = stack_folder(source, cluster)
-    refuse_secrets(deployment, source.environment, texts)
-    return source, texts
+    return check_cluster(directory, out, COMMAND, stack_folder)

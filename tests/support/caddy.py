@@ -13,7 +13,7 @@ from dflash_deploy.door import Door, Site, caddyfile, find_caddy
 from tests.support.door import HANGS, until
 from tests.support.ports import free_port
 
-AUTHORITY = """\
+_OPTIONS = """\
 {{
 	admin off
 	persist_config off
@@ -22,6 +22,11 @@ AUTHORITY = """\
 	storage file_system "{storage}"
 	http_port {unused}
 	https_port {port}
+"""
+
+AUTHORITY = (
+    _OPTIONS
+    + """\
 	pki {{
 		ca local {{
 			name "An authority of the tests"
@@ -38,18 +43,13 @@ https://localhost:{port} {{
 	}}
 }}
 """
+)
 """A Caddy as an ACME authority."""
 
 
-EXPIRING = """\
-{{
-	admin off
-	persist_config off
-	skip_install_trust
-	auto_https disable_redirects
-	storage file_system "{storage}"
-	http_port {unused}
-	https_port {port}
+EXPIRING = (
+    _OPTIONS
+    + """\
 }}
 https://localhost:{port} {{
 	tls {{
@@ -60,6 +60,7 @@ https://localhost:{port} {{
 	respond 200
 }}
 """
+)
 """A Caddy whose certificate stays valid for an hour, which answers every request."""
 
 

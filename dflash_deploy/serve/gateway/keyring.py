@@ -42,23 +42,24 @@ def accepted(key: ApiKey) -> Accepted:
     return Accepted(key.name, sha256(key.key.encode()).digest(), key.scope, key.in_flight, key.tokens_per_minute)
 
 
+def entry_of(key: Accepted) -> dict[str, str | int | None]:
+    """One key in JSON."""
+    return {
+        "name": key.name,
+        "sha256": key.digest.hex(),
+        "scope": key.scope,
+        "in_flight": key.in_flight,
+        "tokens_per_minute": key.tokens_per_minute,
+    }
+
+
 def document_of(keys: Iterable[ApiKey], retiring: bytes | None = None, also: Iterable[Accepted] = ()) -> str:
     """The content of the file for these keys, in JSON.
 
     `retiring`: the digest of one more key of the owner. `also`: further keys of which only digests are known.
     """
     known = [*map(accepted, keys), *([Accepted(OWNER, retiring, "all")] if retiring else []), *also]
-    entries = [
-        {
-            "name": key.name,
-            "sha256": key.digest.hex(),
-            "scope": key.scope,
-            "in_flight": key.in_flight,
-            "tokens_per_minute": key.tokens_per_minute,
-        }
-        for key in known
-    ]
-    return json.dumps({"schema": SCHEMA, "keys": entries}, indent=1) + "\n"
+    return json.dumps({"schema": SCHEMA, "keys": [entry_of(key) for key in known]}, indent=1) + "\n"
 
 
 class Keyring:
