@@ -1,5 +1,6 @@
 """`fleet` on two hosts behind one router: real SMG and Caddy on the first, a llama.cpp on each, one door for both."""
 
+import signal
 import subprocess
 import sys
 import threading
@@ -8,7 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from dflash_deploy import operations
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.key_handover import begun_handover
 from dflash_deploy.errors import ExitCode
+from tests.support.commands import wait_until
+from tests.support.fleet_command import started
 from tests.support.fleet_lab import FABRIC, Host, Lab, states
 
 ASK = """\
@@ -103,6 +108,30 @@ def change_keys(hosts: Lab, clients: Clients, urls: tuple[str, ...]) -> None:
     assert {clients.ask(url, key=last) for url in urls} == {"401"}
 
 
+def kill_changes(hosts: Lab, clients: Clients, urls: tuple[str, ...]) -> None:
+    """A rotation that is killed in each of its phases refuses no request, and the same command continues it."""
+    hosts.dflash("fleet", "keys", "add", "bob", "--json").succeeded()
+    here, old = Deployment(hosts.directory), key_of(hosts, "bob")
+    rotate = ("fleet", "keys", "rotate", "bob", "--overlap")
+    with clients.with_key(lambda: key_of(hosts, "bob")).asking(urls[0]) as said:
+        for phase in (lambda: begun_handover(here), lambda: key_of(hosts, "bob") != old):
+            with started(hosts, *rotate, "60") as change:
+                assert wait_until(phase, 60), change.ended()
+                change.process.kill()
+                assert change.ended() == -signal.SIGKILL
+            assert {clients.ask(url, key=old) for url in urls} == {"200"}
+        with started(hosts, *rotate, "60") as change:
+            change.until("the old key is valid for")
+            change.process.kill()
+            assert change.ended() == -signal.SIGKILL
+        assert {clients.ask(url, key=old) for url in urls} == {"200"}
+        hosts.dflash(*rotate, "0").succeeded()
+    assert set(said) == {"200"}, said
+    assert {clients.ask(url, key=old) for url in urls} == {"401"}
+    assert {clients.ask(url, key=key_of(hosts, "bob")) for url in urls} == {"200"}
+    assert not begun_handover(here)
+
+
 def lose_the_leader(hosts: Lab) -> None:
     """The host with the door is lost, and the other one takes its place."""
     first, second = hosts.hosts
@@ -147,6 +176,7 @@ def test_one_door_for_two_hosts(hosts: Lab) -> None:
     assert states(tested.document) == ["passed", "passed"]
 
     change_keys(hosts, clients, (door, own, other))
+    kill_changes(hosts, clients, (door, own, other))
 
     with second.unplugged(FABRIC):
         assert {clients.ask(door, f"again {number}") for number in range(6)} == {"200"}
