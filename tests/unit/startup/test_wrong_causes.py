@@ -192,6 +192,7 @@ LIKE_OTHERS = {
     "disk-full": (
         "OSError: inotify_add_watch: No space left on device",
         "OSError: semget: No space left on device",
+        "Error response from daemon: write /sys/fs/cgroup/cpu/docker/ff66/tasks: no space left on device",
     ),
     "weights-damaged": (
         "SafetensorError: Error while deserializing header: invalid JSON in header: unknown variant `F8_E8M0`",
@@ -241,6 +242,10 @@ LIKE_OTHERS = {
         "torch._inductor.exc.InductorError: RuntimeError: Failed to find C compiler. Please specify via CC",
         "torch._inductor.exc.InductorError: OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
         "torch._inductor.exc.InductorError: PTXASError: PTXAS error: Internal Triton PTX codegen error",
+    ),
+    "nccl-failed": (
+        "DistBackendError: NCCL error in: x.cpp:77, unhandled cuda error. Cuda failure 2 'out of memory'",
+        "DistBackendError: NCCL error in: x.cpp:3690, remote process exited or there was a network error",
     ),
     "graph-capture-failed": ("Exception: Capture cuda graph failed: CUDA out of memory. Tried to allocate 2.00 GiB",),
     "package-not-installed": ("importlib.metadata.PackageNotFoundError: No package metadata was found for vllm",),
@@ -386,3 +391,16 @@ def test_a_gguf_with_a_newer_type_is_not_called_damaged() -> None:
         "llama_model_load: error loading model: llama_model_loader: failed to load model from target.gguf",
     ]
     assert named(log, ProcessEnd(1), "llamacpp") == "gguf-header-unreadable"
+
+
+def test_a_fault_of_another_program_on_the_gpu_is_not_the_engines() -> None:
+    fault = "NVRM: Xid (PCI:0000:01:00): 31, pid={}, name={}, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS"
+    assert named([], ProcessEnd(139), kernel=(fault.format(812, "Xorg"),)) == "segmentation-fault"
+    for process in ("VLLM::EngineCor", "llama-server", "<unknown>"):
+        assert named([], ProcessEnd(139), kernel=(fault.format(812, process),)) == "gpu-address-fault"
+
+
+def test_a_vocabulary_that_llamacpp_translates_hides_no_failure() -> None:
+    differs = "common_speculative_are_compatible: draft model vocab type must match target model to use speculation"
+    assert named([differs], ProcessEnd(1), "llamacpp") == "drafter-vocabulary-differs"
+    assert named([differs, "E srv load_model: error: the moon is full"], ProcessEnd(1), "llamacpp") is None
