@@ -6,6 +6,8 @@ PORT ?= 8000
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 SECONDS ?= 120
 # The engine of the demo: vllm, or llamacpp, which has a small environment of its own.
+# `make demo-down` stops the demos of both, with ENGINE= only that one.
+DEMOS := $(if $(ENGINE),$(if $(filter llamacpp,$(ENGINE)),demo-llamacpp,demo),demo demo-llamacpp)
 ENGINE ?= vllm
 ifeq ($(ENGINE),llamacpp)
 VENV := .venv-llamacpp
@@ -45,8 +47,14 @@ demo: $(READY)
 	@echo "           or make demo-down$(if $(filter-out vllm,$(ENGINE)), ENGINE=$(ENGINE))"
 	@echo "look       . $(BIN)/activate && cd $(DEMO), and then for example dflash-deploy status"
 
-demo-down: $(READY)
-	@$(BIN)/dflash-deploy down --dir $(DEMO)
+# installs nothing: a demo that was started left its environment, and each can stop both
+demo-down:
+	@worst=0; here=; for demo in $(DEMOS); do \
+	  test -f $$demo/.env || continue; here=yes; \
+	  for tool in .venv$${demo#demo} .venv .venv-llamacpp none; do test -x $$tool/bin/dflash-deploy && break; done; \
+	  test $$tool != none || { echo "no environment can stop $$demo"; echo "hint: \`make .venv-llamacpp/.ready ENGINE=llamacpp\` installs the smaller one"; exit 3; }; \
+	  $$tool/bin/dflash-deploy down --dir $$demo || worst=$$?; \
+	done; test -n "$$here" || echo "no demo here: $(DEMOS)"; exit $$worst
 
 test: test-unit test-cli test-hub test-parsers test-decisions test-fuzz test-engine test-docker test-fleet
 
