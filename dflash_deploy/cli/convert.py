@@ -9,7 +9,7 @@ import typer
 
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
-from dflash_deploy.cli.numbers import GB
+from dflash_deploy.cli.numbers import size_of
 from dflash_deploy.cli.options import Json
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.serve.engines.llamacpp import Llamacpp
@@ -37,7 +37,7 @@ def models_convert_gguf(
         drafter, target, out=out, form=form, engine=engine, image=image, reporter=terminal()
     )
     shown = (
-        f"written   {done.file}, {done.bytes / GB:.2f} GB, {done.form}, architecture {done.architecture}",
+        f"written   {done.file}, {size_of(done.bytes)}, {done.form}, architecture {done.architecture}",
         f"for       {done.title}",
         f"next      {Settings.dflash_drafter}={done.file.parent} and {Settings.drafter_file}={done.file.name} in .env",
     )

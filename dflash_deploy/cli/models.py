@@ -11,7 +11,7 @@ from dflash_deploy import operations
 from dflash_deploy.cli import completion
 from dflash_deploy.cli.command import command
 from dflash_deploy.cli.convert import convert
-from dflash_deploy.cli.numbers import GB
+from dflash_deploy.cli.numbers import size_of, sizes_of
 from dflash_deploy.cli.options import Json, Profile
 from dflash_deploy.cli.shown import Grid, Report, Shown
 
@@ -62,7 +62,7 @@ def _compatible(candidate: Candidate) -> tuple[str, ...]:
     plan, pair = candidate.plan, candidate.pair
     assert plan is not None  # noqa: S101 - a candidate without a reason against it has a plan
     length, concurrency = str(plan.settings.max_model_len or ""), str(plan.settings.max_num_seqs or "")
-    size = f"{pair.target.bytes / GB:.1f} + {pair.drafter.bytes / GB:.1f} GB"
+    size = sizes_of(pair.target.bytes, pair.drafter.bytes)
     marks = " (gated)" if pair.target.gated or pair.drafter.gated else ""
     return pair.name + marks, size, plan.engine.name, length, concurrency
 
@@ -105,7 +105,7 @@ def _weights(weights: Weights) -> str:
     file = f", {weights.file}" if weights.file else ""
     gated = ", gated" if weights.gated else ""
     licence = weights.licence or "no licence stated"
-    return f"{weights.repo or weights.bundled}{revision}{file}, {weights.bytes / GB:.3g} GB, {licence}{gated}"
+    return f"{weights.repo or weights.bundled}{revision}{file}, {size_of(weights.bytes)}, {licence}{gated}"
 
 
 models.command("list")(models_list)

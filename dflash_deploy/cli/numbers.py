@@ -19,6 +19,13 @@ def size_of(weights: int) -> str:
     return f"{weights / GB:.1f} GB" if weights >= GB / 10 else f"{weights / 1e6:.0f} MB"
 
 
+def sizes_of(target: int, drafter: int) -> str:
+    """The sizes of target and drafter; the unit once if both have the same."""
+    first, second = size_of(target), size_of(drafter)
+    unit = f" {second.rpartition(' ')[2]}"
+    return f"{first.removesuffix(unit)} + {second}"
+
+
 def some(number: float) -> str:
     """A number of sequences, with a decimal only if it matters."""
     return f"{number:.1f}" if number < 100 else f"{number:,.0f}"

@@ -11,7 +11,7 @@ import typer
 
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
-from dflash_deploy.cli.numbers import GB
+from dflash_deploy.cli.numbers import size_of
 from dflash_deploy.cli.options import HERE, Directory, Json
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput, FilesMissing
@@ -60,7 +60,7 @@ def _shown(done: Pulled) -> tuple[str, ...]:
     lines = []
     for model in done.models:
         parts = f"{model.there} present, {model.reused} from the Hub client's cache, {model.fetched} fetched"
-        lines.append(f"{model.role:8} {model.repo}@{model.commit[:10]}, {model.bytes / GB:.2f} GB: {parts}")
+        lines.append(f"{model.role:8} {model.repo}@{model.commit[:10]}, {size_of(model.bytes)}: {parts}")
         lines.append(f"{'':8} {model.directory}")
     return (*lines, f"locked   {done.lock_file}", "next     dflash-deploy up")
 

@@ -10,6 +10,7 @@ from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.catalog.schema import Settings
+from dflash_deploy.cli.numbers import sizes_of
 from tests.support.reference.markdown import GENERATED, code, joined, table
 
 _EVIDENCE = """- `verified`: this project has run it.
@@ -102,7 +103,7 @@ def _family(pairs: Iterable[ModelPair]) -> Iterator[str]:
     notices = []
     for pair in pairs:
         target, drafter = pair.target, pair.drafter
-        size = f"{target.bytes / 1e9:.1f} + {drafter.bytes / 1e9:.1f} GB"
+        size = sizes_of(target.bytes, drafter.bytes)
         licence = target.licence + (" (gated)" if target.gated else "")
         here, there = (code(one.repo or one.bundled or "") for one in (target, drafter))
         most = str(drafter.most_draft_tokens)

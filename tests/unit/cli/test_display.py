@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dflash_deploy.cli.display import Terminal
-from dflash_deploy.cli.numbers import size_of, some
+from dflash_deploy.cli.numbers import size_of, sizes_of, some
 from dflash_deploy.operations.reporter import start_shown
 from dflash_deploy.startup import StartProgress
 from tests.support.schemas import problems
@@ -40,6 +40,8 @@ def test_sizes_and_numbers_are_rounded_as_people_read_them() -> None:
         "0.1 GB",
         "19.0 GB",
     ]
+    pairs = ((5_400_000, 1_090_000), (16_700_000_000, 90_000_000), (20_000_000_000, 3_460_000_000))
+    assert [sizes_of(*sizes) for sizes in pairs] == ["5 + 1 MB", "16.7 GB + 90 MB", "20.0 + 3.5 GB"]
     assert [some(number) for number in (2.84, 99.9, 5694.6)] == ["2.8", "99.9", "5,695"]
 
 
