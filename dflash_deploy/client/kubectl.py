@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
-from dflash_deploy.client.pods import LABEL, MOST_PODS, Pod, PodList, SecretDocument
+from dflash_deploy.client.pods import LABEL, PAGE, Pod, PodList, SecretDocument
 from dflash_deploy.errors import BadInput, EngineMissing, EngineNotReady, PreflightRefused
 from dflash_deploy.host.ask import ask
 from dflash_deploy.intake import Invalid
@@ -41,6 +41,9 @@ ANSWERS, FORWARDS = 20.0, 30.0
 
 ENDS = 2.0
 """Seconds in which kubectl notices that a pod is gone."""
+
+MOST_PAGES = 10
+"""Pages of pods that are read."""
 
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _LISTENS = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d{1,5}) ->")
@@ -86,10 +89,19 @@ class Kubectl:
             )
 
     def pods(self) -> tuple[Pod, ...]:
-        """The pods of exported deployments, by name. Raises EngineMissing, PreflightRefused."""
-        query = f"labelSelector={quote(OURS, safe='')}&limit={MOST_PODS}"
-        listed = _parsed(self._raw(f"pods?{query}"), PodList, "the list of pods")
-        return tuple(sorted(listed.items, key=lambda pod: pod.name))
+        """The pods of exported deployments, by name. Raises EngineMissing, and PreflightRefused also for too many."""
+        found: list[Pod] = []
+        query = {"labelSelector": OURS, "limit": str(PAGE)}
+        for _ in range(MOST_PAGES):
+            listed = _parsed(self._raw(f"pods?{urlencode(query)}"), PodList, "the list of pods")
+            found += listed.items
+            if not listed.metadata.more:
+                return tuple(sorted(found, key=lambda pod: pod.name))
+            query["continue"] = listed.metadata.more
+        raise PreflightRefused(
+            f"{self.namespace} has more than {len(found)} pods of exports",
+            hint="apply the export to a namespace of its own, and name that one",
+        )
 
     def secret(self, name: str, entry: str) -> Secret | None:
         """An entry of a Secret; `None` if this login may not read it, or it has none. Raises EngineMissing."""

@@ -13,10 +13,11 @@ from dflash_deploy.intake.invalid import printable
 LABEL = "app.kubernetes.io/"
 """What the names of the recommended labels begin with."""
 
-MOST_PODS = 200
+PAGE = 200
+"""Pods of one answer of Kubernetes, which says how to ask for the next ones."""
 
 Texts = Annotated[dict[str, str], Field(default_factory=dict)]
-Some = Annotated[list[dict[str, Any]], Field(max_length=MOST_PODS)]
+Some = Annotated[list[dict[str, Any]], Field(max_length=200)]
 
 
 class Condition(ForeignDocument):
@@ -88,10 +89,17 @@ class Pod(ForeignDocument):
         return next((str(one.get("secretName") or "") for one in mounted if isinstance(one, dict)), "")
 
 
-class PodList(ForeignDocument):
-    """A list of pods."""
+class ListMetadata(ForeignDocument):
+    """What a list says of itself: `more` is the token for the pods behind it, empty at its end."""
 
-    items: Annotated[list[Pod], Field(max_length=MOST_PODS)]
+    more: Annotated[str, Field(alias="continue", max_length=8192)] = ""
+
+
+class PodList(ForeignDocument):
+    """A list of pods, or a page of it."""
+
+    metadata: Annotated[ListMetadata, Field(default_factory=ListMetadata)]
+    items: Annotated[list[Pod], Field(max_length=PAGE)]
 
 
 class SecretDocument(ForeignDocument):

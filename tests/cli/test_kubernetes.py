@@ -41,7 +41,9 @@ def failed(ran: Ran) -> dict[str, dict[str, Any]]:
     return {one["name"]: one for one in ran.document["data"]["checks"] if one["status"] == "failed"}
 
 
-def test_each_pod_and_the_service_are_checked_and_compared(tmp_path: Path) -> None:
+def test_each_pod_and_the_service_are_checked_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Kubernetes lists the three pods on two pages
+    monkeypatch.setattr("dflash_deploy.client.kubectl.PAGE", 2)
     with cluster(tmp_path, Engine(), Engine()) as api:
         ran = run(api, tmp_path, "--json").succeeded()
     data = ran.document["data"]
@@ -53,6 +55,7 @@ def test_each_pod_and_the_service_are_checked_and_compared(tmp_path: Path) -> No
     assert "service: drafts" not in names
     assert names[-4:] == ["same image", "same settings", "same answer", "alike"]
     assert data["acceptance_by_engine"].keys() == set(NAMES[:2])
+    assert [path.count("continue=2") for path in api.asked if "limit=2" in path] == [0, 1]
     # the key comes from the Secret, and is in nothing that is shown
     assert [path for path in api.asked if "/secrets/dflash-keys" in path]
     assert KEY not in ran.out + ran.err

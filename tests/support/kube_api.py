@@ -173,7 +173,10 @@ def _answer(api: KubeApi, path: str, query: dict[str, list[str]]) -> dict[str, A
             return {"kind": "APIResourceList", "groupVersion": "v1", "resources": RESOURCES}
         case ["api", "v1", "namespaces", _, "pods"]:
             items = api.selected(query.get("labelSelector", [""])[0])
-            return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
+            first = int(query.get("continue", ["0"])[0])
+            last = first + int(query.get("limit", [len(items)])[0])
+            more = {"continue": str(last)} if last < len(items) else {}
+            return {"kind": "PodList", "apiVersion": "v1", "metadata": more, "items": items[first:last]}
         case ["api", "v1", "namespaces", _, "pods", name]:
             return next((one.document() for one in api.pods if one.name == name), (404, "NotFound", "no pod"))
         case ["api", "v1", "namespaces", _, "services", name]:
