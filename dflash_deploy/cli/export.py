@@ -114,7 +114,7 @@ def export_compose(
         "compose"
     ),
     name: Annotated[
-        str, typer.Option(help="Name of the Compose project, else that of the directory.", show_default=False)
+        str, typer.Option(help="Name of the Compose project, else one of the deployment.", show_default=False)
     ] = "",
     image: Annotated[
         str, typer.Option(help="A pushed image, with its digest; else the folder builds it.", show_default=False)

@@ -123,8 +123,8 @@ def compose_source(deployment: Deployment, plan: Plan) -> ComposeSource:
     return ComposeSource(
         plan=plan,
         document=resolved_document(deployment, plan, KEPT),
-        # without the digits of the directory's path: containers of the deployment itself have another project
-        name=deployment.project_name.rpartition("-")[0],
+        # neither that of the deployment's own containers, nor that of a directory of this name in another place
+        name=f"{deployment.project_name}-export",
         door=door_files(deployment, plan.settings, exported=True) if has_door else {},
         build={name: read_text(path, limit=MIB) for image in images for name, path in build_context(image).items()},
         places={name: quote(str(deployment.path(plan.values.get(name, "")).resolve())) for name in written},

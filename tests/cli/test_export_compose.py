@@ -51,10 +51,21 @@ def test_no_file_has_a_key_or_a_path_of_this_machine(deployment: Path, edits: di
 
 def test_the_project_has_another_name_than_the_deployment(deployment: Path) -> None:
     data = export(deployment, "--json").succeeded().document["data"]
-    assert data["name"] == "dflash-vision"
-    assert Deployment(deployment).project_name.startswith("dflash-vision-")
+    own = Deployment(deployment).project_name
+    assert own.startswith("dflash-vision-")
+    assert data["name"] == f"{own}-export"
     export(deployment, "--name", "mine").succeeded()
     assert yaml.safe_load((deployment / "compose/compose.yaml").read_text())["name"] == "mine"
+
+
+def test_directories_of_one_name_in_two_places_are_two_projects(tmp_path: Path) -> None:
+    names = set()
+    for place in ("a", "b"):
+        there = tmp_path / place / "vision"
+        initialise("--profile", "cpu", "--runtime", "compose", at=there)
+        names.add(Deployment(there).project_name)
+        names.add(export(there, "--json").succeeded().document["data"]["name"])
+    assert len(names) == 4
 
 
 def test_a_second_export_keeps_what_a_person_added_and_stops_at_an_edited_file(deployment: Path) -> None:
