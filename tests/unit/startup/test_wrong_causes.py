@@ -130,6 +130,7 @@ LIKE_OTHERS = {
         "AttributeError: 'IOProcessor' object has no attribute 'x'",
     ),
     "host-out-of-memory": (
+        "MemoryError: Not enough space in the data buffer, try calling free_buf() to free up space",
         "RuntimeError: Call to ibv_reg_mr failed with error Cannot allocate memory",
         "error: failed to mlock 4096-byte buffer (after previously locking 0 bytes): Cannot allocate memory",
         "RuntimeError: [enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: you"
@@ -188,7 +189,6 @@ LIKE_OTHERS = {
         "ValueError: There is no module or parameter named 'layers' in DFlashDraftModel for speculative decoding",
     ),
     "driver-too-old-for-cuda": ("RuntimeError: CUDA driver version is insufficient for CUDA runtime version",),
-    "image-not-fetched": ("RuntimeError: failed to do request: the scheduler is busy",),
     "disk-full": (
         "OSError: inotify_add_watch: No space left on device",
         "OSError: semget: No space left on device",
@@ -204,11 +204,17 @@ LIKE_OTHERS = {
     "config-of-other-transformers": (
         "AttributeError: 'ModelConfig' object has no attribute 'pooler_config'",
         "AttributeError: 'VllmConfig' object has no attribute 'kv_events_config'",
+        "AttributeError: 'AWQMarlinConfig' object has no attribute 'packed_modules_mapping'",
+        "AttributeError: 'GPTQMarlinConfig' object has no attribute 'lm_head_quantized'",
+        "AttributeError: 'ModelOptNvFp4Config' object has no attribute 'x'",
+        "AttributeError: 'CompressedTensorsConfig' object has no attribute 'x'",
+        "AttributeError: 'FusedMoEQuantConfig' object has no attribute 'x'",
     ),
     "tensor-unknown-to-model": (
         "KeyError: 'model.layers.0.self_attn.attn'",
         "KeyError: 'model.layers.3.linear_attn'",
         "KeyError: 'layers.12.mlp.experts'",
+        "KeyError: 'model.layers.61.self_attn.indexer.k_cache'",
     ),
     "kernel-for-another-gpu": ("NotImplementedError: No NvFp4 MoE backend supports the deployment configuration.",),
     "gguf-mtp-head-unknown": ("llama_model_load: error loading model: missing tensor 'blk.0.ssm_conv1d.weight'",),
@@ -255,6 +261,29 @@ LIKE_OTHERS = {
     ),
     "projector-not-loaded": (
         "clip_init: failed to load model '/mmproj.gguf': operator(): unable to find tensor v.blk.0.attn_out.weight",
+    ),
+    "command-missing-in-image": (
+        'error getting credentials - err: exec: "docker-credential-desktop": executable file not found in $PATH',
+        'level=warning msg="failed to find iptables" error="exec: \\"iptables\\": executable file not found in $PATH"',
+        'OCI runtime create failed: unable to start container process: exec: "nvidia-smi": executable file not found',
+    ),
+    "name-missing-in-package": ("ImportError: cannot import name 'x' from partially initialized module 'y'",),
+    "module-without-that-name": ("AttributeError: partially initialized module 'torch' has no attribute 'x'",),
+    "quantized-experts-lack-backend": (
+        "ValueError: moe_backend=deep_gemm_mega_moe is only supported for DeepSeek-V4 models.",
+    ),
+    "flashinfer-without-architecture": ("RuntimeError: No supported CUDA architectures found for major versions [9].",),
+    "repository-gated": (
+        "403 Forbidden: Please enable access to public gated repositories in your fine-grained token settings.",
+    ),
+    "image-not-fetched": (
+        "RuntimeError: failed to do request: the scheduler is busy",
+        'Error response from daemon: Get "https://registry-1.docker.io/v2/": toomanyrequests: You have reached your'
+        " unauthenticated pull rate limit.",
+    ),
+    "port-of-processes-taken": (
+        "DistNetworkError: The server socket has failed to bind to 10.0.0.9:29501 (errno: 99 - Cannot"
+        " assign requested address).",
     ),
     "engine-start-timeout": ("RuntimeError: Did not receive response from front-end process within 5 minutes",),
 }
