@@ -78,6 +78,7 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
     "fleet keys add": ("fleet keys add alice", "fleet keys add grafana --scope metrics"),
     "fleet keys rotate": ("fleet keys rotate", "fleet keys rotate alice --overlap 3600"),
     "fleet keys revoke": ("fleet keys revoke alice", "fleet keys revoke alice --json"),
+    "fleet keys usage": ("fleet keys usage", "fleet keys usage --json"),
     "fleet weights": ("fleet weights", "fleet weights --probe 3 --json"),
     "fleet take": ("fleet take", "fleet take --json-stream"),
     "fleet offer": (

@@ -10,6 +10,7 @@ from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.fleet_table import table
 from dflash_deploy.cli.key_options import InFlight, KeyName, KeyScope, TokensPerMinute
+from dflash_deploy.cli.key_usage import usage_table
 from dflash_deploy.cli.options import HERE, Directory, Json, Patience
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.operations.patience import PATIENCE
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from dflash_deploy.operations import FleetKeys
 
 keys = typer.Typer(
-    rich_markup_mode=None, no_args_is_help=True, help="API keys of all hosts: add, rotate, revoke; no request fails."
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="API keys of all hosts: add, rotate, revoke, usage; no request fails.",
 )
 
 
@@ -63,6 +66,15 @@ def fleet_keys_rotate(
     return _report(done, "replaced", "clients  each that sends the key; dflash-deploy itself reads .env")
 
 
+@command
+def fleet_keys_usage(directory: Directory = HERE, as_json: Json = False) -> Report:
+    """Show requests and tokens of each key on all hosts since the engines' start."""
+    found = operations.fleet_usage_of_keys(directory, reporter=terminal())
+    failure = found.result.failure
+    hosts = (table(found.result),) if failure else ()
+    return Report(found.document(), (usage_table(found.usage), *hosts), failure=failure)
+
+
 def _report(done: FleetKeys, verb: str, *after: str) -> Report:
     if done.finished:
         said = f"{verb:8} {done.name}, in {done.deployment.env_file} and on all hosts"
@@ -73,3 +85,4 @@ def _report(done: FleetKeys, verb: str, *after: str) -> Report:
 keys.command("add")(fleet_keys_add)
 keys.command("revoke")(fleet_keys_revoke)
 keys.command("rotate")(fleet_keys_rotate)
+keys.command("usage")(fleet_keys_usage)

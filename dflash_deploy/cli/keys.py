@@ -10,6 +10,7 @@ import typer
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.key_options import InFlight, KeyName, KeyScope, TokensPerMinute
+from dflash_deploy.cli.key_usage import usage_table
 from dflash_deploy.cli.options import HERE, Directory, Json, JsonStream, Patience
 from dflash_deploy.cli.shown import Grid, Report
 from dflash_deploy.errors import BadInput
@@ -112,20 +113,7 @@ def keys_list(directory: Directory = HERE, as_json: Json = False) -> Report:
 def keys_usage(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Show requests and tokens of each key since the engine's start."""
     found = operations.usage_of_keys(directory)
-    drawn = Grid("name", "requests", "refused", "cancelled", "tokens read", "generated", "in flight")
-    for used in found.usage:
-        refused = sum(count for status, count in used.requests.items() if status[:1] in {"4", "5"})
-        cancelled = used.requests.get("cancelled", 0)
-        drawn.add_row(
-            used.name,
-            f"{sum(used.requests.values())}",
-            f"{refused}",
-            f"{cancelled}",
-            f"{used.prompt_tokens}",
-            f"{used.generation_tokens}",
-            f"{used.in_flight}",
-        )
-    return Report(found.document(), (drawn,))
+    return Report(found.document(), (usage_table(found.usage),))
 
 
 def _place(name: str | None) -> str:

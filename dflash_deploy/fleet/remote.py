@@ -41,6 +41,7 @@ Text = Annotated[str, AfterValidator(lambda text: text[:LONGEST])]
 Number = Annotated[float, Field(ge=0, lt=1e12)]
 Bytes = Annotated[int, Field(ge=0, lt=2**60)]
 Count = Annotated[int, Field(ge=0, lt=2**31)]
+Tokens = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 class RemoteCheck(ForeignDocument):
@@ -52,8 +53,18 @@ class RemoteCheck(ForeignDocument):
     hint: Text = ""
 
 
+class RemoteUsage(ForeignDocument):
+    """What one key used on a host."""
+
+    name: Text
+    requests: Annotated[dict[Text, Tokens], Field(max_length=100)]
+    prompt_tokens: Tokens
+    generation_tokens: Tokens
+    in_flight: Count
+
+
 class RemoteData(ForeignDocument):
-    """What the documents of `up`, `restart`, `status`, `test` and `down` have in common; each has a part of it."""
+    """What the documents of `up`, `restart`, `status`, `test`, `down` and `keys usage` have; each has a part of it."""
 
     endpoint: Text | None = None
     model: Text | None = None
@@ -74,6 +85,7 @@ class RemoteData(ForeignDocument):
     cause: Text | None = None
     problem: Text | None = None
     checks: Annotated[list[RemoteCheck], Field(max_length=1000)] = Field(default_factory=list)
+    keys: Annotated[list[RemoteUsage], Field(max_length=2000)] = Field(default_factory=list)
 
 
 class RemoteError(ForeignDocument):

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.fleet_routing import Routed, fleet_route
     from dflash_deploy.operations.fleet_starting import fleet_restart, fleet_up
     from dflash_deploy.operations.fleet_transfers import MissingWeights, fleet_offer, fleet_take, fleet_weights
+    from dflash_deploy.operations.fleet_usage import FleetUsage, fleet_usage_of_keys
     from dflash_deploy.operations.fleet_watching import fleet_watch
     from dflash_deploy.operations.fleets import (
         FleetCreated,
@@ -123,6 +124,7 @@ else:
             ".fleet_machine": ("MachineFacts", "fleet_facts"),
             ".fleet_routing": ("Routed", "fleet_route"),
             ".fleet_starting": ("fleet_restart", "fleet_up"),
+            ".fleet_usage": ("FleetUsage", "fleet_usage_of_keys"),
             ".fleet_watching": ("fleet_watch",),
             ".fleet_transfers": ("MissingWeights", "fleet_offer", "fleet_take", "fleet_weights"),
             ".fleets": ("FleetCreated", "fleet_down", "fleet_init", "fleet_logs", "fleet_status", "fleet_test"),
@@ -210,6 +212,7 @@ __all__ = [
     "FleetCreated",
     "FleetKeys",
     "FleetResult",
+    "FleetUsage",
     "FoundDeployment",
     "KeyChange",
     "Keys",
@@ -270,6 +273,7 @@ __all__ = [
     "fleet_take",
     "fleet_test",
     "fleet_up",
+    "fleet_usage_of_keys",
     "fleet_watch",
     "fleet_weights",
     "init",

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field
 
 from dflash_deploy.schemas.common import AcceptanceLength, Count, Documented, FailureCode, Rate, Seconds
-from dflash_deploy.schemas.keys import Fingerprint, HttpStatus
+from dflash_deploy.schemas.keys import Fingerprint, HttpStatus, KeyUsageData
 
 
 class FleetErrorData(Documented):
@@ -31,7 +31,7 @@ class FleetHostData(Documented):
     rank: Count
     """Its rank if all hosts run one engine: 0 is the leader."""
     state: str
-    """`usable`, `ready`, `running`, `accepted`, `stopped`, `passed`, `failed`, or a state of `status`."""
+    """`usable`, `ready`, `running`, `accepted`, `counted`, `stopped`, `passed`, `failed`, or a state of `status`."""
     seconds: Seconds
     """Duration of the command on this host."""
     endpoint: str | None
@@ -206,6 +206,21 @@ class FleetKeysData(Documented):
     """Name of the host with the router and the door of all; null without a router."""
     hosts: list[FleetHostData]
     """The hosts, in the order of fleet.yaml."""
+
+
+class FleetUsageData(Documented):
+    """What all keys used on the hosts that answered, since the start of their engines."""
+
+    keys: list[KeyUsageData]
+    """The keys that were used, by name."""
+    shape: Literal["replicas", "one-engine"]
+    """`replicas`: an engine on each host; `one-engine`: one engine over all hosts."""
+    reason: str
+    """Why it has this shape. The text may change."""
+    router: str | None
+    """Name of the host with the router and the door of all; null without a router."""
+    hosts: list[FleetHostData]
+    """The hosts that answer requests, in the order of fleet.yaml."""
 
 
 class FleetWeightsData(Documented):

@@ -96,6 +96,7 @@ DOCUMENTS: Mapping[str, CommandData] = {
     "fleet keys add": CommandData((fleets.FleetKeysData,)),
     "fleet keys rotate": CommandData((fleets.FleetKeysData,)),
     "fleet keys revoke": CommandData((fleets.FleetKeysData,)),
+    "fleet keys usage": CommandData((fleets.FleetUsageData,)),
     "fleet weights": CommandData((fleets.FleetWeightsData,)),
     "fleet take": CommandData((weights.PullData,), streams=True),
     "fleet offer": CommandData((fleets.FleetOfferData,), streams=True),

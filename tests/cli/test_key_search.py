@@ -51,6 +51,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "fleet keys add": ("alice",),
     "fleet keys rotate": ("--overlap", "0"),
     "fleet keys revoke": ("alice",),
+    "fleet keys usage": (),
     "fleet weights": (),
     "fleet take": (),
     "fleet offer": ("--address", "127.0.0.1"),

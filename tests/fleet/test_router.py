@@ -103,6 +103,12 @@ def change_keys(hosts: Lab, clients: Clients, urls: tuple[str, ...]) -> None:
         changed = hosts.dflash("fleet", "keys", "rotate", "alice", "--overlap", "1", "--json").succeeded()
     assert states(changed.document) == ["accepted", "accepted"]
     assert set(said) == {"200"}, said
+    counted = hosts.dflash("fleet", "keys", "usage", "--json").succeeded()
+    assert states(counted.document) == ["counted", "counted"]
+    used = {one["name"]: one for one in counted.document["data"]["keys"]}
+    # the hosts prove a new key with requests of their own
+    assert used["alice"]["requests"]["200"] >= len(said)
+    assert used["alice"]["generation_tokens"] > 0
     last = key_of(hosts, "alice")
     hosts.dflash("fleet", "keys", "revoke", "alice", "--json").succeeded()
     assert {clients.ask(url, key=last) for url in urls} == {"401"}
