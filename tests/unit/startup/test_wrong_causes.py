@@ -249,6 +249,17 @@ LIKE_OTHERS = {
         "torch._inductor.exc.InductorError: OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
         "torch._inductor.exc.InductorError: PTXASError: PTXAS error: Internal Triton PTX codegen error",
     ),
+    "gguf-architecture-unknown": ("llama_model_load: error loading model: unknown model architecture: 'clip'",),
+    "llamacpp-assertion": (
+        'x.cpp:9: GGML_ASSERT(t_layer_inp[il] != nullptr && "layer input tensor is null") failed',
+        "ggml/src/ggml-backend-meta.cpp:535: GGML_ASSERT(ret.axis != GGML_BACKEND_SPLIT_AXIS_UNKNOWN) failed",
+        "ggml/src/ggml-cuda/fattn-common.cuh:1110: GGML_ASSERT(max_blocks_per_sm > 0) failed",
+    ),
+    "llamacpp-flash-attention": ("fattn-mma-f16.cuh:9: fatal error: mma.h: No such file or directory",),
+    "sglang-context-beyond-model": (
+        "Warning: User-specified context_length (9000) is greater than the derived context_length (4096). This may",
+    ),
+    "sglang-deep-gemm-failed": ("RuntimeError: Assertion error (csrc/trt/plugin.hpp:50): n > 0",),
     "nccl-failed": (
         "DistBackendError: NCCL error in: x.cpp:77, unhandled cuda error. Cuda failure 2 'out of memory'",
         "DistBackendError: NCCL error in: x.cpp:3690, remote process exited or there was a network error",
