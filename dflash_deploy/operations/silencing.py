@@ -13,12 +13,14 @@ import httpx
 from dflash_deploy.client.monitoring_api import MonitoringApi
 from dflash_deploy.client.silences import AlertSilence, Matcher
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.journal import events, record
+from dflash_deploy.deployment.journal import event_of, events, record
 from dflash_deploy.errors import BadInput, DeployError, EngineNotReady, RolledBack
+from dflash_deploy.intake.documents import JournalEvent
 from dflash_deploy.intake.invalid import Invalid
 from dflash_deploy.monitoring.alertmanager import TEST_LABEL
 from dflash_deploy.monitoring.alerts import ALERTS, ENGINE_ALERTS, RESTART_LOOP, RESTART_WINDOW, RESTARTS
 from dflash_deploy.monitoring.labels import DEPLOYMENT, REPLICA
+from dflash_deploy.operations.caused_restarts import counted_until
 from dflash_deploy.operations.reporter import Reporter
 from dflash_deploy.runtime.monitoring import ALERTMANAGER_PROGRAM, MonitoringProcess, address_of, alertmanager_of
 
@@ -29,9 +31,6 @@ SETTLING = timedelta(seconds=150)
 """How long the silence of a command outlasts it: Prometheus reads the engine again within a minute."""
 
 NOTHING = timedelta()
-
-RESTARTS_OF = {"up": 1, "restart": 1, "rollback": 1, "keys rotate": 1, "test": 2, "bench": 3, "tune": RESTARTS + 1}
-"""The restarts of an engine behind a line of the journal, at most, by its command; `tune` may restart it more often."""
 
 BY_COMMAND, BY_OWNER = "dflash-deploy", "dflash-deploy monitor silence"
 """Who made a silence, as Alertmanager shows it."""
@@ -118,7 +117,9 @@ def silenced(deployment: Deployment, command: str, reporter: Reporter, most: tim
         yield
     except BaseException as problem:
         # the journal has its line later
-        _work_ended(address, deployment, made, SETTLING if isinstance(problem, RolledBack) else NOTHING, command)
+        rolled_back = isinstance(problem, RolledBack)
+        unwritten = event_of("rolled-back" if rolled_back else "failed", command, "")
+        _work_ended(address, deployment, made, SETTLING if rolled_back else NOTHING, unwritten)
         raise
     _work_ended(address, deployment, made, SETTLING)
 
@@ -147,7 +148,7 @@ def _work_began(
 
 
 def _work_ended(
-    address: str, deployment: Deployment, made: AlertSilence | None, longer: timedelta, *unwritten: str
+    address: str, deployment: Deployment, made: AlertSilence | None, longer: timedelta, *unwritten: JournalEvent
 ) -> None:
     if made is None:
         return
@@ -165,19 +166,18 @@ def _work_ended(
         return
 
 
-def _restarts_counted(deployment: Deployment, unwritten: Sequence[str]) -> AlertSilence | None:
-    """The silence of RestartLoop if commands may have caused as many restarts as it counts.
+def _restarts_counted(deployment: Deployment, unwritten: Sequence[JournalEvent]) -> AlertSilence | None:
+    """The silence of RestartLoop for as long as commands may have caused as many restarts as it counts.
 
     For all engines of the deployment: the next command ends it, and makes it again if it is still due. `unwritten` are
-    commands that the journal does not have yet.
+    lines that the journal does not have yet.
     """
     now = datetime.now(UTC)
-    commands = (*(event.command for event in events(deployment, now - RESTART_WINDOW)), *unwritten)
-    if sum(RESTARTS_OF.get(command, 0) for command in commands) <= RESTARTS:
+    until = counted_until((*events(deployment, now - RESTART_WINDOW), *unwritten))
+    if until is None:
         return None
     comment = f"commands restarted the engine more than {RESTARTS} times"
-    until = now + RESTART_WINDOW + SETTLING
-    return AlertSilence(_matchers(deployment, [RESTART_LOOP]), now, until, BY_COMMAND, comment)
+    return AlertSilence(_matchers(deployment, [RESTART_LOOP]), now, until + SETTLING, BY_COMMAND, comment)
 
 
 def _end_those_of_commands(api: MonitoringApi, deployment: Deployment) -> None:
