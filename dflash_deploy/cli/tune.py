@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dflash_deploy.tuning import Experiment, Outcome
 
 
-_ASSUMED = " (assumed: nothing was measured here; `dflash-deploy bench --baseline` does)"
+_ASSUMED = " (assumed: nothing was measured with these settings; `dflash-deploy bench --baseline` does)"
 
 
 @command

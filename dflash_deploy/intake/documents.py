@@ -155,6 +155,8 @@ class BenchConditions(Document):
     engine: Annotated[str, Field(max_length=200)] = ""
     at: Annotated[str, Field(max_length=40)]
     settings: Annotated[dict[Name, Name], Field(max_length=1000)]
+    baseline_url: Name = ""
+    cores: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
 
 class BenchRun(Document):

@@ -13,8 +13,10 @@ from typing import Any
 from dflash_deploy.monitoring.labels import DEPLOYMENT
 
 BASELINE, CONCURRENCY = "dflash:baseline:tpot_seconds", "dflash:concurrency"
-
 """The series of the rule, and the one that it reads."""
+
+SPEEDUP = "dflash:speedup_over_plain"
+"""The series that compares an engine with its baseline."""
 
 
 def baseline_rules(deployment: str, tpot_seconds: Mapping[int, float]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dflash_deploy.monitoring.baseline import BASELINE, CONCURRENCY
+from dflash_deploy.monitoring.baseline import BASELINE, CONCURRENCY, SPEEDUP
 from dflash_deploy.monitoring.front import FRONT
 from dflash_deploy.monitoring.labels import BY_TARGET, DEPLOYMENT, SLOW_WINDOW, WINDOW
 from dflash_deploy.monitoring.machine import MACHINE
@@ -136,7 +136,7 @@ DERIVED = (
         "Running requests, mean of the readings in which there were any.",
     ),
     Recording(
-        "dflash:speedup_over_plain",
+        SPEEDUP,
         f"{BASELINE} / (dflash:tpot_seconds:mean > 0)",
         "ratio",
         "Speed-up over the baseline of `bench --baseline`: time per output token without speculative decoding, over "

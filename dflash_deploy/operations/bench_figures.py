@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
+from dflash_deploy.deployment.services import member_plans
 from dflash_deploy.errors import BadInput, FileRefused
 from dflash_deploy.intake import MIB, Invalid, read_argument
-from dflash_deploy.intake.documents import BenchFigures, BenchRow, BenchRun, parse_document
+from dflash_deploy.intake.documents import BenchConditions, BenchFigures, BenchRow, BenchRun, parse_document
 from dflash_deploy.intake.files import shown
 from dflash_deploy.intake.state import read_state
 from dflash_deploy.plan import Plan
 from dflash_deploy.serve.settings import Settings
 
 LARGEST_FIGURES = 16 * MIB
+
+OF_PLAIN_SPEED = (
+    # of one engine it is empty: a run over several measured none of them by itself
+    Settings.replicas,
+    Settings.tensor_parallel_size,
+    Settings.nodes,
+    Settings.distributed_executor,
+    Settings.model_file,
+    Settings.quantization,
+    Settings.kv_cache_dtype,
+    Settings.attention_backend,
+    Settings.enforce_eager,
+    Settings.omp_wait_policy,
+    Settings.extra_args,
+)
+"""Settings that change the time of a token without drafts."""
 
 LAST_FIGURES, LAST_BASELINE = "bench.json", "bench-baseline.json"
 """In `.dflash/`: the figures of the last run, and of the last one that measured without speculative decoding."""
@@ -24,7 +42,8 @@ LAST_FIGURES, LAST_BASELINE = "bench.json", "bench-baseline.json"
 def keep_figures(deployment: Deployment, text: str, *, baseline: bool) -> None:
     """Keep the document of a run of `bench`, for `plan --load`. Raises OSError if it cannot be written.
 
-    `baseline`: it measured without speculative decoding too, which `monitor` compares with until the next such run.
+    `baseline`: it measured one engine of this deployment without speculative decoding too, which `monitor` compares
+    with until the next such run.
     """
     for name in (LAST_FIGURES, LAST_BASELINE) if baseline else (LAST_FIGURES,):
         write_atomically(deployment.make_state() / name, text, mode=PRIVATE)
@@ -46,23 +65,48 @@ def rows_below_limit(run: BenchRun) -> list[BenchRow]:
     return [row for row in run.rows if most is None or row.concurrency <= most]
 
 
-def plain_tpot_seconds(deployment: Deployment, plan: Plan) -> Mapping[int, float]:
-    """The mean time per output token without speculative decoding, in seconds by concurrency, of the last such run.
+@dataclass(frozen=True)
+class PlainSpeed:
+    """How fast one engine of a deployment is without speculative decoding, as `bench` measured it.
 
-    Empty if no run measured it, or the last one that did measured another profile, pair or engine.
+    `tpot_seconds` has the mean time per output token by concurrency; empty if nothing is known. `unfit` says what the
+    last figures measured instead; empty if they count, and if there are none.
     """
+
+    tpot_seconds: Mapping[int, float]
+    unfit: str = ""
+
+
+def plain_speed(deployment: Deployment, plan: Plan) -> PlainSpeed:
+    """The speed of the last run without drafts, if what it measured is what the plan runs."""
     last = last_figures(deployment, LAST_BASELINE) or last_figures(deployment)
-    if last is None:
-        return {}
-    here = (plan.profile.name, plan.pair.name, f"{plan.engine.engine} {plan.engine_version}")
-    if (last.measured.profile, last.measured.pair, last.measured.engine) != here:
-        return {}
     known = [
         (row.concurrency, row.requests, row.tpot_ms.mean / 1000)
-        for row in rows_below_limit(last)
+        for row in (rows_below_limit(last) if last else ())
         if row.drafter is False and row.requests and row.tpot_ms and row.tpot_ms.mean
     ]
-    return {concurrency: _mean(known, concurrency) for concurrency, _, _ in known}
+    if last is None or not known:
+        return PlainSpeed({})
+    unfit = measured_instead(last.measured, plan)
+    return PlainSpeed({}, unfit) if unfit else PlainSpeed({at: _mean(known, at) for at, *_ in known})
+
+
+def measured_instead(measured: BenchConditions, plan: Plan) -> str:
+    """What the half of a run without drafts measured; empty if it is one engine of the plan, as the plan runs it."""
+    if measured.baseline_url:
+        return f"another endpoint, {measured.baseline_url}"
+    here = (plan.profile.name, plan.pair.name, f"{plan.engine.engine} {plan.engine_version}")
+    there = (measured.profile, measured.pair, measured.engine)
+    named = [text for text, own in zip(there, here, strict=True) if text != own]
+    one = next(iter(member_plans(plan)), plan)
+    named += [
+        f"{field}={field.text(measured.settings) or '(empty)'}"
+        for field in OF_PLAIN_SPEED
+        if field.text(measured.settings) != field.text(one.values)
+    ]
+    if measured.cores != len(one.settings.dflash_cores):
+        named.append(f"an engine on {measured.cores or 'all'} cores")
+    return ", ".join(named)
 
 
 def _mean(known: Sequence[tuple[int, int, float]], concurrency: int) -> float:

@@ -123,8 +123,12 @@ def _keep(done: Benchmark, target: BenchTarget, reporter: Reporter) -> None:
     """Leave the figures in the deployment, if no request failed. The run does not fail because they cannot be kept."""
     if target.deployment is None or any(row.failed for row in done.rows):
         return
+    elsewhere = "baseline_url" in target.description
+    if elsewhere:
+        reporter.note("without drafts another endpoint was measured: that is no baseline of this deployment")
     try:
-        baseline = any(row.speculation == "off" for row in done.rows)
+        one = not elsewhere and not (target.plan and target.plan.settings.several_engines)
+        baseline = one and any(row.speculation == "off" for row in done.rows)
         keep_figures(target.deployment, _saved(done, target), baseline=baseline)
     except OSError as problem:
         reporter.note(f"the figures are not kept for `plan --load`: {problem.strerror}")

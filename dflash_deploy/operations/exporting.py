@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from dflash_deploy.monitoring.alertmanager import (
     Receivers,
     alertmanager_files,
 )
+from dflash_deploy.monitoring.baseline import SPEEDUP
 from dflash_deploy.monitoring.containers import (
     ADDRESSES,
     DATA,
@@ -38,7 +39,7 @@ from dflash_deploy.monitoring.prometheus import (
     limits_file,
     prometheus_file,
 )
-from dflash_deploy.operations.bench_figures import plain_tpot_seconds
+from dflash_deploy.operations.bench_figures import plain_speed
 from dflash_deploy.operations.named_keys import add_key
 from dflash_deploy.operations.ranks import refuse_other_ranks
 from dflash_deploy.operations.reporter import SILENT, Reporter
@@ -110,7 +111,7 @@ def export_monitoring(
     targets = scraped(deployment, plan, exporters)
     note_older_door(targets, reporter.note)
     sender = ADDRESSES["alertmanager"] if to else None
-    texts = monitoring_files(deployment, plan, targets, interval=interval, alertmanager=sender)
+    texts = monitoring_files(deployment, plan, targets, interval=interval, alertmanager=sender, note=reporter.note)
     private = {KEY_FILE: texts.pop(KEY_FILE)}
     if containers:
         private |= alertmanager_files(to) if to else {}
@@ -149,9 +150,24 @@ def _make_data(out: Path) -> None:
 
 
 def monitoring_files(
-    deployment: Deployment, plan: Plan, targets: ScrapeTargets, *, interval: int, alertmanager: str | None = None
+    deployment: Deployment,
+    plan: Plan,
+    targets: ScrapeTargets,
+    *,
+    interval: int,
+    note: Callable[[str], None],
+    alertmanager: str | None = None,
 ) -> dict[str, str]:
-    """The text of each file that Prometheus needs, the key first. The deployment has the key for it."""
+    """The text of each file that Prometheus needs, the key first. The deployment has the key for it.
+
+    `note` gets why the last figures without drafts are no baseline.
+    """
+    plain = plain_speed(deployment, plan)
+    if plain.unfit:
+        note(
+            f"no baseline for `{SPEEDUP}`: the last `bench` without drafts measured {plain.unfit}; "
+            "`dflash-deploy bench --baseline` measures this one"
+        )
     keys = Deployment.existing(deployment.directory).further_keys
     key = next(key.key for key in keys if key.name == KEY_NAME)
     config = prometheus_file(targets, version=__version__, interval=interval, alertmanager=alertmanager)
@@ -159,7 +175,7 @@ def monitoring_files(
         KEY_FILE: f"{key}\n",
         CONFIGURATION: config,
         "limits.yaml": limits_file(deployment.project_name, limits_of(deployment, plan)),
-        "baseline.yaml": baseline_file(deployment.project_name, plain_tpot_seconds(deployment, plan)),
+        "baseline.yaml": baseline_file(deployment.project_name, plain.tpot_seconds),
         **_packaged(),
     }
 

@@ -105,7 +105,9 @@ def start_monitoring(
     alertmanager = f"{HOST}:{alert_port}" if to else None
     targets = scraped(deployment, plan, exporters)
     note_older_door(targets, reporter.note)
-    files = monitoring_files(deployment, plan, targets, interval=interval, alertmanager=alertmanager)
+    files = monitoring_files(
+        deployment, plan, targets, interval=interval, alertmanager=alertmanager, note=reporter.note
+    )
     with command_lock(deployment, "monitor up"):
         sender = MonitoringProcess(deployment, ALERTMANAGER_PROGRAM)
         if to:

@@ -169,7 +169,9 @@ def _measured(measured: BenchRun, made: Plan, plain: Plan, load: UserLoad) -> di
     expected = None if made.profile.match.gpus == 0 else prompt_token_seconds(made.profile, made.pair)
     drafted = [row for row in rows if row.drafter and row.mtp == made.uses_mtp_head] if made.speculating else []
     unknown = [row for row in rows if row.drafter is None] if made.speculating else []
-    kinds = {WITH: (made, drafted or unknown), WITHOUT: (plain, [row for row in rows if row.drafter is False])}
+    # another endpoint may be another machine
+    own = [] if measured.measured.baseline_url else [row for row in rows if row.drafter is False]
+    kinds = {WITH: (made, drafted or unknown), WITHOUT: (plain, own)}
     found = {
         name: measured_service(
             kept,

@@ -45,6 +45,12 @@ DESCRIBING = (
     Settings.quantization,
     Settings.gpu_memory_utilization,
     Settings.replicas,
+    Settings.tensor_parallel_size,
+    Settings.nodes,
+    Settings.distributed_executor,
+    Settings.model_file,
+    Settings.enforce_eager,
+    Settings.omp_wait_policy,
     Settings.extra_args,
 )
 """Settings that a figure means little without."""
@@ -191,8 +197,11 @@ def deployed(
         check_speculating(plan)
     with endpoint_of(deployment, plan) as endpoint:
         description = described(plan, endpoint.model)
+    if plan.settings.dflash_cores:
+        description["cores"] = len(plan.settings.dflash_cores)
     second = None
     if baseline_url is not None:
+        description["baseline_url"] = address_of(baseline_url)
         second = Endpoint(address_of(baseline_url), deployment.key, endpoint.model, proxies=True)
         hint = "name an endpoint that serves the same model without a drafter"
         served_names(second, hint=hint, redact=deployment.redact)

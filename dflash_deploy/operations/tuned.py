@@ -16,7 +16,7 @@ from dflash_deploy.deployment import Deployment, command_lock
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.operations import targets
-from dflash_deploy.operations.bench_figures import plain_tpot_seconds
+from dflash_deploy.operations.bench_figures import plain_speed
 from dflash_deploy.operations.benchmarking import LIMITS
 from dflash_deploy.operations.document import SCHEMA
 from dflash_deploy.operations.evidence import EVIDENCE, last_evidence
@@ -82,7 +82,7 @@ def plan_tuning(
 def estimated(experiment: Experiment) -> tuple[float, Pace]:
     """About how many seconds it takes, and the pace that this assumes: that of runs here, if there were any."""
     deployment = experiment.deployment
-    baseline = plain_tpot_seconds(deployment, experiment.plan)
+    baseline = plain_speed(deployment, experiment.plan).tpot_seconds
     return estimate(
         experiment,
         _last_pace(deployment),

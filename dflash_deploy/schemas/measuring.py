@@ -42,6 +42,10 @@ class BenchMeasuredData(Documented):
     """Engine and its version."""
     runtime: NotRequired[RuntimeName]
     """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
+    baseline_url: NotRequired[str]
+    """URL of the endpoint that was measured without speculative decoding, if it was named with `--baseline-url`."""
+    cores: NotRequired[Positive]
+    """Processor cores of the engine, if several engines share those of the machine."""
     model: str
     """Name of the model in requests."""
     settings: dict[str, str]

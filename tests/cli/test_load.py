@@ -79,6 +79,13 @@ def test_figures_of_a_file_answer_too(deployment: Path, tmp_path: Path) -> None:
     assert "without drafts nothing was measured: `bench --baseline` measures both" in load["notes"]
 
 
+def test_another_endpoint_without_drafts_is_not_this_one_without_drafts(deployment: Path) -> None:
+    keep(deployment, figures(baseline_url="http://box:8001"))
+    load = planned(deployment, TINY, "--json").succeeded().document["data"]["load"]
+    assert (load["basis"], load["without_drafts"], load["drafts_pay_below"]) == ("bench", None, None)
+    assert "without drafts nothing was measured: `bench --baseline` measures both" in load["notes"]
+
+
 def test_long_prompts_and_many_users_are_named_as_extrapolated(deployment: Path) -> None:
     keep(deployment, figures())
     load = planned(deployment, "users=20,think=60s,in=600,out=20,p95_ttft=60s", "--json").succeeded()

@@ -4,6 +4,7 @@ import json
 import socket
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -16,7 +17,7 @@ from dflash_deploy.operations.bench_figures import LAST_BASELINE, keep_figures
 from dflash_deploy.operations.scraping import note_older_door, scraped
 from dflash_deploy.plan.replicas import router_metrics_port
 from dflash_deploy.planning import plan_of
-from tests.support.bench_figures import figures, keep
+from tests.support.bench_figures import figures, keep, keep_baseline, settings_of
 from tests.support.cli import dflash, edit_env, initialise
 from tests.support.commands import run_command
 from tests.support.debian import monitoring_path, program
@@ -119,23 +120,32 @@ def rules_of_baseline(deployment: Path, out: Path) -> list[str]:
 def test_the_baseline_is_that_of_the_last_bench_of_the_same_models_and_engine(deployment: Path, tmp_path: Path) -> None:
     plan = plan_of(Deployment(deployment))
     pair, engine = plan.pair.name, f"{plan.engine.engine} {plan.engine_version}"
-    keep(deployment, figures(pair=pair, engine=engine))
+    measured: dict[str, Any] = {"pair": pair, "engine": engine, "settings": settings_of(plan)}
+    keep(deployment, figures(**measured))
     # 5 ms at one and 5.5 ms at four sequences without drafts
     (expr,) = rules_of_baseline(deployment, tmp_path / "out")
     assert expr.startswith("0.005 + 0.000166667 * ")
     assert len(expr.split(" + ")) == 3
     # a later run without a baseline leaves it
-    keep_figures(Deployment(deployment), json.dumps(figures(pair=pair, engine=engine)), baseline=True)
-    keep_figures(
-        Deployment(deployment), json.dumps(figures(drafters=(True,), pair=pair, engine=engine)), baseline=False
-    )
+    keep_figures(Deployment(deployment), json.dumps(figures(**measured)), baseline=True)
+    keep_figures(Deployment(deployment), json.dumps(figures(drafters=(True,), **measured)), baseline=False)
     assert rules_of_baseline(deployment, tmp_path / "out") == [expr]
     (deployment / ".dflash" / LAST_BASELINE).unlink()
-    for other in (figures(pair=pair, engine="vllm 0.1"), figures(drafters=(True,), pair=pair, engine=engine)):
+    for other in (figures(**{**measured, "engine": "vllm 0.1"}), figures(drafters=(True,), **measured)):
         keep(deployment, other)
         assert not rules_of_baseline(deployment, tmp_path / "out")
     (deployment / ".dflash" / "bench.json").unlink()
     assert not rules_of_baseline(deployment, tmp_path / "out")
+
+
+def test_a_baseline_of_another_deployment_is_named_and_not_taken(deployment: Path, tmp_path: Path) -> None:
+    measured = {**settings_of(plan_of(Deployment(deployment))), "TENSOR_PARALLEL_SIZE": "2"}
+    keep_baseline(deployment, settings=measured)
+    ran = dflash("monitor", "export", str(tmp_path / "out"), at=deployment).succeeded()
+    said = " ".join(ran.err.split())
+    assert "no baseline for `dflash:speedup_over_plain`" in said
+    assert "measured TENSOR_PARALLEL_SIZE=2; `dflash-deploy bench --baseline` measures this one" in said
+    assert yaml.safe_load((tmp_path / "out" / "baseline.yaml").read_text()) == {"groups": []}
 
 
 @pytest.mark.parametrize("name", ["docker-compose.yaml", "prometheus.yml", "alerts.yaml", "alertmanager.yml"])
