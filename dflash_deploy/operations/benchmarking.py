@@ -125,7 +125,7 @@ def _keep(done: Benchmark, target: BenchTarget, reporter: Reporter) -> None:
         return
     elsewhere = "baseline_url" in target.description
     if elsewhere:
-        reporter.note("without drafts another endpoint was measured: that is no baseline of this deployment")
+        reporter.note("without drafts another endpoint was measured: this deployment keeps its own baseline")
     try:
         one = not elsewhere and not (target.plan and target.plan.settings.several_engines)
         baseline = one and any(row.speculation == "off" for row in done.rows)

@@ -1,4 +1,4 @@
-"""The restarts that commands cause, which are no loop: until when RestartLoop stays silenced because of them."""
+"""The restarts that commands cause: until when RestartLoop stays silenced because of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def restarts_of(event: str, command: str) -> int:
 
 
 def counted_until(lines: Iterable[JournalEvent]) -> datetime | None:
-    """When the alert no longer counts more restarts than it allows because of these commands; `None` if it never does.
+    """When the alert has forgotten enough restarts of these commands; `None` if they are not more than it allows.
 
     `lines` are those of the journal in their order.
     """

@@ -160,7 +160,7 @@ def monitoring_files(
 ) -> dict[str, str]:
     """The text of each file that Prometheus needs, the key first. The deployment has the key for it.
 
-    `note` gets why the last figures without drafts are no baseline.
+    `note` gets the reason if the last figures without drafts are not a baseline.
     """
     plain = plain_speed(deployment, plan)
     if plain.unfit:
