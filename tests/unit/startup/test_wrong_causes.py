@@ -227,7 +227,13 @@ LIKE_OTHERS = {
         "huggingface_hub.errors.LocalEntryNotFoundError: Cannot find the requested files in the disk cache and outgoing"
         " traffic has been disabled. To enable hf.co look-ups and downloads online, set 'local_files_only' to False.",
     ),
-    "gpu-out-of-memory": ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",),
+    "cache-type-needs-flash-attention": (
+        "llama_init_from_model: K cache type q8_0 with block size 32 does not divide n_embd_head_k=80",
+    ),
+    "gpu-out-of-memory": (
+        "RuntimeError: CUDA error: out of memory",
+        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
+    ),
     "tokenizer-file-newer": (
         "ValueError: data did not match any variant of untagged enum StringOrArray at line 1 column 9",
         "ValueError: unknown variant `least_load`, expected one of `random`, `round_robin`, `cache_aware`",
