@@ -48,6 +48,9 @@ _PYTHON_WARNING = re.compile(
     r"(?:\S{1,300}:\d{1,6}: )?\w{0,40}Warning: |[Ww]arning: |NCCL WARN|\{\"timestamp\".{0,60}\"level\":\"WARN"
 )
 
+_SURVIVED = "Ignore import error when loading "
+"""SGLang's warning for a model whose code it cannot import; it writes no level."""
+
 _NAMES = {
     "WARN": "WARNING",
     "FATAL": "CRITICAL",
@@ -124,7 +127,9 @@ def _collected(line: str) -> int:
 
 
 def _judged(level: str, message: str) -> str:
-    """The level of a message: an access log is INFO, and a warning of Python has no level of its own."""
+    """The level of a message: an access log is INFO, and warnings of Python and SGLang have no level of their own."""
+    if not level and message.startswith(_SURVIVED):
+        return "WARNING"
     if not level and ("arning: " in message or "WARN" in message) and _PYTHON_WARNING.match(message):
         return "WARNING"
     return "INFO" if " HTTP/" in message and _ACCESS.match(message) else level

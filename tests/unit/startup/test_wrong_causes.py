@@ -450,3 +450,13 @@ def test_a_vocabulary_that_llamacpp_translates_hides_no_failure() -> None:
     differs = "common_speculative_are_compatible: draft model vocab type must match target model to use speculation"
     assert named([differs], ProcessEnd(1), "llamacpp") == "drafter-vocabulary-differs"
     assert named([differs, "E srv load_model: error: the moon is full"], ProcessEnd(1), "llamacpp") is None
+
+
+def test_a_model_that_sglang_does_not_import_is_a_warning() -> None:
+    ignored = (
+        "[2026-10-26 14:54:00 TP3] Ignore import error when loading sglang.srt.models.x: libcuda.so.1: cannot open"
+    )
+    log = [f"{ignored} shared object file: No such file", "[2026-10-26 14:54:01 TP3] error: the moon is full"]
+    assert named(log, ProcessEnd(1), "sglang") is None
+    unknown = "ValueError: Model architectures ['XForCausalLM'] are not supported for now. Supported architectures: x"
+    assert named([log[0], unknown], ProcessEnd(1), "sglang") == "sglang-architecture-unknown"
