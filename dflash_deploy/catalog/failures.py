@@ -13,7 +13,8 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from dflash_deploy.catalog.patterns import slow_because
 from dflash_deploy.catalog.releases import EngineName
 from dflash_deploy.catalog.schema import Entry
-from dflash_deploy.serve.settings import PROMPT_TOKENS, Settings
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.speculation import PROMPT_TOKENS
 
 FIXABLE = (
     Settings.attention_backend,

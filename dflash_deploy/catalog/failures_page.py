@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from dflash_deploy.catalog.failures import ENOUGH_TOKENS, Failure
 from dflash_deploy.catalog.load import load_catalog
-from dflash_deploy.serve.settings import PROMPT_TOKENS
+from dflash_deploy.serve.speculation import PROMPT_TOKENS
 
 _HEAD = f"""# Known failures
 

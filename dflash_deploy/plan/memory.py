@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from dflash_deploy.catalog.models import ModelPair, Shape
 from dflash_deploy.plan.cache_pool import Sizing, full_sequences, kinds_of
-from dflash_deploy.serve.settings import positions
+from dflash_deploy.serve.speculation import positions
 
 GIB = 2**30
 

@@ -31,7 +31,8 @@ from dflash_deploy.plan.speed import Speed, predict
 from dflash_deploy.plan.wishes import RUNTIMES, Checkpoints, Choice, RuntimeName
 from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.secrets import SECRET_NAMES
-from dflash_deploy.serve.settings import MTP, OFF, Settings
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.speculation import MTP, OFF
 
 NEVER_EMPTY = frozenset(
     field.name

@@ -15,7 +15,8 @@ from dflash_deploy.plan.result import Decision, decided
 from dflash_deploy.plan.speed import best_draft_tokens
 from dflash_deploy.plan.wishes import Choice, Goal
 from dflash_deploy.serve.field import Field
-from dflash_deploy.serve.settings import PROMPT_TOKENS, Settings, positions
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.speculation import PROMPT_TOKENS, positions
 
 SHORT_CONTEXT = 8192
 """Tokens of context if many short requests are the goal."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from dflash_deploy.catalog import ModelPair, Profile
 from dflash_deploy.catalog.models import Acceptance
-from dflash_deploy.serve.settings import DRAFT_TOKENS, positions
+from dflash_deploy.serve.speculation import DRAFT_TOKENS, positions
 
 BANDWIDTH_REACHED = 0.9
 STEP_OVERHEAD = 4.5e-3

@@ -10,7 +10,8 @@ from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT
 from dflash_deploy.plan.model_metadata import metadata_of
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule, reads_checkpoints
-from dflash_deploy.serve.settings import PROMPT_TOKENS, Settings
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.speculation import PROMPT_TOKENS
 
 HANGS_UNIFIED = 65536
 """max_num_batched_tokens of the first published recipe for a DGX Spark."""

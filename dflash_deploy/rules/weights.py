@@ -10,7 +10,8 @@ from dflash_deploy.plan.command import is_directory
 from dflash_deploy.plan.model_metadata import ModelMetadata, metadata_of
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule, reads_checkpoints
-from dflash_deploy.serve.settings import MTP, Settings
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.speculation import MTP
 
 PADDING = 1024
 """Tokens by which vLLM lets a padded vocabulary differ from the other one (vllm-project/vllm#46435)."""

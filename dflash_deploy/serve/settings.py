@@ -14,6 +14,7 @@ from dflash_deploy.serve import kinds
 from dflash_deploy.serve.field import LLAMACPP, SGLANG, VLLM, Field, Values
 from dflash_deploy.serve.kinds import Schedule
 from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.speculation import DRAFT_TOKENS, MTP, OFF, Speculation, positions
 from dflash_deploy.serve.traces import TracesEndpoint, traces_endpoint
 
 Goal = Literal["latency", "throughput", "context"]
@@ -22,14 +23,8 @@ Goal = Literal["latency", "throughput", "context"]
 RuntimeName = Literal["compose", "native"]
 """How the engine runs: in containers, or as a process."""
 
-OFF = frozenset({"", "off", "none", "false", "no", "0"})
-"""Values of DFLASH_DRAFTER that switch speculative decoding off."""
-
 RAY = "ray"
 """Value of DISTRIBUTED_EXECUTOR for a Ray cluster that exists."""
-
-MTP = "mtp"
-"""Value of DFLASH_DRAFTER for the target's own MTP head, which comes with its weights."""
 
 LAST_PORT = 65535
 
@@ -39,44 +34,8 @@ MOST_REPLICAS = 64
 ROUTER_PORTS = 2
 """Ports between that of the endpoint and those of its engines: the router's and that of the router's metrics."""
 
-DRAFT_TOKENS = 15
-"""Draft tokens per step if DFLASH_NUM_SPEC_TOKENS is empty: what a drafter's usual block of 16 allows."""
-
-PROMPT_TOKENS = 8192
-"""Tokens of a step that must remain for prompts beside the draft positions; vLLM warns below that."""
-
 _PYTHON = (VLLM, SGLANG)
 """Engines that read safetensors and name attention backends."""
-
-
-def positions(draft_tokens: int) -> int:
-    """Positions of a sequence that one step verifies: its draft tokens and the token that the target adds."""
-    return draft_tokens + 1
-
-
-@dataclass(frozen=True)
-class Speculation:
-    """How draft tokens are made. `draft_tokens` is per step, without the token that the target adds.
-
-    `path` is the directory or file of the drafter's weights, `None` for the target's MTP head. `schedule` makes fewer
-    draft tokens if many sequences share a step; empty: always as many.
-    """
-
-    path: str | None
-    draft_tokens: int
-    attention_backend: str
-    kv_cache_dtype: str
-    window: int | None
-    schedule: Schedule
-
-    def weights(self, engine: str) -> str:
-        """`path`, for engines that need a drafter with weights of its own. Raises Refused for the MTP head."""
-        if self.path is None:
-            raise Refused(
-                f"{Settings.dflash_drafter}={MTP}: the MTP head is supported with vLLM, not with {engine}",
-                hint=f"name a drafter, or write {Settings.dflash_drafter}=off",
-            )
-        return self.path
 
 
 @dataclass(frozen=True)

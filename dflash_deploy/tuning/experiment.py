@@ -14,7 +14,8 @@ from dflash_deploy.bench.workload import Workload
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import NotPossible
 from dflash_deploy.plan import Plan, engine_command
-from dflash_deploy.serve.settings import MTP, Settings
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.speculation import MTP
 from dflash_deploy.startup.apart import plan_with
 
 MOST_CONCURRENT = 16

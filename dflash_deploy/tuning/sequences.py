@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from dflash_deploy.plan.sizes import budget_for
-from dflash_deploy.serve.settings import PROMPT_TOKENS, Settings
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.speculation import PROMPT_TOKENS
 from dflash_deploy.tuning.choose import Verdict, compared
 from dflash_deploy.tuning.experiment import Experiment
 from dflash_deploy.tuning.max_num_seqs import worth_trying

@@ -14,6 +14,7 @@ from dflash_deploy.serve.extras import install_command
 from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.speculation import MTP, Speculation
 from dflash_deploy.serve.traces import check_exporters
 
 NO_DOMAIN = "no-remote-media.invalid"
@@ -211,6 +212,16 @@ def media_domains(settings: Settings) -> Iterator[str]:
     if settings.allowed_media_domains != ("all",):
         yield "--allowed-media-domains"
         yield from settings.allowed_media_domains or (NO_DOMAIN,)
+
+
+def drafter_weights(speculation: Speculation, engine: str) -> str:
+    """The drafter's weights, for engines that need weights of its own. Raises Refused for the MTP head."""
+    if speculation.path is None:
+        raise Refused(
+            f"{Settings.dflash_drafter}={MTP}: the MTP head is supported with vLLM, not with {engine}",
+            hint=f"name a drafter, or write {Settings.dflash_drafter}=off",
+        )
+    return speculation.path
 
 
 def valued(flag: str, value: object | None) -> Iterator[str]:

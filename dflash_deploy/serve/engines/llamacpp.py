@@ -20,6 +20,7 @@ from dflash_deploy.serve.engines.base import (
     Engine,
     Launch,
     Reserved,
+    drafter_weights,
     reserved,
 )
 from dflash_deploy.serve.engines.counters import MetricNames
@@ -33,7 +34,8 @@ from dflash_deploy.serve.engines.llamacpp_routes import ROUTES
 from dflash_deploy.serve.field import LLAMACPP
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import read_secrets
-from dflash_deploy.serve.settings import Settings, Speculation
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.speculation import Speculation
 
 LLAMA_SERVER = "/app/llama-server"
 """The server's path in llama.cpp's images."""
@@ -282,7 +284,7 @@ def _prompting(settings: Settings) -> Iterator[str]:
 def _speculation(speculation: Speculation | None, build: Build, *, fork: bool) -> Iterator[str]:
     if speculation is None:
         return
-    weights = speculation.weights("llama.cpp")
+    weights = drafter_weights(speculation, "llama.cpp")
     if fork:
         yield from ("--model-draft", weights, "--spec-type", "dflash", "--draft-max", str(speculation.draft_tokens))
         yield from ("--ctx-size-draft", str(FORK_DRAFT_CONTEXT))

@@ -16,6 +16,7 @@ from dflash_deploy.serve.engines.base import (
     Engine,
     Launch,
     Reserved,
+    drafter_weights,
     extra_flags,
     media_domains,
     reserved,
@@ -230,7 +231,8 @@ def _speculation(settings: Settings) -> Iterator[str]:
     speculation = settings.speculation
     if speculation is None:
         return
-    yield from ("--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", speculation.weights("SGLang"))
+    weights = drafter_weights(speculation, "SGLang")
+    yield from ("--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", weights)
     if settings.quantization:
         # else the drafter is read as if it had the target's quantization, and no draft is accepted
         # (0.5.23, arg_groups/serving_hook.py)

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from dflash_deploy.serve.engines.base import Build, media_domains, valued
 from dflash_deploy.serve.refusal import Refused
-from dflash_deploy.serve.settings import Nodes, Settings, Speculation
+from dflash_deploy.serve.settings import Nodes, Settings
+from dflash_deploy.serve.speculation import Speculation
 
 Version = tuple[int, int]
 
