@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,11 +12,11 @@ from pathlib import Path
 from dflash_deploy.deployment import dotenv
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.deployment.keys_of_env import whole_word, with_keys_of
-from dflash_deploy.deployment.nearby import dir_option, hint_without_deployment
+from dflash_deploy.deployment.nearby import hint_without_deployment
+from dflash_deploy.deployment.places import DeploymentPlaces
 from dflash_deploy.deployment.secret_lines import names_a_secret, secrets_in
-from dflash_deploy.errors import BadInput, FileRefused, NoDeployment, SettingsRefused
+from dflash_deploy.errors import FileRefused, NoDeployment, SettingsRefused
 from dflash_deploy.intake.files import is_file, read_beginning, read_text
-from dflash_deploy.plan.command import in_home
 from dflash_deploy.redact import Redactor, Secret, generate_key
 from dflash_deploy.serve.api_keys import KEY, ApiKey, keys_in
 from dflash_deploy.serve.engines import DEFAULT
@@ -28,7 +26,7 @@ from dflash_deploy.serve.settings import Settings
 
 
 @dataclass(frozen=True)
-class Deployment:
+class Deployment(DeploymentPlaces):
     """A deployment directory. `values` and `secrets` read `.env` once per command.
 
     `settings` is a file to read settings from instead of `.env`. Secrets always come from `.env`. `text` is the content
@@ -36,50 +34,14 @@ class Deployment:
     whole of several.
     """
 
-    directory: Path
     settings: Path | None = None
     text: str | None = None
     member: int | None = None
-
-    def __post_init__(self) -> None:
-        # the engine has another working directory, and Compose resolves relative paths differently
-        try:
-            object.__setattr__(self, "directory", self.directory.absolute())
-        except FileNotFoundError:
-            raise BadInput(
-                "the current directory no longer exists",
-                hint="change to another one, or name the deployment with --dir",
-            ) from None
-
-    @property
-    def env_file(self) -> Path:
-        """The file with all settings and secrets; mode 0600."""
-        return self.directory / ".env"
 
     @property
     def settings_file(self) -> Path:
         """The file with the settings."""
         return self.settings or self.env_file
-
-    @property
-    def last_env_file(self) -> Path:
-        """The previous `.env`, kept when a command changes settings, with the API keys of now; mode 0600."""
-        return self.directory / ".env.last"
-
-    @property
-    def compose_file(self) -> Path:
-        """The Compose file that `render` generates."""
-        return self.directory / "compose.yaml"
-
-    @property
-    def override_file(self) -> Path:
-        """The user's additions to Compose, which no command writes."""
-        return self.directory / "compose.override.yaml"
-
-    @property
-    def state(self) -> Path:
-        """`.dflash/`: logs, run state, the image's build context."""
-        return self.directory / ".dflash"
 
     @property
     def engine_state(self) -> Path:
@@ -89,29 +51,6 @@ class Deployment:
     def replica(self, number: int) -> Deployment:
         """Return this deployment as one of its engines, counted from 1."""
         return replace(self, member=number)
-
-    @property
-    def option(self) -> str:
-        """What a command needs to work on this deployment: ` --dir DIRECTORY`, nothing in the directory itself."""
-        option = dir_option(self.directory)
-        return "" if option == "--dir ." else f" {option}"
-
-    @property
-    def project_name(self) -> str:
-        """The Compose project name: the directory's name, and a hash of its path to keep it unique."""
-        # a path may have bytes that are not UTF-8
-        path = os.fsencode(self.directory.resolve())
-        slug = re.sub(r"[^a-z0-9]+", "-", self.directory.resolve().name.lower()).strip("-") or "deployment"
-        return f"dflash-{slug[:30]}-{hashlib.sha256(path).hexdigest()[:6]}"
-
-    def path(self, written: str) -> Path:
-        """Resolve a path of `.env` as Compose does: `~` is the home directory, relative paths start here."""
-        return self.directory / in_home(Path(written))
-
-    def make_state(self) -> Path:
-        """Create `.dflash/` with mode 0700 if it does not exist, and return it."""
-        self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return self.state
 
     def is_private(self) -> bool:
         """Return whether only its owner can read `.env`."""
