@@ -302,6 +302,19 @@ LIKE_OTHERS = {
         "DistNetworkError: The server socket has failed to bind to 10.0.0.9:29501 (errno: 99 - Cannot"
         " assign requested address).",
     ),
+    "weights-not-divisible": (
+        "ValueError: Failed to find a kernel that can implement the WNA16 linear layer. Reasons: \n MarlinLinearKernel"
+        " cannot implement due to: Weight input_size_per_partition = 8256 is not divisible by min_thread_k = 128.",
+    ),
+    "docker-firewall-rules-missing": ("iptables: Bad rule (does a matching rule exist in that chain?).",),
+    "hub-access-forbidden": (
+        "requests.exceptions.HTTPError: 403 Client Error: Forbidden for url: https://example.com/cat.png",
+    ),
+    "attention-backend-lacks-feature": (
+        "NotImplementedError: MyModel does not support pooling.",
+        "NotImplementedError: LoRA is not supported for flashinfer_cutlass_moe",
+    ),
+    "shared-image-cache-full": ("MemoryError",),
     "engine-start-timeout": ("RuntimeError: Did not receive response from front-end process within 5 minutes",),
 }
 """Rows, and lines of other failures that contain words of theirs."""
