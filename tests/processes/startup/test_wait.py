@@ -109,7 +109,7 @@ def test_an_unknown_death_shows_what_was_raised_and_the_last_words() -> None:
 
 
 def test_a_kill_without_a_word_is_memory() -> None:
-    with pytest.raises(EngineDied, match=r"code 137 .*memory ran out"):
+    with pytest.raises(EngineDied, match=r"code 137 .*memory runs out"):
         wait([RUNNING, EngineState("exited", exit_code=137)], [(LOADING,)])
 
 

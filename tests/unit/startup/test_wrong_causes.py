@@ -23,6 +23,23 @@ OF_REQUESTS = {
     "grammar-refused": ("llamacpp", "srv    operator(): got exception: failed to parse grammar"),
     "tools-not-enabled": ("llamacpp", "error: tools param requires --jinja flag"),
     "images-beyond-limit": ("vllm", "ValueError: At most 1 image(s) may be provided in one prompt."),
+    "chat-template-refuses": ("vllm", "jinja2.exceptions.TemplateError: Conversation roles must alternate"),
+    "chat-template-missing": (
+        "vllm",
+        "ChatTemplateResolutionError: As of transformers v4.44, default chat template is no longer allowed",
+    ),
+    "schema-beyond-xgrammar": (
+        "vllm",
+        "ValueError: The provided JSON schema contains features not supported by xgrammar.",
+    ),
+    "image-beyond-pixels": (
+        "vllm",
+        "ValueError: Image dimensions 30000x30000 (900000000 pixels) exceed the maximum of 178956970 pixels.",
+    ),
+    "media-domain-refused": (
+        "vllm",
+        "ValueError: The URL must be from one of the allowed domains: ['a.example']. Input URL domain: b.example",
+    ),
 }
 """Refused requests: the engine, and what it writes."""
 
