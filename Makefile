@@ -25,7 +25,7 @@ endif
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-down test test-unit test-cli test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-fuzz fuzz schemas lint docs pictures bench score-diagnosis kills dist clean
+.PHONY: demo demo-down test test-unit test-cli test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-fuzz fuzz schemas lint docs pictures bench score-diagnosis kills dist clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
@@ -56,13 +56,16 @@ demo-down:
 	  $$tool/bin/dflash-deploy down --dir $$demo || worst=$$?; \
 	done; test -n "$$here" || echo "no demo here: $(DEMOS)"; exit $$worst
 
-test: test-unit test-cli test-hub test-parsers test-decisions test-fuzz test-engine test-docker test-fleet
+test: test-unit test-cli test-processes test-hub test-parsers test-decisions test-fuzz test-engine test-docker test-fleet
 
 test-unit: $(READY)
 	$(BIN)/pytest tests/unit
 
 test-cli: $(READY)
-	$(BIN)/pytest tests/cli tests/processes tests/packaging
+	$(BIN)/pytest tests/cli
+
+test-processes: $(READY)
+	$(BIN)/pytest tests/processes tests/packaging
 
 test-hub: $(READY)
 	$(BIN)/pytest tests/hub
