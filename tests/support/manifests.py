@@ -13,7 +13,8 @@ from kubernetes_validate import utils
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment.render import environment_of
 from dflash_deploy.errors import DeployError
-from dflash_deploy.export.cluster import ExportSource
+from dflash_deploy.export.cluster import Cluster, ExportSource
+from dflash_deploy.export.objects import objects
 from dflash_deploy.monitoring.files import rule_groups
 from dflash_deploy.monitoring.limits import limits
 from dflash_deploy.plan import Choice, Plan
@@ -29,6 +30,25 @@ VERSIONS = list(dict.fromkeys(VERSIONS))
 # each call of validate reads 3 MB of definitions
 utils.schema_contents = cache(utils.schema_contents)
 
+
+SHAPES = {
+    "one": Cluster(),
+    "three": Cluster(
+        replicas=3,
+        weights="claim",
+        runtime_class="nvidia",
+        storage_class="local-path",
+        image="r.example/v:1",
+        host="llm.example.com",
+        ingress_class="traefik",
+    ),
+    "one to four": Cluster(
+        host="llm.example.com", gateway="infra/public:https", max_replicas=4, endpoint_picker="llm-d-picker"
+    ),
+}
+"""The shapes of an export: one engine, three with a claim, and a number that follows the load."""
+
+CLUSTERS = tuple(SHAPES.values())
 
 CRDS = Path(__file__).parent / "crds"
 """Schemas of resources that a cluster gets from others, without descriptions; each file names its source."""
@@ -90,6 +110,12 @@ def plans() -> Iterator[Plan]:
                 assert engine not in {choice.release for choice in profile.engines}
 
 
+@cache
+def plans_by_name() -> dict[str, Plan]:
+    """The same by the names of profile and engine."""
+    return {f"{plan.profile.name}-{plan.engine.name}": plan for plan in plans()}
+
+
 def source_for(
     plan: Plan,
     *,
@@ -119,6 +145,13 @@ def pod_of(deployment: Mapping[str, Any]) -> dict[str, Any]:
     """The pod's specification in a Deployment."""
     spec: dict[str, Any] = deployment["spec"]["template"]["spec"]
     return spec
+
+
+def container_of(source: ExportSource, cluster: Cluster = CLUSTERS[0]) -> dict[str, Any]:
+    """The engine's container in an export."""
+    (container,) = pod_of(objects(source, cluster)["deployment.yaml"])["containers"]
+    assert isinstance(container, dict)
+    return container
 
 
 def kubectl() -> Path:

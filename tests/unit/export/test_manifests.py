@@ -13,47 +13,28 @@ from kubernetes_validate import ValidationError
 
 from dflash_deploy.assets import asset
 from dflash_deploy.catalog import load_catalog
-from dflash_deploy.catalog.hardware import FirstStart
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.render import ALL_GPUS, compose_text
-from dflash_deploy.errors import BadInput, NotPossible
-from dflash_deploy.export.cluster import Cluster, ExportSource
+from dflash_deploy.errors import BadInput
+from dflash_deploy.export.cluster import Cluster
 from dflash_deploy.export.folder import folder
-from dflash_deploy.export.objects import loader, objects
-from dflash_deploy.export.pod import quantity
-from dflash_deploy.export.pull import job_name, pull_objects
-from dflash_deploy.export.readme import readme
-from dflash_deploy.export.router import router_objects
+from dflash_deploy.export.objects import objects
 from dflash_deploy.plan import Plan
 from dflash_deploy.serve.settings import Settings
-from tests.support.manifests import VERSIONS, plan_for, plans, pod_of, source_for, validated
+from tests.support.manifests import (
+    SHAPES,
+    VERSIONS,
+    container_of,
+    plan_for,
+    plans_by_name,
+    pod_of,
+    source_for,
+    validated,
+)
 
-PLANS = {f"{plan.profile.name}-{plan.engine.name}": plan for plan in plans()}
-
-SHAPES = {
-    "one": Cluster(),
-    "three": Cluster(
-        replicas=3,
-        weights="claim",
-        runtime_class="nvidia",
-        storage_class="local-path",
-        image="r.example/v:1",
-        host="llm.example.com",
-        ingress_class="traefik",
-    ),
-    "one to four": Cluster(
-        host="llm.example.com", gateway="infra/public:https", max_replicas=4, endpoint_picker="llm-d-picker"
-    ),
-}
-CLUSTERS = tuple(SHAPES.values())
+PLANS = plans_by_name()
 
 SEVERAL_NODES = plan_for("dgx-spark-x2", master_addr="10.0.0.1")
-
-
-def container_of(source: ExportSource, cluster: Cluster = CLUSTERS[0]) -> dict[str, Any]:
-    (container,) = pod_of(objects(source, cluster)["deployment.yaml"])["containers"]
-    assert isinstance(container, dict)
-    return container
 
 
 def every_document(plan: Plan, cluster: Cluster) -> list[dict[str, Any]]:
@@ -167,107 +148,6 @@ def test_the_container_is_confined_as_in_compose() -> None:
     assert pod["automountServiceAccountToken"] is False
 
 
-@pytest.mark.parametrize(("measured", "allowed"), [(None, 3600), (30, 3600), (660, 3600), (2000, 6000)])
-def test_a_start_may_take_an_hour_or_three_times_what_was_measured(measured: float | None, allowed: int) -> None:
-    """A measurement is of the profile's usual models on a local disk: a fast one shortens nothing."""
-    plan = plan_for("h100")
-    known = None if measured is None else FirstStart(seconds=measured, source="a test")
-    source = source_for(replace(plan, profile=plan.profile.model_copy(update={"first_start": known})))
-    probe = container_of(source)["startupProbe"]
-    assert probe["periodSeconds"] * probe["failureThreshold"] == allowed
-    deadline = objects(source, Cluster())["deployment.yaml"]["spec"]["progressDeadlineSeconds"]
-    assert deadline > allowed
-    assert f"--timeout={allowed // 60}m" in folder(source, Cluster())["README.md"]
-
-
-@pytest.mark.parametrize("name", PLANS)
-def test_no_profile_shortens_the_first_start(name: str) -> None:
-    probe = container_of(source_for(PLANS[name]))["startupProbe"]
-    assert probe["periodSeconds"] * probe["failureThreshold"] >= 3600
-
-
-@pytest.mark.parametrize(
-    ("profile", "engine", "gpus"),
-    [
-        ("cpu", None, None),
-        ("dgx-spark", None, 1),
-        ("rtx-3090", "llamacpp-b11434", 1),
-        ("rtx-3090-x2", "vllm-0.33", 2),
-        ("rtx-3090-x4", "vllm-0.33", 4),
-    ],
-)
-def test_a_pod_asks_for_the_gpus_that_its_engine_uses(profile: str, engine: str | None, gpus: int | None) -> None:
-    cluster = Cluster(gpu_resource="example.com/gpu", runtime_class="nvidia")
-    document = objects(source_for(plan_for(profile, engine)), cluster)["deployment.yaml"]
-    (container,) = pod_of(document)["containers"]
-    assert container["resources"].get("limits") == (gpus and {"example.com/gpu": gpus})
-    assert pod_of(document).get("runtimeClassName") == (gpus and "nvidia")
-
-
-@pytest.mark.parametrize(
-    ("engine", "extra", "gpus"),
-    [
-        ("vllm-0.33", "--data-parallel-size 2", 4),
-        ("vllm-0.33", "--data_parallel_size=2 --pipeline-parallel-size 3", 12),
-        ("vllm-0.33", "-dp 4 -dp 2", 4),
-        ("vllm-0.33", "-pcp 2", 4),
-        ("sglang-0.5.23", "--dp-size 2 --pp-size 2", 8),
-        ("sglang-0.5.23", "--dp-size 2 --enable-dp-attention", 2),
-        ("vllm-0.33", "--max-logprobs 2", 2),
-    ],
-)
-def test_further_parallelism_asks_for_more_gpus(engine: str, extra: str, gpus: int) -> None:
-    container = container_of(with_extra(plan_for("rtx-3090-x2", engine), extra))
-    assert container["resources"]["limits"] == {"nvidia.com/gpu": gpus}
-
-
-@pytest.mark.parametrize("extra", ["--data-parallel-size auto", "-pp", "--pipeline-parallel-size=0", "-dp 99999"])
-def test_parallelism_without_a_number_is_refused(extra: str) -> None:
-    with pytest.raises(NotPossible, match="is not a valid number for -"):
-        folder(with_extra(plan_for("rtx-3090-x2", "vllm-0.33"), extra), Cluster())
-
-
-def test_data_parallelism_over_several_nodes_is_refused() -> None:
-    source = with_extra(plan_for("dgx-spark-x2", master_addr="10.0.0.1"), "--data-parallel-size 2")
-    with pytest.raises(NotPossible, match="data parallelism over several nodes") as refused:
-        folder(source, Cluster())
-    assert "--replicas 2" in refused.value.hint
-
-
-def with_extra(plan: Plan, extra: str) -> ExportSource:
-    settings = Settings({**plan.values, Settings.extra_args.name: extra})
-    return source_for(replace(plan, settings=settings))
-
-
-@pytest.mark.parametrize("cluster", CLUSTERS)
-def test_every_container_asks_for_processor_and_memory(cluster: Cluster) -> None:
-    """Without both, Kubernetes evicts a pod first."""
-    source = source_for(plan_for("h100"), weights_bytes=1, pull_files={"dflash.lock": "1"})
-    made = {**objects(source, cluster), **router_objects(source, cluster), **pull_objects(source, cluster)}
-    pods = [pod_of(one) for one in made.values() if one["kind"] in {"Deployment", "Job"}]
-    pods.append(loader(source, cluster)["spec"])
-    names = {container["name"] for pod in pods for container in pod["containers"]}
-    assert names == {"engine", "router", "door", "pull", "loader"}
-    for container in (container for pod in pods for container in pod["containers"]):
-        asked = container["resources"]["requests"]
-        assert re.fullmatch(r"[1-9]\d*m?", asked["cpu"])
-        assert re.fullmatch(r"[1-9]\d*[MG]i", asked["memory"])
-
-
-@pytest.mark.parametrize("name", PLANS)
-def test_an_engine_asks_for_what_it_has_in_the_memory_of_the_node(name: str) -> None:
-    plan = PLANS[name]
-    asked = container_of(source_for(plan))["resources"]["requests"]
-    memory = int(asked["memory"].removesuffix("Gi")) * 2**30
-    assert plan.memory is not None
-    if plan.profile.hardware.unified or plan.engine.cpu:
-        assert memory > plan.memory.target + plan.memory.drafter
-        assert memory < plan.profile.hardware.memory_gib * 2**30
-    else:
-        assert int(asked["cpu"]) > plan.profile.match.gpus
-        assert memory < 2**30 * 64
-
-
 def test_a_dgx_spark_is_arm64() -> None:
     pod = pod_of(objects(source_for(plan_for("dgx-spark")), Cluster())["deployment.yaml"])
     assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64"}
@@ -350,80 +230,6 @@ def test_the_engine_reaches_the_receiver_of_its_traces() -> None:
     assert {port["port"] for port in web["ports"]} == {80, 443}
     # it may be a pod, or a node: no address is left out
     assert receiver == {"ports": [{"protocol": "TCP", "port": 4317}]}
-
-
-def test_one_claim_has_target_and_drafter() -> None:
-    source = source_for(plan_for("h100"), weights_bytes=50 * 2**30)
-    cluster = Cluster(weights="claim", storage_class="fast")
-    made = objects(source, cluster)
-    claim = made["weights.yaml"]["spec"]
-    assert claim["resources"]["requests"]["storage"] == "55Gi"
-    assert claim["storageClassName"] == "fast"
-    mounts = {mount["mountPath"]: mount.get("subPath") for mount in container_of(source, cluster)["volumeMounts"]}
-    assert mounts["/models/target"] == "target"
-    assert mounts["/models/drafter"] == "drafter"
-    pod = loader(source, cluster)["spec"]
-    assert pod["volumes"] == [{"name": "weights", "persistentVolumeClaim": {"claimName": "dflash-weights"}}]
-    assert "/srv/weights" not in json.dumps(made)
-
-
-def test_a_claim_of_another_mode_has_another_name() -> None:
-    """Kubernetes refuses to change the mode of a claim, which a second export with other replicas would do."""
-    one, several = (source_for(plan) for plan in (plan_for("h100"), plan_for("dgx-spark-x2", master_addr="10.0.0.1")))
-    modes: dict[str, set[str]] = {}
-    for plain, replicas in ((one, 1), (one, 2), (several, 1), (several, 2)):
-        cluster = Cluster(weights="claim", replicas=replicas)
-        source = replace(plain, weights_bytes=1, pull_files={"dflash.lock": "1"})
-        made = [objects(source, cluster), pull_objects(source, cluster), loader(source, cluster)]
-        claim = objects(source, cluster)["weights.yaml"]
-        name = claim["metadata"]["name"]
-        modes.setdefault(name, set()).add(*claim["spec"]["accessModes"])
-        assert set(re.findall(r"'claimName': '([\w-]*weights[\w-]*)'", str(made))) == {name}
-        assert f"`{name}`" in readme(source, cluster)
-    assert modes == {"dflash-weights": {"ReadWriteOnce"}, "dflash-weights-shared": {"ReadWriteMany"}}
-
-
-def test_a_changed_lock_is_another_job() -> None:
-    source = source_for(plan_for("h100"), weights_bytes=1, pull_files={"dflash.lock": "1"})
-    other = replace(source, pull_files={"dflash.lock": "2"})
-    name = "v" * 40
-    names = {job_name(one, Cluster(name=name, weights="claim")) for one in (source, other)}
-    assert len(names) == 2
-    # a pod of a Job adds six characters
-    assert max(map(len, names)) + 6 <= 63
-
-
-def test_the_job_is_confined_and_writes_to_the_claim_only() -> None:
-    source = source_for(plan_for("h100"), weights_bytes=1, pull_files={"dflash.lock": "1"})
-    cluster = Cluster(weights="claim")
-    pod = pod_of(pull_objects(source, cluster)["job.yaml"])
-    (job,), (engine,) = pod["containers"], pod_of(objects(source, cluster)["deployment.yaml"])["containers"]
-    assert job["securityContext"] == engine["securityContext"]
-    assert pod["securityContext"] == pod_of(objects(source, cluster)["deployment.yaml"])["securityContext"]
-    writable = {mount["name"] for mount in job["volumeMounts"] if not mount.get("readOnly")}
-    assert writable == {"weights", "work", "tmp"}
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    assert volumes["weights"]["persistentVolumeClaim"]["claimName"] == "dflash-weights"
-    assert volumes["token"]["secret"]["optional"]
-    # `pull` ends at SIGTERM only if it is not the first process
-    assert pod["shareProcessNamespace"] is True
-    # with OnFailure, Kubernetes deletes the pod of a Job that failed, and its log
-    assert pod["restartPolicy"] == "Never"
-
-
-def test_without_a_lock_that_a_job_can_have_the_claim_is_filled_by_hand() -> None:
-    texts = folder(source_for(plan_for("h100"), weights_bytes=1), Cluster(weights="claim"))
-    assert "loader.yaml" in texts
-    assert not [name for name in texts if name.startswith("pull/")]
-    assert "kubectl apply -k pull" not in texts["README.md"]
-
-
-@pytest.mark.parametrize(
-    ("size", "expected"),
-    [("16g", "16Gi"), ("", "1Gi"), ("512m", "512Mi"), ("1.5g", "1536Mi"), ("1GB", "1Gi"), ("64k", "64Ki"), ("9", "9")],
-)
-def test_sizes_are_those_of_kubernetes(size: str, expected: str) -> None:
-    assert quantity({Settings.dflash_shm_size.name: size}) == expected
 
 
 @pytest.mark.parametrize(
