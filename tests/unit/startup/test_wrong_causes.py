@@ -480,6 +480,7 @@ def test_a_vocabulary_that_llamacpp_translates_hides_no_failure() -> None:
     differs = "common_speculative_are_compatible: draft model vocab type must match target model to use speculation"
     assert named([differs], ProcessEnd(1), "llamacpp") == "drafter-vocabulary-differs"
     assert named([differs, "E srv load_model: error: the moon is full"], ProcessEnd(1), "llamacpp") is None
+    assert named([differs, "free(): invalid pointer"], ProcessEnd(134), "llamacpp") == "heap-corrupted"
 
 
 def test_a_model_that_sglang_does_not_import_is_a_warning() -> None:
