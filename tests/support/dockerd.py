@@ -29,9 +29,12 @@ _SOCKET_LIMIT = 107
 
 
 class Daemon:
-    """The daemon that lives in one state directory: started, found again by another process, and ended."""
+    """The daemon that lives in one state directory: started, found again by another process, and ended.
 
-    def __init__(self, state: Path) -> None:
+    In a network `namespace` it is alone, and does what Docker does on a machine: its own bridge and packet filter.
+    """
+
+    def __init__(self, state: Path, namespace: str = "") -> None:
         digest = hashlib.sha256(str(state).encode()).hexdigest()[:8]
         self.state = state
         self.docker_host = f"unix://{_run_directory(state, digest) / 'docker.sock'}"
@@ -39,7 +42,8 @@ class Daemon:
         self._data = state / "data"
         self._log = state / "dockerd.log"
         self._namespace = f"dflash-{digest}"
-        self._bridge = Bridge(f"dfl-{digest}", record=state / "network")
+        self._network = namespace
+        self._bridge = None if namespace else Bridge(f"dfl-{digest}", record=state / "network")
         self._process: subprocess.Popen[bytes] | None = None
 
     def answers(self) -> bool:
@@ -51,7 +55,7 @@ class Daemon:
         self.stop()
         try:
             self._run.mkdir(mode=0o700, parents=True, exist_ok=True)
-            process = self._launch(for_projects=self._bridge.create())
+            process = self._launch(self._bridge.create() if self._bridge else None)
             wait_until(lambda: process.poll() is not None or self.answers(), START_SECONDS)
             if process.poll() is not None or not self.answers():
                 log = self._log.read_text(encoding="utf-8", errors="replace")
@@ -74,7 +78,8 @@ class Daemon:
             self._process = None
         for point in mount_points(self._run, self._data):
             run_command("umount", "--lazy", str(point))
-        self._bridge.remove()
+        if self._bridge is not None:
+            self._bridge.remove()
         for left in ("dockerd.pid", "docker.sock"):
             (self._run / left).unlink(missing_ok=True)
         return bool(family)
@@ -85,11 +90,14 @@ class Daemon:
             argument == self._namespace or Path(argument).is_relative_to(self._run) for argument in one.arguments[1:]
         )
 
-    def _launch(self, for_projects: IPv4Network) -> subprocess.Popen[bytes]:
+    def _launch(self, for_projects: IPv4Network | None) -> subprocess.Popen[bytes]:
         # A configuration file of its own keeps the machine's /etc/docker/daemon.json out of it.
         configuration = self.state / "daemon.json"
         configuration.write_text(json.dumps(self._options(for_projects), indent=2), encoding="utf-8")
-        command = ["dockerd", "--config-file", str(configuration), "--pidfile", str(self._run / "dockerd.pid")]
+        # `ip netns exec` would hide the control groups too
+        inside = ["nsenter", f"--net=/run/netns/{self._network}"] if self._network else []
+        command = [*inside, "dockerd", "--config-file", str(configuration)]
+        command += ["--pidfile", str(self._run / "dockerd.pid")]
         # The namespaces matter where dockerd finds the machine's own containerd and uses that one. As options in the
         # file, engine 20.10 knows them under no name.
         command += ["--containerd-namespace", self._namespace]
@@ -106,16 +114,20 @@ class Daemon:
             )
         return self._process
 
-    def _options(self, for_projects: IPv4Network) -> dict[str, object]:
-        return {
+    def _options(self, for_projects: IPv4Network | None) -> dict[str, object]:
+        options: dict[str, object] = {
             "hosts": [self.docker_host],
             "data-root": str(self._data),
             "exec-root": str(self._run / "exec"),
+            "shutdown-timeout": SHUTDOWN_SECONDS,
+        }
+        if self._bridge is None:
+            return options
+        return options | {
             "bridge": self._bridge.name,
             "default-address-pools": [{"base": str(for_projects), "size": 24}],
             # Two daemons that both write the chains named DOCKER undo each other's rules.
             "iptables": False,
-            "shutdown-timeout": SHUTDOWN_SECONDS,
         }
 
 

@@ -4,6 +4,7 @@ A terminal `t` reaches each host over a cable of its own; a further cable, the f
 has its own ports and interfaces; a host's mount namespace gives root another home directory.
 """
 
+import ctypes
 import os
 import shutil
 import signal
@@ -181,6 +182,24 @@ class Lab:
         assert wait_until(lambda: run_command(*command).returncode == 0, 60), (host.root / "sshd.log").read_text()
 
 
+@contextmanager
+def inside(namespace: str) -> Iterator[None]:
+    """This thread, and each that it starts, is in the network of a host or of the terminal while the block runs."""
+    with Path("/proc/thread-self/ns/net").open() as before, Path(f"/run/netns/{namespace}").open() as there:
+        _enter(there.fileno())
+        try:
+            yield
+        finally:
+            _enter(before.fileno())
+
+
+def _enter(namespace: int) -> None:
+    # Python has `os.setns` from 3.12 on
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace, 0):
+        raise OSError(ctypes.get_errno(), "setns")
+
+
 def states(document: dict[str, Any]) -> list[str]:
     """The states of the hosts in the document of a command of `fleet`."""
     return [host["state"] for host in document["data"]["hosts"]]
@@ -202,10 +221,10 @@ def ensure_server() -> None:
 
 
 @contextmanager
-def lab(root: Path) -> Iterator[Lab]:
-    """Two hosts and a terminal; all of it is gone after the block."""
+def lab(root: Path, tag: str = "dfl") -> Iterator[Lab]:
+    """Two hosts and a terminal; all of it is gone after the block. The names of the namespaces begin with `tag`."""
     ensure_server()
-    tag = f"dfl{os.getpid()}"
+    tag = f"{tag}{os.getpid()}"
     names = {name: f"{tag}{name}" for name in ("t", "a", "b")}
     hosts = tuple(
         Host(f"host-{name}", names[name], f"10.77.{number}.2", f"10.77.9.{number}", root / name)
