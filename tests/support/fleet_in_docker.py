@@ -14,7 +14,7 @@ from typing import Any
 from tests.support.commands import checked, locked, run_command
 from tests.support.docker_client import compose_config
 from tests.support.dockerd import Daemon
-from tests.support.fleet_lab import Host, Lab
+from tests.support.fleet_lab import Host, Lab, ensure_server
 
 STORAGE = "overlay2"
 """The storage driver whose layers two daemons can have in common."""
@@ -81,21 +81,27 @@ class DockerHost:
         shutil.rmtree(self._state, ignore_errors=True)
 
 
-@contextmanager
-def docker_hosts(lab: Lab, state: Path) -> Iterator[tuple[DockerHost, DockerHost]]:
-    """Docker on both hosts; all of it is gone after the block.
-
-    `state` is on the file system of the tests' own Docker. Raises RuntimeError if its images cannot be taken from it.
-    """
+def data_of_docker() -> Path:
+    """The data directory of the tests' Docker. Raises RuntimeError if the hosts cannot have its images."""
+    ensure_server()
     driver, data = checked("docker", "info", "--format", "{{.Driver}}\n{{.DockerRootDir}}").splitlines()
     if driver != STORAGE:
-        raise RuntimeError(f"Docker stores images with {driver}; they can be taken from {STORAGE} only")
+        raise RuntimeError(f"Docker stores images with {driver}; the hosts can have those of {STORAGE} only")
+    return Path(data)
+
+
+@contextmanager
+def docker_hosts(lab: Lab, data: Path, state: Path) -> Iterator[tuple[DockerHost, DockerHost]]:
+    """Docker on both hosts with the images of `data_of_docker`; all of it is gone after the block.
+
+    `state` is on the file system of `data`.
+    """
     state.mkdir(parents=True, exist_ok=True)
     with locked(state):
         first, second = (DockerHost(host, state) for host in lab.hosts)
         try:
             with ThreadPoolExecutor() as pool:
-                list(pool.map(lambda each: each.start(Path(data)), (first, second)))
+                list(pool.map(lambda each: each.start(data), (first, second)))
             lab.trust()
             for host in lab.hosts:
                 lab.wait_for(host)
