@@ -4,10 +4,8 @@ What a field of a manifest means here is in tests/support/kubelet. Kubernetes it
 """
 
 import json
-import os
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +15,7 @@ import pytest
 from dflash_deploy.export.pod import ENDS
 from dflash_deploy.serve.drain import SETTLES
 from dflash_deploy.serve.router.files import read_seen
-from tests.docker.test_replicas import HANGS, eventually
+from tests.docker.test_replicas import eventually
 from tests.support.askers import WHOLE, Askers, asking
 from tests.support.cluster import pod
 from tests.support.commands import checked
@@ -26,10 +24,11 @@ from tests.support.exported_pods import CLAIM, ENGINES, NAME, ROOT, USER, Export
 from tests.support.fleet_hub import FILES
 from tests.support.hub.faults import Drip
 from tests.support.kubelet.pods import Ended, Pod, running
+from tests.support.pod_asked import ALL, CONFINED, HANGS, WRITABLE, answered, give, looked, streaming
 
 CLIENTS = 4
-SLOW, ALL = 0.1, float(os.cpu_count() or 1)
-"""Processors of an engine. With all of them, the tiny pair starts and answers within seconds."""
+SLOW = 0.1
+"""Processors of a slow engine. With all of them, the tiny pair starts and answers within seconds."""
 
 KILLED, TERMINATED = 137, 143
 """Exit codes after SIGKILL and SIGTERM."""
@@ -96,20 +95,6 @@ def pods(folder: Exported) -> Iterator[Pods]:
         yield Pods(router, (one, two, three))
 
 
-def answered(pod: Pod, key: str) -> int:
-    """The status of a generation with a key; an empty one is not sent."""
-    body = {"model": "tiny", "messages": [{"role": "user", "content": "What is the capital of France?"}]}
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    answer = httpx.post(f"http://{pod.address}:8000/v1/chat/completions", json=body, headers=headers, timeout=HANGS)
-    assert ("Paris" in answer.text) == (answer.status_code == 200), answer.text
-    return answer.status_code
-
-
-def give(pod: Pod, processors: float) -> None:
-    """Let an engine have so many processors from now on."""
-    checked("docker", "update", "--cpus", str(processors), pod.containers["engine"])
-
-
 def test_probes_fail_before_the_engine_answers_and_pass_then(folder: Exported, pods: Pods) -> None:
     # the one that was started last, which does not get ready while it is asked
     one = pods.engines[2]
@@ -124,35 +109,12 @@ def test_probes_fail_before_the_engine_answers_and_pass_then(folder: Exported, p
     assert [answered(one, key) for key in (folder.key, "", "a-key-that-nobody-has")] == [200, 401, 401]
 
 
-LOOK = """
-import json, os, pathlib
-def writes(place):
-    try:
-        pathlib.Path(place, "written").write_text("x")
-        return True
-    except OSError:
-        return False
-places = ("/", "/opt/dflash", "/models/target", "/models/drafter", "/run/secrets", "/cache", "/tmp", "/dev/shm")
-status = dict(line.split(":", 1) for line in pathlib.Path("/proc/1/status").read_text().splitlines())
-shm = os.statvfs("/dev/shm")
-print(json.dumps({
-    "user": [os.getuid(), os.getgid()],
-    "writes": [place for place in places if writes(place)],
-    "status": {name: status[name].strip() for name in ("CapEff", "CapBnd", "NoNewPrivs", "Seccomp")},
-    "shm": shm.f_blocks * shm.f_frsize,
-    "first": pathlib.Path("/proc/1/cmdline").read_text().split("\\0"),
-}))
-"""
-
-
 def test_the_container_can_do_what_the_manifest_says_and_no_more(folder: Exported, pods: Pods) -> None:
     one = pods.engines[0]
-    looked = one.execute("engine", "python3", "-c", LOOK)
-    assert looked.returncode == 0, looked.stderr
-    found = json.loads(looked.stdout)
+    found = looked(one)
     assert found["user"] == [USER, USER]
-    assert found["writes"] == ["/cache", "/tmp", "/dev/shm"]
-    assert found["status"] == {"CapEff": "0" * 16, "CapBnd": "0" * 16, "NoNewPrivs": "1", "Seccomp": "2"}
+    assert found["writes"] == WRITABLE
+    assert found["status"] == CONFINED
     assert found["shm"] == 1 << 30
     # the first process of a pod is the engine's own: there is no init
     assert "dflash_deploy.serve.door" in found["first"]
@@ -161,37 +123,6 @@ def test_the_container_can_do_what_the_manifest_says_and_no_more(folder: Exporte
 
 LASTS = 10.0
 """Seconds that a stream takes at least: more than a pod waits without one."""
-
-
-@dataclass
-class Streamed:
-    """A streamed answer, read in a thread: how many events it had, and whether it was whole."""
-
-    events: int = 0
-    whole: bool = False
-
-    def read(self, url: str, key: str) -> None:
-        body = {"model": "tiny", "prompt": "Once", "max_tokens": 1500, "ignore_eos": True, "stream": True}
-        headers = {"Authorization": f"Bearer {key}"}
-        with httpx.stream("POST", f"{url}/v1/completions", json=body, headers=headers, timeout=HANGS) as got:
-            for line in got.iter_lines():
-                self.events += line.startswith("data: {")
-                self.whole = line == "data: [DONE]" or self.whole
-
-
-@contextmanager
-def streaming(folder: Exported, url: str, engine: Pod) -> Iterator[Streamed]:
-    """A stream that has begun, and has ended after the block. Its engine is slow for LASTS."""
-    streamed = Streamed()
-    thread = threading.Thread(target=streamed.read, args=(url, folder.key))
-    faster = threading.Timer(LASTS, give, (engine, ALL))
-    give(engine, SLOW)
-    thread.start()
-    eventually(lambda: streamed.events > 0)
-    faster.start()
-    yield streamed
-    thread.join()
-    faster.join()
 
 
 def listed(folder: Exported) -> set[str]:
@@ -223,7 +154,7 @@ def test_requests_follow_the_pods_and_streams_end_whole(folder: Exported, pods: 
     statuses = {path: httpx.get(f"{url}{path}", timeout=60).status_code for path in ("/health", "/workers", "/metrics")}
     assert statuses == {"/health": 200, "/workers": 401, "/metrics": 401}
     assert folder.key not in router.logs("router") + router.logs("door")
-    with streaming(folder, url, three) as streamed:
+    with streaming(url, folder.key, three, SLOW, LASTS) as streamed:
         ended = router.end()
     assert streamed.whole
     assert ended["router"].stopped > SETTLES + 3, "the stream was too short to show anything"
@@ -243,7 +174,7 @@ def pods_come_and_go(folder: Exported, askers: Askers, one: Pod, two: Pod, three
     assert listed(folder) == {one.address}
     api.pods = [pod("e-1", one.address), pod("e-2", two.address)]
     eventually(lambda: listed(folder) == {one.address, two.address})
-    with streaming(folder, f"http://{one.address}:8000", one) as streamed:
+    with streaming(f"http://{one.address}:8000", folder.key, one, SLOW, LASTS) as streamed:
         api.pods = [pod("e-1", one.address, ends=True), pod("e-2", two.address), pod("e-3", three.address)]
         ended = one.end()["engine"]
     assert streamed.whole

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,13 +42,11 @@ ENV DFLASH_CATALOG=/catalog
 
 
 @dataclass
-class Exported:
-    """An exported folder, the node, the hub and the Kubernetes that its pods find, and the owner's key."""
+class Folder:
+    """An exported folder, the node on which its pods run, and the owner's key."""
 
     folder: Path
     node: Node
-    hub: Hub
-    api: Kubernetes
     key: str
 
     def document(self, name: str) -> dict[str, Any]:
@@ -60,6 +58,23 @@ class Exported:
         """A pod of the Deployment or the Job in a file. `service`: the Service that other pods find it by."""
         return running(self.node, name, pod_of(self.document(file)), service=service)
 
+    def apply(self, files: Iterable[str], *secrets: str) -> None:
+        """Give the node the ConfigMaps of these files, and the Secrets that these lines of the README create."""
+        for line in secrets:
+            name, contents = secret_of(line, kubectl())
+            self.node.secrets[name] = contents
+        for file in files:
+            document = self.document(file)
+            self.node.config_maps[document["metadata"]["name"]] = document["data"]
+
+
+@dataclass
+class Exported(Folder):
+    """The same, with the hub and the Kubernetes that its pods find."""
+
+    hub: Hub
+    api: Kubernetes
+
 
 @contextmanager
 def exported(place: Path) -> Iterator[Exported]:
@@ -69,43 +84,40 @@ def exported(place: Path) -> Iterator[Exported]:
     account.mkdir()
     claim.mkdir()
     with ExitStack() as stack:
-        network, address = stack.enter_context(_network("dflash-pods"))
+        name, address = stack.enter_context(network("dflash-pods"))
         hub = stack.enter_context(Hub(address=address))
         hub.add("o/gguf", {name: ROOT / "models/tiny/gguf" / name for name in FILES})
         api = stack.enter_context(kubernetes(account, address))
         deployment = _deployed(place, hub)
         made = _export(place, deployment)
-        node = Node(place, network, DEBIAN, (address, api.port))
+        node = Node(place, name, DEBIAN, (address, api.port))
         node.claims[CLAIM], node.accounts[f"{NAME}-router"] = claim, account
-        for line in (made.secret_command, made.router_secret_command):
-            name, contents = secret_of(line, kubectl())
-            node.secrets[name] = contents
-        found = Exported(place / "out", node, hub, api, deployment.key.reveal())
-        for file in ("base/settings.yaml", "base/router-files.yaml", "pull/settings.yaml"):
-            document = found.document(file)
-            node.config_maps[document["metadata"]["name"]] = document["data"]
+        found = Exported(place / "out", node, deployment.key.reveal(), hub, api)
+        files = ("base/settings.yaml", "base/router-files.yaml", "pull/settings.yaml")
+        found.apply(files, made.secret_command, made.router_secret_command)
         yield found
 
 
 def _build_images(place: Path) -> None:
-    _build("llamacpp", IMAGE, ensure_server_image(), ROOT)
-    _build("router", ROUTER, DEBIAN, ROOT)
+    build("llamacpp", IMAGE, ensure_server_image())
+    build("router", ROUTER, DEBIAN)
     context = place / "tool"
     checked(sys.executable, "-m", "build", "--wheel", "--outdir", str(context), str(ROOT))
-    _build("tool", PACKAGED, DEBIAN, context)
+    build("tool", PACKAGED, DEBIAN, context)
     write_catalog(context / "catalog")
     (context / "Dockerfile").write_text(WITH_MODELS)
     checked("docker", "build", "-t", TOOL, str(context))
 
 
-def _build(image: str, tag: str, base: str, context: Path) -> None:
+def build(image: str, tag: str, base: str, context: Path = ROOT) -> None:
+    """Build one of the project's images on a base."""
     dockerfile = ROOT / "images" / image / "Dockerfile"
     options = ("-f", str(dockerfile), "--build-arg", f"BASE_IMAGE={base}", "-t", tag)
     checked("docker", "build", *options, str(context), timeout=900)
 
 
 @contextmanager
-def _network(name: str) -> Iterator[tuple[str, str]]:
+def network(name: str) -> Iterator[tuple[str, str]]:
     """A network of Docker, and the address that this machine has in it."""
     checked("docker", "network", "create", name)
     try:

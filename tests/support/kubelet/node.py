@@ -20,6 +20,7 @@ class Node:
     """A node with one namespace. `accounts`: a directory with the files of a service account, by the account's name.
 
     `network` is a network of Docker, `pause` the image that keeps a pod's address, `api` the address of Kubernetes.
+    The node has no GPUs. `ignores_gpus` runs a container that needs some all the same, which Kubernetes does not.
     """
 
     place: Path
@@ -30,6 +31,7 @@ class Node:
     config_maps: dict[str, Mapping[str, str]] = field(default_factory=dict)
     claims: dict[str, Path] = field(default_factory=dict)
     accounts: dict[str, Path] = field(default_factory=dict)
+    ignores_gpus: bool = False
 
     def volumes(self, name: str, pod: PodSpec) -> dict[str, Path]:
         """Make the directories of a pod's volumes; each is new except claims and directories of the node."""

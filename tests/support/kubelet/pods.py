@@ -139,6 +139,7 @@ def _started(stack: ExitStack, *words: str) -> str:
 
 def arguments(one: ContainerSpec, pod: PodSpec, node: Node, places: Mapping[str, Path]) -> list[str]:
     """The words of `docker run` for a container, from its options on. No init: a pod's first process is its own."""
+    assert node.ignores_gpus or not one.gpus, f"{one.name} needs {one.gpus} GPUs, and the node has none"
     entry, *rest = one.command or ("",)
     return [
         *("--pull", one.pull, "--user", f"{pod.user}:{pod.group}", "--group-add", str(pod.fs_group)),

@@ -48,7 +48,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class ContainerSpec:
-    """One container. Without a command, its image's entry point runs."""
+    """One container. Without a command, its image's entry point runs. `gpus` is how many it may use."""
 
     name: str
     image: str
@@ -58,6 +58,7 @@ class ContainerSpec:
     env: Mapping[str, str]
     cpu_shares: int
     memory: int
+    gpus: int
     probes: Mapping[str, Probe]
     pre_stop: tuple[str, ...]
     mounts: tuple[Mount, ...]
@@ -123,7 +124,7 @@ def _container(values: Mapping[str, Any], where: str) -> ContainerSpec:
             security.only("readOnlyRootFilesystem", True)
             with fields(security.take("capabilities"), f"{where}.securityContext.capabilities") as capabilities:
                 capabilities.only("drop", ["ALL"])
-        cpu, memory = _requests(one.take("resources"), f"{where}.resources")
+        cpu, memory, gpus = _resources(one.take("resources"), f"{where}.resources")
         pre_stop = _pre_stop(one.take("lifecycle"), f"{where}.lifecycle") if "lifecycle" in one.left() else ()
         names = [name for name in ("startupProbe", "readinessProbe", "livenessProbe") if name in one.left()]
         return ContainerSpec(
@@ -136,15 +137,21 @@ def _container(values: Mapping[str, Any], where: str) -> ContainerSpec:
             # as the kubelet counts them
             int(cpu * 1024),
             memory,
+            gpus,
             {name: _probe(one.take(name), f"{where}.{name}", ports) for name in names},
             pre_stop,
             tuple(_mount(mount, place) for place, mount in one.each("volumeMounts")),
         )
 
 
-def _requests(values: Mapping[str, Any], where: str) -> tuple[float, int]:
-    with fields(values, where) as resources, fields(resources.take("requests"), f"{where}.requests") as requests:
-        return cpus(requests.take("cpu")), size(requests.take("memory"))
+def _resources(values: Mapping[str, Any], where: str) -> tuple[float, int, int]:
+    gpus = 0
+    with fields(values, where) as resources:
+        if "limits" in resources.left():
+            with fields(resources.take("limits"), f"{where}.limits") as limits:
+                gpus = limits.take("nvidia.com/gpu")
+        with fields(resources.take("requests"), f"{where}.requests") as requests:
+            return cpus(requests.take("cpu")), size(requests.take("memory")), gpus
 
 
 def _pre_stop(values: Mapping[str, Any], where: str) -> tuple[str, ...]:

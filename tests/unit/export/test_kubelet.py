@@ -19,6 +19,7 @@ SOURCE = source_for(plan_for("cpu"), weights_bytes=1, pull_files={"dflash.lock":
 PODS = {
     "engine": pod_of(objects(SOURCE, CLAIM)["deployment.yaml"]),
     "engine of one": pod_of(objects(SOURCE, Cluster())["deployment.yaml"]),
+    "engine with a GPU": pod_of(objects(source_for(plan_for("h100", "sglang")), Cluster())["deployment.yaml"]),
     "router": pod_of(router_objects(SOURCE, CLAIM)["router.yaml"]),
     "pull": pod_of(pull_objects(SOURCE, CLAIM)["job.yaml"]),
     "loader": loader(SOURCE, CLAIM)["spec"],
@@ -89,6 +90,10 @@ def test_a_value_that_is_not_translated_is_an_error(path: tuple[str | int, ...],
     found[name] = value
     with pytest.raises(UnknownField):
         read_pod(changed)
+
+
+def test_gpus_are_counted() -> None:
+    assert [read_pod(PODS[name]).containers[0].gpus for name in ("engine", "engine with a GPU")] == [0, 1]
 
 
 def test_quantities_are_those_of_kubernetes() -> None:
