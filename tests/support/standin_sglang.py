@@ -16,12 +16,14 @@ TAG = "dflash-standin/sglang:0.5.23"
 RELEASE = "sglang-0.5.23"
 
 PACKAGES = (
-    *("orjson==3.13.0", "gguf==0.19.0", "soundfile==0.14.0", "ipython==9.18.1", "traitlets==5.16.1", "jedi==0.20.1"),
-    *("parso==0.8.7", "stack-data==0.6.3", "executing==2.3.0", "asttokens==3.0.2", "pure-eval==0.2.4"),
-    *("prompt-toolkit==3.0.53", "wcwidth==0.9.4", "matplotlib-inline==0.2.2", "pexpect==4.9.0", "ptyprocess==0.7.0"),
-    *("pygments==2.21.0", "ipython-pygments-lexers==1.1.1"),
+    *("orjson==3.13.0", "gguf==0.19.0", "ipython==9.18.1", "ipython-pygments-lexers==1.1.1", "traitlets==5.16.1"),
+    *("stack-data==0.6.3", "executing==2.3.0", "asttokens==3.0.2", "pure-eval==0.2.4", "prompt-toolkit==3.0.53"),
+    *("wcwidth==0.9.4", "matplotlib-inline==0.2.2", "pexpect==4.9.0", "ptyprocess==0.7.0", "pygments==2.21.0"),
 )
 """What SGLang imports at its start and vLLM does not, at versions that went together."""
+
+LEFT_OUT = ("multimodal_gen", "test", "benchmark")
+"""Folders of SGLang that a server for language models does not import."""
 
 DOCKERFILE = """\
 FROM {base}
@@ -32,9 +34,9 @@ COPY packages/ /usr/local/lib/python3.11/dist-packages/
 def ensure_base(base_image: str, place: Path) -> str:
     """Build it on the stand-in for vLLM's image, which has torch and Triton; returns its tag."""
     packages = place / "packages"
-    shutil.copytree(fetched(RELEASE), packages)
+    shutil.copytree(fetched(RELEASE), packages, ignore=shutil.ignore_patterns(*LEFT_OUT))
     checked(
-        *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"),
+        *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--only-binary=:all:"),
         *(f"--target={packages}", *PACKAGES),
     )
     # SGLang looks for the sources of its kernels before it compiles one
