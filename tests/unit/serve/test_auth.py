@@ -1,97 +1,31 @@
 """The lock lets in who has a key, answers /health, and opens for nothing else."""
 
-import asyncio
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send
-from dflash_deploy.serve.gateway.auth import DenyButPreflights, DenyByDefault
+from dflash_deploy.serve.gateway.asgi import Scope
+from dflash_deploy.serve.gateway.auth import DenyButPreflights
 from dflash_deploy.serve.gateway.scopes import LIVENESS
 from dflash_deploy.serve.refusal import Refused
-
-FIRST, SECOND, THIRD = "the-first-key", "the-second-key-here", "the-third-key-here-"
-KEYS = {"VLLM_API_KEY": FIRST, "DFLASH_API_KEYS": f"{SECOND},{THIRD}", "MAX_BODY_MIB": "1"}
-LIMIT = 1 << 20
-
-Headers = list[tuple[bytes, bytes]]
-
-
-@dataclass
-class Engine:
-    """An application behind the lock: it reads the whole body, then answers 200 with the number of bytes."""
-
-    seen: list[Scope] = field(default_factory=list)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.seen.append(scope)
-        if scope["type"] != "http":
-            await send({"type": f"{scope['type']}.done"})
-            return
-        size, more = 0, True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ConnectionError("the client left")
-            size += len(message.get("body", b""))
-            more = message.get("more_body", False)
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": str(size).encode()})
-
-
-def talk(app: App, scope: Scope, pieces: Iterable[bytes] = ()) -> list[Message]:
-    """What the application sends over one connection whose body comes in these pieces."""
-    body = list(pieces)
-    sent: list[Message] = []
-
-    async def receive() -> Message:
-        if not body:
-            return {"type": "http.request", "body": b"", "more_body": False}
-        return {"type": "http.request", "body": body.pop(0), "more_body": bool(body)}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    asyncio.run(_run(app, scope, receive, send))
-    return sent
-
-
-async def _run(app: App, scope: Scope, receive: Receive, send: Send) -> None:
-    await app(scope, receive, send)
-
-
-def request(path: str = "/v1/models", method: str = "GET", headers: Headers | None = None, **more: Any) -> Scope:
-    return {"type": "http", "method": method, "path": path, "root_path": "", "headers": headers or [], **more}
-
-
-def bearer(key: str) -> Headers:
-    return [(b"authorization", f"Bearer {key}".encode())]
+from tests.support.locked import (
+    FIRST,
+    SECOND,
+    THIRD,
+    Engine,
+    Headers,
+    bearer,
+    denied,
+    lock,
+    request,
+    talk,
+)
 
 
 def x_api_key(key: str) -> Headers:
     return [(b"x-api-key", key.encode())]
-
-
-def lock(engine: Engine, environment: dict[str, str] | None = None) -> DenyByDefault:
-    return DenyByDefault(engine, KEYS if environment is None else environment)
-
-
-def status(sent: list[Message]) -> int:
-    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
-    return int(sent[0]["status"])
-
-
-def denied(scope: Scope, app: type[DenyByDefault] = DenyByDefault) -> bool:
-    """Whether the lock answers 401 by itself."""
-    engine = Engine()
-    code = status(talk(app(engine, KEYS), scope))
-    assert (code == 401) is (not engine.seen)
-    return code == 401
 
 
 @pytest.mark.parametrize("key", [FIRST, SECOND, THIRD])
@@ -287,69 +221,3 @@ def test_the_servers_own_start_passes_and_a_connection_of_another_kind_does_not(
 def test_without_sound_keys_there_is_no_server(environment: dict[str, str]) -> None:
     with pytest.raises(Refused):
         lock(Engine(), environment)
-
-
-def announced(size: int | str) -> Headers:
-    return [*bearer(FIRST), (b"content-length", str(size).encode())]
-
-
-@pytest.mark.parametrize("size", [0, 1, LIMIT])
-def test_a_body_up_to_the_limit_passes(size: int) -> None:
-    sent = talk(lock(Engine()), request(method="POST", headers=announced(size)), [b"x" * size])
-    assert (status(sent), sent[1]["body"]) == (200, str(size).encode())
-
-
-@pytest.mark.parametrize("size", [LIMIT + 1, 10**12, "9" * 5000])
-def test_a_body_announced_above_the_limit_is_not_read(size: int | str) -> None:
-    engine = Engine()
-    sent = talk(lock(engine), request(method="POST", headers=announced(size)))
-    assert status(sent) == 413
-    assert json.loads(sent[1]["body"])["error"]["code"] == "request_too_large"
-    assert not engine.seen
-
-
-@given(
-    st.lists(st.integers(0, LIMIT), max_size=5),
-    st.sampled_from(
-        [
-            [],
-            [(b"transfer-encoding", b"chunked")],
-            [(b"transfer-encoding", b"chunked"), (b"content-length", b"1")],
-            [(b"content-length", b"1"), (b"content-length", b"1")],
-            [(b"content-length", b"-1")],
-            [(b"content-length", "²".encode("latin-1"))],
-        ]
-    ),
-)
-def test_a_body_in_pieces_is_counted(sizes: list[int], headers: Headers) -> None:
-    scope = request(method="POST", headers=[*bearer(FIRST), *headers])
-    sent = talk(lock(Engine()), scope, [b"x" * size for size in sizes])
-    assert status(sent) == (200 if sum(sizes) <= LIMIT else 413)
-
-
-def test_an_engine_that_answers_a_client_that_left_is_not_heard() -> None:
-    async def answers_all_the_same(scope: Scope, receive: Receive, send: Send) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        assert (await receive())["type"] == "http.disconnect"
-        await send({"type": "http.response.start", "status": 400, "headers": []})
-        await send({"type": "http.response.body", "body": b"the client left"})
-
-    app = DenyByDefault(answers_all_the_same, KEYS)
-    sent = talk(app, request(method="POST", headers=bearer(FIRST)), [b"x" * LIMIT, b"x", b"x"])
-    assert status(sent) == 413
-
-
-def test_an_engine_that_fails_by_itself_still_fails() -> None:
-    async def fails(scope: Scope, receive: Receive, send: Send) -> None:
-        raise RuntimeError("the engine is dead")
-
-    with pytest.raises(RuntimeError, match="the engine is dead"):
-        talk(DenyByDefault(fails, KEYS), request(headers=bearer(FIRST)))
-
-
-def test_without_the_key_a_large_body_is_a_matter_of_the_key() -> None:
-    assert status(talk(lock(Engine()), request(method="POST", headers=announced(10**12)[1:]))) == 401
-    # nor is it read where the path is open
-    large = [(b"content-length", str(10**12).encode())]
-    assert status(talk(lock(Engine()), request(LIVENESS, headers=large))) == 413
