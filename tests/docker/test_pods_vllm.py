@@ -20,7 +20,7 @@ from tests.support.kubelet.pods import Pod
 from tests.support.pod_asked import CONFINED, HANGS, WRITABLE, answered, bearer, looked, streaming
 
 IMAGE = "dflash-deploy/vllm:pods-under-test"
-SLOW, LASTS, TOKENS = 0.3, 10.0, 800
+SLOW, LASTS, TOKENS = 0.3, 10.0, 500
 """Processors of a slow engine, the seconds that it is slow, and the tokens of a stream."""
 
 CACHE = f"{NAME}-cache"
