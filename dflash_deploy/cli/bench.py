@@ -10,6 +10,21 @@ import typer
 
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
+from dflash_deploy.cli.measuring_options import (
+    Baseline,
+    BaselineUrl,
+    Concurrency,
+    MaxTokens,
+    MinSpeedup,
+    MtpHead,
+    Prompts,
+    Repeats,
+    Requests,
+    Temperature,
+    Thinking,
+    Warmup,
+    Workload,
+)
 from dflash_deploy.cli.numbers import concurrency_of
 from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile, Replica
 from dflash_deploy.cli.shown import Grid, Report, Shown
@@ -22,83 +37,53 @@ if TYPE_CHECKING:
     from dflash_deploy.operations import Benchmark, BenchTarget
 
 
+Url = Annotated[str | None, typer.Option(help="An endpoint without a deployment, such as http://box:8000.")]
+Name = Annotated[str | None, typer.Option(help="Name of the model at --url; else the first one.")]
+Save = Annotated[Path | None, typer.Option(help="Write the figures as JSON.", dir_okay=False)]
+Page = Annotated[Path | None, typer.Option(help="Write a report with plots, one HTML file.", dir_okay=False)]
+Blocks = Annotated[bool, typer.Option(help="Print each measurement as `vllm bench serve` does.")]
+Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline and --mtp.")]
+
+
 @command
 def bench(
     directory: Directory = HERE,
-    workload: Annotated[
-        str,
-        typer.Option(
-            "--workload",
-            "-w",
-            help="code, maths, chat, prose, vision, own, all; gsm8k, math500, humaneval, mbpp, mt-bench. With commas.",
-        ),
-    ] = "",
-    prompts: Annotated[
-        Path | None, typer.Option(help="A JSONL file with `prompt` or `messages` in each line.", dir_okay=False)
-    ] = None,
-    concurrency: Annotated[
-        str, typer.Option(help="Requests at the same time, one measurement for each number.")
-    ] = "1,2,4,8",
-    requests: Annotated[
-        int | None,
-        typer.Option(min=1, help="Requests per repeat; else each prompt once, at least two times the concurrency."),
-    ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Repeats of each measurement.")] = 1,
-    warmup: Annotated[
-        int | None, typer.Option(min=0, help="Requests before each measurement; else as many as the concurrency.")
-    ] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, unless the prompt has its own length.")] = 256,
-    temperature: Annotated[float, typer.Option(min=0, max=2, help="Of sampling; 0 is greedy.")] = 0.0,
-    thinking: Annotated[bool, typer.Option("--thinking", help="Let the model think, if its template asks.")] = False,
-    baseline: Annotated[
-        bool,
-        typer.Option("--baseline", help="Also without speculative decoding: the engine restarts for it, and back."),
-    ] = False,
-    baseline_url: Annotated[
-        str | None,
-        typer.Option(help="Also without speculative decoding: a second endpoint with the same key and model."),
-    ] = None,
-    mtp: Annotated[
-        int | None,
-        typer.Option(min=1, help="Also with the target's MTP head and this many draft tokens: one more restart."),
-    ] = None,
-    url: Annotated[str | None, typer.Option(help="An endpoint without a deployment, such as http://box:8000.")] = None,
+    workload: Workload = "",
+    prompts: Prompts = None,
+    concurrency: Concurrency = "1,2,4,8",
+    requests: Requests = None,
+    repeats: Repeats = 1,
+    warmup: Warmup = None,
+    max_tokens: MaxTokens = 256,
+    temperature: Temperature = 0.0,
+    thinking: Thinking = False,
+    baseline: Baseline = False,
+    baseline_url: BaselineUrl = None,
+    mtp: MtpHead = None,
+    url: Url = None,
     key_file: KeyFile = None,
-    model: Annotated[str | None, typer.Option(help="Name of the model at --url; else the first one.")] = None,
+    model: Name = None,
     replica: Replica = None,
-    min_speedup: Annotated[
-        float | None, typer.Option(min=0, help="Fail with exit code 7 if a speed-up is below this.")
-    ] = None,
-    save: Annotated[Path | None, typer.Option(help="Write the figures as JSON.", dir_okay=False)] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="Write a report with plots, one HTML file.", dir_okay=False)
-    ] = None,
-    blocks: Annotated[bool, typer.Option(help="Print each measurement as `vllm bench serve` does.")] = True,
-    patience: Annotated[
-        float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline and --mtp.")
-    ] = PATIENCE,
+    min_speedup: MinSpeedup = None,
+    save: Save = None,
+    report: Page = None,
+    blocks: Blocks = True,
+    patience: Restarts = PATIENCE,
     as_json: Json = False,
 ) -> Report:
     """Measure tokens/s, TTFT, TPOT, ITL and acceptance. Each workload runs at each concurrency."""
     numbers = concurrency_of(concurrency)
     if min_speedup is not None and not (baseline or baseline_url):
         raise BadInput("--min-speedup needs a run to compare with", hint="add --baseline or --baseline-url")
-    for file in (save, report):
-        if file is not None:
-            operations.check_output(file)
+    for file in filter(None, (save, report)):
+        operations.check_output(file)
+    _check_url(url, named=bool(key_file or model), restarts=bool(baseline or mtp))
     target: BenchTarget
     if url is None:
-        if key_file or model:
-            raise BadInput("--key-file and --model belong to --url", hint="add --url, or leave them out")
         target = operations.deployed(
             directory, replica=replica, baseline=baseline, baseline_url=baseline_url, mtp=mtp, patience=patience
         )
     else:
-        if baseline or mtp:
-            raise BadInput(
-                "an endpoint without a deployment cannot be restarted",
-                hint="name a second one without speculative decoding: --baseline-url",
-            )
         target = operations.remote(url, operations.key_in(key_file), model, baseline_url=baseline_url)
     done = operations.bench(
         target,
@@ -116,6 +101,17 @@ def bench(
     )
     shown = (*_shown(done, blocks=blocks), *(f"wrote {file}" for file in (save, report) if file))
     return Report(done.document(), shown, failure=done.failure)
+
+
+def _check_url(url: str | None, *, named: bool, restarts: bool) -> None:
+    """Refuse options that do not belong together: `named` has a key or a model, `restarts` needs a deployment."""
+    if url is None and named:
+        raise BadInput("--key-file and --model belong to --url", hint="add --url, or leave them out")
+    if url is not None and restarts:
+        raise BadInput(
+            "an endpoint without a deployment cannot be restarted",
+            hint="name a second one without speculative decoding: --baseline-url",
+        )
 
 
 def _shown(done: Benchmark, *, blocks: bool) -> Iterator[Shown]:

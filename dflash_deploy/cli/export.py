@@ -33,52 +33,69 @@ GpuResource = Annotated[str, typer.Option(help="Resource that the device plugin 
 RuntimeClass = Annotated[str, typer.Option(help="RuntimeClass of the pods, such as nvidia on k3s.", show_default=False)]
 
 
+Folder = Annotated[Path, typer.Option("--out", help="Where to write the folder; it is created.", file_okay=False)]
+
+Pods = Annotated[int, typer.Option(min=1, max=64, help="Pods, each with one engine; several get a router.")]
+
+Weights = Annotated[
+    Literal["host-path", "claim"], typer.Option(help="Weights: in directories of each node, or in a claim.")
+]
+
+ToolImage = Annotated[
+    str, typer.Option(help="The pushed image of dflash-deploy, for the Job that runs `pull`.", show_default=False)
+]
+
+RouterImage = Annotated[
+    str, typer.Option(help="The pushed image of the router before several replicas.", show_default=False)
+]
+
+Host = Annotated[
+    str, typer.Option(help="Domain name of an Ingress or an HTTPRoute; it is written if given.", show_default=False)
+]
+
+IngressClass = Annotated[str, typer.Option(help="IngressClass of the Ingress, else the cluster's.", show_default=False)]
+
+Gateway = Annotated[
+    str,
+    typer.Option(
+        help="Gateway of an HTTPRoute in place of the Ingress: [NAMESPACE/]NAME[:LISTENER].", show_default=False
+    ),
+]
+
+EndpointPicker = Annotated[
+    str, typer.Option(help="Service NAME[:PORT] of an endpoint picker: writes an InferencePool.", show_default=False)
+]
+
+MostPods = Annotated[
+    int, typer.Option(min=0, max=64, help="With KEDA: the largest number of pods.", show_default=False)
+]
+
+Prometheus = Annotated[
+    str, typer.Option(help="URL at which KEDA asks Prometheus, else that of the Operator.", show_default=False)
+]
+
+StorageClass = Annotated[str, typer.Option(help="StorageClass of the claims, else the cluster's.", show_default=False)]
+
+
 @command
 def export_kubernetes(
     directory: Directory = HERE,
-    out: Annotated[Path, typer.Option(help="Where to write the folder; it is created.", file_okay=False)] = Path(
-        "kubernetes"
-    ),
-    replicas: Annotated[int, typer.Option(min=1, max=64, help="Pods, each with one engine; several get a router.")] = 1,
+    out: Folder = Path("kubernetes"),
+    replicas: Pods = 1,
     name: Annotated[str, typer.Option(help="Name of all objects.")] = "dflash",
-    weights: Annotated[
-        Literal["host-path", "claim"], typer.Option(help="Weights: in directories of each node, or in a claim.")
-    ] = "host-path",
+    weights: Weights = "host-path",
     image: Image = "",
-    tool_image: Annotated[
-        str, typer.Option(help="The pushed image of dflash-deploy, for the Job that runs `pull`.", show_default=False)
-    ] = "",
-    router_image: Annotated[
-        str, typer.Option(help="The pushed image of the router before several replicas.", show_default=False)
-    ] = "",
-    host: Annotated[
-        str, typer.Option(help="Domain name of an Ingress or an HTTPRoute; it is written if given.", show_default=False)
-    ] = "",
-    ingress_class: Annotated[
-        str, typer.Option(help="IngressClass of the Ingress, else the cluster's.", show_default=False)
-    ] = "",
-    gateway: Annotated[
-        str,
-        typer.Option(
-            help="Gateway of an HTTPRoute in place of the Ingress: [NAMESPACE/]NAME[:LISTENER].", show_default=False
-        ),
-    ] = "",
-    endpoint_picker: Annotated[
-        str,
-        typer.Option(help="Service NAME[:PORT] of an endpoint picker: writes an InferencePool.", show_default=False),
-    ] = "",
-    max_replicas: Annotated[
-        int, typer.Option(min=0, max=64, help="With KEDA: the largest number of pods.", show_default=False)
-    ] = 0,
-    prometheus: Annotated[
-        str,
-        typer.Option(help="URL at which KEDA asks Prometheus, else that of the Operator.", show_default=False),
-    ] = "",
+    tool_image: ToolImage = "",
+    router_image: RouterImage = "",
+    host: Host = "",
+    ingress_class: IngressClass = "",
+    gateway: Gateway = "",
+    endpoint_picker: EndpointPicker = "",
+    max_replicas: MostPods = 0,
+    prometheus: Prometheus = "",
     gpu_resource: GpuResource = "nvidia.com/gpu",
     runtime_class: RuntimeClass = "",
-    storage_class: Annotated[
-        str, typer.Option(help="StorageClass of the claims, else the cluster's.", show_default=False)
-    ] = "",
+    storage_class: StorageClass = "",
     check: Check = False,
     as_json: Json = False,
 ) -> Report:
@@ -110,9 +127,7 @@ def export_kubernetes(
 @command
 def export_compose(
     directory: Directory = HERE,
-    out: Annotated[Path, typer.Option(help="Where to write the folder; it is created.", file_okay=False)] = Path(
-        "compose"
-    ),
+    out: Folder = Path("compose"),
     name: Annotated[
         str, typer.Option(help="Name of the Compose project, else one of the deployment.", show_default=False)
     ] = "",
@@ -135,9 +150,7 @@ def export_compose(
 @command
 def export_production__stack(
     directory: Directory = HERE,
-    out: Annotated[Path, typer.Option(help="Where to write the folder; it is created.", file_okay=False)] = Path(
-        "production-stack"
-    ),
+    out: Folder = Path("production-stack"),
     replicas: Annotated[int, typer.Option(min=1, max=64, help="Pods, each with one engine.")] = 1,
     name: Annotated[str, typer.Option(help="Name of the Helm release.")] = "dflash",
     weights: Annotated[

@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     from dflash_deploy.plan import Plan
 
 
+Domain = Annotated[
+    str | None, typer.Option(help="Domain name or IP address to publish it on, with HTTPS.", metavar="NAME")
+]
+
+
 @command
 def init(
     directory: Directory = HERE,
@@ -49,9 +54,7 @@ def init(
     runtime: Runtime = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1].")] = None,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port to listen on [8000].")] = None,
-    domain: Annotated[
-        str | None, typer.Option(help="Domain name or IP address to publish it on, with HTTPS.", metavar="NAME")
-    ] = None,
+    domain: Domain = None,
     node_rank: Rank = None,
     master_addr: Master = None,
     replicas: Replicas = None,

@@ -36,8 +36,21 @@ from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.speeds import PublishedSpeed
-    from dflash_deploy.operations import Asked
+    from dflash_deploy.operations import Asked, Planned
     from dflash_deploy.plan import Plan
+
+
+Load = Annotated[
+    str | None,
+    typer.Option(help="Show how many replicas a load needs: users=200,think=30s,in=1500,out=500,p95_ttft=2s."),
+]
+Figures = Annotated[
+    Path | None, typer.Option(help="For --load: a file of `bench --save`; else the last run here.", dir_okay=False)
+]
+Page = Annotated[Path | None, typer.Option(help="For --load: write the curves, one HTML file.", dir_okay=False)]
+AskEngine = Annotated[
+    bool, typer.Option("--ask-engine", help="Also let the engine make its configuration, without weights.")
+]
 
 
 @command
@@ -54,21 +67,10 @@ def plan(
     node_rank: Rank = None,
     master_addr: Master = None,
     replicas: Replicas = None,
-    load: Annotated[
-        str | None,
-        typer.Option(help="Show how many replicas a load needs: users=200,think=30s,in=1500,out=500,p95_ttft=2s."),
-    ] = None,
-    figures: Annotated[
-        Path | None,
-        typer.Option(help="For --load: a file of `bench --save`; else the last run here.", dir_okay=False),
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="For --load: write the curves, one HTML file.", dir_okay=False)
-    ] = None,
-    ask_engine: Annotated[
-        bool,
-        typer.Option("--ask-engine", help="Also let the engine make its configuration, without weights."),
-    ] = False,
+    load: Load = None,
+    figures: Figures = None,
+    report: Page = None,
+    ask_engine: AskEngine = False,
     as_json: Json = False,
 ) -> Report:
     """Show each setting and why, the engine command, memory and speed. Writes nothing but the file of --report.
@@ -105,25 +107,28 @@ def plan(
         )
     asked = operations.ask_engine(directory, choice, reporter=terminal()) if ask_engine else None
     made = asked.plan if asked else found.plan
-    shown: tuple[Shown, ...] = (
-        f"profile  {made.profile.name}: {made.profile.title}",
-        f"         {evidence_line(made)}",
-        *model_lines(made),
-        f"engine   {made.engine_title}, {made.runtime}",
-        "",
-        *_settings(made),
-        "",
-        f"command  {shlex.join(found.command)}",
-        "",
-        *_memory(made),
-        *_speed(made),
-        *_published(found.published),
-        *([f"measured {found.head}"] if found.head else []),
-        *(_asked(asked) if asked else ()),
-        *refusal_of(made),
-    )
     document = found.document() | ({"asked": asked.document()} if asked else {})
-    return Report(document, shown, made.findings, asked.failure if asked else None)
+    return Report(document, tuple(_shown(found, made, asked)), made.findings, asked.failure if asked else None)
+
+
+def _shown(found: Planned, made: Plan, asked: Asked | None) -> Iterator[Shown]:
+    yield f"profile  {made.profile.name}: {made.profile.title}"
+    yield f"         {evidence_line(made)}"
+    yield from model_lines(made)
+    yield f"engine   {made.engine_title}, {made.runtime}"
+    yield ""
+    yield from _settings(made)
+    yield ""
+    yield f"command  {shlex.join(found.command)}"
+    yield ""
+    yield from _memory(made)
+    yield from _speed(made)
+    yield from _published(found.published)
+    if found.head:
+        yield f"measured {found.head}"
+    if asked:
+        yield from _asked(asked)
+    yield from refusal_of(made)
 
 
 def _asked(asked: Asked) -> Iterator[Shown]:

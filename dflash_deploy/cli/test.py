@@ -10,6 +10,7 @@ import typer
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.completion import checks
+from dflash_deploy.cli.measuring_options import SameAnswers, SameAnswersUrl
 from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile, Replica
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput
@@ -24,56 +25,40 @@ Only = Annotated[
 ]
 
 
+Url = Annotated[str | None, typer.Option(help="Another endpoint, as http://host:port; no deployment is needed.")]
+Kubernetes = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMESPACE",
+        help="The pods of `export kubernetes` in this namespace, through kubectl, and whether they are the same.",
+    ),
+]
+Export = Annotated[str, typer.Option(help="The export's --name, if the namespace has several.")]
+Served = Annotated[str, typer.Option(help="The served name to ask at --url; else the first one.")]
+Junit = Annotated[Path | None, typer.Option(help="Also write the report as JUnit XML.", dir_okay=False)]
+Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline.")]
+
+
 @command
 def test(
     directory: Directory = HERE,
     only: Only = "",
     replica: Replica = None,
-    url: Annotated[
-        str | None, typer.Option(help="Another endpoint, as http://host:port; no deployment is needed.")
-    ] = None,
-    kubernetes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAMESPACE",
-            help="The pods of `export kubernetes` in this namespace, through kubectl, and whether they are the same.",
-        ),
-    ] = None,
-    name: Annotated[str, typer.Option(help="The export's --name, if the namespace has several.")] = "",
+    url: Url = None,
+    kubernetes: Kubernetes = None,
+    name: Export = "",
     key_file: KeyFile = None,
-    model: Annotated[str, typer.Option(help="The served name to ask at --url; else the first one.")] = "",
-    baseline: Annotated[
-        bool,
-        typer.Option(
-            "--baseline",
-            help="Also compare answers with those without speculative decoding: the engine restarts for it, and back.",
-        ),
-    ] = False,
-    baseline_url: Annotated[
-        str | None,
-        typer.Option(help="The same target without speculative decoding, same API key: are the answers the same?"),
-    ] = None,
-    junit: Annotated[Path | None, typer.Option(help="Also write the report as JUnit XML.", dir_okay=False)] = None,
-    patience: Annotated[float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline.")] = PATIENCE,
+    model: Served = "",
+    baseline: SameAnswers = False,
+    baseline_url: SameAnswersUrl = None,
+    junit: Junit = None,
+    patience: Restarts = PATIENCE,
     as_json: Json = False,
 ) -> Report:
     """Check answers, streaming, vision, the key, limits and drafts. --url and --kubernetes need no deployment."""
+    _check_url(url, named=bool(model), keyed=bool(key_file), pods=kubernetes is not None, baseline=baseline)
+    _check_pods(kubernetes, name, alone=not (url or baseline or baseline_url or replica))
     names = {name for name in only.replace(",", " ").split() if name}
-    cluster = kubernetes is not None
-    if (key_file and url is None and not cluster) or (model and url is None):
-        raise BadInput("--key-file and --model belong to --url", hint="a deployment has both in its .env")
-    if name and not cluster:
-        raise BadInput("--name belongs to --kubernetes", hint="add the namespace: --kubernetes NAMESPACE")
-    if cluster and (url or baseline or baseline_url or replica):
-        raise BadInput(
-            "--kubernetes checks all pods of an export as they run",
-            hint="leave out --url, --baseline, --baseline-url and --replica",
-        )
-    if baseline and url is not None:
-        raise BadInput(
-            "an endpoint without a deployment cannot be restarted",
-            hint="name a second one without speculative decoding: --baseline-url",
-        )
     if junit is not None:
         # before minutes of checks, not after
         operations.check_output(junit)
@@ -97,6 +82,28 @@ def test(
     if junit is not None:
         done.write_junit(junit)
     return Report(done.document(), () if done.failure else _shown(done), failure=done.failure)
+
+
+def _check_url(url: str | None, *, named: bool, keyed: bool, pods: bool, baseline: bool) -> None:
+    """Refuse options that belong to --url without it, and a restart of an endpoint by its URL."""
+    if url is None and (named or (keyed and not pods)):
+        raise BadInput("--key-file and --model belong to --url", hint="a deployment has both in its .env")
+    if url is not None and baseline and not pods:
+        raise BadInput(
+            "an endpoint without a deployment cannot be restarted",
+            hint="name a second one without speculative decoding: --baseline-url",
+        )
+
+
+def _check_pods(namespace: str | None, name: str, *, alone: bool) -> None:
+    """Refuse what belongs to --kubernetes without it, and what another endpoint has beside it."""
+    if namespace is None and name:
+        raise BadInput("--name belongs to --kubernetes", hint="add the namespace: --kubernetes NAMESPACE")
+    if namespace is not None and not alone:
+        raise BadInput(
+            "--kubernetes checks all pods of an export as they run",
+            hint="leave out --url, --baseline, --baseline-url and --replica",
+        )
 
 
 def _shown(done: Tested) -> tuple[str, ...]:

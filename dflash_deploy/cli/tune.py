@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
+from dflash_deploy.cli.measuring_options import (
+    MaxTokens,
+    Mixture,
+    Prompts,
+    RepeatsForMedian,
+    Requests,
+    Temperature,
+    Thinking,
+)
 from dflash_deploy.cli.numbers import concurrency_of, draft_tokens_of, head_tokens_of
 from dflash_deploy.cli.options import HERE, Directory, Json, Replica
 from dflash_deploy.cli.shown import Grid, Report, Shown
@@ -25,45 +33,41 @@ if TYPE_CHECKING:
 _ASSUMED = " (assumed: nothing was measured with these settings; `dflash-deploy bench --baseline` does)"
 
 
+At = Annotated[
+    str, typer.Option(help=f"To tune for, such as 1,2,4,8; else the powers of two up to {Settings.max_num_seqs}, 16.")
+]
+DraftTokens = Annotated[str, typer.Option(help="Draft tokens to measure, such as 1,3,7; else 1 and the most.")]
+Heads = Annotated[
+    str, typer.Option(help="Draft tokens to measure with the target's MTP head, or `off`; else 2 if it has one.")
+]
+Schedule = Annotated[bool, typer.Option(help="Propose fewer draft tokens at higher concurrency, if the engine can.")]
+More = Annotated[
+    bool, typer.Option("--sequences", help=f"Also {Settings.max_num_seqs}: fewer, or twice as many if they fit.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be measured; start nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Write a proposal that won into .env.")]
+Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for each restart.")]
+
+
 @command
 def tune(
     directory: Directory = HERE,
-    workload: Annotated[
-        str, typer.Option("--workload", "-w", help="As for `bench`; several are measured as one mixture.")
-    ] = "",
-    prompts: Annotated[
-        Path | None, typer.Option(help="A JSONL file with `prompt` or `messages` in each line.", dir_okay=False)
-    ] = None,
-    concurrency: Annotated[
-        str,
-        typer.Option(help=f"To tune for, such as 1,2,4,8; else the powers of two up to {Settings.max_num_seqs}, 16."),
-    ] = "",
-    draft_tokens: Annotated[
-        str, typer.Option(help="Draft tokens to measure, such as 1,3,7; else 1 and the most.")
-    ] = "",
-    mtp: Annotated[
-        str,
-        typer.Option(help="Draft tokens to measure with the target's MTP head, or `off`; else 2 if it has one."),
-    ] = "",
-    schedule: Annotated[
-        bool, typer.Option(help="Propose fewer draft tokens at higher concurrency, if the engine can.")
-    ] = True,
-    sequences: Annotated[
-        bool,
-        typer.Option("--sequences", help=f"Also {Settings.max_num_seqs}: fewer, or twice as many if they fit."),
-    ] = False,
-    requests: Annotated[
-        int | None,
-        typer.Option(min=1, help="Requests per repeat; else each prompt once, at least two times the concurrency."),
-    ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Repeats of each measurement; the median counts.")] = 3,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, unless the prompt has its own length.")] = 256,
-    temperature: Annotated[float, typer.Option(min=0, max=2, help="Of sampling; 0 is greedy.")] = 0.0,
-    thinking: Annotated[bool, typer.Option("--thinking", help="Let the model think, if its template asks.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be measured; start nothing.")] = False,
+    workload: Mixture = "",
+    prompts: Prompts = None,
+    concurrency: At = "",
+    draft_tokens: DraftTokens = "",
+    mtp: Heads = "",
+    schedule: Schedule = True,
+    sequences: More = False,
+    requests: Requests = None,
+    repeats: RepeatsForMedian = 3,
+    max_tokens: MaxTokens = 256,
+    temperature: Temperature = 0.0,
+    thinking: Thinking = False,
+    dry_run: DryRun = False,
     replica: Replica = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write a proposal that won into .env.")] = False,
-    patience: Annotated[float, typer.Option(min=1, help="As for `up`, for each restart.")] = PATIENCE,
+    yes: Yes = False,
+    patience: Restarts = PATIENCE,
     as_json: Json = False,
 ) -> Report:
     """Find the number of draft tokens that is fastest here. The engine restarts for each one that is measured."""
