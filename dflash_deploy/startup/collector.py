@@ -28,16 +28,22 @@ _THROWN = "what():"
 
 _ERROR = re.compile(
     r"\b(?:error|fatal|failed|failure|abort(?:ed)?|assert(?:ion)?|panic|killed|refused|cannot|could\w'?t|denied|dead|died)\b"
-    r"|_assert\(|not found \(required|terminate called|not found$|out of memory"
+    r"|_assert\(|kernel only supports sm|not found \(required|terminate called|not found$|out of memory"
     r"|[a-z](?:error|exception): |\bsegmentation fault|\(core dumped\)"
     r"|free\(\): (?:invalid|double)|double free or|(?:malloc|munmap_chunk)\(\): [cimu]|corrupted (?:size|double)"
 )
 _ERRORS = (
     *("error", "fatal", "fail", "abort", "assert", "panic", "kill", "refused", "cannot", "could", "denied"),
     *("dead", "died", "not found", "terminate", "out of memory", "exception", "segmentation", "core dumped"),
-    *("free()", "double free", "malloc()", "munmap_chunk()", "corrupted"),
+    *("free()", "double free", "malloc()", "munmap_chunk()", "corrupted", "kernel only supports"),
 )
 
+
+_TELLING = frozenset({"DEBUG", "WARNING"})
+"""Levels of messages that may tell why an engine gave up which logged no error."""
+
+_MARKS = frozenset(" ^~")
+"""What Python 3.11 writes below the code of a frame."""
 
 _RETRIES = "retrying without pipeline parallelism"
 """llama.cpp repeats the allocation that failed above: that failure is history, and it reports the next one."""
@@ -111,7 +117,7 @@ class Collector:
         if level not in ERRORS and self._begins_or_serves(message):
             return
         self._core_ended = self._core_ended or (level not in QUIET and any(word in message for word in _CORE_ENDED))
-        if level == "WARNING" and tells_error(message):
+        if level in _TELLING and tells_error(message):
             _keep(self._now.warned, message, None)
         if level not in QUIET and (level != "WARNING" or is_echo(message)):
             known = bool(self._now)
@@ -202,7 +208,7 @@ class Collector:
             reading.frame = (message,)
         elif message[0].isspace():
             # a posted traceback may lack frames: the line that raised is shown then, too
-            if len(reading.frame) == 1 or (reading.frame and message.lstrip().startswith(("assert ", "raise "))):
+            if reading.frame and (len(reading.frame) == 1 or not _MARKS.issuperset(message)):
                 reading.frame = (*reading.frame[:2], message)
         elif RAISED.match(message) or NAMED.match(message):
             self._raise(process, reading, message)

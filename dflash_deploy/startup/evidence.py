@@ -37,7 +37,7 @@ _ECHO = re.compile(
 
 _INVALID_REQUEST = re.compile(r"validation errors? for \w{0,60}Request\b")
 
-_ASSERTION = re.compile(r"Assertion [`'].{1,300}['`] failed")
+_ASSERTION = re.compile(r"Assertion [`'].{1,300}['`] failed|[Kk]ernel only supports sm")
 
 _COLLATERAL = re.compile(
     r"Connection (?:reset|refused|closed) by peer|ConnectionResetError|DistBackendError|DistNetworkError|DistStoreError"
@@ -84,7 +84,7 @@ class LogEvidence:
     `errors` have the number of their group: other messages between two groups show that the engine continued. `kernel`
     are faults in lines of the kernel that were pasted or collected into the log. `reported`: errors of which a row of
     the catalog says that they only report another failure. `before` are the lines just before the first error,
-    `before_traceback` those before the last traceback, `warned` the warnings that tell an error.
+    `before_traceback` those before the last traceback, `warned` the warnings and debug messages that tell an error.
     """
 
     raised: list[Raised] = field(default_factory=list)
@@ -139,7 +139,7 @@ class LogEvidence:
         return [message for message, group in told.items() if group == last]
 
     def native(self) -> list[str]:
-        """Assertions of native code: what it prints before the exception that follows."""
+        """Assertions of native code and refusals of kernels: what they print before the exception that follows."""
         return [message for message in self.errors if _ASSERTION.search(message)]
 
     def errors_before(self) -> list[str]:

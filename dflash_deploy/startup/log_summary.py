@@ -44,7 +44,8 @@ def decisive_lines(evidence: LogEvidence, most: int = MOST_LINES) -> tuple[str, 
     """Return at most `most` lines, each once: the exceptions that ended the engine, their causes, the errors.
 
     The first exception has the frame that raised it. The last MOST_AROUND lines are around the errors:
-    just before the first one, and at the end. Without an error, return warnings that tell one and the last messages.
+    just before the first one, and at the end. Without an error, return warnings and debug messages that
+    tell one, and the last messages.
     """
     raised = [*evidence.ending(), *evidence.causes(), *evidence.logged()]
     told = [*(raised[0].frame if raised else ()), *(line for one in raised for line in _text(one))]

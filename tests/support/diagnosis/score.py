@@ -22,7 +22,7 @@ HALVES = ("built", "held_out")
 """Files of failures: to build the diagnosis with, and only to score it."""
 
 
-BLIND_SETS = ("blind", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+BLIND_SETS = ("blind", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh")
 """Files of failures and healthy logs that were frozen before they were scored. Rows for some of them came later."""
 
 FROZEN = {
@@ -35,6 +35,7 @@ FROZEN = {
     "eighth": "20 of 30 named, 1 wrong, 0 of 8 healthy logs called ill; of those only scored 9 of 15, 1 wrong",
     "ninth": "22 of 30 named, 0 wrong, 1 of 8 healthy logs called ill; of those only scored 11 of 15, 0 wrong",
     "tenth": "10 of 24 named, 3 wrong, 0 of 12 healthy logs called ill; of those only scored 6 of 12, 2 wrong",
+    "eleventh": "33 of 61 named, 4 wrong, 0 of 16 healthy logs called ill; of those only scored 16 of 30, 2 wrong",
 }
 """How the diagnosis did on them before any row was made for them."""
 
@@ -61,8 +62,15 @@ def cases(name: str) -> tuple[Case, ...]:
 
 
 def result(case: Case) -> tuple[Result, str]:
-    """How the diagnosis does on a failure, and the id that it names."""
+    """How the diagnosis does on a failure, and the id that it names.
+
+    If the server went on, the costs that are told count.
+    """
     found = _reader(case).read(case.lines, ProcessEnd(case.exit_code))
+    if found.diagnosis is None and case.exit_code is None:
+        for cost in _reader(case).costs(case.lines):
+            if cost.id in case.right:
+                return "named", cost.id
     if found.diagnosis is not None:
         return ("named" if found.diagnosis.id in case.right else "wrong"), found.diagnosis.id
     shown = any(case.decisive in line for line in found.lines)

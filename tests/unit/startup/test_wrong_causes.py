@@ -231,6 +231,7 @@ LIKE_OTHERS = {
         "KeyError: 'model.layers.0.self_attn.attn'",
         "KeyError: 'model.layers.3.linear_attn'",
         "KeyError: 'layers.12.mlp.experts'",
+        "KeyError: 'layers.0.mlp.experts.w2_weight'",
         "KeyError: 'model.layers.61.self_attn.indexer.k_cache'",
     ),
     "kernel-for-another-gpu": ("NotImplementedError: No NvFp4 MoE backend supports the deployment configuration.",),
@@ -474,6 +475,12 @@ def test_a_fault_of_another_program_on_the_gpu_is_not_the_engines() -> None:
     assert named([], ProcessEnd(139), kernel=(fault.format(812, "Xorg"),)) == "segmentation-fault"
     for process in ("VLLM::EngineCor", "llama-server", "<unknown>"):
         assert named([], ProcessEnd(139), kernel=(fault.format(812, process),)) == "gpu-address-fault"
+
+
+def test_what_a_kernel_says_counts_more_than_that_it_crashed() -> None:
+    crashed = "torch.AcceleratorError: CUDA error: unspecified launch failure"
+    assert named([crashed], ProcessEnd(1)) == "kernel-launch-failed"
+    assert named(["This kernel only supports sm120.", crashed], ProcessEnd(1)) == "kernel-for-another-gpu"
 
 
 def test_a_vocabulary_that_llamacpp_translates_hides_no_failure() -> None:
