@@ -37,6 +37,9 @@ def _fixable(name: str) -> str:
     return name
 
 
+EXCEPTION = "exception"
+"""What `{exception}` is replaced by in a row that names a part: the type of the exception."""
+
 _PLACE = re.compile(r"\{(\w+)\}")
 
 LONGEST_PATTERN = 300
@@ -66,6 +69,13 @@ class Failure(Entry):
     general: Annotated[
         bool,
         Field(description="it names a family of failures: it counts if no other row matches the errors of the log"),
+    ] = False
+    part: Annotated[
+        bool,
+        Field(
+            description="it names the part of the engine whose code failed: only the frame that raised the exception is "
+            "searched, and it counts if nothing else tells a cause; `{exception}` is the exception's type"
+        ),
     ] = False
     request: Annotated[
         bool,
@@ -128,7 +138,7 @@ class Failure(Entry):
     def _says_when_and_fills_only_what_it_finds(self) -> Failure:
         if not (self.pattern or self.exit_codes or self.out_of_memory or self.restarted):
             raise ValueError("a fingerprint needs a pattern, exit_codes, out_of_memory or restarted")
-        found = set(re.compile(self.pattern).groupindex)
+        found = {*re.compile(self.pattern).groupindex, *({EXCEPTION} if self.part else ())}
         for text in (self.cause, self.do, *self.remedies.values(), *self.fix.values()):
             for name in _PLACE.findall(text):
                 if name not in found:

@@ -66,5 +66,5 @@ def _lines(found: ExplainedLog) -> Iterator[tuple[str, str | None]]:
     yield from (("unknown", text) for text in found.not_known)
     if not found.lines or (found.verdict == "none" and not found.engine):
         yield "next", "write both outputs of the engine into it, as in `docker logs CONTAINER > engine.log 2>&1`"
-    if found.verdict == "unknown":
+    if found.verdict == "unknown" or (known is not None and known.part):
         yield "next", "`dflash-deploy explain FILE --issue` prints a text for an issue"

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import TypeVar
 
-from dflash_deploy.startup.error_groups import ErrorGroups
+from dflash_deploy.startup.error_groups import ErrorGroups, Survived
 from dflash_deploy.startup.evidence import LogEvidence, Raised, is_echo, is_invalid_request, of_kernel
 from dflash_deploy.startup.log_lines import ERRORS, QUIET, LogLine, parsed
 from dflash_deploy.startup.tracebacks import CHAINED, FRAME, NAMED, RAISED, TRACEBACK, USAGE, TracebackReading
@@ -79,7 +79,7 @@ class Collector:
         self._loose = ""
         self._core_ended = False
         self._quoted, self._quoting = False, ""
-        self._groups = ErrorGroups()
+        self._groups, self._survived = ErrorGroups(), Survived()
 
     def evidence(self) -> LogEvidence:
         """What is kept: of a new start that shows nothing yet, the evidence of the one before."""
@@ -95,8 +95,8 @@ class Collector:
                 # nearly all lines of a long log
                 self._now.last.append(line)
                 self._quoted = False
-                if self._groups.watches:
-                    self._groups.passed(parsed(line))
+                if self._groups.watches or self._survived.watches:
+                    self._passed(parsed(line))
                 if _answered(line):
                     self._serves()
         return self
@@ -104,8 +104,7 @@ class Collector:
     def _add(self, whole: str) -> None:
         line = parsed(whole)
         message, level = line.message, line.level
-        if self._groups.watches:
-            self._groups.passed(line)
+        self._passed(line)
         if not message or self._quotes(line):
             return
         self._now.last.append(whole)
@@ -124,6 +123,13 @@ class Collector:
             self._tell(line)
             if self._now and not known:
                 self._now.before = tuple(self._now.last)[-1 - MOST_BEFORE : -1]
+
+    def _passed(self, line: LogLine) -> None:
+        """Note whether a process continues after an error or an exception."""
+        if self._groups.watches:
+            self._groups.passed(line)
+        if self._survived.watches and self._survived.passed(line):
+            self._now.survived = True
 
     def _quotes(self, line: LogLine) -> bool:
         """Whether a line quotes a request, or continues the quotation in the line above."""
@@ -219,6 +225,8 @@ class Collector:
     def _raise(self, process: str, reading: TracebackReading, message: str) -> None:
         reading.raised = Raised(process, [message], reading.frame, loading=reading.loading)
         reading.inside, reading.frame, reading.loading = False, (), False
+        self._survived.raised(process)
+        self._now.survived = False
         kept = self._now.raised
         kept.append(reading.raised)
         if len(kept) > MOST_RAISED:

@@ -12,6 +12,7 @@ from dflash_deploy.startup.collector import Collector
 from dflash_deploy.startup.evidence import LogEvidence, frames, texts
 from dflash_deploy.startup.log_lines import readable
 from dflash_deploy.startup.log_summary import decisive_lines, searchable
+from dflash_deploy.startup.parts import failed_part
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.failures import Failure
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 EVIDENCE_LINES = 3
 
 Confidence = Literal["named", "likely", "unknown"]
-"""`named`: what ended the engine says so; `likely`: only an echo, a hang or the exit code does."""
+"""`named`: what ended the engine says so; `likely`: only an echo, a hang, the exit code or the place of the exception."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,10 @@ class ProcessEnd:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A known failure. `fix`: settings that `up --fix` may write to fix it, as in the catalog."""
+    """A known failure. `fix`: settings that `up --fix` may write to fix it, as in the catalog.
+
+    `part`: only the part of the engine is known that failed, and not why.
+    """
 
     id: str
     cause: str
@@ -72,6 +76,7 @@ class Diagnosis:
     source: str
     evidence: tuple[str, ...]
     fix: Mapping[str, str] = field(default_factory=dict)
+    part: bool = False
 
     def row(self) -> dict[str, object]:
         """Return the fields for `--json`."""
@@ -145,6 +150,9 @@ class LogReader:
         rest = self._without_log(ends, evidence, ending, of_kernel)
         if rest is not None:
             return self._named(rest, evidence, ending, "likely")
+        if part := failed_part(ends, evidence, ended=ending.is_known):
+            known = self._filled(part.failure, part.found, (part.frame,))
+            return Explanation(known, decisive_lines(evidence), "likely", ending.circumstances())
         return Explanation(None, decisive_lines(evidence), "unknown", ending.circumstances())
 
     def costs(self, log: Iterable[str]) -> tuple[Diagnosis, ...]:
@@ -225,6 +233,7 @@ class LogReader:
             failure.source,
             evidence,
             {name: _filled(value, found) for name, value in failure.fix.items()},
+            failure.part,
         )
 
 
@@ -250,7 +259,7 @@ def _first(failures: Iterable[Failure], rank: _Rank) -> tuple[Failure, tuple[str
     """Return the most specific failure of a rank: the catalog has the specific ones first."""
     messages = searchable(rank.messages)
     for failure in failures:
-        plain = failure.pattern and failure.where == "log" and not (failure.echo or failure.last)
+        plain = failure.pattern and failure.where == "log" and not (failure.echo or failure.last or failure.part)
         if plain and (hits := _searched(failure, messages)):
             return failure, hits
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dflash_deploy.startup.log_lines import LogLine
+from dflash_deploy.startup.log_lines import ERRORS, LogLine
 
 CONTINUES = 4
 """Messages without an error that show that the process continued after the error before them."""
@@ -37,6 +37,26 @@ class ErrorGroups:
         self._source, self._calm, self._others = _source(line), 0, 0
         self.watches = True
         return self._number
+
+
+class Survived:
+    """Whether the process of the last exception wrote other messages after it."""
+
+    def __init__(self) -> None:
+        self.watches = False
+        self._process = ""
+        self._calm = 0
+
+    def raised(self, process: str) -> None:
+        """Note an exception."""
+        self._process, self._calm, self.watches = process, 0, True
+
+    def passed(self, line: LogLine) -> bool:
+        """Note a message after an exception; return whether the process continued. Only needed while `watches`."""
+        if line.record and line.process == self._process and line.level not in {"WARNING", *ERRORS}:
+            self._calm += 1
+        self.watches = self._calm <= CONTINUES
+        return not self.watches
 
 
 def _source(line: LogLine) -> str:

@@ -85,6 +85,7 @@ class LogEvidence:
     are faults in lines of the kernel that were pasted or collected into the log. `reported`: errors of which a row of
     the catalog says that they only report another failure. `before` are the lines just before the first error,
     `before_traceback` those before the last traceback, `warned` the warnings and debug messages that tell an error.
+    `survived`: the process of the last exception continued.
     """
 
     raised: list[Raised] = field(default_factory=list)
@@ -97,6 +98,7 @@ class LogEvidence:
     before_traceback: tuple[str, ...] = ()
     warned: dict[str, None] = field(default_factory=dict)
     serves: bool = False
+    survived: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.raised or self.errors or self.kernel)

@@ -32,6 +32,8 @@ UNKNOWN = (
     "or collect a bug report with `dflash-deploy logs --bundle`"
 )
 
+REPORT = "only the part is known that failed: collect a bug report with `dflash-deploy logs --bundle`"
+
 FAILED_ANSWERS = 3
 """Generations that may end in a server error before the engine is broken; the first request may come too early."""
 
@@ -163,5 +165,6 @@ def explain(kind: type[EngineNotReady], seen: str, findings: Explanation, unknow
     known = findings.diagnosis
     if known is None:
         return kind(seen, hint=unknown, detail="\n".join(findings.lines))
-    detail = "\n".join((*findings.lines, f"known from: {known.source}"))
+    told = (f"known from: {known.source}", *([REPORT] if known.part else []))
+    detail = "\n".join((*findings.lines, *told))
     return kind(f"{seen}: {known.cause}", hint=known.do, detail=detail, failure=known.id, fix=known.fix)
