@@ -73,8 +73,8 @@ class Failure(Entry):
     part: Annotated[
         bool,
         Field(
-            description="it names the part of the engine whose code failed: only the frame that raised the exception is "
-            "searched, and it counts if nothing else tells a cause; `{exception}` is the exception's type"
+            description="it names the part of the engine whose code failed: only the frame that raised the exception "
+            "is searched, and it counts if no other row matches; `{exception}` is the exception's type"
         ),
     ] = False
     request: Annotated[

@@ -18,6 +18,8 @@ The best evidence names the cause, in this order:
 2. The last errors, then other lines without a level.
 3. The kernel log and the container's OOM flag.
 4. Lines that only report another failure, and the exit code. The exit code counts only if the log has no exception.
+5. The part of the engine whose code raised the exception that ended it. Such a cause is never more than likely: it
+   names the part and not the reason, and `up` and `explain` also show the lines of an unknown failure.
 
 Among rows that match equally good evidence, the first one counts: the most specific. Lines of level INFO and WARNING
 never name what ended an engine. Everything before a sign that the engine serves, such as an answered request, is

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EVIDENCE_LINES = 3
 
 Confidence = Literal["named", "likely", "unknown"]
-"""`named`: what ended the engine says so; `likely`: only an echo, a hang, the exit code or the place of the exception."""
+"""`named`: what ended the engine says so; `likely`: only an echo, a hang, the exit code or a frame does."""
 
 
 @dataclass(frozen=True)

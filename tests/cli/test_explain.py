@@ -57,6 +57,29 @@ def test_an_unknown_failure_shows_its_line_and_a_text_for_an_issue_without_secre
     assert "hf_abcdef" not in issue + explained(file) + json.dumps(data)
 
 
+def test_a_part_of_the_engine_is_likely_and_is_shown_with_its_lines_and_the_text_for_an_issue(tmp_path: Path) -> None:
+    frame = 'File "/x/vllm/lora/ops/triton_ops/lora_shrink_op.py", line 149, in _lora_shrink'
+    raised = (
+        "EngineCore failed to start.",
+        "Traceback (most recent call last):",
+        f"  {frame}",
+        "    assert of_all",
+        "AssertionError",
+    )
+    file = log(tmp_path, "\n".join((BANNER, *(CORE + line for line in raised))))
+    said = explained(file)
+    for text in (
+        "LoRA adapters failed (AssertionError)",
+        "(likely)",
+        "--enable-lora",
+        frame,
+        "assert of_all",
+        "--issue",
+    ):
+        assert text in said
+    assert "adapter-code-failed" in explained(file, "--issue")
+
+
 def test_a_healthy_log_shows_no_failure(tmp_path: Path) -> None:
     data = json.loads(explained(log(tmp_path, f"{BANNER}\nINFO:     Application startup complete.\n"), "--json"))[
         "data"

@@ -140,7 +140,7 @@ UNKNOWN = [
     f"{CORE}Traceback (most recent call last):",
     f'{CORE}  File "/x/vllm/v1/engine/core.py", line 1331, in run',
     f"{CORE}    engine_core = EngineCoreProc(*args, **kwargs)",
-    f'{CORE}  File "/x/vllm/model_executor/models/new.py", line 7, in load',
+    f'{CORE}  File "/x/vllm/moon/new.py", line 7, in load',
     f'{CORE}    raise ValueError("the moon is full")',
     f"{CORE}ValueError: the moon is full",
     f"{API}Traceback (most recent call last):",
@@ -154,7 +154,7 @@ def test_of_an_unknown_failure_the_first_exception_is_told_and_no_echo_of_it() -
     findings = reader().read([*UNKNOWN, *[f"INFO 11-21 11:02:0{n} [x.py:1] shutting down" for n in range(10)]])
     assert findings.diagnosis is None
     assert findings.lines == (
-        '  File "/x/vllm/model_executor/models/new.py", line 7, in load',
+        '  File "/x/vllm/moon/new.py", line 7, in load',
         '    raise ValueError("the moon is full")',
         "ValueError: the moon is full",
     )

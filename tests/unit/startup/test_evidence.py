@@ -19,7 +19,7 @@ API = "(APIServer pid=1) "
 UNKNOWN = [
     f"{CORE}EngineCore failed to start.",
     f"{CORE}Traceback (most recent call last):",
-    f'{CORE}  File "/x/vllm/models/new.py", line 7, in load',
+    f'{CORE}  File "/x/vllm/moon/new.py", line 7, in load',
     f"{CORE}    value = table[name]",
     f"{CORE}KeyError: 'the moon'",
     f"{API}RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {{}}",
