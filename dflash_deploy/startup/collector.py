@@ -13,7 +13,7 @@ from typing import TypeVar
 from dflash_deploy.startup.error_groups import ErrorGroups, Survived
 from dflash_deploy.startup.evidence import LogEvidence, Raised, is_echo, is_invalid_request, of_kernel
 from dflash_deploy.startup.log_lines import ERRORS, QUIET, LogLine, parsed
-from dflash_deploy.startup.tracebacks import CHAINED, FRAME, NAMED, RAISED, TRACEBACK, USAGE, TracebackReading
+from dflash_deploy.startup.tracebacks import CHAINED, NAMED, RAISED, TRACEBACK, USAGE, TracebackReading
 
 MOST_REPORTS = 20_000
 """Distinct messages of one kind that are kept. A start writes hundreds; searching this many takes two seconds."""
@@ -42,8 +42,6 @@ _ERRORS = (
 _TELLING = frozenset({"DEBUG", "WARNING"})
 """Levels of messages that may tell why an engine gave up which logged no error."""
 
-_MARKS = frozenset(" ^~")
-"""What Python 3.11 writes below the code of a frame."""
 
 _RETRIES = "retrying without pipeline parallelism"
 """llama.cpp repeats the allocation that failed above: that failure is history, and it reports the next one."""
@@ -193,11 +191,7 @@ class Collector:
         elif reading.raised is not None and reading.continues(line):
             reading.raised.text.append(message)
         else:
-            if message[0].isspace():
-                # a traceback whose beginning is missing
-                reading.frame = (*reading.frame[-1:], message)
-            else:
-                reading.frame = ()
+            reading.loose(message)
             reading.raised = None if line.record else reading.raised
             if not (line.level in ERRORS and reading.frame):
                 self._other(line)
@@ -210,12 +204,8 @@ class Collector:
 
     def _inside(self, process: str, reading: TracebackReading, message: str) -> bool:
         """Read a line of a traceback; False if it belongs to something else."""
-        if FRAME.match(message):
-            reading.frame = (message,)
-        elif message[0].isspace():
-            # a posted traceback may lack frames: the line that raised is shown then, too
-            if reading.frame and (len(reading.frame) == 1 or not _MARKS.issuperset(message)):
-                reading.frame = (*reading.frame[:2], message)
+        if message[0].isspace():
+            reading.framed(message)
         elif RAISED.match(message) or NAMED.match(message):
             self._raise(process, reading, message)
         else:

@@ -45,17 +45,19 @@ class Survived:
     def __init__(self) -> None:
         self.watches = False
         self._process = ""
-        self._calm = 0
+        self._calm, self._others = 0, 0
 
     def raised(self, process: str) -> None:
         """Note an exception."""
-        self._process, self._calm, self.watches = process, 0, True
+        self._process, self.watches = process, True
+        self._calm, self._others = 0, 0
 
     def passed(self, line: LogLine) -> bool:
         """Note a message after an exception; return whether the process continued. Only needed while `watches`."""
         if line.record and line.process == self._process and line.level not in {"WARNING", *ERRORS}:
             self._calm += 1
-        self.watches = self._calm <= CONTINUES
+        self._others += 1
+        self.watches = self._calm <= CONTINUES and self._others < MOST_OTHERS
         return not self.watches
 
 

@@ -27,6 +27,9 @@ CHAINED = ("During handling of the above exception", "The above exception was th
 USAGE = re.compile(r"(?!main:|llama_)[\w. -]{1,60}: error: ")
 """Argparse refuses an argument. llama.cpp's functions write the same."""
 
+_MARKS = frozenset(" ^~")
+"""What Python 3.11 writes below the code of a frame."""
+
 _PARENT = re.compile(r"Process \w[\w-]*:$")
 
 _FUNCTION = re.compile(r"\s*File \"[^\"]{1,400}\", line \d{1,7}, in (?P<name>[\w.<>]{1,120})")
@@ -57,6 +60,20 @@ class TracebackReading:
         elif not self.inside:
             self.behind += 1
             self.loading = self.loading and self.behind <= MOST_CODE
+
+    def framed(self, message: str) -> None:
+        """Read a line of a traceback. A posted one may lack frames: the line of code that raised is kept, too."""
+        if FRAME.match(message) or _function(message):
+            self.frame = (message,)
+        elif self.frame and (len(self.frame) == 1 or not _MARKS.issuperset(message)):
+            self.frame = (*self.frame[:2], message)
+
+    def loose(self, message: str) -> None:
+        """Read a line that may be of a traceback without a beginning, and with or without indents."""
+        if _function(message) or (message[0].isspace() and self.frame and _function(self.frame[0])):
+            self.framed(message)
+        else:
+            self.frame = (*self.frame[-1:], message) if message[0].isspace() else ()
 
     def continues(self, line: LogLine) -> bool:
         """Whether a line belongs to the text of the exception above it."""

@@ -32,7 +32,7 @@ UNKNOWN = (
     "or collect a bug report with `dflash-deploy logs --bundle`"
 )
 
-REPORT = "only the part is known that failed: collect a bug report with `dflash-deploy logs --bundle`"
+REPORT = "the reason is not known: collect a bug report with `dflash-deploy logs --bundle`"
 
 FAILED_ANSWERS = 3
 """Generations that may end in a server error before the engine is broken; the first request may come too early."""

@@ -145,6 +145,20 @@ def test_processes_that_fail_in_different_parts_name_none() -> None:
     assert part([FATAL, *raised(SCHEDULER), *raised(ADAPTERS, prefix=other)]) == ""
 
 
+@pytest.mark.parametrize("indent", ["  ", ""])
+@pytest.mark.parametrize("marks", [[], ["    ^^^^~~~"]])
+def test_a_traceback_without_a_beginning_keeps_the_frame_that_raised(indent: str, marks: list[str]) -> None:
+    outer = [f'{indent}File "/x/torch/_ops.py", line 8, in call', "    return self.op(x)"]
+    inner = [f'{indent}File "{ADAPTERS}", line 9, in forward', "    assert of_all"]
+    found = explained([CORE + line for line in (*outer, *marks, *inner, *marks, "AssertionError")])
+    assert found.diagnosis is not None
+    assert found.diagnosis.id == "adapter-code-failed"
+    assert found.lines == (*inner, "AssertionError")
+    missing = [CORE + line for line in (*inner, "    x = of[none]", *marks, "KeyError: 'none'")]
+    assert part(missing) == ""
+    assert "    x = of[none]" in explained(missing).lines
+
+
 def test_frames_of_a_warning_name_no_part() -> None:
     warned = raised(ADAPTERS, prefix="(EngineCore pid=24) WARNING 11-21 11:01:56 [x.py:1] ")
     assert part([*warned, f"{CORE}ValueError: the moon is full"]) == ""
