@@ -37,9 +37,6 @@ def _fixable(name: str) -> str:
     return name
 
 
-EXCEPTION = "exception"
-"""What `{exception}` is replaced by in a row that names a part: the type of the exception."""
-
 _PLACE = re.compile(r"\{(\w+)\}")
 
 LONGEST_PATTERN = 300
@@ -138,7 +135,7 @@ class Failure(Entry):
     def _says_when_and_fills_only_what_it_finds(self) -> Failure:
         if not (self.pattern or self.exit_codes or self.out_of_memory or self.restarted):
             raise ValueError("a fingerprint needs a pattern, exit_codes, out_of_memory or restarted")
-        found = {*re.compile(self.pattern).groupindex, *({EXCEPTION} if self.part else ())}
+        found = {*re.compile(self.pattern).groupindex, *({"exception"} if self.part else ())}
         for text in (self.cause, self.do, *self.remedies.values(), *self.fix.values()):
             for name in _PLACE.findall(text):
                 if name not in found:

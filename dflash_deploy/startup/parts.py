@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dflash_deploy.catalog.failures import EXCEPTION
 from dflash_deploy.startup.evidence import LogEvidence, Raised
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def _part(rows: Sequence[Failure], raised: Raised) -> FailedPart | None:
     kind = raised.text[0].partition(":")[0].rpartition(".")[2]
     for row in rows:
         if found := row.compiled.search(frame):
-            return FailedPart(row, {**found.groupdict(default=""), EXCEPTION: kind}, frame)
+            return FailedPart(row, {**found.groupdict(default=""), "exception": kind}, frame)
     return None
 
 
