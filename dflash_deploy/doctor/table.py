@@ -7,7 +7,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from dflash_deploy.doctor import container, deployment, domain, link, machine, network, ray_cluster, storage, traces
+from dflash_deploy.doctor import (
+    container,
+    deployment,
+    domain,
+    link,
+    machine,
+    neighbours,
+    network,
+    ray_cluster,
+    storage,
+    traces,
+)
 from dflash_deploy.doctor.check import Check
 from dflash_deploy.doctor.context import DoctorContext
 from dflash_deploy.errors import DeployError
@@ -30,6 +41,7 @@ OF_THE_PLAN: tuple[tuple[str, Callable[[DoctorContext, Plan], Iterator[Check]]],
     ("disk", storage.disk),
     ("weights", storage.weights),
     ("port", network.port),
+    ("neighbours", neighbours.neighbours),
     ("link", link.link),
     ("ray", ray_cluster.ray_cluster),
     ("domain", domain.domain),

@@ -1,0 +1,49 @@
+"""Whether other machines of the network reach containers whose ports are not published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from dflash_deploy.doctor.check import Check, at_least
+from dflash_deploy.doctor.context import DoctorContext
+from dflash_deploy.host import ContainerEngine
+from dflash_deploy.host.ask import ask
+from dflash_deploy.plan import Plan
+
+SHUTS_THEM_OUT = "28"
+"""From this version of Docker on, its own rules drop packets from other machines to ports that are not published.
+Before, only the policy of FORWARD does (docker.com/blog/docker-engine-28-hardening-container-networking-by-default).
+"""
+
+TIMEOUT = 10.0
+"""Seconds for iptables, which may wait for the lock of another one."""
+
+Policy = Literal["ACCEPT", "DROP"]
+
+
+def neighbours(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
+    """The router before several engines answers some routes without a key: its container must be out of reach."""
+    engine = subject.facts.container_engine
+    if plan.runtime != "compose" or not plan.settings.several_engines or engine is None:
+        return
+    relies_on_policy = engine.local and not engine.rootless and not at_least(engine.version, SHUTS_THEM_OUT)
+    yield judge_neighbours(engine, forward_policy() if relies_on_policy else "DROP")
+
+
+def forward_policy() -> Policy | None:
+    """The policy of the chain FORWARD; `None` if it cannot be seen, as by a user who is not root."""
+    first = ask("iptables", "-S", "FORWARD", timeout=TIMEOUT).out.partition("\n")[0].split()
+    return "DROP" if first[:3] == ["-P", "FORWARD", "DROP"] else "ACCEPT" if first[:2] == ["-P", "FORWARD"] else None
+
+
+def judge_neighbours(engine: ContainerEngine, policy: Policy | None) -> Check:
+    """The result for a Docker and what happens to packets that no rule accepts."""
+    if policy == "DROP":
+        return Check("neighbours", "ok", "other machines reach only the published ports of containers")
+    version = f"Docker {engine.version} does not keep other machines from containers, version {SHUTS_THEM_OUT} does"
+    if policy is None:
+        saw = f"{version}; whether this machine does cannot be seen without root"
+        return Check("neighbours", "warning", saw, "`sudo iptables -S FORWARD` must begin with `-P FORWARD DROP`")
+    saw = f"{version}, and the policy of FORWARD is ACCEPT: they reach the router, of which some routes need no key"
+    return Check("neighbours", "warning", saw, "update Docker, or run `sudo iptables -P FORWARD DROP`")
