@@ -14,7 +14,8 @@ from dflash_deploy.deployment.files import PUBLIC, remove_leftovers, write_atomi
 from dflash_deploy.deployment.outputs import STATE, not_written
 from dflash_deploy.errors import BadInput, FileMissing, FileRefused
 from dflash_deploy.intake import MIB, Invalid, read_bytes, read_text
-from dflash_deploy.intake.documents import ExportRecord, parse_document
+from dflash_deploy.intake.documents import parse_document
+from dflash_deploy.intake.export_documents import ExportRecord
 from dflash_deploy.intake.files import shown
 
 R = TypeVar("R", bound=ExportRecord)

@@ -1,7 +1,7 @@
 """Reads what the program did not write a moment ago: files and texts from outside, bounded in time and memory.
 
-`files` opens and reads, `json_text` and `yaml_text` parse, `documents` describes the program's own JSON files, `state`
-reads those of `.dflash/` and sets damaged ones aside.
+`files` opens and reads, `json_text` and `yaml_text` parse, `documents` and `export_documents` describe the program's
+own JSON files, `state` reads those of `.dflash/` and sets damaged ones aside.
 """
 
 from __future__ import annotations

@@ -216,56 +216,6 @@ class LockDocument(Document):
     models: LockedModels
 
 
-class ExportOptions(Document):
-    """The options of `export kubernetes`, by the names of `Cluster`."""
-
-    name: Name
-    replicas: Annotated[int, Field(ge=1, lt=1000)]
-    weights: Literal["host-path", "claim"]
-    image: Name
-    gpu_resource: Name
-    runtime_class: Name
-    storage_class: Name
-    tool_image: Name = ""
-    router_image: Name = ""
-    host: Name = ""
-    ingress_class: Name = ""
-    gateway: Name = ""
-    max_replicas: Annotated[int, Field(ge=0, lt=1000)] = 0
-    prometheus: Name = ""
-    endpoint_picker: Name = ""
-
-
-class ComposeOptions(Document):
-    """The options of `export compose`, by the names of `ComposeProject`."""
-
-    name: Name = ""
-    image: Name = ""
-    router_image: Name = ""
-
-
-class ExportRecord(Document):
-    """`.dflash-export.json`: the deployment that an exported folder comes from, and the digests of its files."""
-
-    schema_: Annotated[Literal[1], Field(alias="schema")]
-    form: Name = "kubernetes"
-    deployment: Name
-    files: Annotated[dict[Name, Annotated[list[Name], Field(max_length=16)]], Field(max_length=1000)]
-
-
-class KubernetesRecord(ExportRecord):
-    """The record of `export kubernetes`, with its options."""
-
-    options: ExportOptions
-
-
-class ComposeRecord(ExportRecord):
-    """The record of `export compose`, with its options."""
-
-    form: Literal["compose"]
-    options: ComposeOptions
-
-
 class PartRecord(Document):
     """`.pull/NAME.json`: what of a file is on disk. Each span is start, done and end, in bytes."""
 

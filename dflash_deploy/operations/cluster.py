@@ -21,7 +21,7 @@ from dflash_deploy.export.pull import ENV_FILE as PULL_ENV
 from dflash_deploy.export.pull import LOCK_FILE as PULL_LOCK
 from dflash_deploy.export.pull import MODELS, MOST_BYTES
 from dflash_deploy.export.readme import image_note, router_secret_command, secret_command
-from dflash_deploy.intake.documents import KubernetesRecord
+from dflash_deploy.intake.export_documents import KubernetesRecord
 from dflash_deploy.intake.files import shown
 from dflash_deploy.monitoring.files import rule_groups
 from dflash_deploy.operations.exported import (

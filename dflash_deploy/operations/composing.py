@@ -16,7 +16,7 @@ from dflash_deploy.errors import NotPossible
 from dflash_deploy.export.compose import DOOR, KEPT, ROUTER, ComposeProject, ComposeSource, LockedRole
 from dflash_deploy.export.compose_folder import compose_folder
 from dflash_deploy.intake import MIB, read_text
-from dflash_deploy.intake.documents import ComposeRecord
+from dflash_deploy.intake.export_documents import ComposeRecord
 from dflash_deploy.operations.exported import (
     ExportCheck,
     check_folder,

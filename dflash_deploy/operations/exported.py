@@ -12,7 +12,7 @@ from dflash_deploy.deployment.exported_folder import Origin, read_folder, read_r
 from dflash_deploy.deployment.secret_lines import names_a_secret
 from dflash_deploy.errors import BadInput, NotPossible, PreflightRefused
 from dflash_deploy.export.drift import Difference, differences
-from dflash_deploy.intake.documents import ExportRecord
+from dflash_deploy.intake.export_documents import ExportRecord
 from dflash_deploy.intake.files import shown
 from dflash_deploy.plan import Plan
 from dflash_deploy.redact import redact_by_shape
