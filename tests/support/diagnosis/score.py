@@ -25,17 +25,44 @@ HALVES = ("built", "held_out")
 BLIND_SETS = ("blind", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh")
 """Files of failures and healthy logs that were frozen before they were scored. Rows for some of them came later."""
 
+
+@dataclass(frozen=True)
+class Half:
+    """Failures, how many of them were named, and how many were given a wrong cause."""
+
+    failures: int
+    named: int
+    wrong: int
+
+    def __str__(self) -> str:
+        return f"{self.named} of {self.failures} named, {self.wrong} wrong"
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """The first score of a set. `only_scored` is its half for which no row was made before the next set."""
+
+    whole: Half
+    healthy: int
+    alarms: int
+    only_scored: Half | None = None
+
+    def __str__(self) -> str:
+        half = f"; of those only scored {self.only_scored}" if self.only_scored else ""
+        return f"{self.whole}, {self.alarms} of {self.healthy} healthy logs called ill{half}"
+
+
 FROZEN = {
-    "second": "13 of 30 named, 1 wrong, 0 of 10 healthy logs called ill",
-    "third": "17 of 43 named, 1 wrong, 0 of 10 healthy logs called ill; of those only scored 10 of 22, 0 wrong",
-    "fourth": "16 of 33 named, 2 wrong, 0 of 11 healthy logs called ill; of those only scored 9 of 18, 1 wrong",
-    "fifth": "26 of 30 named, 1 wrong, 0 of 8 healthy logs called ill; of those only scored 12 of 15, 1 wrong",
-    "sixth": "16 of 25 named, 3 wrong, 0 of 8 healthy logs called ill; of those only scored 7 of 13, 3 wrong",
-    "seventh": "15 of 26 named, 1 wrong, 0 of 8 healthy logs called ill; of those only scored 8 of 13, 1 wrong",
-    "eighth": "20 of 30 named, 1 wrong, 0 of 8 healthy logs called ill; of those only scored 9 of 15, 1 wrong",
-    "ninth": "22 of 30 named, 0 wrong, 1 of 8 healthy logs called ill; of those only scored 11 of 15, 0 wrong",
-    "tenth": "10 of 24 named, 3 wrong, 0 of 12 healthy logs called ill; of those only scored 6 of 12, 2 wrong",
-    "eleventh": "33 of 61 named, 4 wrong, 0 of 16 healthy logs called ill; of those only scored 16 of 30, 2 wrong",
+    "second": Frozen(Half(30, 13, 1), 10, 0),
+    "third": Frozen(Half(43, 17, 1), 10, 0, Half(22, 10, 0)),
+    "fourth": Frozen(Half(33, 16, 2), 11, 0, Half(18, 9, 1)),
+    "fifth": Frozen(Half(30, 26, 1), 8, 0, Half(15, 12, 1)),
+    "sixth": Frozen(Half(25, 16, 3), 8, 0, Half(13, 7, 3)),
+    "seventh": Frozen(Half(26, 15, 1), 8, 0, Half(13, 8, 1)),
+    "eighth": Frozen(Half(30, 20, 1), 8, 0, Half(15, 9, 1)),
+    "ninth": Frozen(Half(30, 22, 0), 8, 1, Half(15, 11, 0)),
+    "tenth": Frozen(Half(24, 10, 3), 12, 0, Half(12, 6, 2)),
+    "eleventh": Frozen(Half(61, 33, 4), 16, 0, Half(30, 16, 2)),
 }
 """How the diagnosis did on them before any row was made for them."""
 

@@ -11,6 +11,7 @@ from tests.support import fault_matrix
 from tests.support.reference import (
     catalog,
     commands,
+    diagnosis,
     facts,
     fleet,
     monitoring,
@@ -41,6 +42,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "fleet.schema.json": fleet.schema,
     "failures.md": lambda: failures(load_catalog().failures),
     "failure-themes.md": themes.page,
+    "diagnosis.md": diagnosis.page,
     "open-routes.md": open_routes.page,
     "faults.md": lambda: fault_matrix.page(fault_matrix.shown()),
     "alerts.md": monitoring.alerts,

@@ -1,0 +1,57 @@
+"""docs/reference/diagnosis.md: how often a named cause was right, on logs that no row had been made for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from tests.support.diagnosis.score import BLIND_SETS, FROZEN, HALVES, alarm, cases, result
+from tests.support.reference.markdown import GENERATED, joined, table
+
+_INTRODUCTION = """\
+# How often a named cause is right
+
+`up`, `status` and `explain` name the cause of a [known failure](failures.md), and show the decisive lines of any other.
+These are the results on logs of other people, taken from public reports of failures whose cause was found there. Who
+collected a set had not seen the known failures. The right answers were written down before the diagnosis ran for the
+first time.
+
+- **named**: the cause is right.
+- **wrong**: another cause was named. The aim is 0, and was not reached.
+- **called ill**: a cause was named in the log of an engine that worked.
+
+Most logs are excerpts of reports, often without the lines before them. A log of your own has more to go by."""
+
+_AFTER = """\
+Set 1 has no record of its first run. After each first run, many failures that were not named got rows, and wrong rows
+were corrected. So a set shows the state of its day, and the next set what the rows are worth for other failures."""
+
+
+def page() -> str:
+    """The text of the page."""
+    source = GENERATED.format(source="`tests/support/diagnosis`")
+    head = ("set", "failures", "named", "wrong", "healthy logs", "called ill")
+    return joined(
+        _INTRODUCTION, "", source, "", "## The first run of each set", "", *table(head, _rows()), _AFTER, "",
+        "## Today", "", _today(),
+    )  # fmt: skip
+
+
+def _rows() -> Iterator[tuple[str, ...]]:
+    for number, (_, first) in enumerate(FROZEN.items(), 2):
+        whole = first.whole
+        share = f"{whole.named} ({whole.named / whole.failures:.0%})"
+        yield f"{number}", f"{whole.failures}", share, f"{whole.wrong}", f"{first.healthy}", f"{first.alarms}"
+
+
+def _today() -> str:
+    sets = (*HALVES, *BLIND_SETS)
+    failures = [case for name in sets for case in cases(name) if case.decisive]
+    healthy = [case for name in (*BLIND_SETS, "healthy") for case in cases(name) if not case.decisive]
+    found = Counter(result(case)[0] for case in failures)
+    alarms = sum(bool(alarm(case)) for case in healthy)
+    return (
+        f"Of all {len(failures)} failures, {found['named']} are named rightly and {found['wrong']} wrongly. "
+        f"The decisive line is shown for {found['line shown']} others.\n"
+        f"{alarms} of {len(healthy)} logs of engines that worked are called ill."
+    )
