@@ -29,7 +29,7 @@ _ECHO = re.compile(
     r"|CancelledError|^subprocess\.CalledProcessError|Error raised in subprocess|^Process \w+:$"
     r"|[Rr]eceived sigquit|kill_process_tree|exiting due to model loading error|^Aborted\b"
     r"|failed to load (?:multimodal |draft )?model(?:,? '[^']{0,300}')?$"
-    r"|failed \(exitcode: |closing signal SIG"
+    r"|failed \(exitcode: |closing signal SIG|Server process terminated unexpectedly with exit code"
     r"|this warning is normal during memory fitting|Failed to init server, please check the input params"
     r"|^AsyncLLM output_handler failed|^Error in (?:chat )?completion stream generator"
 )

@@ -16,13 +16,27 @@ from dflash_deploy.catalog import load_catalog
 from dflash_deploy.startup import LogReader, ProcessEnd
 from tests.support.diagnosis.shapes import EXITS, SHAPES
 
-Result = Literal["named", "line shown", "line not shown", "wrong"]
+Result = Literal["named", "part named", "line shown", "line not shown", "wrong"]
+"""`part named`: only the part of the engine that failed is known. The decisive line is shown as for an unknown one."""
 
 HALVES = ("built", "held_out")
 """Files of failures: to build the diagnosis with, and only to score it."""
 
 
-BLIND_SETS = ("blind", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh")
+BLIND_SETS = (
+    "blind",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+    "eleventh",
+    "twelfth",
+)
 """Files of failures and healthy logs that were frozen before they were scored. Rows for some of them came later."""
 
 
@@ -63,6 +77,7 @@ FROZEN = {
     "ninth": Frozen(Half(30, 22, 0), 8, 1, Half(15, 11, 0)),
     "tenth": Frozen(Half(24, 10, 3), 12, 0, Half(12, 6, 2)),
     "eleventh": Frozen(Half(61, 33, 4), 16, 0, Half(30, 16, 2)),
+    "twelfth": Frozen(Half(30, 19, 1), 8, 0, Half(16, 9, 1)),
 }
 """How the diagnosis did on them before any row was made for them."""
 
@@ -99,7 +114,8 @@ def result(case: Case) -> tuple[Result, str]:
             if cost.id in case.right:
                 return "named", cost.id
     if found.diagnosis is not None:
-        return ("named" if found.diagnosis.id in case.right else "wrong"), found.diagnosis.id
+        right: Result = "part named" if found.diagnosis.part else "named"
+        return (right if found.diagnosis.id in case.right else "wrong"), found.diagnosis.id
     shown = any(case.decisive in line for line in found.lines)
     return ("line shown" if shown else "line not shown"), ""
 
@@ -112,8 +128,8 @@ def alarm(case: Case) -> str:
 
 def table() -> str:
     """The score of all sets as Markdown, and every case that is not named."""
-    head = "| set | failures | named | decisive line shown | not shown | wrong | healthy logs | false alarms |"
-    rows, others = [head, "|" + "---|" * 8], list[str]()
+    head = "| set | failures | named | part named | line shown | not shown | wrong | healthy logs | false alarms |"
+    rows, others = [head, "|" + "---|" * 9], list[str]()
     healthy = cases("healthy")
     sets = {half: (cases(half), healthy[number::2]) for number, half in enumerate(HALVES)}
     for name in BLIND_SETS:
@@ -126,7 +142,7 @@ def table() -> str:
         results = {case.name: result(case) for case in failures}
         counted = Counter(one for one, _ in results.values())
         alarms = [f"{case.name}: false alarm `{alarm(case)}`" for case in calm if alarm(case)]
-        kinds: Sequence[Result] = ("named", "line shown", "line not shown", "wrong")
+        kinds: Sequence[Result] = ("named", "part named", "line shown", "line not shown", "wrong")
         numbers = (len(failures), *(counted[kind] for kind in kinds), len(calm), len(alarms))
         rows.append(f"| {half} | " + " | ".join(map(str, numbers)) + " |")
         others += [

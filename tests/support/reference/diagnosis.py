@@ -52,6 +52,7 @@ def _today() -> str:
     alarms = sum(bool(alarm(case)) for case in healthy)
     return (
         f"Of all {len(failures)} failures, {found['named']} are named rightly and {found['wrong']} wrongly. "
-        f"The decisive line is shown for {found['line shown']} others.\n"
+        f"Of {found['part named']} others,\nonly the part of the engine is known that failed. "
+        f"The decisive line is shown for these and the other {found['line shown']}.\n\n"
         f"{alarms} of {len(healthy)} logs of engines that worked are called ill."
     )
