@@ -11,7 +11,7 @@ import httpx
 from hypothesis import strategies as st
 
 from dflash_deploy.bench import datasets
-from dflash_deploy.client import Endpoint, EndpointError, api, streaming_body, time_completion
+from dflash_deploy.client import Endpoint, EndpointError, connection, streaming_body, time_completion
 from dflash_deploy.client.completion import expected_shape
 from dflash_deploy.client.events import read_events
 from dflash_deploy.intake.answers import read_lines
@@ -109,7 +109,7 @@ def of_endpoint(ask: Callable[[Endpoint], object]) -> Callable[[bytes], object]:
 
     def read(content: bytes) -> object:
         with (
-            patch.object(api, "new_client", answering(content)),
+            patch.object(connection, "new_client", answering(content)),
             Endpoint("http://127.0.0.1:1", Secret(SECRET), "m", timeout=20) as endpoint,
         ):
             try:
