@@ -1,0 +1,37 @@
+"""Logs of other people: no failure is given a wrong cause or hidden, no healthy log is called ill."""
+
+import pytest
+
+from tests.support.diagnosis.score import BLIND_SETS, HALVES, Case, alarm, cases, result
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in cases("healthy")])
+def test_no_healthy_log_is_called_ill(case: Case) -> None:
+    assert alarm(case) == ""
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_no_failure_of_others_is_named_wrongly_and_none_is_hidden(half: str) -> None:
+    results = {case.name: result(case) for case in cases(half)}
+    assert [name for name, (how, _) in results.items() if how in {"wrong", "line not shown"}] == []
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_six_of_ten_failures_of_others_are_named(half: str) -> None:
+    named_right = [case for case in cases(half) if result(case)[0] == "named"]
+    assert len(named_right) >= 0.6 * len(cases(half))
+
+
+# logs collected without knowing the catalog
+
+BLIND = [case for name in BLIND_SETS for case in cases(name)]
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in BLIND if not case.decisive])
+def test_no_healthy_log_of_the_blind_set_is_called_ill(case: Case) -> None:
+    assert alarm(case) == ""
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in BLIND if case.decisive])
+def test_no_failure_of_the_blind_set_is_named_wrongly_and_none_is_hidden(case: Case) -> None:
+    assert result(case)[0] in {"named", "part named", "line shown"}
