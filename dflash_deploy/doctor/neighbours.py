@@ -27,8 +27,13 @@ def neighbours(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     engine = subject.facts.container_engine
     if plan.runtime != "compose" or not plan.settings.several_engines or engine is None:
         return
-    relies_on_policy = engine.local and not engine.rootless and not at_least(engine.version, SHUTS_THEM_OUT)
-    yield judge_neighbours(engine, forward_policy() if relies_on_policy else "DROP")
+    policy = forward_policy() if engine.local and not shuts_out(engine) else None
+    yield judge_neighbours(engine, policy)
+
+
+def shuts_out(engine: ContainerEngine) -> bool:
+    """Whether this Docker itself keeps other machines from containers. Those of a rootless one are in no network."""
+    return engine.desktop or engine.rootless or at_least(engine.version, SHUTS_THEM_OUT)
 
 
 def forward_policy() -> Policy | None:
@@ -38,12 +43,13 @@ def forward_policy() -> Policy | None:
 
 
 def judge_neighbours(engine: ContainerEngine, policy: Policy | None) -> Check:
-    """The result for a Docker and what happens to packets that no rule accepts."""
-    if policy == "DROP":
+    """The result for a Docker and what happens to packets that no rule accepts; `None` if that cannot be seen."""
+    if shuts_out(engine) or policy == "DROP":
         return Check("neighbours", "ok", "other machines reach only the published ports of containers")
     version = f"Docker {engine.version} does not keep other machines from containers, version {SHUTS_THEM_OUT} does"
     if policy is None:
-        saw = f"{version}; whether this machine does cannot be seen without root"
-        return Check("neighbours", "warning", saw, "`sudo iptables -S FORWARD` must begin with `-P FORWARD DROP`")
+        saw = f"{version}; whether its machine does is not seen from here without root"
+        fix = "on that machine, `sudo iptables -S FORWARD` must begin with `-P FORWARD DROP`"
+        return Check("neighbours", "warning", saw, fix)
     saw = f"{version}, and the policy of FORWARD is ACCEPT: they reach the router, of which some routes need no key"
     return Check("neighbours", "warning", saw, "update Docker, or run `sudo iptables -P FORWARD DROP`")

@@ -52,6 +52,9 @@ def test_an_older_docker_relies_on_the_policy(policy: Policy | None, status: str
         ({"version": "28.0.0"}, False),
         ({"version": "27.5.1", "rootless": True}, False),
         ({"version": "27.5.1", "desktop": True}, False),
+        # what another machine does with packets is not seen from here
+        ({"version": "27.5.1", "host": "tcp://192.0.2.9:2376"}, True),
+        ({"version": "28.0.0", "host": "tcp://192.0.2.9:2376"}, False),
     ],
 )
 def test_only_where_it_matters_the_policy_is_read(
