@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -43,6 +43,13 @@ LONGEST_PATTERN = 300
 """Characters of a pattern; the longest packaged one has 168."""
 
 
+OF_PART = (
+    "the engine's code for {part} failed ({exception}): "
+    "a defect of this release, or weights, settings or a GPU that it does not expect"
+)
+"""The cause of a row with `part`. `{exception}` is the type of the exception."""
+
+
 class Failure(Entry):
     """One fingerprint. Of several that match equally good evidence, the first one in the file is the diagnosis."""
 
@@ -68,12 +75,12 @@ class Failure(Entry):
         Field(description="it names a family of failures: it counts if no other row matches the errors of the log"),
     ] = False
     part: Annotated[
-        bool,
+        str,
         Field(
-            description="it names the part of the engine whose code failed: only the frame that raised the exception "
-            "is searched, and it counts if no other row matches; `{exception}` is the exception's type"
+            description="the part of the engine whose code failed, in place of `cause`: only the frame that raised the "
+            "exception is searched, and it counts if no other row matches; `{name}` as in `cause`"
         ),
-    ] = False
+    ] = ""
     request: Annotated[
         bool,
         Field(
@@ -105,6 +112,14 @@ class Failure(Entry):
         ),
     ] = {}
     source: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _words_the_cause_of_a_part(cls, row: Any) -> Any:
+        """A row with `part` has no cause of its own: nothing more is known."""
+        if isinstance(row, dict) and row.get("part"):
+            return {**row, "cause": OF_PART.format(part=row["part"], exception="{exception}")}
+        return row
 
     @field_validator("pattern")
     @classmethod

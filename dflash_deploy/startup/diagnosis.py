@@ -233,7 +233,7 @@ class LogReader:
             failure.source,
             evidence,
             {name: _filled(value, found) for name, value in failure.fix.items()},
-            failure.part,
+            bool(failure.part),
         )
 
 
