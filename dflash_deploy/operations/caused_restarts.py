@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from dflash_deploy.intake.documents import JournalEvent
 from dflash_deploy.monitoring.alerts import RESTART_WINDOW, RESTARTS
@@ -34,6 +34,5 @@ def counted_until(lines: Iterable[JournalEvent]) -> datetime | None:
     for line in reversed(list(lines)):
         seen += restarts_of(line.event, line.command)
         if seen > RESTARTS:
-            at = datetime.strptime(line.at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-            return at + RESTART_WINDOW
+            return datetime.fromisoformat(line.at) + RESTART_WINDOW
     return None

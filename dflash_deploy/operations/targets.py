@@ -17,6 +17,7 @@ from dflash_deploy.deployment.journal import record
 from dflash_deploy.errors import BadInput, NotPossible
 from dflash_deploy.operations.addresses import address_of
 from dflash_deploy.operations.baselines import check_speculating, restarts, without_drafts
+from dflash_deploy.operations.bench_figures import OF_PLAIN_SPEED
 from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.operations.reporter import Reporter
 from dflash_deploy.operations.silencing import MEASURING, silenced_work
@@ -40,18 +41,8 @@ DESCRIBING = (
     Settings.max_model_len,
     Settings.max_num_seqs,
     Settings.max_num_batched_tokens,
-    Settings.kv_cache_dtype,
-    Settings.attention_backend,
-    Settings.quantization,
     Settings.gpu_memory_utilization,
-    Settings.replicas,
-    Settings.tensor_parallel_size,
-    Settings.nodes,
-    Settings.distributed_executor,
-    Settings.model_file,
-    Settings.enforce_eager,
-    Settings.omp_wait_policy,
-    Settings.extra_args,
+    *OF_PLAIN_SPEED,
 )
 """Settings that a figure means little without."""
 

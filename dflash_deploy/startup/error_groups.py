@@ -11,7 +11,25 @@ MOST_OTHERS = 2000
 """Lines of other processes after which an error is history, whatever its own process wrote."""
 
 
-class ErrorGroups:
+class _Watch:
+    """Counts the messages after an event, until they show that its process continued or it is history."""
+
+    def __init__(self) -> None:
+        self.watches = False
+        self._calm, self._others = 0, 0
+
+    def _begin(self) -> None:
+        self.watches, self._calm, self._others = True, 0, 0
+
+    def _over(self, *, calm: bool) -> bool:
+        """Count a message, `calm` if it shows that the process continues; return whether it was enough."""
+        self._calm += calm
+        self._others += 1
+        self.watches = self._calm <= CONTINUES and self._others < MOST_OTHERS
+        return not self.watches
+
+
+class ErrorGroups(_Watch):
     """Numbers the groups of errors while a log is read.
 
     Only what the process of the last error writes separates two groups, in the same format: other processes, and
@@ -19,46 +37,37 @@ class ErrorGroups:
     """
 
     def __init__(self) -> None:
-        self.watches = False
+        super().__init__()
         self._number = 1
         self._source = ""
-        self._calm, self._others = 0, 0
 
     def passed(self, line: LogLine) -> None:
         """Note a message after an error; only needed while `watches`."""
-        if line.level != "WARNING" and _source(line) == self._source:
-            self._calm += 1
-        self._others += 1
-        if self._calm > CONTINUES or self._others >= MOST_OTHERS:
-            self._number, self.watches = self._number + 1, False
+        self._number += self._over(calm=line.level != "WARNING" and _source(line) == self._source)
 
     def of_error(self, line: LogLine) -> int:
         """The number of an error's group."""
-        self._source, self._calm, self._others = _source(line), 0, 0
-        self.watches = True
+        self._source = _source(line)
+        self._begin()
         return self._number
 
 
-class Survived:
+class Survived(_Watch):
     """Whether the process of the last exception wrote other messages after it."""
 
     def __init__(self) -> None:
-        self.watches = False
+        super().__init__()
         self._process = ""
-        self._calm, self._others = 0, 0
 
     def raised(self, process: str) -> None:
         """Note an exception."""
-        self._process, self.watches = process, True
-        self._calm, self._others = 0, 0
+        self._process = process
+        self._begin()
 
     def passed(self, line: LogLine) -> bool:
         """Note a message after an exception; return whether the process continued. Only needed while `watches`."""
-        if line.record and line.process == self._process and line.level not in {"WARNING", *ERRORS}:
-            self._calm += 1
-        self._others += 1
-        self.watches = self._calm <= CONTINUES and self._others < MOST_OTHERS
-        return not self.watches
+        own = line.record and line.process == self._process
+        return self._over(calm=own and line.level not in {"WARNING", *ERRORS})
 
 
 def _source(line: LogLine) -> str:

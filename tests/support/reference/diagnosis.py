@@ -38,7 +38,7 @@ def page() -> str:
 
 
 def _rows() -> Iterator[tuple[str, ...]]:
-    for number, (_, first) in enumerate(FROZEN.items(), 2):
+    for number, first in enumerate(FROZEN.values(), 2):
         whole = first.whole
         share = f"{whole.named} ({whole.named / whole.failures:.0%})"
         yield f"{number}", f"{whole.failures}", share, f"{whole.wrong}", f"{first.healthy}", f"{first.alarms}"
