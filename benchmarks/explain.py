@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import mean, median
 
@@ -15,6 +15,7 @@ from benchmarks.rows import Row
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.operations import explain_log
 from dflash_deploy.startup.log_lines import LONGEST_LINE
+from tests.support.diagnosis.score import BLIND_SETS, cases
 
 REPEATS = 5
 LARGE, SMALL = 100 * 10**6, 25 * 10**6
@@ -39,7 +40,7 @@ def rows() -> Iterator[Row]:
 
 
 def _patterns() -> Iterator[Row]:
-    """The slowest pattern on hostile lines: against all of them, and for lines of twice the length."""
+    """Patterns on hostile lines: the slowest against all of them, the share of each against its share of real logs."""
     patterns = [failure.compiled for failure in load_catalog().failures if failure.pattern]
     rows = yaml.safe_load(REAL_LINES.read_text(encoding="utf-8"))
     texts = [row["text"].replace("\n", " ") for row in rows if row.get("text")]
@@ -50,6 +51,28 @@ def _patterns() -> Iterator[Row]:
     yield Row(f"{what}: mean pattern, slowest", mean(taken.values()), taken[slowest], "s", "2", REPEATS)
     short = _search_seconds(slowest, [line[: LONGEST_LINE // 2] for line in long])
     yield Row(f"{what}: 1,000, 2,000 characters", short, taken[slowest], "s", "2: linear", REPEATS)
+    ordinary, hostile = (
+        _shares({pattern: _search_seconds(pattern, _real_logs()) for pattern in patterns}),
+        _shares(taken),
+    )
+    slow = [pattern for pattern in patterns if hostile[pattern] * len(patterns) > 1]
+    grown = max(slow, key=lambda pattern: hostile[pattern] / ordinary[pattern])
+    what = f"the most growing share, of {len(slow)} patterns slower than the mean: healthy logs, hostile lines"
+    yield Row(what, ordinary[grown], hostile[grown], "of 1", "2", REPEATS)
+
+
+def _real_logs() -> list[str]:
+    """Healthy logs of other people, as lines of the same length as the hostile ones."""
+    text = " ".join(
+        line for name in ("healthy", *BLIND_SETS) for case in cases(name) if not case.decisive for line in case.lines
+    )
+    return [text[at : at + LONGEST_LINE] for at in range(0, len(text) - LONGEST_LINE, LONGEST_LINE)]
+
+
+def _shares(taken: Mapping[re.Pattern[str], float]) -> dict[re.Pattern[str], float]:
+    """The part of the time of all patterns that each takes."""
+    total = sum(taken.values())
+    return {pattern: seconds / total for pattern, seconds in taken.items()}
 
 
 def _search_seconds(pattern: re.Pattern[str], lines: list[str]) -> float:
