@@ -72,7 +72,10 @@ class Failure(Entry):
     ] = False
     general: Annotated[
         bool,
-        Field(description="it names a family of failures: it counts if no other row matches the errors of the log"),
+        Field(
+            description="it names a family of failures: it counts if no other row matches the errors of the log, and "
+            "if a row matches each of those errors"
+        ),
     ] = False
     part: Annotated[
         str,

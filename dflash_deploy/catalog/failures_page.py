@@ -21,6 +21,9 @@ The best evidence names the cause, in this order:
 5. The part of the engine whose code raised the exception that ended it. Such a cause is never more than likely: it
    names the part and not the reason, and `up` and `explain` also show the lines of an unknown failure.
 
+What another process raises after an exception that no row explains may be its consequence, and names nothing. A row for
+a family of failures (`general`) names nothing beside an exception or an error that no row explains.
+
 Among rows that match equally good evidence, the first one counts: the most specific. Lines of level INFO and WARNING
 never name what ended an engine. Everything before a sign that the engine serves, such as an answered request, is
 history. `up --fix` writes the settings of the column "fix" into `.env` and tries

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, product
-from typing import TYPE_CHECKING, Literal
+from itertools import product
+from typing import TYPE_CHECKING
 
 from dflash_deploy.startup.collector import Collector
-from dflash_deploy.startup.evidence import LogEvidence, frames, texts
+from dflash_deploy.startup.evidence import LogEvidence
 from dflash_deploy.startup.log_lines import readable
 from dflash_deploy.startup.log_summary import decisive_lines, searchable
 from dflash_deploy.startup.parts import failed_part
+from dflash_deploy.startup.ranks import Confidence, first, hits_of, ranks_of, searched
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.failures import Failure
-
-EVIDENCE_LINES = 3
-
-Confidence = Literal["named", "likely", "unknown"]
-"""`named`: what ended the engine says so; `likely`: only an echo, a hang, the exit code or a frame does."""
 
 
 @dataclass(frozen=True)
@@ -103,15 +98,6 @@ class Explanation:
 
 
 @dataclass(frozen=True)
-class _Rank:
-    """Messages that are equally good evidence. `weaker`: speaks only if no unknown exception ended the engine."""
-
-    messages: tuple[str, ...]
-    confidence: Confidence = "named"
-    weaker: bool = False
-
-
-@dataclass(frozen=True)
 class LogReader:
     """Finds known failures in the logs of one engine. `failures` are the catalog's fingerprints, in order.
 
@@ -133,7 +119,7 @@ class LogReader:
         evidence = collected.evidence()
         concerned = [failure for failure in self.failures if failure.effect == "ends" and self._concerns(failure)]
         of_kernel = searchable((*evidence.kernel, *readable(kernel)))
-        if any(failure.where == "kernel" and _searched(failure, of_kernel) for failure in concerned):
+        if any(failure.where == "kernel" and searched(failure, of_kernel) for failure in concerned):
             ending = replace(ending, ended=True)
         if evidence.loading():
             concerned = [failure for failure in concerned if failure.during != "steps"]
@@ -141,12 +127,14 @@ class LogReader:
         requests = [failure for failure in concerned if failure.request and not ending.allows(failure)]
         self._mark_reports(evidence, ends, requests)
         unknown = bool(evidence.ending())
-        ranks = [rank for rank in _ranks(evidence) if not (unknown and rank.weaker)]
+        ranks = [rank for rank in ranks_of(evidence, concerned) if not (unknown and rank.weaker)]
         for confidence, general in product(("named", "likely"), (False, True)):
             for rank in ranks:
                 rows = (failure for failure in ends if failure.general == general)
-                if rank.confidence == confidence and (matched := _first(rows, rank)) is not None:
-                    return self._named(matched, evidence, ending, rank.confidence)
+                if rank.confidence != confidence or (matched := first(rows, rank.messages)) is None:
+                    continue
+                if not general or all(first(concerned, one) for one in rank.beside):
+                    return self._named(matched, evidence, ending, confidence)
         rest = self._without_log(ends, evidence, ending, of_kernel)
         if rest is not None:
             return self._named(rest, evidence, ending, "likely")
@@ -179,7 +167,7 @@ class LogReader:
             one.reported = any(pattern.search(line) for line in one.text for pattern in echoes)
         messages = searchable(tuple(evidence.errors))
         for message, shown in zip(evidence.errors, messages, strict=True):
-            if any(pattern.search(shown) for pattern in echoes) and _first(ends, _Rank((shown,))) is None:
+            if any(pattern.search(shown) for pattern in echoes) and first(ends, (shown,)) is None:
                 evidence.reported.add(message)
 
     def _without_log(
@@ -189,15 +177,15 @@ class LogReader:
         unknown = bool(evidence.ending())
         silent = not unknown and not evidence.fatal()
         for failure in ends:
-            if failure.where == "kernel" and (hits := _searched(failure, kernel)):
+            if failure.where == "kernel" and (hits := searched(failure, kernel)):
                 return failure, hits
             if failure.out_of_memory and not failure.pattern:
                 return failure, ()
         echoes = () if unknown or evidence.fatal() else (*evidence.echoes(), *evidence.plain)
         for failure in ends:
-            if failure.echo and (hits := _searched(failure, searchable(echoes))):
+            if failure.echo and (hits := searched(failure, searchable(echoes))):
                 return failure, hits
-            if failure.last and not unknown and len(hits := _searched(failure, evidence.end()[-2:])) > 1:
+            if failure.last and not unknown and len(hits := searched(failure, evidence.end()[-2:])) > 1:
                 return failure, hits
         for failure in ends if silent else ():
             if failure.exit_codes and not failure.pattern:
@@ -219,7 +207,7 @@ class LogReader:
 
     def _diagnosed(self, failure: Failure, messages: Sequence[str]) -> Diagnosis | None:
         """Return the diagnosis if a message matches, with the first few that do."""
-        hits = list(_hits(failure, messages)) if failure.pattern else []
+        hits = list(hits_of(failure, messages)) if failure.pattern else []
         if not hits:
             return None
         found = {name: value.strip() for name, value in hits[0].groupdict(default="").items()}
@@ -235,43 +223,6 @@ class LogReader:
             {name: _filled(value, found) for name, value in failure.fix.items()},
             bool(failure.part),
         )
-
-
-def _ranks(evidence: LogEvidence) -> Iterator[_Rank]:
-    """Yield the messages of a log, the best evidence first."""
-    ending = evidence.ending()
-    yield _Rank(_once(*texts(ending), *(evidence.native() if ending else ())))
-    yield _Rank(_once(*frames(ending)))
-    yield _Rank(_once(*texts(evidence.causes())))
-    yield _Rank(_once(*frames(evidence.causes())))
-    yield _Rank(_once(*evidence.fatal()), weaker=True)
-    yield _Rank(_once(*texts(evidence.logged())), "likely", weaker=True)
-    yield _Rank(_once(*frames(evidence.logged())), "likely", weaker=True)
-    yield _Rank(_once(*evidence.plain), "likely", weaker=True)
-    yield _Rank(_once(*evidence.echoes()), "likely", weaker=True)
-
-
-def _once(*messages: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(messages))
-
-
-def _first(failures: Iterable[Failure], rank: _Rank) -> tuple[Failure, tuple[str, ...]] | None:
-    """Return the most specific failure of a rank: the catalog has the specific ones first."""
-    messages = searchable(rank.messages)
-    for failure in failures:
-        plain = failure.pattern and failure.where == "log" and not (failure.echo or failure.last or failure.part)
-        if plain and (hits := _searched(failure, messages)):
-            return failure, hits
-    return None
-
-
-def _searched(failure: Failure, messages: Sequence[str]) -> tuple[str, ...]:
-    return tuple(hit.string for hit in _hits(failure, messages))
-
-
-def _hits(failure: Failure, messages: Sequence[str]) -> Iterator[re.Match[str]]:
-    """Return the first few messages that match the pattern."""
-    return islice(filter(None, map(failure.compiled.search, messages)), EVIDENCE_LINES)
 
 
 def _filled(text: str, found: Mapping[str, str]) -> str:

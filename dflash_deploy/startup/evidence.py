@@ -28,6 +28,7 @@ _ECHO = re.compile(
     r"|engine core exited unexpectedly|died unexpectedly|^(?:SystemExit|KeyboardInterrupt|EOFError|BrokenPipeError)\b"
     r"|CancelledError|^subprocess\.CalledProcessError|Error raised in subprocess|^Process \w+:$"
     r"|[Rr]eceived sigquit|kill_process_tree|exiting due to model loading error|^Aborted\b"
+    r"|^Fatal Python error: Aborted|exactly one out metadata, path_model"
     r"|failed to load (?:multimodal |draft )?model(?:,? '[^']{0,300}')?$"
     r"|failed \(exitcode: |closing signal SIG|Server process terminated unexpectedly with exit code"
     r"|this warning is normal during memory fitting|Failed to init server, please check the input params"
@@ -104,8 +105,12 @@ class LogEvidence:
         return bool(self.raised or self.errors or self.kernel)
 
     def ending(self) -> list[Raised]:
-        """The exceptions that ended their processes, echoes left out: the last one of each process."""
-        final = {one.process: one for one in self._told() if not one.cause}
+        """The exceptions that ended their processes, echoes left out: the last one of each, in the log's order."""
+        final: dict[str, Raised] = {}
+        for one in self._told():
+            if not one.cause:
+                final.pop(one.process, None)
+                final[one.process] = one
         return list(final.values())
 
     def causes(self) -> list[Raised]:

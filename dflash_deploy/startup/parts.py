@@ -18,7 +18,7 @@ _ENDS = re.compile(
 )
 """What vLLM and SGLang write if an exception ends a process without which they cannot serve."""
 
-_SERVER = "APIServer"
+SERVER = "APIServer"
 """vLLM's process that reads requests: while the engine serves, what it raises fails one of them."""
 
 _FRAME = 'File "'
@@ -61,7 +61,7 @@ def _ended_by(evidence: LogEvidence, *, ended: bool) -> list[Raised]:
     """Return the exceptions that ended the engine, if the log shows that they did."""
     told = any(_ENDS.search(message) for message in (*evidence.errors, *evidence.echoes()))
     if evidence.serves:
-        return [one for one in evidence.ending() if told and not one.process.startswith(_SERVER)]
+        return [one for one in evidence.ending() if told and not one.process.startswith(SERVER)]
     return evidence.ending() if told or (ended and not evidence.survived) else []
 
 
