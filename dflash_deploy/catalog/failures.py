@@ -74,7 +74,8 @@ class Failure(Entry):
         bool,
         Field(
             description="it names a family of failures: it counts if no other row matches the errors of the log, and "
-            "if a row matches each of those errors"
+            "if a row matches each of those errors; of a line of the kernel, which engines that work cause, too: it "
+            "counts if the log has no error"
         ),
     ] = False
     part: Annotated[

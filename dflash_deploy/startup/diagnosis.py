@@ -119,7 +119,8 @@ class LogReader:
         evidence = collected.evidence()
         concerned = [failure for failure in self.failures if failure.effect == "ends" and self._concerns(failure)]
         of_kernel = searchable((*evidence.kernel, *readable(kernel)))
-        if any(failure.where == "kernel" and searched(failure, of_kernel) for failure in concerned):
+        faults = (failure for failure in concerned if failure.where == "kernel" and not failure.general)
+        if any(searched(failure, of_kernel) for failure in faults):
             ending = replace(ending, ended=True)
         if evidence.loading():
             concerned = [failure for failure in concerned if failure.during != "steps"]
@@ -176,8 +177,10 @@ class LogReader:
         """Return the failure that the kernel, the container, an echo, a hang or the exit code tells, in this order."""
         unknown = bool(evidence.ending())
         silent = not unknown and not evidence.fatal()
+        failed = silent and (ending.is_known or not evidence.serves)
         for failure in ends:
-            if failure.where == "kernel" and (hits := searched(failure, kernel)):
+            counts = failure.where == "kernel" and (failed or not failure.general)
+            if counts and (hits := searched(failure, kernel)):
                 return failure, hits
             if failure.out_of_memory and not failure.pattern:
                 return failure, ()

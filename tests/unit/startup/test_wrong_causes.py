@@ -153,6 +153,16 @@ def test_a_fault_of_another_program_on_the_gpu_is_not_the_engines() -> None:
         assert named([], ProcessEnd(139), kernel=(fault.format(812, process),)) == "gpu-address-fault"
 
 
+def test_a_driver_without_memory_does_not_explain_another_error() -> None:
+    driver = ("NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051)",)
+    serves = "INFO:     Application startup complete."
+    too_long = "ValueError: the prompt is longer than the model's context length"
+    assert named([], ProcessEnd(1), kernel=driver) == "gpu-memory-refused-by-driver"
+    assert named(["ValueError: the moon is full"], ProcessEnd(1), kernel=driver) is None
+    assert named([serves], ProcessEnd(), kernel=driver) is None
+    assert named([serves, too_long], ProcessEnd(), kernel=driver) == "request-beyond-context"
+
+
 def test_what_a_kernel_says_counts_more_than_that_it_crashed() -> None:
     crashed = "torch.AcceleratorError: CUDA error: unspecified launch failure"
     assert named([crashed], ProcessEnd(1)) == "kernel-launch-failed"
