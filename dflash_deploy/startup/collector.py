@@ -30,12 +30,14 @@ _ERROR = re.compile(
     r"\b(?:error|fatal|failed|failure|abort(?:ed)?|assert(?:ion)?|panic|killed|refused|cannot|could\w'?t|denied|dead|died)\b"
     r"|_assert\(|kernel only supports sm|not found \(required|terminate called|not found$|out of memory"
     r"|[a-z](?:error|exception): |\bsegmentation fault|\(core dumped\)"
+    r"|watchdog timeout \((?!.{0,60}soft=true)|crashed with exit code"
     r"|free\(\): (?:invalid|double)|double free or|(?:malloc|munmap_chunk)\(\): [cimu]|corrupted (?:size|double)"
 )
 _ERRORS = (
     *("error", "fatal", "fail", "abort", "assert", "panic", "kill", "refused", "cannot", "could", "denied"),
     *("dead", "died", "not found", "terminate", "out of memory", "exception", "segmentation", "core dumped"),
     *("free()", "double free", "malloc()", "munmap_chunk()", "corrupted", "kernel only supports"),
+    *("crashed", "watchdog"),
 )
 
 

@@ -107,6 +107,22 @@ def test_the_last_exception_counts_more_than_one_that_was_survived() -> None:
     assert named(survived) == "disk-full"
 
 
+def test_sglang_that_ends_itself_after_a_step_that_is_too_long_is_told() -> None:
+    step = [
+        "[2026-08-03 10:52:10 TP0] Decode batch, #running-req: 3, #token: 812, gen throughput (token/s): 61.3",
+        "[2026-08-03 10:57:12 TP0] Scheduler debug info:",
+        "scheduler.cur_batch.batch_size()=3",
+        "[2026-08-03 10:57:13 TP0] Pyspy failed (py-spy dump --native --pid 412). Error: /bin/sh: 1: py-spy: not found",
+        "[2026-08-03 10:57:13 TP0] All pyspy dump attempts failed for PID 412.",
+        "[2026-08-03 10:57:13 TP0] Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)",
+        "[2026-08-03 10:57:18] SIGQUIT received. signum=3, frame=None. It usually means one child failed.",
+        "[2026-08-03 10:57:19] Subprocess scheduler_0 (pid=412) crashed with exit code -9. Triggering SIGQUIT",
+    ]
+    assert named(step, ProcessEnd(137), "sglang") == "sglang-step-too-long"
+    timeout = "[2026-08-03 10:57:09 TP1] RuntimeError: CUDA error: an illegal memory access was encountered"
+    assert named([step[0], timeout, *step[1:]], ProcessEnd(137), "sglang") == "illegal-memory-access"
+
+
 def test_what_was_before_an_answered_request_is_history() -> None:
     answered = '(APIServer pid=1) INFO:     172.18.0.1:39264 - "POST /v1/chat/completions HTTP/1.1" 200 OK'
     error = f"{CORE}torch.OutOfMemoryError: CUDA out of memory."
