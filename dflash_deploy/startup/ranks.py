@@ -20,8 +20,11 @@ EVIDENCE_LINES = 3
 Confidence = Literal["named", "likely", "unknown"]
 """`named`: what ended the engine says so; `likely`: only its cause, an echo, a hang, the exit code or a frame does."""
 
-_WRAPS = re.compile(r"OCI runtime create failed|failed to create (?:task for container|shim task)")
-"""What Docker writes around the error of a part of it."""
+_WRAPS = re.compile(
+    r"OCI runtime create failed|failed to create (?:task for container|shim task)"
+    r"|ggml-cuda\.cu:\d{1,6}: CUDA error$|^ggml_cuda_compute_forward: \w{1,40} failed$|: invalid logits id "
+)
+"""What Docker and llama.cpp write around an error that another line tells."""
 
 _OF_GPU = re.compile(r"CUDA|cuda|Accelerator|HIP|Triton|device-side")
 """Exceptions for a kernel that failed, whose assertion native code prints before them."""
