@@ -39,6 +39,11 @@ _ECHO = re.compile(
 )
 """Messages that only report that another process, step or request failed."""
 
+_REFUSED_CONFIG = re.compile(r"validation errors? for \w{1,60}(?:Config|Args|Scheme)$")
+
+MOST_REFUSED = 2
+"""Lines of pydantic about one value: its field, and why it is refused. Only the first value is shown."""
+
 _INVALID_REQUEST = re.compile(r"validation errors? for \w{0,60}Request\b")
 
 _ASSERTION = re.compile(r"Assertion [`'].{1,300}['`] failed|[Kk]ernel only supports sm")
@@ -177,9 +182,11 @@ def _tells_something(message: str) -> bool:
 
 
 def texts(raised: Iterable[Raised]) -> Iterator[str]:
-    """Yield the lines of exceptions."""
+    """Yield the lines of exceptions, and what pydantic refuses as one line: it writes the field above the reason."""
     for one in raised:
         yield from one.text
+        if _REFUSED_CONFIG.search(one.text[0]):
+            yield ": ".join(line.strip() for line in one.text[: 1 + MOST_REFUSED])
 
 
 def frames(raised: Iterable[Raised]) -> Iterator[str]:

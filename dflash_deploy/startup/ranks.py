@@ -53,7 +53,7 @@ def ranks_of(evidence: LogEvidence, failures: Sequence[Failure]) -> Iterator[Ran
     parts = [one for one in raised if not one.process.startswith(SERVER)] if len(raised) > 1 else []
     strange = next((one for one in parts if not _is_explained(failures, one, causes)), None)
     ending = raised if strange is None else list(takewhile(lambda one: one is not strange, raised))
-    own = tuple((*one.text, *one.frame) for one in parts or raised)
+    own = tuple((*texts((one,)), *one.frame) for one in parts or raised)
     sure: Confidence = "named" if strange is None else "likely"
     native = evidence.native() if any(_OF_GPU.search(line) for line in texts(ending)) else ()
     yield Rank(_once(*texts(ending), *native), sure, beside=own)
@@ -93,7 +93,7 @@ def hits_of(failure: Failure, messages: Sequence[str]) -> Iterator[re.Match[str]
 def _is_explained(failures: Sequence[Failure], one: Raised, causes: Sequence[Raised]) -> bool:
     """Whether a row explains an exception, or what the same process raised before it as a cause."""
     own = (cause for cause in causes if cause.process == one.process)
-    return first(failures, (*one.text, *one.frame, *texts(own))) is not None
+    return first(failures, (*texts((one, *own)), *one.frame)) is not None
 
 
 def _once(*messages: str) -> tuple[str, ...]:

@@ -64,6 +64,14 @@ def test_what_pydantic_says_of_a_request_is_no_setting(detail: str, kind: str) -
     assert named([text[0].replace("ChatCompletionRequest", "ModelConfig"), detail], ProcessEnd(1)) is not None
 
 
+@pytest.mark.parametrize(
+    ("kind", "known"), [("ParallelConfig", "config-field-refused"), ("UserMessage", None), ("ToolChoice", None)]
+)
+def test_only_a_configuration_that_pydantic_refuses_is_a_setting(kind: str, known: str | None) -> None:
+    log = [f"pydantic_core.ValidationError: 1 validation error for {kind}", "role", "  Input should be 'user' [type=x]"]
+    assert named(log, ProcessEnd(1)) == known
+
+
 def test_gloo_reports_the_end_of_another_process() -> None:
     log = [
         "(Worker_TP0 pid=1) ERROR 11-21 11:01:56 [x.py:1] ValueError: the moon is full",
