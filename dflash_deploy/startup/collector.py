@@ -51,8 +51,11 @@ _RETRIES = "retrying without pipeline parallelism"
 _ANSWERED = ('" 200 OK', " 200")
 _OF_ENGINE = ('" 200', "request: POST ")
 """What else a line with an answer has: uvicorn's form, or llama.cpp's."""
-_CORE_ENDED = ("engine core exited unexpectedly", "EngineDeadError")
-"""Words of vLLM's server once its core has ended: streams that were just opened still log 200, then an error."""
+_CORE_ENDED = ("engine core exited unexpectedly", "EngineDeadError", "GGML_ASSERT(")
+"""Words of vLLM's server once its core has ended: streams that were just opened still log 200, then an error.
+
+After a failed assertion of llama.cpp, its other threads still log the answers that they have just sent.
+"""
 _PROBE = re.compile(r"GET /(?:health|metrics|ping|v1/models)")
 _BEGINS = ("dflash: vLLM", "dflash: SGLang", "dflash: llama", "server_args=ServerArgs", "build: ")
 _BANNER = re.compile(r"█ {1,2}version ")

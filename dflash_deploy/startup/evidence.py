@@ -27,7 +27,7 @@ _ECHO = re.compile(
     r"|^(?:WorkerProc|EngineCore) (?:hit an exception|encountered a fatal error)|EngineDeadError|EngineGenerateError"
     r"|engine core exited unexpectedly|died unexpectedly|^(?:SystemExit|KeyboardInterrupt|EOFError|BrokenPipeError)\b"
     r"|CancelledError|^subprocess\.CalledProcessError|Error raised in subprocess|^Process \w+:$"
-    r"|[Rr]eceived sigquit|^SIGQUIT received\. signum|kill_process_tree|exiting due to model loading error|^Aborted\b"
+    r"|[Rr]eceived sigquit|^SIGQUIT received\. signum|kill_process_tree|exiting due to model loading error|^Aborted\b|^Killed$"
     r"|^Fatal Python error: Aborted|exactly one out metadata, path_model"
     r"|failed to load (?:multimodal |draft )?model(?:,? '[^']{0,300}')?$"
     r"|failed \(exitcode: |closing signal SIG|Server process terminated unexpectedly with exit code"

@@ -14,6 +14,7 @@ import yaml
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.startup import LogReader, ProcessEnd
+from dflash_deploy.startup.log_lines import parsed
 from tests.support.diagnosis.shapes import EXITS, SHAPES
 
 Result = Literal["named", "part named", "line shown", "line not shown", "wrong"]
@@ -116,7 +117,8 @@ def result(case: Case) -> tuple[Result, str]:
     if found.diagnosis is not None:
         right: Result = "part named" if found.diagnosis.part else "named"
         return (right if found.diagnosis.id in case.right else "wrong"), found.diagnosis.id
-    shown = any(case.decisive in line for line in found.lines)
+    # lines are shown without their prefix
+    shown = any(parsed(case.decisive).message in line for line in found.lines)
     return ("line shown" if shown else "line not shown"), ""
 
 
