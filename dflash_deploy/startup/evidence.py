@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from dflash_deploy.startup.log_lines import QUIET, parsed
 
-LAST_MESSAGES = 6
+LAST_MESSAGES = 10
 """Messages of the log's end that are kept whatever they say."""
 
 MOST_KERNEL = 200
@@ -27,7 +27,9 @@ _ECHO = re.compile(
     r"|^(?:WorkerProc|EngineCore) (?:hit an exception|encountered a fatal error)|EngineDeadError|EngineGenerateError"
     r"|engine core exited unexpectedly|died unexpectedly|^(?:SystemExit|KeyboardInterrupt|EOFError|BrokenPipeError)\b"
     r"|CancelledError|^subprocess\.CalledProcessError|Error raised in subprocess|^Process \w+:$"
-    r"|[Rr]eceived sigquit|^SIGQUIT received\. signum|kill_process_tree|exiting due to model loading error|^Aborted\b|^Killed$"
+    r"|[Rr]eceived sigquit|^SIGQUIT received\. signum|kill_process_tree|exiting due to model loading error|^Aborted\b"
+    r"|^Killed$|: line \d{1,6}: +\d{1,9} (?:Aborted|Killed|Segmentation fault)\b"
+    r"|ggml[\w-]{0,20}\.cu:\d{1,5}: CUDA error$"
     r"|^Fatal Python error: Aborted|exactly one out metadata, path_model"
     r"|failed to load (?:multimodal |draft )?model(?:,? '[^']{0,300}')?$"
     r"|failed \(exitcode: |closing signal SIG|Server process terminated unexpectedly with exit code"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from dflash_deploy.catalog import load_catalog
 from tests.support.diagnosis.score import BLIND_SETS, FROZEN, HALVES, alarm, cases, result
 from tests.support.reference.markdown import GENERATED, joined, table
 
@@ -16,8 +17,9 @@ These are the results on logs of other people, taken from public reports of fail
 collected a set had not seen the known failures. The right answers were written down before the diagnosis ran for the
 first time.
 
-- **named**: the cause is right.
-- **wrong**: another cause was named. The aim is 0, and was not reached.
+- **named**: what is said to have happened did happen, and the remedy does not lead away from what helps. It may say
+  less than a person could: that a check failed, with its message.
+- **wrong**: another cause was named. The aim is 0.
 - **called ill**: a cause was named in the log of an engine that worked.
 
 Most logs are excerpts of reports, often without the lines before them. A log of your own has more to go by."""
@@ -48,11 +50,15 @@ def _today() -> str:
     sets = (*HALVES, *BLIND_SETS)
     failures = [case for name in sets for case in cases(name) if case.decisive]
     healthy = [case for name in (*BLIND_SETS, "healthy") for case in cases(name) if not case.decisive]
-    found = Counter(result(case)[0] for case in failures)
+    results = [result(case) for case in failures]
+    found = Counter(how for how, _ in results)
+    families = {failure.id for failure in load_catalog().failures if failure.general}
+    general = sum(how == "named" and named in families for how, named in results)
     alarms = sum(bool(alarm(case)) for case in healthy)
     return (
-        f"Of all {len(failures)} failures, {found['named']} are named rightly and {found['wrong']} wrongly. "
-        f"Of {found['part named']} others,\nonly the part of the engine is known that failed. "
+        f"Of all {len(failures)} failures, {found['named']} are named rightly, {general} of them only by their family, "
+        f"and {found['wrong']} wrongly.\n"
+        f"Of {found['part named']} others, only the part of the engine is known that failed. "
         f"The decisive line is shown for these and the other {found['line shown']}.\n\n"
         f"{alarms} of {len(healthy)} logs of engines that worked are called ill."
     )
