@@ -39,6 +39,7 @@ BLIND_SETS = (
     "twelfth",
     "thirteenth",
     "fourteenth",
+    "fifteenth",
 )
 """Files of failures and healthy logs that were frozen before they were scored. Rows for some of them came later."""
 
@@ -84,6 +85,7 @@ FROZEN = {
     # its other half was scored, and rows were mended for it, before the half that was only scored
     "thirteenth": Frozen(Half(59, 37, 2), 17, 0, Half(31, 21, 1)),
     "fourteenth": Frozen(Half(31, 24, 0), 9, 0, Half(16, 11, 0)),
+    "fifteenth": Frozen(Half(37, 30, 1), 11, 0, Half(19, 14, 1)),
 }
 """How the diagnosis did on them before any row was made for them."""
 
