@@ -19,7 +19,7 @@ first time.
 
 - **named**: what is said to have happened did happen, and the remedy does not lead away from what helps. It may say
   less than a person could: that a check failed, with its message.
-- **wrong**: another cause was named. The aim is 0.
+- **wrong**: another cause was named. The aim is 0; most sets had one or two.
 - **called ill**: a cause was named in the log of an engine that worked.
 
 Most logs are excerpts of reports, often without the lines before them. A log of your own has more to go by."""
