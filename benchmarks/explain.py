@@ -51,10 +51,9 @@ def _patterns() -> Iterator[Row]:
     yield Row(f"{what}: mean pattern, slowest", mean(taken.values()), taken[slowest], "s", "2", REPEATS)
     short = _search_seconds(slowest, [line[: LONGEST_LINE // 2] for line in long])
     yield Row(f"{what}: 1,000, 2,000 characters", short, taken[slowest], "s", "2: linear", REPEATS)
-    ordinary, hostile = (
-        _shares({pattern: _search_seconds(pattern, _real_logs()) for pattern in patterns}),
-        _shares(taken),
-    )
+    real = _real_logs()
+    ordinary = _shares({pattern: _search_seconds(pattern, real) for pattern in patterns})
+    hostile = _shares(taken)
     slow = [pattern for pattern in patterns if hostile[pattern] * len(patterns) > 1]
     grown = max(slow, key=lambda pattern: hostile[pattern] / ordinary[pattern])
     what = f"the most growing share, of {len(slow)} patterns slower than the mean: healthy logs, hostile lines"

@@ -29,7 +29,7 @@ _ECHO = re.compile(
     r"|CancelledError|^subprocess\.CalledProcessError|Error raised in subprocess|^Process \w+:$"
     r"|[Rr]eceived sigquit|^SIGQUIT received\. signum|kill_process_tree|exiting due to model loading error|^Aborted\b"
     r"|^Killed$|: line \d{1,6}: +\d{1,9} (?:Aborted|Killed|Segmentation fault)\b"
-    r"|ggml[\w-]{0,20}\.cu:\d{1,5}: CUDA error$|^Rank \d{1,4} scheduler is dead"
+    r"|^Rank \d{1,4} scheduler is dead"
     r"|^Fatal Python error: Aborted|exactly one out metadata, path_model"
     r"|failed to load (?:multimodal |draft )?model(?:,? '[^']{0,300}')?$"
     r"|failed \(exitcode: |closing signal SIG|Server process terminated unexpectedly with exit code"
