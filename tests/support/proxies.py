@@ -236,14 +236,17 @@ class Buffers(Proxy):
 
 
 class Pauses(Buffers):
-    """Collects the first stream alone, as a busy machine that reads all chunks of a short stream at once."""
+    """Collects the first streams alone, as a busy machine does that reads all chunks of a short stream at once.
 
-    paused: ClassVar[bool] = False
+    Three in a row were seen in CI, in front of an engine in a container.
+    """
+
+    left: ClassVar[int] = 5
 
     def lines(self, upstream: Iterator[bytes]) -> Iterator[bytes]:
-        if type(self).paused:
+        if not type(self).left:
             return upstream
-        type(self).paused = True
+        type(self).left -= 1
         return super().lines(upstream)
 
 
