@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 HIDDEN_SIZE = 128
 VISION_HIDDEN_SIZE = 64
+FULL_ATTENTION_INTERVAL = 4
 PARTIAL_ROTARY_FACTOR = 0.5
 """Set twice in the configuration: newer engines read it in `rope_parameters`, older ones at the top level."""
 
@@ -45,6 +46,7 @@ def target_config(tokenizer: PreTrainedTokenizerFast) -> Qwen3_5Config:
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 64,
+        "full_attention_interval": FULL_ATTENTION_INTERVAL,
         "linear_num_key_heads": 1,
         "linear_num_value_heads": 2,
         "linear_key_head_dim": 64,
@@ -75,7 +77,7 @@ def target_config(tokenizer: PreTrainedTokenizerFast) -> Qwen3_5Config:
         "spatial_merge_size": MERGE_SIZE,
         "temporal_patch_size": TEMPORAL_PATCH_SIZE,
     }
-    return Qwen3_5Config(
+    config = Qwen3_5Config(
         text_config=text,
         vision_config=vision,
         image_token_id=token_id(IMAGE_PAD),
@@ -84,6 +86,9 @@ def target_config(tokenizer: PreTrainedTokenizerFast) -> Qwen3_5Config:
         vision_end_token_id=token_id(VISION_END),
         tie_word_embeddings=False,
     )
+    # transformers reads it and does not write it; SGLang has no default, and does not read `layer_types`
+    config.text_config.full_attention_interval = FULL_ATTENTION_INTERVAL
+    return config
 
 
 def train_target(

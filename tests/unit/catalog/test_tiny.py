@@ -14,3 +14,11 @@ def test_without_a_temperature_decoding_is_greedy() -> None:
     """vLLM reads `temperature` of this file and not `do_sample` (0.32, config/model.py, get_diff_sampling_param)."""
     generation = json.loads((asset("models/tiny/target") / "generation_config.json").read_text())
     assert generation["temperature"] == 0
+
+
+def test_the_interval_of_layers_with_full_attention_says_the_same_as_their_list() -> None:
+    """SGLang reads only the interval (0.5.23, configs/qwen3_next.py, layers_block_type), and has no default."""
+    text = json.loads((asset("models/tiny/target") / "config.json").read_text())["text_config"]
+    full = [number for number, kind in enumerate(text["layer_types"], 1) if kind == "full_attention"]
+    interval = text["full_attention_interval"]
+    assert full == list(range(interval, text["num_hidden_layers"] + 1, interval))
