@@ -1,21 +1,26 @@
 """What a log is explained as: the whole explanation, or only the id of the named failure."""
 
+from collections.abc import Sequence
+
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.startup import Explanation, LogReader, ProcessEnd
 
 FAILURES = load_catalog().failures
+RELEASES = {"vllm": "0.33.0", "sglang": "0.5.23", "llamacpp": "b11549", "": ""}
+"""The release of each engine; without an engine the failures of all are searched."""
 
 NOT_KNOWN = ProcessEnd()
+FAILED = ProcessEnd(1)
 
 
 def explained(
-    log: list[str], end: ProcessEnd = NOT_KNOWN, engine: str = "vllm", kernel: tuple[str, ...] = ()
+    log: Sequence[str], end: ProcessEnd = NOT_KNOWN, engine: str = "vllm", kernel: tuple[str, ...] = ()
 ) -> Explanation:
-    return LogReader(FAILURES, engine, "b11549" if engine == "llamacpp" else "0.33.0").read(log, end, kernel)
+    return LogReader(FAILURES, engine, RELEASES[engine]).read(log, end, kernel)
 
 
 def named(
-    log: list[str], end: ProcessEnd = NOT_KNOWN, engine: str = "vllm", kernel: tuple[str, ...] = ()
+    log: Sequence[str], end: ProcessEnd = NOT_KNOWN, engine: str = "vllm", kernel: tuple[str, ...] = ()
 ) -> str | None:
     found = explained(log, end, engine, kernel).diagnosis
     return None if found is None else found.id

@@ -7,12 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.startup import Explanation, LogReader, ProcessEnd
+from dflash_deploy.startup import ProcessEnd
 from dflash_deploy.startup.log_lines import clean, parsed
 from tests.support.diagnosis.score import BLIND_SETS, HALVES, Case, cases, result
-
-FAILURES = load_catalog().failures
+from tests.unit.startup.explained import FAILED, explained, named
 
 CORE = "(EngineCore pid=274) ERROR 08-03 17:46:10 [core.py:1136] "
 API = "(APIServer pid=1) "
@@ -34,24 +32,12 @@ SGLANG = [
 ]
 
 
-FAILED = ProcessEnd(1)
-
-
-def explained(log: Sequence[str], ending: ProcessEnd = FAILED, engine: str = "vllm") -> Explanation:
-    return LogReader(FAILURES, engine, "b11549" if engine == "llamacpp" else "0.28.0").read(log, ending)
-
-
-def named(log: Sequence[str], ending: ProcessEnd = FAILED, engine: str = "vllm") -> str:
-    found = explained(log, ending, engine).diagnosis
-    return "" if found is None else found.id
-
-
 def test_the_report_of_an_older_vllm_hides_no_failure_of_its_engine() -> None:
     report = ["Traceback (most recent call last):", '  File "/x/vllm/entrypoints/api_server.py", line 3, in build']
     report += ["    raise RuntimeError(", "RuntimeError: Engine process failed to start"]
     engine = ["Traceback (most recent call last):", '  File "/x/vllm/engine.py", line 3, in run', "    engine = load()"]
-    assert named([*engine, "torch.OutOfMemoryError: CUDA out of memory.", *report]) == "gpu-out-of-memory"
-    found = explained([*engine, "KeyError: 'the moon'", *report])
+    assert named([*engine, "torch.OutOfMemoryError: CUDA out of memory.", *report], FAILED) == "gpu-out-of-memory"
+    found = explained([*engine, "KeyError: 'the moon'", *report], FAILED)
     assert found.diagnosis is None
     assert "KeyError: 'the moon'" in found.lines
 
@@ -82,19 +68,19 @@ SHM = f"{WARNING}[shm_broadcast.py:542] No available shared memory broadcast blo
 
 @pytest.mark.parametrize("warning", [FULL, SHM])
 def test_a_warning_names_no_end_and_hides_none(warning: str) -> None:
-    found = explained([warning, *UNKNOWN])
+    found = explained([warning, *UNKNOWN], FAILED)
     assert found.diagnosis is None
     assert "KeyError: 'the moon'" in found.lines
     small = f"{CORE}ValueError: No available memory for the cache blocks. Try increasing it"
-    assert named([warning, small]) == "no-memory-for-cache"
+    assert named([warning, small], FAILED) == "no-memory-for-cache"
 
 
 def test_a_hang_is_named_only_by_the_last_two_lines() -> None:
     assert named([SHM, SHM], ProcessEnd()) == "workers-do-not-answer"
     # a large model that is loaded for more than a minute says it once
-    assert named([SHM], ProcessEnd()) == ""
+    assert named([SHM], ProcessEnd()) is None
     loaded = "(Worker_TP0 pid=632) INFO 09-28 11:12:59 [default_loader.py:268] Loading weights took 110.42 seconds"
-    assert named([SHM, SHM, loaded], ProcessEnd()) == ""
+    assert named([SHM, SHM, loaded], ProcessEnd()) is None
 
 
 def test_the_last_exception_counts_more_than_one_that_was_survived() -> None:
@@ -103,8 +89,8 @@ def test_the_last_exception_counts_more_than_one_that_was_survived() -> None:
         f'{CORE}  File "/x/cache.py", line 7, in save',
         f"{CORE}OSError: [Errno 28] No space left on device",
     ]
-    assert named([*survived, *UNKNOWN]) == ""
-    assert named(survived) == "disk-full"
+    assert named([*survived, *UNKNOWN], FAILED) is None
+    assert named(survived, FAILED) == "disk-full"
 
 
 def test_sglang_that_ends_itself_after_a_step_that_is_too_long_is_told() -> None:
@@ -126,9 +112,9 @@ def test_sglang_that_ends_itself_after_a_step_that_is_too_long_is_told() -> None
 def test_what_was_before_an_answered_request_is_history() -> None:
     answered = '(APIServer pid=1) INFO:     172.18.0.1:39264 - "POST /v1/chat/completions HTTP/1.1" 200 OK'
     error = f"{CORE}torch.OutOfMemoryError: CUDA out of memory."
-    assert named([error, answered], ProcessEnd()) == ""
+    assert named([error, answered], ProcessEnd()) is None
     assert named([error, answered], ProcessEnd(137)) == "killed"
-    assert named([answered, error]) == "gpu-out-of-memory"
+    assert named([answered, error], FAILED) == "gpu-out-of-memory"
 
 
 # 3. a loop is a circumstance
@@ -217,7 +203,7 @@ def test_a_stream_that_opens_while_the_core_ends_is_no_answer(cause: str | None)
     assert named(log, ProcessEnd(0)) == ("gpu-out-of-memory" if cause else "engine-core-vanished")
     # a new start that serves makes it history
     again = ["dflash: vLLM 0.32.0+cpu: vllm serve /models/target", "INFO:     Application startup complete."]
-    assert named([*log, *again]) == ""
+    assert named([*log, *again], FAILED) is None
 
 
 def test_an_allocation_that_is_tried_again_is_no_end() -> None:
@@ -226,8 +212,8 @@ def test_an_allocation_that_is_tried_again_is_no_end() -> None:
         "0.04.461.540 W common_fit_params: n_ctx reduced, trying again",
         "0.05.128.001 I main: server is listening on http://0.0.0.0:8080",
     ]
-    assert named(log, ProcessEnd(), "llamacpp") == ""
-    assert named(log[:1], ProcessEnd(1), "llamacpp") == "gpu-out-of-memory"
+    assert named(log, ProcessEnd(), "llamacpp") is None
+    assert named(log[:1], FAILED, "llamacpp") == "gpu-out-of-memory"
 
 
 RETRIED = [
@@ -240,7 +226,7 @@ RETRIED = [
 
 def test_an_allocation_without_pipeline_parallelism_is_a_second_attempt() -> None:
     continues = [*RETRIED, "1.07.304.130 I srv    load_model: initializing, n_slots = 1, n_ctx_slot = 50176"]
-    assert named(continues, ProcessEnd(), "llamacpp") == ""
+    assert named(continues, ProcessEnd(), "llamacpp") is None
 
 
 def test_a_second_attempt_that_fails_like_the_first_is_the_end() -> None:
@@ -260,10 +246,10 @@ def test_an_echo_does_not_hide_the_error_above_it() -> None:
     inner += ['ERROR 06-04 00:49:02 [registry.py:330]   File "/x/y.py", line 1, in z']
     inner += ["ERROR 06-04 00:49:02 [registry.py:330] KeyError: 'the moon'"]
     echo = f"{API}ValueError: Model architectures ['Gemma4'] failed to be inspected. Please check the logs"
-    found = explained([*inner, echo])
+    found = explained([*inner, echo], FAILED)
     assert found.diagnosis is None
     assert "KeyError: 'the moon'" in found.lines
-    assert named([echo]) == "architecture-not-inspected"
+    assert named([echo], FAILED) == "architecture-not-inspected"
 
 
 # 6. exceptions that are not recognised as such
@@ -330,13 +316,13 @@ def test_an_error_is_history_if_its_own_process_continues() -> None:
     continues = [f"{FORMATTED}I load: {name}" for name in ("one", "two", "three", "four")]
     others = [f"{API}INFO 08-03 17:45:33 [x.py:1] {number}" for number in range(100)]
     for between, is_named in (([], True), (continues, False), (others, True), (others * 30, False)):
-        found = named([full, *between, last], engine="llamacpp")
-        assert found == ("gpu-out-of-memory" if is_named else ""), between
+        found = named([full, *between, last], FAILED, "llamacpp")
+        assert found == ("gpu-out-of-memory" if is_named else None), between
 
 
 def test_a_report_behind_harmless_lines_does_not_hide_what_it_reports() -> None:
     refused = f"{FORMATTED}E clip_init: failed to load model '/mmproj.gguf': load_hparams: unknown projector type: x"
     report = f"{FORMATTED}E mtmd_init_from_file: error: Failed to load CLIP model from /mmproj.gguf"
     between = [f"{FORMATTED}I load: {number}" for number in range(9)]
-    assert named([refused, *between, report], engine="llamacpp") == "projector-unknown"
-    assert named([report], engine="llamacpp") == "projector-not-loaded"
+    assert named([refused, *between, report], FAILED, "llamacpp") == "projector-unknown"
+    assert named([report], FAILED, "llamacpp") == "projector-not-loaded"

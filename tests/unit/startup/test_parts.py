@@ -2,13 +2,12 @@
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.failures import Failure
 from dflash_deploy.errors import EngineDied
-from dflash_deploy.startup import Explanation, LogReader, ProcessEnd
+from dflash_deploy.startup import ProcessEnd
 from dflash_deploy.startup.wait import explain
+from tests.unit.startup.explained import FAILED, FAILURES, explained
 
-FAILURES = load_catalog().failures
 PARTS = [failure for failure in FAILURES if failure.part]
 
 CORE = "(EngineCore pid=24) ERROR 11-21 11:01:56 [core.py:1348] "
@@ -17,7 +16,6 @@ FATAL = f"{CORE}EngineCore encountered a fatal error."
 SERVES = "(APIServer pid=2) INFO:     Application startup complete."
 ADAPTERS = "/x/vllm/lora/ops/triton_ops/lora_shrink_op.py"
 SCHEDULER = "/x/vllm/v1/core/sched/scheduler.py"
-ENDED = ProcessEnd(1)
 
 
 def raised(place: str, text: str = "KeyError: 'the moon'", prefix: str = CORE, code: str = "x = y[z]") -> list[str]:
@@ -25,11 +23,7 @@ def raised(place: str, text: str = "KeyError: 'the moon'", prefix: str = CORE, c
     return [prefix + line for line in frame]
 
 
-def explained(log: list[str], end: ProcessEnd = ENDED, engine: str = "vllm") -> Explanation:
-    return LogReader(FAILURES, engine, "0.33.0" if engine == "vllm" else "0.5.23").read(log, end)
-
-
-def part(log: list[str], end: ProcessEnd = ENDED, engine: str = "vllm") -> str:
+def part(log: list[str], end: ProcessEnd = FAILED, engine: str = "vllm") -> str:
     found = explained(log, end, engine).diagnosis
     assert found is None or found.part
     return "" if found is None else found.id
@@ -37,7 +31,7 @@ def part(log: list[str], end: ProcessEnd = ENDED, engine: str = "vllm") -> str:
 
 def test_a_part_is_likely_and_the_decisive_lines_are_shown() -> None:
     said = "ValueError: rank 512 is larger than 256"
-    found = explained([FATAL, *raised(ADAPTERS, said)])
+    found = explained([FATAL, *raised(ADAPTERS, said)], FAILED)
     assert found.diagnosis is not None
     assert (found.diagnosis.id, found.confidence) == ("adapter-code-failed", "likely")
     assert "(ValueError)" in found.diagnosis.cause
@@ -46,14 +40,14 @@ def test_a_part_is_likely_and_the_decisive_lines_are_shown() -> None:
 
 
 def test_up_shows_the_decisive_lines_of_a_part_and_how_to_report_it() -> None:
-    problem = explain(EngineDied, "the engine ended", explained([FATAL, *raised(ADAPTERS)]))
+    problem = explain(EngineDied, "the engine ended", explained([FATAL, *raised(ADAPTERS)], FAILED))
     assert "KeyError: 'the moon'" in problem.detail
     assert "`dflash-deploy logs --bundle`" in problem.detail
     assert problem.hint is not None
     assert "--enable-lora" in problem.hint
 
 
-@pytest.mark.parametrize("end", [ENDED, ProcessEnd()])
+@pytest.mark.parametrize("end", [FAILED, ProcessEnd()])
 def test_only_the_frame_that_raised_counts(end: ProcessEnd) -> None:
     log = [FATAL, *raised(ADAPTERS)]
     inner = [f'{CORE}  File "/x/torch/nn/module.py", line 9, in call', f"{CORE}    return f(x)"]
@@ -76,7 +70,7 @@ def test_a_frame_that_is_followed_by_the_code_of_a_missing_one_names_no_part() -
     ],
 )
 def test_every_other_row_counts_more(text: str, name: str) -> None:
-    found = explained([FATAL, *raised(SCHEDULER, text)])
+    found = explained([FATAL, *raised(SCHEDULER, text)], FAILED)
     assert found.diagnosis is not None
     assert (found.diagnosis.id, found.diagnosis.part) == (name, False)
 
@@ -84,7 +78,7 @@ def test_every_other_row_counts_more(text: str, name: str) -> None:
 def test_the_cause_of_the_exception_counts_more_than_its_place() -> None:
     full = raised("/x/y.py", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
     chained = f"{CORE}The above exception was the direct cause of the following exception:"
-    found = explained([FATAL, *full, chained, *raised(SCHEDULER)]).diagnosis
+    found = explained([FATAL, *full, chained, *raised(SCHEDULER)], FAILED).diagnosis
     assert found is not None
     assert found.id == "gpu-out-of-memory"
 
@@ -107,12 +101,12 @@ def test_memory_that_the_kernel_reclaims_counts_more() -> None:
     ],
 )
 def test_an_exception_of_the_surroundings_names_no_part(text: str) -> None:
-    found = explained([FATAL, *raised(SCHEDULER, text)])
+    found = explained([FATAL, *raised(SCHEDULER, text)], FAILED)
     assert found.diagnosis is None or not found.diagnosis.part
     assert text in found.lines
 
 
-@pytest.mark.parametrize("end", [ProcessEnd(), ENDED, ProcessEnd(143)])
+@pytest.mark.parametrize("end", [ProcessEnd(), FAILED, ProcessEnd(143)])
 def test_a_request_that_fails_in_a_running_server_names_no_part(end: ProcessEnd) -> None:
     refused = '(APIServer pid=2) INFO:     1.2.3.4:5 - "POST /v1/chat/completions HTTP/1.1" 500 Internal Server Error'
     for prefix in (API, "", CORE):
@@ -121,7 +115,7 @@ def test_a_request_that_fails_in_a_running_server_names_no_part(end: ProcessEnd)
 
 def test_a_core_that_fails_while_it_serves_names_its_part_whatever_requests_failed_before() -> None:
     request = raised("/x/vllm/multimodal/parse.py", prefix=API)
-    for end in (ProcessEnd(), ENDED):
+    for end in (ProcessEnd(), FAILED):
         assert part([SERVES, *request, FATAL, *raised(SCHEDULER)], end) == "scheduler-code-failed"
 
 
@@ -150,13 +144,13 @@ def test_processes_that_fail_in_different_parts_name_none() -> None:
 def test_a_traceback_without_a_beginning_keeps_the_frame_that_raised(indent: str, marks: list[str]) -> None:
     outer = [f'{indent}File "/x/torch/_ops.py", line 8, in call', "    return self.op(x)"]
     inner = [f'{indent}File "{ADAPTERS}", line 9, in forward', "    assert of_all"]
-    found = explained([CORE + line for line in (*outer, *marks, *inner, *marks, "AssertionError")])
+    found = explained([CORE + line for line in (*outer, *marks, *inner, *marks, "AssertionError")], FAILED)
     assert found.diagnosis is not None
     assert found.diagnosis.id == "adapter-code-failed"
     assert found.lines[:3] == (*inner, "AssertionError")
     missing = [CORE + line for line in (*inner, "    x = of[none]", *marks, "KeyError: 'none'")]
     assert part(missing) == ""
-    assert "    x = of[none]" in explained(missing).lines
+    assert "    x = of[none]" in explained(missing, FAILED).lines
 
 
 def test_frames_of_a_warning_name_no_part() -> None:
@@ -171,10 +165,10 @@ def test_a_scheduler_of_sglang_names_its_part() -> None:
         *raised("/x/sglang/srt/lora/mem_pool.py", prefix="")[1:],
     ]
     kills = "[2026-06-17 09:57:15] Received sigquit from a child process. It usually means the child failed."
-    assert part(log, ENDED, "sglang") == ""
+    assert part(log, FAILED, "sglang") == ""
     older = "[2026-03-06 00:37:19] SIGQUIT received. signum=None, frame=None. It usually means one child failed."
     for told in (kills, older):
-        assert part([*log, told], ENDED, "sglang") == "adapter-code-failed"
+        assert part([*log, told], FAILED, "sglang") == "adapter-code-failed"
 
 
 def test_remedies_are_those_of_the_engine() -> None:
@@ -206,4 +200,4 @@ def test_a_part_says_what_failed_and_no_reason(row: Failure) -> None:
 )
 def test_code_that_is_of_no_part_or_calls_all_of_them_names_none(place: str) -> None:
     for engine in ("vllm", "sglang"):
-        assert part([FATAL, *raised(place)], ENDED, engine) == ""
+        assert part([FATAL, *raised(place)], FAILED, engine) == ""

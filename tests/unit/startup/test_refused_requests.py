@@ -3,7 +3,7 @@
 import pytest
 
 from dflash_deploy.startup import ProcessEnd
-from tests.unit.startup.explained import FAILURES, explained, named
+from tests.unit.startup.explained import FAILED, FAILURES, explained, named
 
 OOM = "Out of memory: Killed process 24045 (VLLM::EngineCor) total-vm:48922340kB, anon-rss:16384000kB"
 CALM = [f"(APIServer pid=1) INFO 11-21 11:02:{n:02} [loggers.py:1] Avg prompt throughput: {n}" for n in range(50)]
@@ -72,14 +72,14 @@ def test_a_refused_request_is_no_cause_of_another_end(name: str) -> None:
     assert named(log, ProcessEnd(-11), engine) == "segmentation-fault"
     assert named(log, ProcessEnd(restarts=3), engine) == "crash-loop"
     assert named(log, ProcessEnd(ended=True), engine) is None
-    unknown = explained(log, ProcessEnd(1), engine)
+    unknown = explained(log, FAILED, engine)
     assert unknown.diagnosis is None
     assert unknown.lines
 
 
 def test_an_unknown_exception_behind_a_refused_request_is_shown() -> None:
     _, line = OF_REQUESTS["request-beyond-context"]
-    found = explained([line, *CALM, "ValueError: the moon is full"], ProcessEnd(1))
+    found = explained([line, *CALM, "ValueError: the moon is full"], FAILED)
     assert found.diagnosis is None
     assert found.lines == ("ValueError: the moon is full",)
 

@@ -3,11 +3,9 @@
 import pytest
 
 from dflash_deploy.startup import ProcessEnd
-from tests.unit.startup.explained import explained
+from tests.unit.startup.explained import FAILED, explained
 
 CORE = "(EngineCore pid=274) ERROR 08-03 17:46:10 [core.py:1136] "
-FAILED = ProcessEnd(1)
-
 MOON = "ValueError: the moon is full"
 SHAPES_OF_MOON = (
     MOON,

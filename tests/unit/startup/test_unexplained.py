@@ -8,14 +8,13 @@ import pytest
 import yaml
 
 from dflash_deploy.startup import ProcessEnd
-from tests.unit.startup.explained import FAILURES, explained
+from tests.unit.startup.explained import FAILED, FAILURES, explained
 
 CORE = "(EngineCore pid=274) ERROR 08-03 17:46:10 [core.py:1136] "
 WORKER = "(Worker_TP1 pid=365) ERROR 08-03 17:46:12 [multiproc_executor.py:870] "
 CALM = [f"(EngineCore pid=274) INFO 08-03 17:46:1{number} [x.py:1] step {number}" for number in range(6)]
 SCHEDULER = "[2026-06-17 09:57:14 TP0] "
 MOON = "KeyError: 'the moon'"
-FAILED = ProcessEnd(1)
 
 
 def raised(prefix: str, *text: str) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from dflash_deploy.startup import ProcessEnd
-from tests.unit.startup.explained import FAILURES, explained, named
+from tests.unit.startup.explained import FAILED, FAILURES, explained, named
 
 LIKE_OTHERS: dict[str, list[str]] = yaml.safe_load(
     Path(__file__).with_name("lines_of_others.yaml").read_text(encoding="utf-8")
@@ -16,7 +16,7 @@ LIKE_OTHERS: dict[str, list[str]] = yaml.safe_load(
 
 @pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in LIKE_OTHERS.items() for line in lines])
 def test_words_of_a_row_in_another_failure_do_not_name_it(name: str, line: str) -> None:
-    for end in (ProcessEnd(), ProcessEnd(1)):
+    for end in (ProcessEnd(), FAILED):
         assert named([line], end) != name
         assert named([line], end, engine="") != name
 
@@ -48,7 +48,7 @@ STILL_KNOWN = (
 
 @pytest.mark.parametrize(("name", "line"), STILL_KNOWN)
 def test_a_line_of_the_row_itself_names_it(name: str, line: str) -> None:
-    assert named([line], ProcessEnd(1)) == name
+    assert named([line], FAILED) == name
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_what_pydantic_says_of_a_request_is_no_setting(detail: str, kind: str) -
     text = [f"{kind}1 validation error for ChatCompletionRequest", detail]
     for log in (text, [f"(APIServer pid=1) ERROR 11-21 11:01:56 [x.py:1] {line}" for line in text]):
         assert named(log) is None
-        assert named(log, ProcessEnd(1)) is None
-    assert named([text[0].replace("ChatCompletionRequest", "ModelConfig"), detail], ProcessEnd(1)) is not None
+        assert named(log, FAILED) is None
+    assert named([text[0].replace("ChatCompletionRequest", "ModelConfig"), detail], FAILED) is not None
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_pydantic_says_of_a_request_is_no_setting(detail: str, kind: str) -
 )
 def test_only_a_configuration_that_pydantic_refuses_is_a_setting(kind: str, known: str | None) -> None:
     log = [f"pydantic_core.ValidationError: 1 validation error for {kind}", "role", "  Input should be 'user' [type=x]"]
-    assert named(log, ProcessEnd(1)) == known
+    assert named(log, FAILED) == known
 
 
 def test_gloo_reports_the_end_of_another_process() -> None:
@@ -77,7 +77,7 @@ def test_gloo_reports_the_end_of_another_process() -> None:
         "(Worker_TP0 pid=1) ERROR 11-21 11:01:56 [x.py:1] ValueError: the moon is full",
         "(Worker_TP1 pid=2) ERROR 11-21 11:01:57 [x.py:1] RuntimeError: Gloo connectFullMesh failed with no error",
     ]
-    found = explained(log, ProcessEnd(1))
+    found = explained(log, FAILED)
     assert found.diagnosis is None
     assert found.lines[0] == "ValueError: the moon is full"
 
@@ -96,10 +96,10 @@ def test_a_gated_repository_is_told_before_the_name_that_it_makes_invalid() -> N
         '  File "/x/vllm/config.py", line 9, in get_config',
         "ValueError: Invalid repository ID or local directory specified: 'a/b'.",
     ]
-    assert named(["Traceback (most recent call last):", '  File "/x/y.py", line 1, in z', *log], ProcessEnd(1)) == (
+    assert named(["Traceback (most recent call last):", '  File "/x/y.py", line 1, in z', *log], FAILED) == (
         "repository-gated"
     )
-    assert named(log[4:], ProcessEnd(1)) == "no-such-directory-or-repository"
+    assert named(log[4:], FAILED) == "no-such-directory-or-repository"
 
 
 SIZES = "RuntimeError: The size of tensor a (2048) must match the size of tensor b (4096) at non-singleton dimension 1"
@@ -120,7 +120,7 @@ def raised_in(*functions: str, indent: str = "  ", begins: bool = True, text: st
 )
 def test_what_fails_while_weights_are_loaded_is_no_step(function: str, begins: bool, indent: str) -> None:
     log = raised_in(function, "copy", indent=indent, begins=begins)
-    found = explained(log, ProcessEnd(1))
+    found = explained(log, FAILED)
     assert found.diagnosis is None
     assert SIZES in found.lines
     assert named(raised_in("execute_model", "forward", indent=indent, begins=begins)) == "tensor-sizes-differ"
@@ -151,7 +151,7 @@ def test_a_gguf_with_a_newer_type_is_not_called_damaged() -> None:
         "gguf_init_from_reader: failed to read tensor info",
         "llama_model_load: error loading model: llama_model_loader: failed to load model from target.gguf",
     ]
-    assert named(log, ProcessEnd(1), "llamacpp") == "gguf-header-unreadable"
+    assert named(log, FAILED, "llamacpp") == "gguf-header-unreadable"
 
 
 def test_a_fault_of_another_program_on_the_gpu_is_not_the_engines() -> None:
@@ -165,22 +165,22 @@ def test_a_driver_without_memory_does_not_explain_another_error() -> None:
     driver = ("NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051)",)
     serves = "INFO:     Application startup complete."
     too_long = "ValueError: the prompt is longer than the model's context length"
-    assert named([], ProcessEnd(1), kernel=driver) == "gpu-memory-refused-by-driver"
-    assert named(["ValueError: the moon is full"], ProcessEnd(1), kernel=driver) is None
+    assert named([], FAILED, kernel=driver) == "gpu-memory-refused-by-driver"
+    assert named(["ValueError: the moon is full"], FAILED, kernel=driver) is None
     assert named([serves], ProcessEnd(), kernel=driver) is None
     assert named([serves, too_long], ProcessEnd(), kernel=driver) == "request-beyond-context"
 
 
 def test_what_a_kernel_says_counts_more_than_that_it_crashed() -> None:
     crashed = "torch.AcceleratorError: CUDA error: unspecified launch failure"
-    assert named([crashed], ProcessEnd(1)) == "kernel-launch-failed"
-    assert named(["This kernel only supports sm120.", crashed], ProcessEnd(1)) == "kernel-for-another-gpu"
+    assert named([crashed], FAILED) == "kernel-launch-failed"
+    assert named(["This kernel only supports sm120.", crashed], FAILED) == "kernel-for-another-gpu"
 
 
 def test_a_vocabulary_that_llamacpp_translates_hides_no_failure() -> None:
     differs = "common_speculative_are_compatible: draft model vocab type must match target model to use speculation"
-    assert named([differs], ProcessEnd(1), "llamacpp") == "drafter-vocabulary-differs"
-    assert named([differs, "E srv load_model: error: the moon is full"], ProcessEnd(1), "llamacpp") is None
+    assert named([differs], FAILED, "llamacpp") == "drafter-vocabulary-differs"
+    assert named([differs, "E srv load_model: error: the moon is full"], FAILED, "llamacpp") is None
     assert named([differs, "free(): invalid pointer"], ProcessEnd(134), "llamacpp") == "heap-corrupted"
 
 
@@ -189,6 +189,6 @@ def test_a_model_that_sglang_does_not_import_is_a_warning() -> None:
         "[2026-10-26 14:54:00 TP3] Ignore import error when loading sglang.srt.models.x: libcuda.so.1: cannot open"
     )
     log = [f"{ignored} shared object file: No such file", "[2026-10-26 14:54:01 TP3] error: the moon is full"]
-    assert named(log, ProcessEnd(1), "sglang") is None
+    assert named(log, FAILED, "sglang") is None
     unknown = "ValueError: Model architectures ['XForCausalLM'] are not supported for now. Supported architectures: x"
-    assert named([log[0], unknown], ProcessEnd(1), "sglang") == "sglang-architecture-unknown"
+    assert named([log[0], unknown], FAILED, "sglang") == "sglang-architecture-unknown"
