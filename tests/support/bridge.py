@@ -1,10 +1,9 @@
 """The network of our own engine: a bridge, addresses that nobody else uses, and the rules that let containers out."""
 
 import contextlib
-import ipaddress
 import json
 from collections.abc import Iterator
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 from tests.support.commands import checked, run_command
@@ -26,6 +25,8 @@ class Bridge:
         self.remove()
         pool = _free_pool(self._recorded_pool())
         self._record.write_text(str(pool), encoding="utf-8")
+        # a bridge that was deleted by hand leaves its rules
+        _drop_rules(pool)
         checked("ip", "link", "add", "name", self.name, "type", "bridge")
         checked("ip", "address", "add", f"{pool[1]}/24", "dev", self.name)
         checked("ip", "link", "set", self.name, "up")
@@ -35,16 +36,19 @@ class Bridge:
         return for_projects
 
     def remove(self) -> None:
-        """Delete the rules, the bridges that Compose networks left, and at last the bridge that holds the pool."""
-        pool = self._recorded_pool()
-        if pool is None:
+        """Delete the rules, the bridges that Compose networks left, and at last the bridge that holds the pool.
+
+        The bridge itself says what its pool is: a run that was killed may have left it without a record, as where the
+        directory was made anew at the same place.
+        """
+        addresses = _addresses()
+        if self.name not in addresses:
             return
-        interfaces = _interfaces_in(pool)
-        if self.name not in interfaces:
-            return
-        for table, chain, *rule in _rules(pool):
-            run_command("iptables", "-w", "-t", table, "-D", chain, *rule)
-        for interface in sorted(interfaces, key=lambda one: one == self.name):
+        pools = [IPv4Network((address, 16), strict=False) for address in addresses[self.name]]
+        for pool in pools:
+            _drop_rules(pool)
+        ours = {name for name, held in addresses.items() if any(one in pool for one in held for pool in pools)}
+        for interface in (*sorted(ours - {self.name}), self.name):
             run_command("ip", "link", "delete", interface)
 
     def _recorded_pool(self) -> IPv4Network | None:
@@ -63,6 +67,13 @@ def _rules(pool: IPv4Network) -> Iterator[tuple[str, ...]]:
     yield "filter", "FORWARD", "-d", addresses, *answers, "-j", "ACCEPT"
 
 
+def _drop_rules(pool: IPv4Network) -> None:
+    """Delete the rules of a pool, each as often as it is there."""
+    for table, chain, *rule in _rules(pool):
+        while run_command("iptables", "-w", "-t", table, "-D", chain, *rule).returncode == 0:
+            pass
+
+
 def _free_pool(preferred: IPv4Network | None) -> IPv4Network:
     """Pick a /16 that no address or route of this machine touches.
 
@@ -78,11 +89,12 @@ def _free_pool(preferred: IPv4Network | None) -> IPv4Network:
     raise RuntimeError("No free address range for containers lies between 10.210.0.0 and 10.249.255.255.")
 
 
-def _interfaces_in(pool: IPv4Network) -> list[str]:
-    """The names of the interfaces that have an address of the pool."""
-    done = run_command("ip", "-json", "-4", "address", "show")
-    return [
-        str(interface["ifname"])
+def _addresses() -> dict[str, list[IPv4Address]]:
+    """The IPv4 addresses of each interface; one that was killed on its way has none."""
+    done = run_command("ip", "-json", "address", "show")
+    return {
+        str(interface["ifname"]): [
+            IPv4Address(one["local"]) for one in interface.get("addr_info", []) if one["family"] == "inet"
+        ]
         for interface in json.loads(done.stdout or "[]")
-        if any(ipaddress.IPv4Address(one["local"]) in pool for one in interface.get("addr_info", []))
-    ]
+    }

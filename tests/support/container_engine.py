@@ -115,6 +115,7 @@ def _install_and_start(state: Path) -> Engine:
     daemon = Daemon(state)
     engine = Engine(daemon.docker_host, compose_config(state), daemon)
     daemon.start()
+    daemon.clear()
     return engine
 
 

@@ -14,7 +14,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 from tests.support.bridge import Bridge
-from tests.support.commands import command_environment, last_lines, run_command, wait_until
+from tests.support.commands import checked, command_environment, last_lines, run_command, wait_until
 from tests.support.docker_client import engine_answers
 from tests.support.procfs import Process, family_of, kill, mount_points
 
@@ -80,9 +80,17 @@ class Daemon:
             run_command("umount", "--lazy", str(point))
         if self._bridge is not None:
             self._bridge.remove()
-        for left in ("dockerd.pid", "docker.sock"):
+        # a killed containerd that nobody collects keeps its number, and the next dockerd would take it for alive
+        for left in ("dockerd.pid", "docker.sock", "exec/containerd/containerd.pid"):
             (self._run / left).unlink(missing_ok=True)
         return bool(family)
+
+    def clear(self) -> None:
+        """Remove the containers and networks that a run left when it was killed; images stay."""
+        docker = ("docker", "--host", self.docker_host)
+        if names := checked(*docker, "ps", "-aq").split():
+            checked(*docker, "rm", "--force", "--volumes", *names)
+        checked(*docker, "network", "prune", "--force")
 
     def _is_ours(self, one: Process) -> bool:
         """Whether this is the daemon, or a containerd or shim that it started."""

@@ -84,7 +84,7 @@ def exported(place: Path) -> Iterator[Exported]:
     account.mkdir()
     claim.mkdir()
     with ExitStack() as stack:
-        name, address = stack.enter_context(network("dflash-pods"))
+        name, address = stack.enter_context(network(f"dflash-pods-{os.getpid()}"))
         hub = stack.enter_context(Hub(address=address))
         hub.add("o/gguf", {name: ROOT / "models/tiny/gguf" / name for name in FILES})
         api = stack.enter_context(kubernetes(account, address))

@@ -39,6 +39,8 @@ class DockerHost:
 
     def start(self, data: Path) -> None:
         """Start its Docker with the images of the data directory of another one, and its SSH server."""
+        # of a run that was killed: its Docker still runs, and its mounts keep the directory
+        self._daemon.stop()
         self._clear()
         (self._state / "data").mkdir(parents=True)
         checked("unshare", "--mount", "sh", "-c", LINK, "sh", str(data), str(self._state / "data"))
