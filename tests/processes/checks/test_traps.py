@@ -1,9 +1,11 @@
 """Endpoints with one thing wrong, and whether `test` names it: a scripted server, real HTTP and real proxies."""
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
@@ -221,16 +223,22 @@ def test_after_an_answer_that_does_not_come_nothing_more_is_asked(opened: ExitSt
 
 
 class SlowToStrangers(Proxy):
-    """Takes its time to turn somebody away."""
+    """Does not turn somebody away before it was asked whether it is alive."""
+
+    asked: ClassVar[threading.Event]
 
     def itself(self, body: bytes) -> bool:
-        if "Authorization" not in self.headers and self.path != "/health":
-            time.sleep(2)
+        if self.path == "/health":
+            self.asked.set()
+        elif "Authorization" not in self.headers:
+            self.asked.wait(60)
         return False
 
 
 def test_one_slow_refusal_is_no_silence(opened: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dflash_deploy.client.api.CONNECT_TIMEOUT", 0.5)
+    SlowToStrangers.asked = threading.Event()
+    # enough for an answer on a busy machine
+    monkeypatch.setattr("dflash_deploy.client.api.CONNECT_TIMEOUT", 2.0)
     url = opened.enter_context(before(opened.enter_context(serving(Engine())), SlowToStrangers))
     checks = run(under_test(url), "auth", "text")
     assert {name: check.status for name, check in checks.items()} == {"auth": "failed", "text": "passed"}
