@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TypeVar
 
 from dflash_deploy.startup.error_groups import ErrorGroups, Survived
-from dflash_deploy.startup.evidence import LogEvidence, Raised, is_echo, is_invalid_request, of_kernel
+from dflash_deploy.startup.evidence import LogEvidence, is_echo, is_invalid_request, of_kernel
 from dflash_deploy.startup.log_lines import ERRORS, QUIET, LogLine, parsed
 from dflash_deploy.startup.tracebacks import CHAINED, NAMED, RAISED, TRACEBACK, USAGE, TracebackReading
 
@@ -178,7 +178,7 @@ class Collector:
             self._now.before_traceback = tuple(self._now.last)[-1 - MOST_BEFORE : -1]
             reading.level, reading.inside, reading.frame = line.level, True, ()
             self._loose = own
-        elif reading.inside and self._inside(own, reading, message):
+        elif reading.inside and self._inside(own, reading, line):
             pass
         elif reading.raised is not None and message.startswith("- ") and reading.continues(line):
             # a list of attempts belongs to the exception above it
@@ -189,7 +189,7 @@ class Collector:
             or (not line.record and ": error: " in message and USAGE.match(message))
         ):
             reading.level = line.level
-            self._raise(own, reading, message)
+            self._raise(own, reading, line)
         elif message.startswith(CHAINED):
             if reading.raised is not None:
                 reading.raised.cause, reading.raised = True, None
@@ -207,23 +207,23 @@ class Collector:
             reading = self._open[process] = TracebackReading()
         return reading
 
-    def _inside(self, process: str, reading: TracebackReading, message: str) -> bool:
+    def _inside(self, process: str, reading: TracebackReading, line: LogLine) -> bool:
         """Read a line of a traceback; False if it belongs to something else."""
+        message = line.message
         if message[0].isspace():
             reading.framed(message)
         elif RAISED.match(message) or NAMED.match(message):
-            self._raise(process, reading, message)
+            self._raise(process, reading, line)
         else:
             return False
         return True
 
-    def _raise(self, process: str, reading: TracebackReading, message: str) -> None:
-        reading.raised = Raised(process, [message], reading.frame, loading=reading.loading)
-        reading.inside, reading.frame, reading.loading = False, (), False
+    def _raise(self, process: str, reading: TracebackReading, line: LogLine) -> None:
+        raised = reading.raises(process, line)
         self._survived.raised(process)
         self._now.survived = False
         kept = self._now.raised
-        kept.append(reading.raised)
+        kept.append(raised)
         if len(kept) > MOST_RAISED:
             del kept[MOST_RAISED // 2]
 

@@ -37,6 +37,10 @@ _LOGGING = re.compile(
 )
 _FORMATS = (_VLLM, _UVICORN, _SGLANG, _LLAMACPP, _GLOG, _LOGGING)
 
+OF_EACH_LINE = 1 + _FORMATS.index(_VLLM)
+"""The number of vLLM's format: its logger writes the prefix before each line of a text, so that a line without one is
+something else."""
+
 _COLLECTED = re.compile(
     r"[\w.-]{1,60}\s{1,20}\| "
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\s(?:\| ?)?"

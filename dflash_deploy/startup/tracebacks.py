@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from dflash_deploy.startup.evidence import Raised, is_echo
-from dflash_deploy.startup.log_lines import ERRORS, LogLine
+from dflash_deploy.startup.log_lines import ERRORS, OF_EACH_LINE, LogLine
 
 MOST_TEXT = 60
 """Lines of an exception's text."""
@@ -41,15 +42,24 @@ _LOADS = re.compile(r"(?:.*\.)?(?:\w*weight_loader\w*|_?load_(?:\w{0,40}_)?weigh
 class TracebackReading:
     """How far a traceback of one process has been read. `loading`: a function in it loads weights.
 
-    `behind` counts the lines behind its last frame.
+    `behind` counts the lines behind its last frame. `prefixed`: what begins the line of the exception also begins each
+    line of its text.
     """
 
     level: str = ""
+    prefixed: Literal["", "process", "record"] = ""
     inside: bool = False
     frame: tuple[str, ...] = ()
     raised: Raised | None = None
     loading: bool = False
     behind: int = 0
+
+    def raises(self, process: str, line: LogLine) -> Raised:
+        """Read the line of an exception. vLLM's logger, and processes that write their names, begin each line."""
+        self.prefixed = "record" if line.form == OF_EACH_LINE else "process" if line.process and not line.form else ""
+        self.raised = Raised(process, [line.message], self.frame, loading=self.loading)
+        self.inside, self.frame, self.loading = False, (), False
+        return self.raised
 
     def passes(self, message: str) -> None:
         """Note whether a line begins a traceback, or has a function that loads weights."""
@@ -79,6 +89,8 @@ class TracebackReading:
         """Whether a line belongs to the text of the exception above it."""
         assert self.raised is not None  # noqa: S101 - for the type checker: the caller has looked
         if len(self.raised.text) >= MOST_TEXT or _PARENT.match(line.message) or is_echo(line.message):
+            return False
+        if self.prefixed and not (line.record or (line.process and self.prefixed == "process")):
             return False
         return not line.record or (line.level in ERRORS and line.level == self.level)
 

@@ -42,6 +42,13 @@ def test_the_report_of_an_older_vllm_hides_no_failure_of_its_engine() -> None:
     assert "KeyError: 'the moon'" in found.lines
 
 
+@pytest.mark.parametrize("prefix", [CORE, "(EngineCore pid=274) "])
+def test_a_line_without_the_prefix_of_an_exception_is_not_its_text(prefix: str) -> None:
+    log = [f"{prefix}Traceback (most recent call last):", f"{prefix}KeyError: 'the moon'"]
+    assert not named([*log, "CUDA out of memory"])
+    assert named([*log, f"{prefix}CUDA out of memory"]) == "gpu-out-of-memory"
+
+
 # 1. exit codes
 
 
