@@ -271,6 +271,7 @@ def _serving(message: str) -> bool:
         or "The server is fired up" in message
         or "server is listening on" in message
         or "init: listening on" in message
+        or "llama_server: listening on" in message
         or "are idle" in message
     ):
         return True
