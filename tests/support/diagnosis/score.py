@@ -40,6 +40,7 @@ BLIND_SETS = (
     "thirteenth",
     "fourteenth",
     "fifteenth",
+    "sixteenth",
 )
 """Files of failures and healthy logs that were frozen before they were scored. Rows for some of them came later."""
 
@@ -86,6 +87,7 @@ FROZEN = {
     "thirteenth": Frozen(Half(59, 37, 2), 17, 0, Half(31, 21, 1)),
     "fourteenth": Frozen(Half(31, 24, 0), 9, 0, Half(16, 11, 0)),
     "fifteenth": Frozen(Half(37, 30, 1), 11, 0, Half(19, 14, 1)),
+    "sixteenth": Frozen(Half(15, 14, 0), 5, 1, Half(6, 5, 0)),
 }
 """How the diagnosis did on them before any row was made for them."""
 
