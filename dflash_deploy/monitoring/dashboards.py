@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dflash_deploy.monitoring import front_panels, panels
-from dflash_deploy.monitoring.panels import Panel
+from dflash_deploy.monitoring import front_panels, key_panels, machine_panels, panels
+from dflash_deploy.monitoring.panel import CHOSEN, Panel
 
 SCHEMA_VERSION = 39
 """Of Grafana's dashboards: Grafana 10.4 and later read it, and convert it themselves."""
@@ -41,7 +41,7 @@ DASHBOARDS = (
             panels.REQUESTS,
             panels.TPOT,
             panels.TTFT,
-            panels.REQUESTS_BY_KEY,
+            key_panels.REQUESTS_BY_KEY,
         ),
     ),
     Dashboard(
@@ -58,19 +58,25 @@ DASHBOARDS = (
         "machine",
         "DFlash: machine",
         (
-            panels.MEMORY,
-            panels.CPU,
-            panels.DISK,
-            panels.GPU_TEMPERATURE,
-            panels.GPU_POWER,
-            panels.GPU_BUSY,
-            panels.FABRIC,
+            machine_panels.MEMORY,
+            machine_panels.CPU,
+            machine_panels.DISK,
+            machine_panels.GPU_TEMPERATURE,
+            machine_panels.GPU_POWER,
+            machine_panels.GPU_BUSY,
+            machine_panels.FABRIC,
         ),
     ),
     Dashboard(
         "keys",
         "DFlash: keys",
-        (panels.KEY_TOKENS, panels.KEY_PROMPTS, panels.KEY_STATUS, panels.KEY_FLIGHT, panels.REFUSED),
+        (
+            key_panels.KEY_TOKENS,
+            key_panels.KEY_PROMPTS,
+            key_panels.KEY_STATUS,
+            key_panels.KEY_FLIGHT,
+            key_panels.REFUSED,
+        ),
     ),
     Dashboard(
         "front",
@@ -160,7 +166,7 @@ _STARTS = {
     "datasource": _DATASOURCE,
     "enable": True,
     "iconColor": "blue",
-    "expr": f"changes(dflash:start_time_seconds{{{panels.CHOSEN}}}[1m]) > 0",
+    "expr": f"changes(dflash:start_time_seconds{{{CHOSEN}}}[1m]) > 0",
     "titleFormat": "started",
     "textFormat": "{{deployment}} {{replica}}",
 }

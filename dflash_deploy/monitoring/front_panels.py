@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dflash_deploy.monitoring.panels import BY_MACHINE, CHOSEN, Curve, Panel, of_limit, series
+from dflash_deploy.monitoring.panel import BY_MACHINE, CHOSEN, Curve, Panel, of_limit, series
 
 ROUTER_ENGINES = Panel(
     "Engines that the router uses",

@@ -1,55 +1,9 @@
-"""The panels of the dashboards: what each shows, in which unit, and what to do if it is red."""
+"""The panels of the engines: their answers, their drafts and their capacity."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
-from dflash_deploy.monitoring.limits import limit
+from dflash_deploy.monitoring.panel import BY_REPLICA, CHOSEN, Curve, Panel, of_limit, series
 from dflash_deploy.serve.settings import Settings
-
-Unit = Literal[
-    "short", "s", "percentunit", "bytes", "celsius", "watt", "reqps", "none", "dateTimeAsIso", "tokens/s", "1/s"
-]
-"""A unit of Grafana; the two with a slash are shown as they are."""
-
-CHOSEN = 'deployment=~"$deployment"'
-"""The deployments that are selected at the top of the dashboard."""
-
-BY_REPLICA = "{{deployment}} {{replica}}"
-BY_MACHINE = "{{instance}}"
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One expression and the legend of its series."""
-
-    expr: str
-    legend: str
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One panel. `red`: what to do if its value is bad."""
-
-    title: str
-    curves: tuple[Curve, ...]
-    unit: Unit
-    says: str
-    red: str
-    kind: Literal["timeseries", "stat"] = "timeseries"
-    width: int = 12
-
-
-def series(record: str, legend: str = BY_REPLICA, matchers: str = "") -> Curve:
-    """A recorded metric of the selected deployments."""
-    return Curve(f"dflash:{record}{{{', '.join(filter(None, (CHOSEN, matchers)))}}}", legend)
-
-
-def of_limit(name: str) -> Curve:
-    """A limit of the selected deployments."""
-    return Curve(f"{limit(name)}{{{CHOSEN}}}", "limit")
-
 
 UP = Panel(
     "Engines that answer",
@@ -114,13 +68,6 @@ TPOT = Panel(
     "s",
     "Mean time between two tokens of an answer.",
     "If it grows with the same load, check acceptance length and GPU clocks.",
-)
-REQUESTS_BY_KEY = Panel(
-    "Requests by key",
-    (Curve(f"sum by (name) (dflash:key:requests_per_second{{{CHOSEN}}})", "{{name}}"),),
-    "reqps",
-    "Who sends requests, by the name of the key.",
-    "dflash-deploy keys add can give a key a limit.",
 )
 LENGTH = Panel(
     "Acceptance length",
@@ -214,88 +161,4 @@ PREFILL = Panel(
     "tokens/s",
     "Tokens of prompts beside generated tokens.",
     "If prompts dominate, decoding waits for them: prefix caching helps if prompts share their beginning.",
-)
-MEMORY = Panel(
-    "Memory left",
-    (series("memory_available_bytes", BY_MACHINE), of_limit("memory_available_bytes")),
-    "bytes",
-    "Memory that programs can still get. With unified memory this is the GPU's memory too.",
-    f"Below the limit: end other programs, or lower {Settings.gpu_memory_utilization}.",
-)
-CPU = Panel(
-    "Processors",
-    (series("cpu_busy", BY_MACHINE),),
-    "percentunit",
-    "Busy share of the processors.",
-    "An engine on a GPU needs about one core; more load than that has another cause.",
-)
-DISK = Panel(
-    "Disk left",
-    (series("disk_available", BY_MACHINE), of_limit("disk_available")),
-    "percentunit",
-    "Free share of the fullest file system.",
-    "Remove old images (docker system df) or weights.",
-)
-GPU_TEMPERATURE = Panel(
-    "GPU temperature",
-    (series("gpu_temperature_celsius", "{{instance}} {{gpu}}"), of_limit("gpu_temperature_celsius")),
-    "celsius",
-    "Temperature of each GPU.",
-    "Above the limit the GPU becomes slower: check fans and air.",
-)
-GPU_POWER = Panel(
-    "GPU power",
-    (series("gpu_power_watts", "{{instance}} {{gpu}}"),),
-    "watt",
-    "Power of each GPU.",
-    "Much less than usual under load: the GPU throttles, or waits for the processor.",
-)
-GPU_BUSY = Panel(
-    "GPU use",
-    (series("gpu_busy", "{{instance}} {{gpu}}"),),
-    "percentunit",
-    "Share of the time in which the GPU computes.",
-    "Low under load: the engine waits for the processor, the network or the client.",
-)
-FABRIC = Panel(
-    "Ports of the link",
-    (series("fabric_ports_active", BY_MACHINE),),
-    "none",
-    "Active ports of the link between machines (RoCE, InfiniBand).",
-    "One less than before: check cables with ip link and rdma link.",
-)
-KEY_TOKENS = Panel(
-    "Generated tokens by key",
-    (Curve(f"sum by (name) (dflash:key:tokens_per_second{{{CHOSEN}}})", "{{name}}"),),
-    "tokens/s",
-    "Generated tokens per second by the name of the key.",
-    "One key that uses all: give it a limit of tokens per minute.",
-)
-KEY_PROMPTS = Panel(
-    "Tokens read by key",
-    (Curve(f"sum by (name) (dflash:key:prompt_tokens_per_second{{{CHOSEN}}})", "{{name}}"),),
-    "tokens/s",
-    "Tokens of prompts per second by the name of the key.",
-    "Long prompts delay the answers of others: give the key a limit.",
-)
-KEY_STATUS = Panel(
-    "Requests by status",
-    (Curve(f"sum by (name, status) (dflash:key:requests_per_second{{{CHOSEN}}})", "{{name}} {{status}}"),),
-    "reqps",
-    "Requests by key and HTTP status.",
-    "429: the key is at its limit. 5xx: dflash-deploy status. cancelled: clients left before the end.",
-)
-KEY_FLIGHT = Panel(
-    "Requests in flight by key",
-    (Curve(f"sum by (name) (dflash:key:in_flight{{{CHOSEN}}})", "{{name}}"),),
-    "short",
-    "Requests at this moment by the name of the key.",
-    "If one key fills the queue, limit its requests in flight.",
-)
-REFUSED = Panel(
-    "Refused requests",
-    (series("refused_per_second"), of_limit("refused_per_second")),
-    "reqps",
-    "Requests without a valid key.",
-    "A client sends an old key, or a client guesses keys: the runbook of RequestsRefused says which log has addresses.",
 )
