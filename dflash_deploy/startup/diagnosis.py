@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -128,13 +129,18 @@ class LogReader:
         requests = [failure for failure in concerned if failure.request and not ending.allows(failure)]
         self._mark_reports(evidence, ends, requests)
         unknown = bool(evidence.ending())
-        ranks = [rank for rank in ranks_of(evidence, concerned) if not (unknown and rank.weaker)]
+
+        @cache
+        def explained(messages: tuple[str, ...]) -> bool:
+            return first(concerned, messages) is not None
+
+        ranks = [rank for rank in ranks_of(evidence, explained) if not (unknown and rank.weaker)]
         for confidence, general in product(("named", "likely"), (False, True)):
             for rank in ranks:
                 rows = (failure for failure in ends if failure.general == general)
                 if rank.confidence != confidence or (matched := first(rows, rank.messages)) is None:
                     continue
-                if not general or all(first(concerned, one) for one in rank.beside):
+                if not general or all(map(explained, rank.beside)):
                     return self._named(matched, evidence, ending, confidence)
         rest = self._without_log(ends, evidence, ending, of_kernel)
         if rest is not None:

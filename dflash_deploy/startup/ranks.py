@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Literal
@@ -19,6 +19,9 @@ EVIDENCE_LINES = 3
 
 Confidence = Literal["named", "likely", "unknown"]
 """`named`: what ended the engine says so; `likely`: only its cause, an echo, a hang, the exit code or a frame does."""
+
+Explained = Callable[[tuple[str, ...]], bool]
+"""Whether a row explains messages."""
 
 _WRAPS = re.compile(
     r"OCI runtime create failed|failed to create (?:task for container|shim task)"
@@ -43,15 +46,15 @@ class Rank:
     beside: tuple[tuple[str, ...], ...] = ()
 
 
-def ranks_of(evidence: LogEvidence, failures: Sequence[Failure]) -> Iterator[Rank]:
+def ranks_of(evidence: LogEvidence, explained: Explained) -> Iterator[Rank]:
     """Yield the messages of a log, the best evidence first.
 
-    What is raised after an exception that none of `failures` explains may be its consequence.
+    What is raised after an exception that is not explained may be its consequence.
     """
     raised, causes = evidence.ending(), evidence.causes()
     # what the API server raised may concern a request
     parts = [one for one in raised if not one.process.startswith(SERVER)] if len(raised) > 1 else []
-    strange = next((one for one in parts if not _is_explained(failures, one, causes)), None)
+    strange = next((one for one in parts if not _is_explained(explained, one, causes)), None)
     ending = raised if strange is None else list(takewhile(lambda one: one is not strange, raised))
     own = tuple((*texts((one,)), *one.frame) for one in parts or raised)
     sure: Confidence = "named" if strange is None else "likely"
@@ -59,7 +62,7 @@ def ranks_of(evidence: LogEvidence, failures: Sequence[Failure]) -> Iterator[Ran
     yield Rank(_once(*texts(ending), *native), sure, beside=own)
     yield Rank(_once(*frames(ending)), sure, beside=own)
     if strange is None:
-        sure = "named" if not causes or all(first(failures, one) for one in own) else "likely"
+        sure = "named" if not causes or all(map(explained, own)) else "likely"
         yield Rank(_once(*texts(causes)), sure, beside=own)
         yield Rank(_once(*frames(causes)), sure, beside=own)
     fatal = evidence.fatal()
@@ -90,10 +93,10 @@ def hits_of(failure: Failure, messages: Sequence[str]) -> Iterator[re.Match[str]
     return islice(filter(None, map(failure.compiled.search, messages)), EVIDENCE_LINES)
 
 
-def _is_explained(failures: Sequence[Failure], one: Raised, causes: Sequence[Raised]) -> bool:
+def _is_explained(explained: Explained, one: Raised, causes: Sequence[Raised]) -> bool:
     """Whether a row explains an exception, or what the same process raised before it as a cause."""
     own = (cause for cause in causes if cause.process == one.process)
-    return first(failures, (*texts((one, *own)), *one.frame)) is not None
+    return explained((*texts((one, *own)), *one.frame))
 
 
 def _once(*messages: str) -> tuple[str, ...]:
