@@ -33,7 +33,11 @@ OF_PLAIN_SPEED = (
     Settings.omp_wait_policy,
     Settings.extra_args,
 )
-"""Settings that change the time of a token without drafts."""
+"""Settings that change the time of a token without drafts.
+
+MAX_NUM_SEQS and MAX_NUM_BATCHED_TOKENS are not among them. They limit which requests run, and the time is kept by the
+number of those that do: rows above the limit that was measured are left out (`rows_below_limit`). `tune` changes both.
+"""
 
 LAST_FIGURES, LAST_BASELINE = "bench.json", "bench-baseline.json"
 """In `.dflash/`: the figures of the last run, and of the last one that measured without speculative decoding."""

@@ -18,7 +18,9 @@ MEASURES = {"test": 2, "bench": 3, "tune": RESTARTS + 1}
 def restarts_of(event: str, command: str) -> int:
     """The restarts behind a line of the journal that Prometheus may have seen, at most.
 
-    None of a start that failed: that engine answered no request for its counters, if it was started at all.
+    None of a start that failed: that engine answered no request for its counters, if it was started at all. Of several
+    engines, those before it may have been restarted. They are not counted: settings that fail do so at the first one,
+    and a count that is too high would silence an engine that ends again and again.
     """
     if command in STARTS:
         return int(event in {"ready", "rolled-back"})

@@ -14,7 +14,7 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.services import member_plan
 from dflash_deploy.intake.documents import BenchConditions
 from dflash_deploy.operations import bench
-from dflash_deploy.operations.bench_figures import LAST_BASELINE, LAST_FIGURES, measured_instead
+from dflash_deploy.operations.bench_figures import LAST_BASELINE, LAST_FIGURES, measured_instead, plain_speed
 from dflash_deploy.operations.reporter import Reporter
 from dflash_deploy.operations.targets import Halves, described
 from dflash_deploy.plan import Choice, Plan
@@ -39,6 +39,7 @@ def test_the_same_settings_fit_whatever_the_drafts_and_sizes_are() -> None:
     run = measured(planned())
     assert measured_instead(run, planned()) == ""
     assert measured_instead(run, planned(DFLASH_NUM_SPEC_TOKENS="2", MAX_MODEL_LEN="512", DFLASH_PORT="9000")) == ""
+    assert measured_instead(run, planned(MAX_NUM_SEQS="16", MAX_NUM_BATCHED_TOKENS="4096")) == ""
 
 
 @pytest.mark.parametrize(("name", "value"), [("KV_CACHE_DTYPE", "q8_0"), ("EXTRA_ARGS", "--threads 1")])
@@ -46,6 +47,16 @@ def test_a_setting_that_changes_the_speed_without_drafts_is_named(name: str, val
     before, after = planned(), planned(**{name: value})
     assert measured_instead(measured(before), after) == f"{name}={before.values[name] or '(empty)'}"
     assert measured_instead(measured(after), before) == f"{name}={value}"
+
+
+@pytest.mark.parametrize("now", ["2", "4", "16"])
+def test_more_clients_than_ran_at_once_are_no_baseline_whatever_runs_at_once_now(tmp_path: Path, now: str) -> None:
+    before, deployment = planned(MAX_NUM_SEQS="4"), Deployment(tmp_path)
+    run = bench(Scripted(deployment, before, described(before, "tiny")), workloads=["own"])
+    plain = {row.concurrency for row in run.rows if row.speculation == "off"}
+    assert max(plain) > 4
+    known = plain_speed(deployment, planned(MAX_NUM_SEQS=now))
+    assert known.tpot_seconds.keys() == {at for at in plain if at <= 4}
 
 
 def test_other_models_and_engines_are_named() -> None:
