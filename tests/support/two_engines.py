@@ -1,4 +1,4 @@
-"""Two llama.cpp servers behind the router and the door: their addresses, their own counters, and keys for a while."""
+"""Two llama.cpp servers behind the router and the door: their addresses, states and counters, clients, and keys."""
 
 import json
 import os
@@ -14,15 +14,21 @@ import httpx
 from dflash_deploy.client.key_usage import KeyUsage
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.router_files import seen_workers, write_workers, written_workers
-from dflash_deploy.operations import key, usage_of_keys
+from dflash_deploy.operations import key, status, usage_of_keys
+from dflash_deploy.operations.probing import MemberStatus
 from dflash_deploy.plan.replicas import engine_port, router_port
+from dflash_deploy.planning import plan_of
 from dflash_deploy.serve.router.files import RoutedEngine, SeenWorker
-from tests.support.cli import dflash
+from dflash_deploy.startup import endpoint_of
+from tests.support.askers import Askers, asking
+from tests.support.cli import Ran, dflash
 from tests.support.llamacpp_native import processes
 from tests.support.proxies import Proxy, before
 
 HANGS = 300.0
 """Seconds after which something counts as hung."""
+
+CLIENTS = 8
 
 COUNTERS = {
     # of a prompt, llama.cpp counts what it read and what it had in its cache apart
@@ -75,6 +81,52 @@ def eventually(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < deadline, "it did not become true"
         time.sleep(0.2)
+
+
+def askers_of(directory: Path) -> Askers:
+    """Clients that ask through the door with the owner's key."""
+
+    def key() -> str:
+        return Deployment(directory).key.reveal()
+
+    deployment = Deployment.existing(directory)
+    with endpoint_of(deployment, plan_of(deployment)) as endpoint:
+        return Askers(endpoint.url, endpoint.model, key, patience=HANGS)
+
+
+def answered(directory: Path, key: str) -> int:
+    """The status of a generation with a key; an empty one is not sent. A refusal generates nothing."""
+    deployment = Deployment.existing(directory)
+    with endpoint_of(deployment, plan_of(deployment)) as endpoint:
+        url, model = f"{endpoint.url}/v1/chat/completions", endpoint.model
+    body = {"model": model, "messages": [{"role": "user", "content": "Count."}], "max_tokens": 4}
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    answer = httpx.post(url, json=body, headers=headers, timeout=HANGS)
+    assert ("choices" in answer.text) == (answer.status_code == 200)
+    return answer.status_code
+
+
+def members(directory: Path) -> dict[int, MemberStatus]:
+    """Each engine as `status` sees it, by its number."""
+    return {member.number: member for member in status(directory).members}
+
+
+def healthy(directory: Path, number: int) -> bool:
+    """Whether the router sends requests to an engine and sees it healthy."""
+    seen = json.loads((directory / ".dflash" / "router" / "seen.json").read_text())["workers"]
+    port = Deployment.existing(directory).values["DFLASH_PORT"]
+    return {"url": f"http://127.0.0.1:{engine_port(int(port), number)}", "healthy": True} in [
+        {"url": worker["url"], "healthy": worker["healthy"]} for worker in seen
+    ]
+
+
+def under_load(directory: Path, command: Callable[[], Ran], *, least: int) -> tuple[Ran, Askers]:
+    """Run a command while clients ask, until they have asked `least` times."""
+    askers = askers_of(directory)
+    with asking(askers, CLIENTS):
+        ran = command()
+        eventually(lambda: len(askers.asked) >= least)
+    return ran, askers
 
 
 def used(directory: Path, name: str) -> KeyUsage:
