@@ -29,6 +29,7 @@ DECLARATIONS = {
     "dflash_deploy.errors",
     "dflash_deploy.lazy",
     "dflash_deploy.operations",
+    "dflash_deploy.operations.modules",
     "dflash_deploy.operations.patience",
     "dflash_deploy.redact",
 }
