@@ -10,9 +10,10 @@ import pytest
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.operations import status
-from tests.docker.test_replicas import OVERRIDE, containers, eventually
+from tests.docker.test_replicas import OVERRIDE, containers
 from tests.support.caddy import AUTHORITY, running
 from tests.support.cli import dflash, edit_env
+from tests.support.commands import eventually
 from tests.support.composed import composed, docker
 from tests.support.container_engine import Engine
 from tests.support.ports import free_port, free_run, http_port

@@ -18,10 +18,10 @@ from dflash_deploy.deployment.router_files import router_keys
 from dflash_deploy.redact import generate_key
 from dflash_deploy.runtime.compose_call import run_compose
 from tests.docker.conftest import STATE
-from tests.docker.test_replicas import CLIENTS, HANGS, OVERRIDE, eventually
+from tests.docker.test_replicas import CLIENTS, HANGS, OVERRIDE
 from tests.support.askers import Askers, asking
 from tests.support.cli import Ran, dflash, edit_env, initialise
-from tests.support.commands import checked
+from tests.support.commands import checked, eventually
 from tests.support.container_engine import Engine
 from tests.support.fleet_in_docker import DockerHost, data_of_docker, docker_hosts
 from tests.support.fleet_lab import Lab, inside, lab, states

@@ -15,10 +15,9 @@ import pytest
 from dflash_deploy.export.pod import ENDS
 from dflash_deploy.serve.drain import SETTLES
 from dflash_deploy.serve.router.files import read_seen
-from tests.docker.test_replicas import eventually
 from tests.support.askers import WHOLE, Askers, asking
 from tests.support.cluster import pod
-from tests.support.commands import checked
+from tests.support.commands import checked, eventually
 from tests.support.container_engine import Engine
 from tests.support.exported_pods import CLAIM, ENGINES, NAME, ROOT, USER, Exported, exported
 from tests.support.fleet_hub import FILES

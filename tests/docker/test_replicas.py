@@ -5,8 +5,7 @@ import os
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,18 @@ import pytest
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.services import FINGERPRINT
-from dflash_deploy.operations import status
-from dflash_deploy.operations.probing import MemberStatus
 from dflash_deploy.plan.replicas import engine_port, router_port
-from dflash_deploy.planning import plan_of
 from dflash_deploy.serve.router.files import read_keys
-from dflash_deploy.startup import endpoint_of
 from tests.docker.test_llamacpp import SIGNAL_THE_SERVER
-from tests.support.askers import WHOLE, Askers, asking
-from tests.support.cli import Ran, dflash, edit_env
+from tests.support.askers import WHOLE, asking
+from tests.support.cli import dflash, edit_env
+from tests.support.commands import eventually
 from tests.support.composed import composed, docker
 from tests.support.container_engine import Engine
 from tests.support.exported_folder import exported_folder
 from tests.support.llamacpp_routes import opened
 from tests.support.standin_llamacpp import DEBIAN, ensure_server_image
+from tests.support.two_engines import answered_at, askers_of, members, under_load
 
 IMAGE = "dflash-deploy/llamacpp:replicas-under-test"
 USER = 1000
@@ -68,44 +65,6 @@ def engines(deployment: Deployment) -> dict[str, dict[str, Any]]:
     return {name: one for name, one in containers(deployment).items() if name.startswith("engine-")}
 
 
-def members(deployment: Deployment) -> dict[int, MemberStatus]:
-    return {member.number: member for member in status(deployment.directory).members}
-
-
-def askers_of(deployment: Deployment) -> Askers:
-    def key() -> str:
-        return Deployment(deployment.directory).key.reveal()
-
-    now = Deployment.existing(deployment.directory)
-    with endpoint_of(now, plan_of(now)) as endpoint:
-        return Askers(endpoint.url, endpoint.model, key, patience=HANGS)
-
-
-def eventually(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HANGS
-    while not true():
-        assert time.monotonic() < deadline, "it did not become true"
-        time.sleep(0.2)
-
-
-def under_load(deployment: Deployment, command: Callable[[], Ran], *, least: int) -> tuple[Ran, Askers]:
-    """Run a command while clients ask, until they have asked `least` times."""
-    askers = askers_of(deployment)
-    with asking(askers, CLIENTS):
-        ran = command()
-        eventually(lambda: len(askers.asked) >= least)
-    return ran, askers
-
-
-def answered(url: str, key: str) -> int:
-    """The status of a generation with a key; an empty one is not sent."""
-    body = {"model": "tiny", "messages": [{"role": "user", "content": "Count."}], "max_tokens": 4}
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    answer = httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=HANGS)
-    assert ("choices" in answer.text) == (answer.status_code == 200)
-    return answer.status_code
-
-
 def test_both_engines_answer_and_status_shows_each(deployment: Deployment) -> None:
     found = dflash("status", "--json", at=deployment.directory).succeeded().document["data"]
     assert [(one["replica"], one["state"], one["routed"]) for one in found["replicas"]] == [
@@ -126,8 +85,8 @@ def test_only_the_door_is_published_and_it_opens_health_without_a_key(deployment
     assert opened(url) == {("GET", "/health"), ("HEAD", "/health")}
     keys = read_keys(deployment.state / "router" / "keys.json")
     for key in ("", "a-key-that-nobody-has", keys.probe, keys.admin):
-        assert answered(url, key) in {401, 403}
-    assert answered(url, deployment.key.reveal()) == 200
+        assert answered_at(url, key) in {401, 403}
+    assert answered_at(url, deployment.key.reveal()) == 200
     # the ports that router and engines have without containers
     for private in (router_port(port), engine_port(port, 1), engine_port(port, 2)):
         with socket.socket() as client:
@@ -151,8 +110,8 @@ def test_engines_are_in_a_network_with_router_and_door(deployment: Deployment) -
     for name in ("engine-1", "engine-2", "router"):
         assert list(found[name]["NetworkSettings"]["Networks"]) == [private]
     # where only this machine reaches an engine, its gateway refuses the same requests
-    for member in members(deployment).values():
-        assert answered(member.endpoint.removesuffix("/v1"), "") == 401
+    for member in members(deployment.directory).values():
+        assert answered_at(member.endpoint.removesuffix("/v1"), "") == 401
 
 
 def test_containers_are_closed_in_and_have_cores_of_their_own(deployment: Deployment) -> None:
@@ -195,13 +154,13 @@ def test_each_engine_has_a_log_of_its_own(deployment: Deployment) -> None:
 
 def test_docker_restarts_a_killed_engine_and_the_router_takes_it_back(deployment: Deployment) -> None:
     before = containers(deployment)["engine-1"]
-    askers = askers_of(deployment)
+    askers = askers_of(deployment.directory)
     with asking(askers, CLIENTS):
         eventually(lambda: len(askers.asked) > CLIENTS)
         docker("exec", before["Id"], "python3", "-c", SIGNAL_THE_SERVER, str(int(signal.SIGKILL)))
         eventually(lambda: containers(deployment)["engine-1"]["RestartCount"] == 1)
         # the other one goes on, and this one comes back without a command
-        eventually(lambda: (one := members(deployment)[1]).answered.state == "ready" and one.routed)
+        eventually(lambda: (one := members(deployment.directory)[1]).answered.state == "ready" and one.routed)
         done = len(askers.asked)
         eventually(lambda: len(askers.asked) > done + CLIENTS)
     assert len(askers.errors()) <= CLIENTS
@@ -211,13 +170,15 @@ def test_docker_restarts_a_killed_engine_and_the_router_takes_it_back(deployment
 
 def test_a_rolling_restart_and_a_new_key_lose_no_request(deployment: Deployment) -> None:
     before = {name: one["State"]["StartedAt"] for name, one in containers(deployment).items()}
-    ran, askers = under_load(deployment, lambda: dflash("restart", at=deployment.directory), least=20)
+    ran, askers = under_load(
+        deployment.directory, lambda: dflash("restart", at=deployment.directory), least=20, clients=CLIENTS
+    )
     ran.succeeded()
     assert not askers.errors()
     after = {name: one["State"]["StartedAt"] for name, one in containers(deployment).items()}
     assert [name for name in sorted(before) if after[name] != before[name]] == ["engine-1", "engine-2"]
     rotate = lambda: dflash("keys", "rotate", "--json", at=deployment.directory)  # noqa: E731
-    ran, askers = under_load(deployment, rotate, least=20)
+    ran, askers = under_load(deployment.directory, rotate, least=20, clients=CLIENTS)
     assert ran.succeeded().document["data"]["proof"] == {
         "old_key": {"before": 200, "after": 401},
         "new_key": {"after": 200},
@@ -230,7 +191,9 @@ def test_up_again_changes_nothing_and_changed_settings_roll(deployment: Deployme
     assert dflash("up", "--json", at=deployment.directory).succeeded().document["data"]["changed"] is False
     assert {name: one["Id"] for name, one in containers(deployment).items()} == before
     edit_env(deployment.directory, ENABLE_THINKING="off")
-    ran, askers = under_load(deployment, lambda: dflash("up", "--json", at=deployment.directory), least=20)
+    ran, askers = under_load(
+        deployment.directory, lambda: dflash("up", "--json", at=deployment.directory), least=20, clients=CLIENTS
+    )
     assert ran.succeeded().document["data"]["changed"] is True
     assert not askers.errors()
     after = {name: one["Id"] for name, one in containers(deployment).items()}
@@ -245,13 +208,13 @@ def test_one_engine_is_measured_without_its_drafter_and_both_are_read_through_th
     measure = lambda: dflash(  # noqa: E731
         "bench", "--replica", "1", "--baseline", "--workload", "chat", *quick, "--json", at=deployment.directory
     )
-    ran, askers = under_load(deployment, measure, least=10)
+    ran, askers = under_load(deployment.directory, measure, least=10, clients=CLIENTS)
     rows = ran.succeeded().document["data"]["rows"]
     assert {row["drafter"] for row in rows} == {True, False}
     assert not askers.errors()
     # both run with .env again, and only the first was created again
     assert {name: one["Config"]["Labels"][FINGERPRINT] for name, one in engines(deployment).items()} == before
-    assert all(one.answered.state == "ready" and one.routed for one in members(deployment).values())
+    assert all(one.answered.state == "ready" and one.routed for one in members(deployment.directory).values())
     exported = dflash("monitor", "export", str(tmp_path / "out"), "--json", at=deployment.directory).succeeded()
     key = (tmp_path / "out" / "metrics.key").read_text().strip()
     for target in exported.document["data"]["targets"]:

@@ -2,8 +2,7 @@
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,11 @@ import pytest
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.operations import status
 from tests.support.cli import dflash, edit_env
+from tests.support.commands import eventually
 from tests.support.llamacpp_native import processes
 from tests.support.ports import free_run
 from tests.support.under_domain import (
     ELSEWHERE,
-    HANGS,
     HOST,
     QUESTION,
     client,
@@ -43,13 +42,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield directory
     dflash("down", at=directory).succeeded()
     assert not processes(directory)
-
-
-def eventually(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HANGS
-    while not true():
-        assert time.monotonic() < deadline, "it did not become true"
-        time.sleep(0.2)
 
 
 def caddy_of(directory: Path) -> int:

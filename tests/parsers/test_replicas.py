@@ -10,13 +10,13 @@ from dflash_deploy.errors import ExitCode
 from dflash_deploy.operations import status
 from tests.support.askers import WHOLE, asking
 from tests.support.cli import dflash, edit_env
+from tests.support.commands import eventually
 from tests.support.llamacpp_native import server_of
 from tests.support.proxies import FailsAndSaysHealthy
 from tests.support.two_engines import (
     CLIENTS,
     answered,
     askers_of,
-    eventually,
     first_engine_behind,
     healthy,
     members,

@@ -18,8 +18,9 @@ from dflash_deploy.serve.router.files import read_keys
 from dflash_deploy.serve.router.values import ROUTES
 from tests.support.askers import asking
 from tests.support.cli import dflash, edit_env
+from tests.support.commands import eventually
 from tests.support.llamacpp_native import processes
-from tests.support.two_engines import CLIENTS, HANGS, answered, askers_of, eventually, members
+from tests.support.two_engines import CLIENTS, HANGS, answered, askers_of, members
 
 PUBLISHED = [path.replace("*", "x") for path in PATHS]
 

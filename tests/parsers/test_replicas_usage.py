@@ -17,7 +17,8 @@ import pytest
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.operations import key
 from tests.support.cli import dflash
-from tests.support.two_engines import HANGS, door, engine_tokens, engines, eventually, keys, router, used
+from tests.support.commands import eventually
+from tests.support.two_engines import HANGS, door, engine_tokens, engines, keys, router, used
 
 NAMES = ("kate", "leo", "mia")
 REQUESTS = 1000

@@ -22,11 +22,12 @@ from dflash_deploy.monitoring.alerts import ALERTS
 from dflash_deploy.plan.replicas import router_metrics_port
 from tests.support.caddy import expiring
 from tests.support.cli import dflash, edit_env
+from tests.support.commands import eventually
 from tests.support.llamacpp_native import server_of
 from tests.support.monitored import HANGS, Received, fired, monitor, reload_programs, shorten, webhook
 from tests.support.ports import free_port
 from tests.support.prometheus import Prometheus, blackbox_exporter
-from tests.support.two_engines import door, engines, eventually, router_of
+from tests.support.two_engines import door, engines, router_of
 
 USUAL: Mapping[str, float] = {}
 WITHOUT_AGREEMENT: Mapping[str, float] = {"temperature": 100, "top_k": 0, "top_p": 1, "min_p": 0}

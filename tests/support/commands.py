@@ -77,6 +77,11 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
+def eventually(true: Callable[[], bool], seconds: float = 300.0) -> None:
+    """Wait until it is true. After this time it counts as hung, and the test fails."""
+    assert wait_until(true, seconds), "it did not become true"
+
+
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Keep other processes out of this directory's files while the block runs."""

@@ -2,9 +2,8 @@
 
 import json
 import os
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +17,11 @@ from dflash_deploy.operations import key, status, usage_of_keys
 from dflash_deploy.operations.probing import MemberStatus
 from dflash_deploy.plan.replicas import engine_port, router_port
 from dflash_deploy.planning import plan_of
-from dflash_deploy.serve.router.files import RoutedEngine, SeenWorker
+from dflash_deploy.serve.router.files import RoutedEngine
 from dflash_deploy.startup import endpoint_of
 from tests.support.askers import Askers, asking
 from tests.support.cli import Ran, dflash
+from tests.support.commands import eventually
 from tests.support.llamacpp_native import processes
 from tests.support.proxies import Proxy, before
 
@@ -75,14 +75,6 @@ def engine_tokens(url: str, directory: Path) -> Counter[str]:
     return found
 
 
-def eventually(true: Callable[[], bool]) -> None:
-    """Wait until it is true."""
-    deadline = time.monotonic() + HANGS
-    while not true():
-        assert time.monotonic() < deadline, "it did not become true"
-        time.sleep(0.2)
-
-
 def askers_of(directory: Path) -> Askers:
     """Clients that ask through the door with the owner's key."""
 
@@ -95,13 +87,17 @@ def askers_of(directory: Path) -> Askers:
 
 
 def answered(directory: Path, key: str) -> int:
-    """The status of a generation with a key; an empty one is not sent. A refusal generates nothing."""
+    """The status of a generation through the door, as `answered_at` has it."""
     deployment = Deployment.existing(directory)
     with endpoint_of(deployment, plan_of(deployment)) as endpoint:
-        url, model = f"{endpoint.url}/v1/chat/completions", endpoint.model
+        return answered_at(endpoint.url, key, endpoint.model)
+
+
+def answered_at(url: str, key: str, model: str = "tiny") -> int:
+    """The status of a generation with a key; an empty one is not sent. A refusal generates nothing."""
     body = {"model": model, "messages": [{"role": "user", "content": "Count."}], "max_tokens": 4}
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    answer = httpx.post(url, json=body, headers=headers, timeout=HANGS)
+    answer = httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=HANGS)
     assert ("choices" in answer.text) == (answer.status_code == 200)
     return answer.status_code
 
@@ -113,17 +109,17 @@ def members(directory: Path) -> dict[int, MemberStatus]:
 
 def healthy(directory: Path, number: int) -> bool:
     """Whether the router sends requests to an engine and sees it healthy."""
-    seen = json.loads((directory / ".dflash" / "router" / "seen.json").read_text())["workers"]
-    port = Deployment.existing(directory).values["DFLASH_PORT"]
-    return {"url": f"http://127.0.0.1:{engine_port(int(port), number)}", "healthy": True} in [
-        {"url": worker["url"], "healthy": worker["healthy"]} for worker in seen
-    ]
+    deployment = Deployment.existing(directory)
+    port = engine_port(int(deployment.values["DFLASH_PORT"]), number)
+    return (f"http://127.0.0.1:{port}", True) in _healthy(deployment)
 
 
-def under_load(directory: Path, command: Callable[[], Ran], *, least: int) -> tuple[Ran, Askers]:
+def under_load(
+    directory: Path, command: Callable[[], Ran], *, least: int, clients: int = CLIENTS
+) -> tuple[Ran, Askers]:
     """Run a command while clients ask, until they have asked `least` times."""
     askers = askers_of(directory)
-    with asking(askers, CLIENTS):
+    with asking(askers, clients):
         ran = command()
         eventually(lambda: len(askers.asked) >= least)
     return ran, askers
@@ -156,7 +152,7 @@ def first_engine_behind(directory: Path, kind: type[Proxy]) -> Iterator[None]:
     def sends_to(workers: tuple[RoutedEngine, ...]) -> None:
         write_workers(deployment, workers)
         wanted = {(worker.url, True) for worker in workers}
-        eventually(lambda: (seen := seen_workers(deployment)) is not None and _healthy(seen[1]) == wanted)
+        eventually(lambda: _healthy(deployment) == wanted)
 
     with before(listed[0].url, kind) as url:
         sends_to((replace(listed[0], url=url), *listed[1:]))
@@ -166,5 +162,7 @@ def first_engine_behind(directory: Path, kind: type[Proxy]) -> Iterator[None]:
             sends_to(listed)
 
 
-def _healthy(workers: Iterable[SeenWorker]) -> set[tuple[str, bool]]:
-    return {(worker.url, worker.healthy) for worker in workers}
+def _healthy(deployment: Deployment) -> set[tuple[str, bool]]:
+    """The address of each engine that the router spoke of last, and whether it is healthy."""
+    seen = seen_workers(deployment)
+    return set() if seen is None else {(worker.url, worker.healthy) for worker in seen[1]}
