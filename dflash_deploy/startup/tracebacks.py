@@ -56,7 +56,10 @@ class TracebackReading:
 
     def raises(self, process: str, line: LogLine) -> Raised:
         """Read the line of an exception. vLLM's logger, and processes that write their names, begin each line."""
-        self.prefixed = "record" if line.form == OF_EACH_LINE else "process" if line.process and not line.form else ""
+        if line.form == OF_EACH_LINE:
+            self.prefixed = "record"
+        else:
+            self.prefixed = "process" if line.process and not line.record else ""
         self.raised = Raised(process, [line.message], self.frame, loading=self.loading)
         self.inside, self.frame, self.loading = False, (), False
         return self.raised
