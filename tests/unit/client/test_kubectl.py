@@ -39,3 +39,23 @@ def test_too_many_pods_are_refused_instead_of_cut_off(monkeypatch: pytest.Monkey
     with pytest.raises(PreflightRefused, match="vision has more than 10 pods of exports") as refused:
         Kubectl("vision").pods()
     assert "a namespace of its own" in (refused.value.hint or "")
+
+
+LOGGED = "E1124 05:30:09.555060 426 portforward.go:525] error copying the stream"
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        (f"error: lost connection to pod\n{LOGGED}\n", "error: lost connection to pod"),
+        (f"{LOGGED}\nerror: lost connection to pod\n", "error: lost connection to pod"),
+        (
+            f'{LOGGED}\nError from server (NotFound): pods "a" not found\n',
+            'Error from server (NotFound): pods "a" not found',
+        ),
+        (f"{LOGGED}\n", LOGGED),
+        ("\n", "it says nothing"),
+    ],
+)
+def test_the_reason_of_an_end_is_told_though_kubectl_logged_beside_it(printed: str, reason: str) -> None:
+    assert kubectl.said_last(printed) == reason
