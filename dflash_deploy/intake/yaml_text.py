@@ -19,6 +19,11 @@ MOST_VALUES = 100_000
 
 LARGEST = 2**64
 
+_TOO_DEEP = "exceeded maximum nesting depth"
+"""libyaml's problem at 1,000 levels, since 0.2.6. Up to 1,024 characters ahead it looks for the colon of a key, and so
+may raise this before the events of the first 50 levels are seen.
+"""
+
 _Safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's loader, which is in PyYAML's wheels. The pure Python loader adds half a second to every command."""
 
@@ -71,9 +76,17 @@ def parse_yaml(text: str, *, limit: int = MOST_BYTES) -> Any:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
     except Invalid:
         raise
+    except yaml.MarkedYAMLError as problem:
+        if problem.problem == _TOO_DEEP:
+            raise Invalid(f"is nested deeper than {MOST_LEVELS} levels{_at_mark(problem.problem_mark)}") from None
+        raise Invalid(_not_yaml(problem)) from None
     # PyYAML raises ValueError too, for a sexagesimal number or a character that YAML does not allow
     except (yaml.YAMLError, ValueError, TypeError) as problem:
-        raise Invalid(f"is not valid YAML: {' '.join(str(problem).split())}") from None
+        raise Invalid(_not_yaml(problem)) from None
+
+
+def _not_yaml(problem: Exception) -> str:
+    return f"is not valid YAML: {' '.join(str(problem).split())}"
 
 
 class _Check:
@@ -117,5 +130,8 @@ class _Check:
 
 
 def _at(place: yaml.Event | yaml.Node) -> str:
-    mark = place.start_mark
+    return _at_mark(place.start_mark)
+
+
+def _at_mark(mark: yaml.Mark | None) -> str:
     return f" (line {mark.line + 1})" if mark else ""
