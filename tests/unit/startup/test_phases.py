@@ -90,6 +90,8 @@ LINES = [
         Step("warming up"),
     ),
     ("llamacpp", "main: server is listening on http://0.0.0.0:8000", Step("opening the endpoint")),
+    ("llamacpp", "0.00.221.347 I llama_server: model loaded", Step("opening the endpoint")),
+    ("llamacpp", "0.00.221.361 I llama_server: listening on http://127.0.0.1:8000", Step("opening the endpoint")),
     ("llamacpp-buun", "srv    load_model: loading model '/models/target.gguf'", Step("loading the weights")),
     ("llamacpp-buun", "srv    load_model: loading draft model '/models/drafter.gguf'", Step("loading the weights")),
     ("llamacpp-buun", "llama_context: constructing llama_context", Step("sizing the KV cache")),
