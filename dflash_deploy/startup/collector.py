@@ -51,6 +51,8 @@ _RETRIES = "retrying without pipeline parallelism"
 _ANSWERED = ('" 200 OK', " 200")
 _OF_ENGINE = ('" 200', "request: POST ")
 """What else a line with an answer has: uvicorn's form, or llama.cpp's."""
+_GENERATED, _TOKENS = "total time =", " tokens"
+"""What a line has, and how it ends, with which llama.cpp reports a finished generation. A refused request has none."""
 _CORE_ENDED = ("engine core exited unexpectedly", "EngineDeadError", "GGML_ASSERT(")
 """Words of vLLM's server once its core has ended: streams that were just opened still log 200, then an error.
 
@@ -280,6 +282,8 @@ def _serving(message: str) -> bool:
 
 def _answered(line: str) -> bool:
     """Whether a line reports an answer to a request that the engine has computed."""
+    if line.endswith(_TOKENS):
+        return _GENERATED in line
     return line.endswith(_ANSWERED) and any(form in line for form in _OF_ENGINE) and not _PROBE.search(line)
 
 

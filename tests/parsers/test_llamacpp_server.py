@@ -18,6 +18,7 @@ from dflash_deploy.client import REREADERS, EndpointError
 from dflash_deploy.client.images import plain_png
 from dflash_deploy.deployment import Deployment
 from tests.support.cli import dflash
+from tests.support.commands import wait_until
 from tests.support.kube_api import KubePod, kube_api
 from tests.support.llamacpp_native import connect, init, processes, without_drafter
 from tests.support.llamacpp_routes import HANGS, opened
@@ -71,6 +72,21 @@ def test_kubectl_forwards_the_checks_to_it(served: Path, tmp_path: Path) -> None
     lengths = ran.document["data"]["acceptance_by_engine"]
     assert lengths.keys() == {"dflash-a", "dflash-b"}
     assert min(lengths.values()) > 5
+
+
+def test_a_request_that_it_refused_is_history_once_it_has_answered_another(served: Path) -> None:
+    log = str(served / ".dflash" / "engine.log")
+
+    def named() -> bool:
+        return "request-beyond-context" in dflash("explain", log, at=served).succeeded().out
+
+    with connect(served) as endpoint:
+        with pytest.raises(EndpointError):
+            endpoint.chat("a b c " * 3000, max_tokens=8)
+        # the server writes its log beside its answers
+        assert wait_until(named, HANGS)
+        endpoint.chat(ASK, max_tokens=8)
+        assert wait_until(lambda: not named(), HANGS)
 
 
 def test_only_health_is_open(served: Path) -> None:

@@ -92,3 +92,22 @@ def test_a_request_that_llamacpp_answers_makes_the_refused_one_history() -> None
         assert named([line, before + LLAMACPP_ANSWER.replace("200", "500")], engine=engine) is not None
         probe = LLAMACPP_ANSWER.replace("POST /v1/chat/completions", "GET /health")
         assert named([line, before + probe], engine=engine) is not None
+
+
+@pytest.mark.parametrize(
+    "timing",
+    [
+        "0.01.586.330 I slot print_timing: id  0 | task 47 |       total time =      26.45 ms /    89 tokens",
+        "      total time =     169.02 ms /    12 tokens",
+    ],
+)
+def test_a_generation_that_llamacpp_finishes_makes_the_refused_request_history(timing: str) -> None:
+    """Its server logs neither requests nor idle slots unless it is told to: the timing is the sign of an answer."""
+    engine = "llamacpp"
+    refused = "0.03.455.096 E srv    send_error: task id = 782, error: request (4113 tokens) exceeds the available"
+    released = "0.03.455.127 I slot      release: id  0 | task 782 | stop processing: n_tokens = 0, truncated = 0"
+    read = "0.03.455.140 I slot print_timing: id  0 | task 790 | prompt eval time =       5.61 ms /    25 tokens"
+    assert named([refused + " context size", released], engine=engine) == "request-beyond-context"
+    assert named([refused + " context size", released, read], engine=engine) == "request-beyond-context"
+    assert named([refused + " context size", released, timing], engine=engine) is None
+    assert named([timing, refused + " context size", released], engine=engine) == "request-beyond-context"
