@@ -9,6 +9,9 @@ SECONDS ?= 120
 # `make demo-down` stops the demos of both, with ENGINE= only that one.
 DEMOS := $(if $(ENGINE),$(if $(filter llamacpp,$(ENGINE)),demo-llamacpp,demo),demo demo-llamacpp)
 ENGINE ?= vllm
+ifeq ($(filter vllm llamacpp,$(ENGINE)),)
+$(error `$(ENGINE)` is not an engine of the demo (vllm, llamacpp))
+endif
 ifeq ($(ENGINE),llamacpp)
 VENV := .venv-llamacpp
 EXTRAS := llamacpp

@@ -52,11 +52,11 @@ class Endpoint(Connection):
         return [served.name for served in self.served()]
 
     def served(self) -> list[ServedModel]:
-        """Return the models of GET /v1/models; only vLLM reports the weights' path and the length."""
+        """Return each name of GET /v1/models; only vLLM reports the weights' path and the length."""
         answer = self.send("GET", "/v1/models")
         with expected_shape("GET /v1/models"):
             said = answer.document(ModelList)
-        return [ServedModel(one.id, one.root, one.max_model_len) for one in said.data]
+        return [ServedModel(name, one.root, one.max_model_len) for one in said.data for name in one.names]
 
     def paths(self) -> list[str]:
         """Return the paths in the server's OpenAPI description; empty if it has none."""

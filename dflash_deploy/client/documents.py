@@ -99,11 +99,20 @@ class ChatChunk(ForeignDocument):
 
 
 class ListedModel(ForeignDocument):
-    """One model of GET /v1/models; only vLLM states `root` and `max_model_len`."""
+    """One model of GET /v1/models; only vLLM states `root` and `max_model_len`.
+
+    llama.cpp lists a model once, by the first of its names in the order of the alphabet, with all names as `aliases`.
+    """
 
     id: str
+    aliases: Annotated[list[str], Field(max_length=1000)] | None = None
     root: str | None = None
     max_model_len: Count | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names under which it can be requested, each once."""
+        return list(dict.fromkeys((self.id, *(self.aliases or ()))))
 
 
 class ModelList(ForeignDocument):

@@ -57,6 +57,13 @@ def test_both_demos_are_stopped_and_with_engine_only_one(clone: Path) -> None:
     assert demo_down(clone, "ENGINE=llamacpp").stdout.splitlines() == [llamacpp]
 
 
+def test_an_engine_that_the_demo_does_not_have_is_refused(clone: Path) -> None:
+    ran(clone, "demo", ".venv")
+    done = demo_down(clone, "ENGINE=sglang")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "`sglang` is not an engine of the demo (vllm, llamacpp)" in done.stderr
+
+
 def test_without_a_demo_it_says_so(clone: Path) -> None:
     done = demo_down(clone)
     assert (done.returncode, done.stdout) == (0, "no demo here: demo demo-llamacpp\n")

@@ -17,7 +17,7 @@ from dflash_deploy.checks.pictures import COLOURS
 from dflash_deploy.client import REREADERS, EndpointError
 from dflash_deploy.client.images import plain_png
 from dflash_deploy.deployment import Deployment
-from tests.support.cli import dflash
+from tests.support.cli import dflash, edit_env
 from tests.support.commands import wait_until
 from tests.support.kube_api import KubePod, kube_api
 from tests.support.llamacpp_native import connect, init, processes, without_drafter
@@ -72,6 +72,18 @@ def test_kubectl_forwards_the_checks_to_it(served: Path, tmp_path: Path) -> None
     lengths = ran.document["data"]["acceptance_by_engine"]
     assert lengths.keys() == {"dflash-a", "dflash-b"}
     assert min(lengths.values()) > 5
+
+
+def test_it_serves_each_of_several_names(served: Path) -> None:
+    only = Deployment(served).values["SERVED_MODEL_NAME"]
+    edit_env(served, SERVED_MODEL_NAME="zeta alpha")
+    dflash("up", at=served).succeeded()
+    with connect(served) as endpoint:
+        assert endpoint.model == "zeta"
+        assert endpoint.models() == ["alpha", "zeta"]
+        assert "Paris" in endpoint.chat("What is the capital of France?", max_tokens=16).text
+    edit_env(served, SERVED_MODEL_NAME=only)
+    dflash("up", at=served).succeeded()
 
 
 def test_a_request_that_it_refused_is_history_once_it_has_answered_another(served: Path) -> None:
