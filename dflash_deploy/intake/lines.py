@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dflash_deploy.errors import FileInvalid
 from dflash_deploy.intake.files import PATIENCE, opened, reading, shown
+from dflash_deploy.intake.unpacking import unpacked
 
 BLOCK = 1 << 20
 
@@ -23,11 +24,12 @@ STDIN = Path("-")
 def lines_of(path: Path) -> Iterator[str]:
     """Yield the lines of a regular file, of a pipe, or of standard input if `path` is `-`.
 
-    Bytes that are not UTF-8 are replaced; a carriage return ends a line too, as progress bars write it. Raises the
-    errors of `open_file`, and FileInvalid if a named pipe gives nothing for PATIENCE seconds.
+    Gzip is unpacked. Bytes that are not UTF-8 are replaced; a carriage return ends a line too, as progress bars write
+    it. Raises the errors of `open_file` and `unpacked`, and FileInvalid if a named pipe gives nothing for PATIENCE
+    seconds.
     """
     decoder, rest = codecs.getincrementaldecoder("utf-8")("replace"), ""
-    for block in _blocks(path):
+    for block in unpacked(path, _blocks(path)):
         *whole, rest = (rest + decoder.decode(block)).replace("\r", "\n").split("\n")
         yield from (line[:LONGEST] for line in whole)
         rest = rest[:LONGEST]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import yaml
 
@@ -26,6 +26,12 @@ may raise this before the events of the first 50 levels are seen.
 
 _Safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's loader, which is in PyYAML's wheels. The pure Python loader adds half a second to every command."""
+
+
+class _Mark(Protocol):
+    """A place in a text: libyaml's loader and the one in Python have classes of their own. `line` counts from 0."""
+
+    line: int
 
 
 class _Loader(_Safe):  # type: ignore[misc] # one of two classes, known when it runs
@@ -133,5 +139,5 @@ def _at(place: yaml.Event | yaml.Node) -> str:
     return _at_mark(place.start_mark)
 
 
-def _at_mark(mark: yaml.Mark | None) -> str:
+def _at_mark(mark: _Mark | None) -> str:
     return f" (line {mark.line + 1})" if mark else ""

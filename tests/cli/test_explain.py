@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 import os
 import threading
 import tracemalloc
@@ -13,7 +16,7 @@ from typer.testing import CliRunner
 
 from dflash_deploy import operations
 from dflash_deploy.cli.app import app
-from dflash_deploy.errors import FileMissing
+from dflash_deploy.errors import FileInvalid, FileMissing
 from dflash_deploy.intake.lines import LONGEST, lines_of
 from tests.support.diagnosis.score import HALVES, cases
 
@@ -144,6 +147,46 @@ def test_a_pipe_is_read(tmp_path: Path) -> None:
     writer.start()
     assert "sequences-beyond-state-cache" in explained(pipe)
     writer.join()
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        gzip.compress(KNOWN.encode()),
+        gzip.compress(BANNER.encode()) + gzip.compress(f"\n{KNOWN}".encode()) + bytes(512),
+        gzip.compress((KNOWN + "a library says something\n" * 100_000).encode())[:-200],
+    ],
+    ids=["whole", "rotated into one file", "the end is missing"],
+)
+def test_a_gzip_file_is_unpacked(tmp_path: Path, packed: bytes) -> None:
+    assert "sequences-beyond-state-cache" in explained(log(tmp_path, packed))
+
+
+@pytest.mark.parametrize(
+    ("packed", "says", "hint"),
+    [
+        (lzma.compress(KNOWN.encode()), "compressed with xz", "xz -dc FILE | dflash-deploy explain -"),
+        (bz2.compress(KNOWN.encode()), "compressed with bzip2", "bzip2 -dc FILE"),
+        (bytes.fromhex("28b52ffd0458"), "compressed with zstd", "zstd -dc FILE"),
+        (b"PK\x03\x04" + bytes(40), "a zip archive", "unzip -p FILE"),
+        (gzip.compress(KNOWN.encode())[:20] + b"x" * 200, "a damaged gzip file", "copy it again"),
+    ],
+)
+def test_another_compressed_file_is_refused_with_what_unpacks_it(
+    tmp_path: Path, packed: bytes, says: str, hint: str
+) -> None:
+    with pytest.raises(FileInvalid, match=says) as refused:
+        operations.explain_log(log(tmp_path, packed))
+    assert hint in refused.value.hint
+
+
+def test_a_gzip_file_that_unpacks_to_much_takes_bounded_memory(tmp_path: Path) -> None:
+    file = log(tmp_path, gzip.compress(b"x" * 60_000_000))
+    tracemalloc.start()
+    operations.explain_log(file)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 20_000_000
 
 
 def test_a_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
