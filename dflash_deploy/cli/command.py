@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from dflash_deploy.cli.display import Terminal
     from dflash_deploy.cli.shown import Report
 
@@ -30,3 +32,16 @@ def terminal(*, json_stream: bool = False, results_on_stdout: bool = False) -> T
     from dflash_deploy.cli.display import Terminal  # noqa: PLC0415 - --help shows no progress
 
     return Terminal(json_stream=json_stream, results_on_stdout=results_on_stdout)
+
+
+def option_of(directory: Path) -> str:
+    """Return what the next command needs to work on the same deployment, as `Deployment.option` does."""
+    from dflash_deploy.deployment import Deployment  # noqa: PLC0415 - --help names no directory
+
+    return Deployment(directory).option
+
+
+def note_if_new(directory: Path) -> None:
+    """Say on standard error if a directory does not exist: its name may be mistyped."""
+    if not directory.exists():
+        terminal().note(f"note: {directory} does not exist: this is about a new deployment there")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy import operations
-from dflash_deploy.cli.command import command
+from dflash_deploy.cli.command import command, note_if_new
 from dflash_deploy.cli.options import HERE, Directory, Json
 from dflash_deploy.cli.shown import Report, Styled
 
@@ -29,6 +29,7 @@ def doctor(
 
     Without a deployment in the directory, the one that would be planned for this machine is examined.
     """
+    note_if_new(directory)
     done = operations.doctor(directory, probe=probe)
     return Report(done.document(), _shown(done.checks), failure=done.failure)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy import operations
-from dflash_deploy.cli.command import command, terminal
+from dflash_deploy.cli.command import command, option_of, terminal
 from dflash_deploy.cli.key_options import InFlight, KeyName, KeyScope, TokensPerMinute
 from dflash_deploy.cli.key_usage import usage_table
 from dflash_deploy.cli.options import HERE, Directory, Json, JsonStream, Patience
@@ -63,7 +63,7 @@ def keys_show(
         f"key          {_place(name)} in {deployment.env_file}",
         f"readable     {'only by its owner' if found.private else f'BY OTHERS: chmod 600 {deployment.env_file}'}",
         f"fingerprint  {found.key.fingerprint}",
-        *_next(name),
+        *_next(name, deployment.option),
     )
     return Report(found.document(), shown)
 
@@ -79,11 +79,12 @@ def keys_add(
 ) -> Report:
     """Add a key with a name, for one client. A running engine accepts it at once."""
     done = operations.add_key(directory, name, scope=scope, in_flight=in_flight, tokens_per_minute=tokens_per_minute)
-    now = "accepts it now" if done.status else "gets it with `dflash-deploy up`"
+    there = done.deployment.option
+    now = "accepts it now" if done.status else f"gets it with `dflash-deploy up{there}`"
     shown = (
         f"added        {name}, {_opens(done.key)}, in {done.deployment.env_file}",
         f"engine       {now}",
-        f"next         dflash-deploy keys show {name} --reveal   the key, for the client",
+        f"next         dflash-deploy keys show {name} --reveal{there}   the key, for the client",
     )
     return Report(done.document(), shown)
 
@@ -101,7 +102,8 @@ def keys_list(directory: Directory = HERE, as_json: Json = False) -> Report:
     """List the further keys with their scopes and limits."""
     found = operations.list_keys(directory)
     if not found.keys:
-        return Report(found.document(), ("no further keys", "next         dflash-deploy keys add NAME"))
+        add = f"dflash-deploy keys add NAME{option_of(directory)}"
+        return Report(found.document(), ("no further keys", f"next         {add}"))
     drawn = Grid("name", "opens", "in flight", "tokens/min", "fingerprint")
     for key in found.keys:
         limits = (str(limit) if limit else "-" for limit in (key.in_flight, key.tokens_per_minute))
@@ -120,15 +122,15 @@ def _place(name: str | None) -> str:
     return f"{Settings.dflash_api_keys}, {name}," if name else f"{Settings.vllm_api_key}"
 
 
-def _next(name: str | None) -> tuple[str, ...]:
+def _next(name: str | None, there: str) -> tuple[str, ...]:
     if name:
         return (
-            f"next         dflash-deploy keys show {name} --reveal   only the key, for $(...)",
-            f"             dflash-deploy keys revoke {name}          it is rejected at once",
+            f"next         dflash-deploy keys show {name} --reveal{there}   only the key, for $(...)",
+            f"             dflash-deploy keys revoke {name}{there}          it is rejected at once",
         )
     return (
-        "next         dflash-deploy keys show --reveal   only the key, for $(...)",
-        "             dflash-deploy keys rotate          a new key; the old one is rejected",
+        f"next         dflash-deploy keys show --reveal{there}   only the key, for $(...)",
+        f"             dflash-deploy keys rotate{there}          a new key; the old one is rejected",
     )
 
 
@@ -152,7 +154,8 @@ def keys_rotate(
 def _restarted(done: Replaced) -> tuple[str, ...]:
     rotation = done.rotation
     if rotation is None:
-        return ("restarted    nothing: no engine runs; `dflash-deploy up` starts one with the new key",)
+        start = f"`dflash-deploy up{done.new.option}`"
+        return (f"restarted    nothing: no engine runs; {start} starts one with the new key",)
     ready = rotation.ready
     return (
         f"restarted    the engine, ready after {ready.seconds:.0f} s at {ready.endpoint}/v1",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy import operations
-from dflash_deploy.cli.command import command, terminal
+from dflash_deploy.cli.command import command, note_if_new, terminal
 from dflash_deploy.cli.load import load_lines
 from dflash_deploy.cli.numbers import GIB, some
 from dflash_deploy.cli.options import (
@@ -85,6 +85,7 @@ def plan(
         raise BadInput("--load and --ask-engine exclude each other", hint="run `plan` twice")
     if report is not None:
         operations.check_output(report)
+    note_if_new(directory)
     choice = operations.Choice(
         profile=profile,
         model=model,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy import operations
-from dflash_deploy.cli.command import command
+from dflash_deploy.cli.command import command, option_of
 from dflash_deploy.cli.durations import DAY, seconds_of
 from dflash_deploy.cli.numbers import GIB
 from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile, Replica
@@ -54,14 +54,15 @@ def status(
         return Report(asked.document(), tuple(_answers(asked)))
     if key_file or model:
         raise BadInput("--key-file and --model belong to --url", hint="a deployment has both in its .env")
+    there = option_of(directory)
     if since is not None:
         if every is not None or replica is not None:
             raise BadInput("--since shows the past of the whole deployment", hint="leave out --watch and --replica")
         past = operations.history(directory, seconds_of("--since", since, most=LONGEST_PAST))
-        return Report(past.document(), tuple(_past(past)))
+        return Report(past.document(), tuple(_past(past, there)))
     if every is None:
         found = operations.status(directory, replica=replica)
-        return Report(found.document(), tuple(_shown(found)))
+        return Report(found.document(), tuple(_shown(found, there)))
     if as_json:
         raise BadInput("--watch and --json exclude each other", hint="run `status --json` in a loop")
     from dflash_deploy.cli.watch import show_windows  # noqa: PLC0415 - a live view, needed for --watch only
@@ -71,13 +72,13 @@ def status(
     return Report()
 
 
-def _past(past: History) -> Iterator[str]:
+def _past(past: History, there: str) -> Iterator[str]:
     for one in past.events:
         yield f"{one.at:%Y-%m-%d %H:%M:%S} UTC  {one.event:11} {': '.join(filter(None, (one.command, one.text)))}"
     if not past.events:
         yield f"nothing since {past.since:%Y-%m-%d %H:%M:%S} UTC"
     if not past.alerts:
-        yield "without alerts: Prometheus does not run; `dflash-deploy monitor up` starts it"
+        yield f"without alerts: Prometheus does not run; `dflash-deploy monitor up{there}` starts it"
 
 
 def _answers(found: EndpointStatus) -> Iterator[str]:
@@ -92,9 +93,11 @@ def _answers(found: EndpointStatus) -> Iterator[str]:
     yield from (f"{name:9} {text}" for name, text in lines if text)
 
 
-def _shown(found: Status) -> Iterator[str]:
+def _shown(found: Status, there: str) -> Iterator[str]:
     """A line for each thing that is known, the state and its cause first."""
-    yield from (f"{name:9} {text}" for name, text in (*_state(found), *_figures(found), *_members(found)) if text)
+    yield from (
+        f"{name:9} {text}" for name, text in (*_state(found, there), *_figures(found), *_members(found)) if text
+    )
 
 
 def _members(found: Status) -> Iterator[tuple[str, str]]:
@@ -116,9 +119,9 @@ def _members(found: Status) -> Iterator[tuple[str, str]]:
         yield f"engine {member.number}", ", ".join(filter(None, parts))
 
 
-def _state(found: Status) -> Iterator[tuple[str, str | None]]:
+def _state(found: Status, there: str) -> Iterator[tuple[str, str | None]]:
     answered, ending = found.answered, found.ending
-    yield from _of_answer(answered)
+    yield from _of_answer(answered, there)
     if ending is not None:
         yield "cause", ending.cause
         yield "fix", ending.do
@@ -128,9 +131,9 @@ def _state(found: Status) -> Iterator[tuple[str, str | None]]:
     yield "settings", found.restored and f"the last good ones, not those of .env, since {found.restored}"
 
 
-def _of_answer(answered: Answered) -> Iterator[tuple[str, str | None]]:
+def _of_answer(answered: Answered, there: str = "") -> Iterator[tuple[str, str | None]]:
     took = f", one generation in {answered.seconds:.2f} s" if answered.seconds is not None else ""
-    start = ": no engine runs; `dflash-deploy up` starts it" if answered.state == "absent" else ""
+    start = f": no engine runs; `dflash-deploy up{there}` starts it" if answered.state == "absent" else ""
     yield "state", f"{answered.state}{took}{start}"
     yield "cause", answered.problem or answered.cause
     yield "fix", answered.do

@@ -82,3 +82,20 @@ def test_on_a_terminal_it_fits_80_columns(tmp_path: Path) -> None:
 
 def test_the_next_command_is_always_a_command() -> None:
     assert set(MEANS) <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", ["plan", "doctor"])
+def test_a_directory_that_does_not_exist_is_named(command: str, tmp_path: Path) -> None:
+    new = "note: new does not exist: this is about a new deployment there"
+    # what doctor finds depends on the machine
+    assert new in dflash(command, "--dir", "new", at=tmp_path).err
+    assert new not in dflash(command, "--dir", ".", at=tmp_path).err
+
+
+def test_next_commands_name_the_directory_of_another_deployment(tmp_path: Path) -> None:
+    initialise("--profile", "cpu", "--runtime", "native", at=tmp_path / "mine")
+    for at, there in ((tmp_path, " --dir mine"), (tmp_path / "mine", "")):
+        option = there.split()
+        assert f"`dflash-deploy up{there}` starts it" in dflash("status", *option, at=at).out
+        assert f"dflash-deploy keys add NAME{there}\n" in dflash("keys", "list", *option, at=at).out
+        assert f"dflash-deploy keys show --reveal{there}  " in dflash("keys", "show", *option, at=at).out
