@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
+from dflash_deploy.assets import asset
 from dflash_deploy.catalog.schema import AttentionTrait, Entry, Quantisation, Settings
 
 
@@ -103,14 +104,20 @@ class Weights(Entry):
     gated: Annotated[bool, Field(description="the Hub requires an account that accepted the terms")] = False
     source: Annotated[str, Field(description="source of size, licence and gating")] = ""
 
-    def download(self, directory: str) -> str:
-        """The command of the Hugging Face client that downloads the weights, for users who do not use `pull`."""
+    def remedy(self, directory: str, setting: str) -> str:
+        """What to do if the weights are missing in `directory`, the value of `setting`, as a hint.
+
+        It names the command of the Hugging Face client, for users who do not use `pull`.
+        """
+        if self.bundled is not None:
+            return f"set {setting} in .env to {asset(self.bundled)}, which comes with dflash-deploy"
         parts = ["hf download", self.repo or "REPOSITORY"]
         if self.file:
             parts.append(self.file)
         if self.revision:
             parts.append(f"--revision {self.revision}")
-        return " ".join([*parts, "--local-dir", directory])
+        command = " ".join([*parts, "--local-dir", directory])
+        return f"download it with `dflash-deploy pull` (or `{command}`), or set {setting} in .env"
 
 
 class Drafter(Weights):

@@ -26,17 +26,16 @@ NO_TOKEN = Secret("")
 class LocalWeights:
     """One of the two models: its directory on this machine, its size in bytes, and what is missing there.
 
-    `gated` means that the Hub requires an account that accepted the terms. `fetch` is the command that downloads it.
+    `gated` means that the Hub requires an account that accepted the terms. `remedy`: what to do if it is missing.
     """
 
     role: str
-    setting: str
     directory: Path
     size: int
     repo: str | None
     gated: bool
     lack: str
-    fetch: str
+    remedy: str
 
     @property
     def there(self) -> bool:
@@ -81,21 +80,19 @@ class DoctorContext:
         return target, self._weights("drafter", Settings.drafter_host_path, plan, plan.pair.drafter)
 
     def _weights(self, role: Role, field: Field[str], plan: Plan, model: Published) -> LocalWeights:
-        setting, directory = field.name, self._path(plan.settings[field])
-        lack = _lack(directory, role, setting, plan)
-        return LocalWeights(
-            role, setting, directory, model.bytes, model.repo, model.gated, lack, model.download(str(directory))
-        )
+        directory = self._path(plan.settings[field])
+        lack, remedy = _lack(directory, role, plan), model.remedy(str(directory), field.name)
+        return LocalWeights(role, directory, model.bytes, model.repo, model.gated, lack, remedy)
 
     def _path(self, written: str) -> Path:
         return self.deployment.path(written) if self.deployment else Path(written).expanduser().absolute()
 
 
-def _lack(directory: Path, role: Role, setting: str, plan: Plan) -> str:
+def _lack(directory: Path, role: Role, plan: Plan) -> str:
     """What is missing in a directory of weights; empty if it is complete."""
     file = plan.settings.model_file if role == "target" else plan.settings.drafter_file
     try:
-        check_weights(directory, role=role, setting=setting, mounted=plan.runtime == "compose", file=file)
+        check_weights(directory, role=role, mounted=plan.runtime == "compose", file=file)
     except WeightsMissing as missing:
         return missing.message
     return ""

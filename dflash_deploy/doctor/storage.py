@@ -75,13 +75,8 @@ def weights(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     for model in subject.weights:
         name = f"weights of {model.role}"
         if not model.there:
-            saw = f"{model.lack}; {gib(model.size)} to download"
-            yield Check(
-                name,
-                "warning",
-                saw,
-                f"`dflash-deploy pull` (or `{model.fetch}`) downloads it; or set {model.setting} in .env",
-            )
+            size = f"; {gib(model.size)} to download" if model.repo else ""
+            yield Check(name, "warning", f"{model.lack}{size}", model.remedy)
             continue
         user, group = _engine_user(subject, plan)
         mighty = plan.runtime == "native" and user == 0

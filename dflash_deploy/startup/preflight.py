@@ -47,19 +47,17 @@ def check_models(deployment: Deployment, plan: Plan) -> None:
     check_weights(
         target,
         role="target",
-        setting=Settings.model_host_path.name,
         mounted=mounted,
         file=settings.model_file,
-        fetch=plan.pair.target.download(str(target)),
+        remedy=plan.pair.target.remedy(str(target), Settings.model_host_path.name),
     )
     if plan.drafting:
         check_weights(
             drafter,
             role="drafter",
-            setting=Settings.drafter_host_path.name,
             mounted=mounted,
             file=settings.drafter_file,
-            fetch=plan.pair.drafter.download(str(drafter)),
+            remedy=plan.pair.drafter.remedy(str(drafter), Settings.drafter_host_path.name),
         )
 
 

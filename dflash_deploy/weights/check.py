@@ -16,6 +16,8 @@ INDEX = "model.safetensors.index.json"
 POINTER = b"version https://git-lfs"
 """First bytes of a Git LFS pointer: a few lines in place of the weights, after a clone without Git LFS."""
 
+FETCHED = "download it with `dflash-deploy pull`"
+
 LARGEST_CONFIG, LARGEST_INDEX = 16 * MIB, 64 * MIB
 """Bytes of config.json and of the index. A model with 100,000 tensors has an index of 10 MiB."""
 
@@ -26,22 +28,16 @@ MOST_HEADER = 100 * 2**20
 """The longest header that the safetensors library reads."""
 
 
-def check_weights(
-    directory: Path, *, role: str, setting: str, mounted: bool = False, file: str = "", fetch: str = ""
-) -> None:
+def check_weights(directory: Path, *, role: str, mounted: bool = False, file: str = "", remedy: str = FETCHED) -> None:
     """Check config.json and every weight file, or the one GGUF that `file` names.
 
-    `role` (target or drafter) and `setting` (its name in `.env`) are for the message, `fetch` (the command that
-    downloads it) for the hint. `mounted`: a container mounts this directory and sees nothing outside it.
+    `role` (target or drafter) is for the message, `remedy` is the hint if it is missing or not complete.
+    `mounted`: a container mounts this directory and sees nothing outside it.
     Raises WeightsMissing.
     """
-    fetch = fetch or f"hf download REPOSITORY --local-dir {directory}"
     try:
         if not directory.is_dir():
-            raise WeightsMissing(
-                f"the {role}'s directory {directory} does not exist",
-                hint=f"download it with `dflash-deploy pull` (or `{fetch}`), or set {setting} in .env",
-            )
+            raise WeightsMissing(f"the {role}'s directory {directory} does not exist", hint=remedy)
         problems = _gguf_problems(directory, file, mounted=mounted) if file else _problems(directory, mounted=mounted)
         problem = next(problems, None)
     except (PermissionError, FileDenied) as denied:
@@ -57,10 +53,7 @@ def check_weights(
             hint="check its disk or network share (`dmesg | tail`)",
         ) from None
     if problem is not None:
-        raise WeightsMissing(
-            f"the {role} in {directory} is incomplete: {problem}",
-            hint=f"download missing files with `dflash-deploy pull` (or `{fetch}`)",
-        )
+        raise WeightsMissing(f"the {role} in {directory} is incomplete: {problem}", hint=remedy)
 
 
 def _problems(directory: Path, *, mounted: bool) -> Iterator[str]:

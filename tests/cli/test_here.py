@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dflash_deploy import operations
+from dflash_deploy.assets import asset
 from dflash_deploy.cli.app import COMMANDS, app
 from dflash_deploy.cli.here import MEANS
 from dflash_deploy.errors import ExitCode
@@ -99,3 +100,14 @@ def test_next_commands_name_the_directory_of_another_deployment(tmp_path: Path) 
         assert f"`dflash-deploy up{there}` starts it" in dflash("status", *option, at=at).out
         assert f"dflash-deploy keys add NAME{there}\n" in dflash("keys", "list", *option, at=at).out
         assert f"dflash-deploy keys show --reveal{there}  " in dflash("keys", "show", *option, at=at).out
+
+
+def test_the_missing_weights_of_a_bundled_model_are_named_and_not_downloaded(tmp_path: Path) -> None:
+    initialise("--profile", "cpu", "--runtime", "native", at=tmp_path)
+    bundled = str(asset("models/tiny/target"))
+    edit_env(tmp_path, MODEL_HOST_PATH=str(tmp_path / "missing"))
+    remedy = f"set MODEL_HOST_PATH in .env to {bundled}, which comes with dflash-deploy"
+    ran = dflash("up", at=tmp_path)
+    assert ran.code is ExitCode.PREFLIGHT
+    assert remedy in ran.err
+    assert remedy in dflash("doctor", at=tmp_path).out

@@ -12,7 +12,7 @@ from dflash_deploy.weights import check_weights
 
 
 def look(directory: Path) -> None:
-    check_weights(directory, role="target", setting="MODEL_HOST_PATH")
+    check_weights(directory, role="target")
 
 
 @pytest.fixture
@@ -29,10 +29,10 @@ def test_a_whole_model_passes(model: Path) -> None:
     look(model)
 
 
-def test_a_missing_directory_is_named_with_its_setting(tmp_path: Path) -> None:
+def test_a_missing_directory_is_named_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(WeightsMissing, match="absent") as refusal:
-        look(tmp_path / "absent")
-    assert "MODEL_HOST_PATH" in refusal.value.hint
+        check_weights(tmp_path / "absent", role="target", remedy="set MODEL_HOST_PATH")
+    assert refusal.value.hint == "set MODEL_HOST_PATH"
 
 
 def test_a_missing_shard(model: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_link_into_a_cache_leads_nowhere_in_a_container(
     (model / "model-2.safetensors").symlink_to(blob)
     look(model)
     with pytest.raises(WeightsMissing, match="which a container does not see"):
-        check_weights(model, role="target", setting="MODEL_HOST_PATH", mounted=True)
+        check_weights(model, role="target", mounted=True)
 
 
 def test_an_index_cut_short(model: Path) -> None:

@@ -80,11 +80,11 @@ def test_any_bytes_are_a_header_or_refused(tmp_path_factory: pytest.TempPathFact
 
 def test_a_gguf_is_looked_for_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(WeightsMissing, match=r"drafter\.gguf is missing") as missing:
-        check_weights(tmp_path, role="drafter", setting="DRAFTER_HOST_PATH", file="drafter.gguf", fetch="hf download x")
+        check_weights(tmp_path, role="drafter", file="drafter.gguf", remedy="hf download x")
     assert "hf download x" in missing.value.hint
     for content, said in ((b"<!DOCTYPE html>", "is an HTML page"), (b"PK\x03\x04", "not a GGUF file")):
         write(tmp_path, content)
         with pytest.raises(WeightsMissing, match=said):
-            check_weights(tmp_path, role="drafter", setting="DRAFTER_HOST_PATH", file="drafter.gguf")
+            check_weights(tmp_path, role="drafter", file="drafter.gguf")
     write(tmp_path, header(BLOCK))
-    check_weights(tmp_path, role="drafter", setting="DRAFTER_HOST_PATH", file="drafter.gguf")
+    check_weights(tmp_path, role="drafter", file="drafter.gguf")
