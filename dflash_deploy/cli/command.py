@@ -35,10 +35,10 @@ def terminal(*, json_stream: bool = False, results_on_stdout: bool = False) -> T
 
 
 def option_of(directory: Path) -> str:
-    """Return what the next command needs to work on the same deployment, as `Deployment.option` does."""
-    from dflash_deploy.deployment import Deployment  # noqa: PLC0415 - --help names no directory
+    """Return what the next command needs to work on the same deployment: ` --dir DIRECTORY`, or nothing."""
+    from dflash_deploy.deployment.nearby import there  # noqa: PLC0415 - --help names no directory
 
-    return Deployment(directory).option
+    return there(directory)
 
 
 def note_if_new(directory: Path) -> None:

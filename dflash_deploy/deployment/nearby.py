@@ -19,7 +19,13 @@ CREATE = "create one with `dflash-deploy init`"
 
 
 def hint_without_deployment(directory: Path) -> str:
-    """What to do in a directory without a deployment: name one that is near, or create one."""
+    """What to do in a directory without a deployment: restore its `.env`, name one that is near, or create one."""
+    if (directory / ".dflash").is_dir():
+        here = there(directory)
+        return (
+            f"its .env is missing: put it back, or write another one with `dflash-deploy init{here}`; "
+            f"then `dflash-deploy restart{here}` gives the engine its key"
+        )
     found = list(islice(_near(directory), MOST_NAMED))
     if not found:
         return CREATE
@@ -45,3 +51,9 @@ def dir_option(directory: Path) -> str:
     """Return `--dir DIRECTORY` as it is written in the current directory; a deployment there needs `--dir .`."""
     here, place = (Path(os.path.realpath(path)) for path in (Path(), directory))
     return f"--dir {shlex.quote(str(place.relative_to(here) if place.is_relative_to(here) else directory))}"
+
+
+def there(directory: Path) -> str:
+    """Return what a command needs to work on a directory: ` --dir DIRECTORY`, nothing in the directory itself."""
+    option = dir_option(directory)
+    return "" if option == "--dir ." else f" {option}"

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from dflash_deploy.deployment.nearby import dir_option
+from dflash_deploy.deployment.nearby import there
 from dflash_deploy.errors import BadInput
 from dflash_deploy.plan.command import in_home
 
@@ -56,9 +56,8 @@ class DeploymentPlaces:
 
     @property
     def option(self) -> str:
-        """What a command needs to work on this deployment: ` --dir DIRECTORY`, nothing in the directory itself."""
-        option = dir_option(self.directory)
-        return "" if option == "--dir ." else f" {option}"
+        """What a command needs to work on this deployment."""
+        return there(self.directory)
 
     @property
     def project_name(self) -> str:

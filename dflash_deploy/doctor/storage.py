@@ -14,6 +14,7 @@ from dflash_deploy.host import DiskRoom, bytes_under, disk_room
 from dflash_deploy.host.containers import has_image
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.memory import GIB
+from dflash_deploy.serve.engines import ENGINES
 
 GPU_IMAGE = 25 * GIB
 CPU_IMAGE = 5 * GIB
@@ -136,11 +137,14 @@ def _engine_needs(subject: DoctorContext, plan: Plan) -> Iterator[Need]:
     engine = subject.facts.container_engine
     if subject.engine_state.alive:
         return
+    compiled = ENGINES[plan.engine.engine].compiled
     if plan.runtime == "native":
-        yield Need("for caches", CACHE, Path("~/.cache/vllm").expanduser())
+        if compiled:
+            yield Need("for caches", CACHE, Path(compiled).expanduser())
     elif engine is not None and engine.local and engine.root:
         root = Path(engine.root)
-        yield Need("for caches", CACHE, root)
+        if compiled:
+            yield Need("for caches", CACHE, root)
         if not has_image(plan.settings.dflash_image):
             based = has_image(plan.settings.dflash_base_image)
             base = 0 if based else CPU_IMAGE if plan.engine.cpu else GPU_IMAGE

@@ -23,6 +23,7 @@ from dflash_deploy.serve.gateway.scopes import LIVENESS
 from dflash_deploy.startup import ProcessEnd, endpoint_of, log_reader_for
 from dflash_deploy.startup.members import Member, members_of, seen_as
 from dflash_deploy.startup.published import published_of, whole_url
+from dflash_deploy.startup.refused import OF_OTHER_SETTINGS
 
 if TYPE_CHECKING:
     from dflash_deploy.plan import Plan
@@ -38,6 +39,7 @@ STOPPED = frozenset({0, 143, -15})
 
 _UP = "`dflash-deploy up` starts it again"
 _RESTART = "`dflash-deploy restart` ends it and starts it again"
+_OTHER = "the running engine has another key or another name than .env: `dflash-deploy restart` gives it those of .env"
 
 
 @dataclass(frozen=True)
@@ -247,7 +249,8 @@ def _asked(endpoint: Endpoint, question: str, *, counts: bool = True) -> Answere
         answer = endpoint.chat(question, max_tokens=8)
         length = endpoint.counters().acceptance_length if counts else None
     except EndpointError as problem:
-        return Answered("unresponsive", problem=str(problem))
+        do = _OTHER if problem.status in OF_OTHER_SETTINGS else None
+        return Answered("unresponsive", problem=str(problem), do=do)
     return Answered("ready", seconds=round(answer.seconds, 2), acceptance_length=length and round(length, 2))
 
 

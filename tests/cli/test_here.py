@@ -111,3 +111,16 @@ def test_the_missing_weights_of_a_bundled_model_are_named_and_not_downloaded(tmp
     assert ran.code is ExitCode.PREFLIGHT
     assert remedy in ran.err
     assert remedy in dflash("doctor", at=tmp_path).out
+
+
+def test_an_engine_that_compiles_nothing_needs_no_room_for_caches(tmp_path: Path) -> None:
+    initialise("--profile", "cpu", "--engine", "llamacpp", "--runtime", "native", at=tmp_path)
+    assert "weights, image and caches are already on disk" in dflash("doctor", at=tmp_path).out
+
+
+def test_a_deployment_that_lost_its_settings_is_not_called_none(tmp_path: Path) -> None:
+    initialise("--profile", "cpu", "--runtime", "native", at=tmp_path / "mine")
+    (tmp_path / "mine" / ".env").unlink()
+    ran = dflash("down", "--dir", "mine", at=tmp_path)
+    assert ran.code is ExitCode.USAGE
+    assert "its .env is missing: put it back, or write another one with `dflash-deploy init --dir mine`" in ran.err

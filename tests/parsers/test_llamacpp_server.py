@@ -101,6 +101,16 @@ def test_a_request_that_it_refused_is_history_once_it_has_answered_another(serve
         assert wait_until(lambda: not named(), HANGS)
 
 
+def test_status_says_what_to_do_if_env_has_another_key(served: Path) -> None:
+    key = Deployment(served).key.reveal()
+    edit_env(served, VLLM_API_KEY=key[::-1])
+    data = dflash("status", "--json", at=served).succeeded().document["data"]
+    edit_env(served, VLLM_API_KEY=key)
+    assert data["state"] == "unresponsive"
+    assert "answered 401" in data["problem"]
+    assert "`dflash-deploy restart`" in data["do"]
+
+
 def test_only_health_is_open(served: Path) -> None:
     with connect(served) as endpoint:
         url = endpoint.url.removesuffix("/v1")

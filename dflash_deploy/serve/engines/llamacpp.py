@@ -73,6 +73,7 @@ class Llamacpp(Engine):
     title = "llama.cpp"
     program = ("llama-server",)
     template = LLAMACPP
+    compiled = ""
     fragments: ClassVar[tuple[str, ...]] = ("llamacpp",)
     routes: ClassVar[tuple[str, ...]] = tuple(sorted({path for _, path in ROUTES}))
     metrics = MetricNames(

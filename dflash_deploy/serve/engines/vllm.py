@@ -78,6 +78,7 @@ class Vllm(Engine):
     drafter_chooses_backend = True
     fp8_kv_from_checkpoint = True
     stale_drafter_prefixes = True
+    compiled = "~/.cache/vllm"
     reserved_flags: ClassVar[Mapping[str, Reserved]] = {
         "--api-key": reserved(Settings.vllm_api_key, reason=IN_ENV),
         "--hf-token": reserved(Settings.hf_token, reason=IN_ENV),
