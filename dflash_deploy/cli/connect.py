@@ -58,7 +58,7 @@ def connect(
 
 def _listed(found: Connections) -> Report:
     """All clients, and the endpoint that they get."""
-    drawn = Grid("CLIENT", "WHAT", "WHERE IT GOES")
+    drawn = Grid("client", "what", "where it goes", wraps=("what", "where it goes"))
     for name, one in found.known.items():
         drawn.add_row(name, one.title, one.where)
     ending = (f"endpoint   {found.base_url}, model {found.endpoint.model}", "next       dflash-deploy connect CLIENT")

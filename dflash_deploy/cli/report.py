@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import ParamSpec
 
 import typer
-from rich import box
 from rich.console import Console, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from dflash_deploy.cli.defect import failure_of, report_of
 from dflash_deploy.cli.escape import Escape
+from dflash_deploy.cli.grids import drawn_grid
 from dflash_deploy.cli.options import HERE
 from dflash_deploy.cli.shown import Report, Shown, Styled
 from dflash_deploy.cli.streams import lost_output
@@ -149,20 +148,11 @@ def console(*, stderr: bool = False) -> Console:
     return screen
 
 
-def _drawn(item: Shown) -> RenderableType:
+def _drawn(item: Shown, width: int) -> RenderableType:
     """What Rich prints for it."""
     if isinstance(item, Styled):
         return Text.assemble(*item.parts)
-    if isinstance(item, str):
-        return item
-    drawn = Table(*item.columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in drawn.columns:
-        # the others are names and figures, which are copied. They break only if the terminal is too narrow for them
-        column.no_wrap = column.header not in (item.wraps or item.columns[-1:])
-        column.overflow = "fold"
-    for row in item.rows:
-        drawn.add_row(*row)
-    return drawn
+    return item if isinstance(item, str) else drawn_grid(item, width)
 
 
 def note(text: str) -> None:
@@ -242,7 +232,7 @@ def _show(items: Iterable[Shown], redact: Redact) -> None:
     out = console()
     for item in items:
         with out.capture() as drawn:
-            out.print(_drawn(item), markup=False)
+            out.print(_drawn(item, out.width), markup=False)
         sys.stdout.write(redact(drawn.get()))
 
 

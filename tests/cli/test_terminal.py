@@ -52,6 +52,18 @@ def test_a_setting_stands_whole_on_its_line(deployment: Path) -> None:
     assert path in COLOUR.sub("", output)
 
 
+@pytest.mark.parametrize("command", ["models list", "profiles list", "connect"])
+def test_a_table_fits_80_columns_and_breaks_no_name(deployment: Path, command: str) -> None:
+    narrow, code = on_terminal(*command.split(), at=deployment, environment={"NO_COLOR": "1", "COLUMNS": "80"})
+    piped = dflash(*command.split(), at=deployment).out
+    assert code == ExitCode.DONE
+    lines = [line.rstrip() for line in COLOUR.sub("", narrow).splitlines()]
+    # the lines around a table are those of a pipe, and may be longer
+    assert max(len(line) for line in lines if line not in piped.splitlines()) <= 80
+    for name in re.findall(r"(?m)^[\w.-]*\d[\w.-]*(?= )|vllm-cpu-[\d.]+|llamacpp-[\w-]+", piped):
+        assert name in narrow
+
+
 def test_nothing_is_asked_for(deployment: Path) -> None:
     # a prompt would wait for ever in a script
     ran = dflash("init", at=deployment)
