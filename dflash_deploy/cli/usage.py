@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import typer
 from typer.exceptions import TyperException
 
 from dflash_deploy.cli.visible import quoted
@@ -22,13 +23,25 @@ _PREFIX = "Value error, "
 
 
 def make_showable(problem: TyperException) -> None:
-    """Word a usage error. The arguments that it quotes have any length and any characters: escape and cut them.
+    """Word a usage error as all others are, in two lines.
 
-    The help of a group that is called without a command is such an error too. It quotes nothing, and stays.
+    The arguments that it quotes have any length and any characters: escape and cut them. The help of a group that is
+    called without a command is such an error too. It quotes nothing, and stays.
     """
     message = getattr(problem, "message", None)
     if isinstance(message, str) and type(problem).__name__ != "NoArgsIsHelpError":
         vars(problem)["message"] = quoted(_worded(problem) or message.removeprefix(_PREFIX))
+        # Typer calls it without its file
+        vars(problem)["show"] = lambda *_: _show(problem)
+
+
+def _show(problem: TyperException) -> None:
+    """Print a usage error on standard error."""
+    said = problem.format_message()
+    typer.echo(f"error: {said[:1].lower()}{said[1:]}", err=True)
+    # an option without its value has no context
+    context = getattr(problem, "ctx", None)
+    typer.echo(f"  hint: `{context.command_path if context else 'dflash-deploy'} -h` shows what it accepts", err=True)
 
 
 def _worded(problem: TyperException) -> str:

@@ -38,6 +38,23 @@ def test_a_value_that_an_option_refuses_is_named(words: tuple[str, ...], error: 
     assert error in said(*words)
 
 
+@pytest.mark.parametrize(
+    ("words", "error", "command"),
+    [
+        (("up", "--frobnicate"), "no such option: --frobnicate", "dflash-deploy up"),
+        (("keys", "show", "--dir"), "option '--dir' requires an argument", "dflash-deploy"),
+        (("frobnicate",), "no such command 'frobnicate'", "dflash-deploy"),
+        (("explain",), "missing argument 'file'", "dflash-deploy explain"),
+    ],
+)
+def test_wrong_arguments_are_an_error_in_two_lines(words: tuple[str, ...], error: str, command: str) -> None:
+    ran = CliRunner().invoke(app, words, prog_name="dflash-deploy")
+    assert ran.exit_code == ExitCode.USAGE
+    first, second = ran.stderr.splitlines()
+    assert first.startswith(f"error: {error}")
+    assert second == f"  hint: `{command} -h` shows what it accepts"
+
+
 def test_a_value_of_any_length_and_bytes_is_cut_and_escaped() -> None:
     error = said("init", "--port", "\x1b[31m" + "9x" * 5000)
     assert "\x1b" not in error
