@@ -17,7 +17,7 @@ GAP = 3
 """Blanks between two columns."""
 
 LEAST = 16
-"""Blanks that a column of texts keeps: narrower, it would break words into pieces."""
+"""Blanks that a column of texts keeps: narrower, it would break most words."""
 
 
 def drawn_grid(grid: Grid, width: int) -> RenderableType:
