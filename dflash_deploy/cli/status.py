@@ -54,15 +54,14 @@ def status(
         return Report(asked.document(), tuple(_answers(asked)))
     if key_file or model:
         raise BadInput("--key-file and --model belong to --url", hint="a deployment has both in its .env")
-    there = option_of(directory)
     if since is not None:
         if every is not None or replica is not None:
             raise BadInput("--since shows the past of the whole deployment", hint="leave out --watch and --replica")
         past = operations.history(directory, seconds_of("--since", since, most=LONGEST_PAST))
-        return Report(past.document(), tuple(_past(past, there)))
+        return Report(past.document(), tuple(_past(past, option_of(directory))))
     if every is None:
         found = operations.status(directory, replica=replica)
-        return Report(found.document(), tuple(_shown(found, there)))
+        return Report(found.document(), tuple(_shown(found, option_of(directory))))
     if as_json:
         raise BadInput("--watch and --json exclude each other", hint="run `status --json` in a loop")
     from dflash_deploy.cli.watch import show_windows  # noqa: PLC0415 - a live view, needed for --watch only
