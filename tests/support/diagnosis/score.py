@@ -41,6 +41,7 @@ BLIND_SETS = (
     "fourteenth",
     "fifteenth",
     "sixteenth",
+    "seventeenth",
 )
 """Files of failures and healthy logs that were frozen before they were scored. Rows for some of them came later."""
 
@@ -88,6 +89,7 @@ FROZEN = {
     "fourteenth": Frozen(Half(31, 24, 0), 9, 0, Half(16, 11, 0)),
     "fifteenth": Frozen(Half(37, 30, 1), 11, 0, Half(19, 14, 1)),
     "sixteenth": Frozen(Half(15, 14, 0), 5, 1, Half(6, 5, 0)),
+    "seventeenth": Frozen(Half(62, 44, 1), 14, 0, Half(31, 20, 1)),
 }
 """How the diagnosis did on them before any row was made for them."""
 
