@@ -40,7 +40,7 @@ TINY_FILE = refused(
     "the whole file",
     ExitCode.PREFLIGHT,
     "target.gguf is not a GGUF file",
-    "dflash-deploy pull",
+    "which comes with dflash-deploy",
 )
 DAMAGED = refused("a truncated GGUF", "the whole file", ExitCode.NOT_READY, "gguf-damaged", "dflash-deploy pull")
 ARCHITECTURE = refused(
