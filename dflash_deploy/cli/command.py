@@ -42,6 +42,9 @@ def option_of(directory: Path) -> str:
 
 
 def note_if_new(directory: Path) -> None:
-    """Say on standard error if a directory does not exist: its name may be mistyped."""
+    """Say on standard error if a directory does not exist: its name may be mistyped.
+
+    The command's operation comes first: it refuses a path that cannot be used.
+    """
     if not directory.exists():
         terminal().note(f"note: {directory} does not exist: this is about a new deployment there")

@@ -29,8 +29,8 @@ def doctor(
 
     Without a deployment in the directory, the one that would be planned for this machine is examined.
     """
-    note_if_new(directory)
     done = operations.doctor(directory, probe=probe)
+    note_if_new(directory)
     return Report(done.document(), _shown(done.checks), failure=done.failure)
 
 

@@ -85,7 +85,6 @@ def plan(
         raise BadInput("--load and --ask-engine exclude each other", hint="run `plan` twice")
     if report is not None:
         operations.check_output(report)
-    note_if_new(directory)
     choice = operations.Choice(
         profile=profile,
         model=model,
@@ -100,6 +99,7 @@ def plan(
         replicas=operations.replicas_asked(replicas),
     )
     found = operations.plan(directory, choice)
+    note_if_new(directory)
     if load is not None:
         needed = operations.capacity(directory, load, choice, figures=figures, report=report)
         wrote = (f"wrote {report}",) if report else ()

@@ -93,6 +93,12 @@ def test_a_directory_that_does_not_exist_is_named(command: str, tmp_path: Path) 
     assert new not in dflash(command, "--dir", ".", at=tmp_path).err
 
 
+def test_a_directory_with_a_name_that_is_too_long_is_an_error_of_the_user(tmp_path: Path) -> None:
+    ran = dflash("plan", "--dir", "x" * 300, at=tmp_path)
+    assert ran.code is ExitCode.USAGE
+    assert "use a shorter path" in ran.err
+
+
 def test_next_commands_name_the_directory_of_another_deployment(tmp_path: Path) -> None:
     initialise("--profile", "cpu", "--runtime", "native", at=tmp_path / "mine")
     for at, there in ((tmp_path, " --dir mine"), (tmp_path / "mine", "")):
