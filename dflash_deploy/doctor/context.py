@@ -24,9 +24,10 @@ NO_TOKEN = Secret("")
 
 @dataclass(frozen=True)
 class LocalWeights:
-    """One of the two models: its directory on this machine, its size in bytes, and what is missing there.
+    """One of the two models: its directory on this machine, and its size in bytes.
 
-    `gated` means that the Hub requires an account that accepted the terms. `remedy`: what to do if it is missing.
+    `gated` means that the Hub requires an account that accepted the terms. `lack` is what is wrong with the directory,
+    and `remedy` what to do; both are empty if it is complete.
     """
 
     role: str
@@ -81,18 +82,18 @@ class DoctorContext:
 
     def _weights(self, role: Role, field: Field[str], plan: Plan, model: Published) -> LocalWeights:
         directory = self._path(plan.settings[field])
-        lack, remedy = _lack(directory, role, plan), model.remedy(str(directory), field.name)
+        lack, remedy = _lack(directory, role, plan, model.remedy(str(directory), field.name))
         return LocalWeights(role, directory, model.bytes, model.repo, model.gated, lack, remedy)
 
     def _path(self, written: str) -> Path:
         return self.deployment.path(written) if self.deployment else Path(written).expanduser().absolute()
 
 
-def _lack(directory: Path, role: Role, plan: Plan) -> str:
-    """What is missing in a directory of weights; empty if it is complete."""
+def _lack(directory: Path, role: Role, plan: Plan, remedy: str) -> tuple[str, str]:
+    """What is wrong with a directory of weights, and what to do; both are empty if it is complete."""
     file = plan.settings.model_file if role == "target" else plan.settings.drafter_file
     try:
-        check_weights(directory, role=role, mounted=plan.runtime == "compose", file=file)
+        check_weights(directory, role=role, remedy=remedy, mounted=plan.runtime == "compose", file=file)
     except WeightsMissing as missing:
-        return missing.message
-    return ""
+        return missing.message, missing.hint
+    return "", ""

@@ -16,8 +16,6 @@ INDEX = "model.safetensors.index.json"
 POINTER = b"version https://git-lfs"
 """First bytes of a Git LFS pointer: a few lines in place of the weights, after a clone without Git LFS."""
 
-FETCHED = "download it with `dflash-deploy pull`"
-
 LARGEST_CONFIG, LARGEST_INDEX = 16 * MIB, 64 * MIB
 """Bytes of config.json and of the index. A model with 100,000 tensors has an index of 10 MiB."""
 
@@ -28,7 +26,7 @@ MOST_HEADER = 100 * 2**20
 """The longest header that the safetensors library reads."""
 
 
-def check_weights(directory: Path, *, role: str, mounted: bool = False, file: str = "", remedy: str = FETCHED) -> None:
+def check_weights(directory: Path, *, role: str, remedy: str, mounted: bool = False, file: str = "") -> None:
     """Check config.json and every weight file, or the one GGUF that `file` names.
 
     `role` (target or drafter) is for the message, `remedy` is the hint if it is missing or not complete.

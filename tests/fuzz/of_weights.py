@@ -84,7 +84,7 @@ def weights(name: str) -> Callable[[bytes], object]:
         put(f"{name}-weights/config.json", b'{"architectures": ["A"]}')
         put(f"{name}-weights/{name}", content)
         made = plan_for(directory)
-        check_weights(directory, role="target")
+        check_weights(directory, role="target", remedy="pull")
         return made
 
     return read

@@ -12,7 +12,7 @@ from dflash_deploy.weights import check_weights
 
 
 def look(directory: Path) -> None:
-    check_weights(directory, role="target")
+    check_weights(directory, role="target", remedy="pull")
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_link_into_a_cache_leads_nowhere_in_a_container(
     (model / "model-2.safetensors").symlink_to(blob)
     look(model)
     with pytest.raises(WeightsMissing, match="which a container does not see"):
-        check_weights(model, role="target", mounted=True)
+        check_weights(model, role="target", remedy="pull", mounted=True)
 
 
 def test_an_index_cut_short(model: Path) -> None:

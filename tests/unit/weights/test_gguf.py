@@ -85,6 +85,6 @@ def test_a_gguf_is_looked_for_by_its_name(tmp_path: Path) -> None:
     for content, said in ((b"<!DOCTYPE html>", "is an HTML page"), (b"PK\x03\x04", "not a GGUF file")):
         write(tmp_path, content)
         with pytest.raises(WeightsMissing, match=said):
-            check_weights(tmp_path, role="drafter", file="drafter.gguf")
+            check_weights(tmp_path, role="drafter", remedy="pull", file="drafter.gguf")
     write(tmp_path, header(BLOCK))
-    check_weights(tmp_path, role="drafter", file="drafter.gguf")
+    check_weights(tmp_path, role="drafter", remedy="pull", file="drafter.gguf")

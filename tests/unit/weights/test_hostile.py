@@ -134,7 +134,7 @@ def test_a_damaged_config_says_nothing_and_is_named_by_the_check(tmp_path: Path,
     found = read_checkpoints(settings(tmp_path), Path)
     assert (found.target, found.drafter) == (None, None)
     with pytest.raises(WeightsMissing, match=r"config\.json is damaged"):
-        check_weights(tmp_path, role="target")
+        check_weights(tmp_path, role="target", remedy="pull")
 
 
 def test_a_fifo_and_a_device_as_config_are_no_config(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_damaged_index_is_named(tmp_path: Path, index: bytes) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors.index.json").write_bytes(index)
     with pytest.raises(WeightsMissing, match=r"index\.json is damaged"):
-        check_weights(tmp_path, role="target")
+        check_weights(tmp_path, role="target", remedy="pull")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_safetensors_header_that_means_nothing_is_damaged(tmp_path: Path, cont
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(len(content).to_bytes(8, "little") + content)
     with pytest.raises(WeightsMissing, match="has a damaged header"):
-        check_weights(tmp_path, role="target")
+        check_weights(tmp_path, role="target", remedy="pull")
     assert read_checkpoints(settings(tmp_path), Path) == Checkpoints({}, {}, False, False)
 
 
@@ -181,7 +181,7 @@ def test_weights_that_are_no_files_are_refused_at_once(tmp_path: Path, make: Cal
     (tmp_path / "config.json").write_text("{}")
     make(tmp_path / "model.safetensors")
     with pytest.raises(WeightsMissing):
-        check_weights(tmp_path, role="target")
+        check_weights(tmp_path, role="target", remedy="pull")
 
 
 def array(name: str, item: int, length: int) -> bytes:
