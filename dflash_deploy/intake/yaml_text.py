@@ -82,16 +82,15 @@ def parse_yaml(text: str, *, limit: int = MOST_BYTES) -> Any:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
     except Invalid:
         raise
-    except yaml.MarkedYAMLError as problem:
-        if problem.problem == _TOO_DEEP:
-            raise Invalid(f"is nested deeper than {MOST_LEVELS} levels{_at_mark(problem.problem_mark)}") from None
-        raise Invalid(_not_yaml(problem)) from None
     # PyYAML raises ValueError too, for a sexagesimal number or a character that YAML does not allow
     except (yaml.YAMLError, ValueError, TypeError) as problem:
-        raise Invalid(_not_yaml(problem)) from None
+        raise Invalid(_worded(problem)) from None
 
 
-def _not_yaml(problem: Exception) -> str:
+def _worded(problem: Exception) -> str:
+    """What is wrong with a text that PyYAML refuses."""
+    if isinstance(problem, yaml.MarkedYAMLError) and problem.problem == _TOO_DEEP:
+        return _too_deep(problem.problem_mark)
     return f"is not valid YAML: {' '.join(str(problem).split())}"
 
 
@@ -119,7 +118,7 @@ class _Check:
             if anchor:
                 self._sizes[anchor] = self._total - before + 1
         if len(self._open) > MOST_LEVELS:
-            raise Invalid(f"is nested deeper than {MOST_LEVELS} levels{_at(event)}")
+            raise Invalid(_too_deep(event.start_mark))
         if self._total > MOST_VALUES:
             raise Invalid(f"has more than {MOST_VALUES} values{_at(event)}")
 
@@ -137,6 +136,10 @@ class _Check:
 
 def _at(place: yaml.Event | yaml.Node) -> str:
     return _at_mark(place.start_mark)
+
+
+def _too_deep(mark: _Mark | None) -> str:
+    return f"is nested deeper than {MOST_LEVELS} levels{_at_mark(mark)}"
 
 
 def _at_mark(mark: _Mark | None) -> str:
