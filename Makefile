@@ -9,7 +9,8 @@ SECONDS ?= 120
 # `make demo-down` stops the demos of both, with ENGINE= only that one.
 DEMOS := $(if $(ENGINE),$(if $(filter llamacpp,$(ENGINE)),demo-llamacpp,demo),demo demo-llamacpp)
 ENGINE ?= vllm
-ifeq ($(filter vllm llamacpp,$(ENGINE)),)
+# only of the demo: other targets ignore an ENGINE of the environment
+ifeq ($(filter vllm llamacpp,$(ENGINE))$(filter-out demo demo-down,$(MAKECMDGOALS)),)
 $(error `$(ENGINE)` is not an engine of the demo (vllm, llamacpp))
 endif
 ifeq ($(ENGINE),llamacpp)

@@ -62,6 +62,8 @@ def test_an_engine_that_the_demo_does_not_have_is_refused(clone: Path) -> None:
     done = demo_down(clone, "ENGINE=sglang")
     assert (done.returncode, done.stdout) == (2, "")
     assert "`sglang` is not an engine of the demo (vllm, llamacpp)" in done.stderr
+    tests = ["make", "--dry-run", "test-unit", "ENGINE=podman"]
+    assert subprocess.run(tests, cwd=clone, capture_output=True, check=False).returncode == 0
 
 
 def test_without_a_demo_it_says_so(clone: Path) -> None:
