@@ -121,7 +121,6 @@ class Engine(ABC):
     """Whether drafters are usually quantized for this engine."""
     compiled: ClassVar[str] = "~/.cache"
     """Where kernels and graphs stay that it compiles at its first start, natively; empty if it compiles none."""
-
     drafting_caches: ClassVar[int] = 1
     """KV caches of a sequence that gets drafts."""
     drafting_sequences: ClassVar[int | None] = None
