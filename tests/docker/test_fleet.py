@@ -80,7 +80,7 @@ class Fleet:
     def generated(self) -> tuple[int, int]:
         """The tokens that each engine has generated for the owner, the leader's first; asked on the leader."""
         with self.client(DOOR, self.reader) as http:
-            texts = [http.get(f"/replicas/{number}/metrics").text for number in (1, 2)]
+            texts = [http.get(f"/replicas/{number}/metrics").raise_for_status().text for number in (1, 2)]
         first, second = (_counter(text, 'dflash_key_generation_tokens_total{name="owner"}') for text in texts)
         return first, second
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from dflash_deploy.deployment import Deployment
@@ -17,6 +18,8 @@ from tests.support.two_engines import (
     CLIENTS,
     answered,
     askers_of,
+    engine_tokens,
+    engines,
     first_engine_behind,
     healthy,
     members,
@@ -56,6 +59,17 @@ def test_a_rolling_restart_and_a_new_key_lose_no_request(two_engines: Path) -> N
     }
     assert not askers.errors()
     assert {answered(two_engines, old.reveal()) for _ in range(CLIENTS)} == {401}
+
+
+def test_clients_with_one_system_prompt_use_both_engines(two_engines: Path) -> None:
+    def generated() -> list[int]:
+        return [engine_tokens(url, two_engines)["generation"] for url in engines(two_engines)]
+
+    # each engine has a sequence for each of these clients: the one that has their prefix could take them all
+    askers, before = replace(askers_of(two_engines), system="Count as you were told. " * 20), generated()
+    with asking(askers, clients=4):
+        eventually(lambda: all(now > then for now, then in zip(generated(), before, strict=True)))
+    assert not askers.errors()
 
 
 def test_a_killed_engine_loses_only_its_own_streams_and_comes_back(two_engines: Path) -> None:

@@ -25,7 +25,8 @@ class Asked:
 
 @dataclass
 class Askers:
-    """The requests that have ended. `key` is asked before each request; each client sends `turns`, or does not end."""
+    """The requests that have ended. `key` is asked before each request; each client sends `turns`, or does not end. All
+    requests begin with the system prompt `system`, if there is one."""
 
     url: str
     model: str
@@ -33,6 +34,7 @@ class Askers:
     max_tokens: int = 24
     patience: float = 60.0
     turns: int | None = None
+    system: str = ""
     asked: list[Asked] = field(default_factory=list)
     stopped: threading.Event = field(default_factory=threading.Event)
 
@@ -56,9 +58,10 @@ class Askers:
                 await asyncio.sleep(0.2)
 
     async def _outcome(self, session: aiohttp.ClientSession, text: str) -> str:
+        system = [{"role": "system", "content": self.system}] if self.system else []
         body = {
             "model": self.model,
-            "messages": [{"role": "user", "content": text}],
+            "messages": [*system, {"role": "user", "content": text}],
             "max_tokens": self.max_tokens,
             "stream": True,
         }

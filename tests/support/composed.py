@@ -11,9 +11,12 @@ from typing import Any
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.runtime.compose_call import compose_command
 from tests.support.cli import dflash, edit_env
-from tests.support.ports import free_port
+from tests.support.ports import free_run
 
 IMAGE = "dflash-deploy/vllm:under-test"
+
+PORTS = 5
+"""The published one, and those that router and two engines would have without containers: no other test gets them."""
 
 
 def docker(*args: str) -> str:
@@ -32,7 +35,7 @@ def composed(
     `owner` gets `.env` and so becomes the user of the container; only root can give files away. `edited` are lines of
     `.env` that `init` has no option for.
     """
-    told = ("--profile", "cpu", "--runtime", "compose", "--port", str(free_port()), *options)
+    told = ("--profile", "cpu", "--runtime", "compose", "--port", str(free_run(PORTS)), *options)
     dflash("init", *told, at=directory).succeeded()
     edit_env(directory, DFLASH_BASE_IMAGE=base_image, DFLASH_IMAGE=image, **edited)
     if owner is not None:

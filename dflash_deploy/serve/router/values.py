@@ -67,9 +67,10 @@ def _balance(sequences: int) -> Mapping[str, Value]:
     return {
         "policy": Value("cache_aware", "the turns of a conversation go to the engine that has their prefix"),
         "balance_abs_threshold": Value(
-            max(2, sequences // 8),
-            f"the next request goes to the emptiest engine once one has this many more than another: an eighth of the "
-            f"{sequences} sequences of an engine, at least 2. SMG's 64 puts 19 of 20 requests on one engine",
+            max(1, sequences // 8),
+            f"a request leaves the engine that has its prefix once that one has this many more than the mean of all: "
+            f"an eighth of the {sequences} sequences of an engine, at least 1. Of two engines, with 2, four clients "
+            f"with one system prompt leave one idle; with SMG's 64, 19 of 20 requests go to one",
         ),
         "balance_rel_threshold": Value(
             1.1, "and once it has a tenth more; SMG's 1.5 leaves a queue while another engine has free sequences"

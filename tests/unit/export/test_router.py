@@ -146,7 +146,7 @@ def test_the_router_starts_with_the_values_of_one_engine(plan: Any) -> None:
     environment = {one["name"]: one["value"] for one in router["env"]}
     given = arguments(Settings(environment), RouterKeys("admin", "probe"))
     assert given["host"] == "127.0.0.1"
-    assert given["balance_abs_threshold"] == max(2, (plan.settings.max_num_seqs or 4) // 8)
+    assert given["balance_abs_threshold"] == max(1, (plan.settings.max_num_seqs or 4) // 8)
     assert given["max_payload_size"] > plan.settings.max_body_mib << 20
     assert Settings(environment).served_model_name == plan.settings.served_model_name
 

@@ -113,7 +113,7 @@ def test_files_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert "a-secret" not in repr(RouterKeys("a-secret", "a-secret"))
 
 
-@pytest.mark.parametrize(("sequences", "threshold"), [(None, 2), (1, 2), (4, 2), (16, 2), (32, 4), (128, 16)])
+@pytest.mark.parametrize(("sequences", "threshold"), [(None, 1), (1, 1), (4, 1), (16, 2), (32, 4), (128, 16)])
 def test_the_thresholds_come_from_the_size_of_an_engine(sequences: int | None, threshold: int) -> None:
     values = router_values(sequences, hang_seconds=120, max_body_mib=64)
     assert values["balance_abs_threshold"].value == threshold
