@@ -38,8 +38,8 @@ def test_the_running_engine_is_measured(drafting: Server, tmp_path: Path) -> Non
         # each answer: its first token, then one and the accepted ones of each step, the last of which may reach too far
         made = 16 + counted["drafts"] + counted["accepted_tokens"]
         assert 0.9 * made < row["output_tokens"] <= made
-        # a piece holds several tokens
-        assert row["tpot_ms"]["p50"] < row["itl_ms"]["p50"]
+        # a piece holds one token or more, and a busy machine may bring several pieces at once
+        assert row["tpot_ms"]["max"] <= row["itl_ms"]["max"]
     assert json.loads(saved.read_text())["data"] == data
     for text in (ran.out, ran.err, saved.read_text(), report.read_text()):
         assert drafting.key not in text

@@ -46,7 +46,13 @@ def test_each_draft_token_is_sampled_as_its_request_asked() -> None:
     assert played("sampler_steps") == {"wrong": 0, "error": ""}
 
 
+def test_the_processes_of_the_engine_wait_without_yielding() -> None:
+    """Seen with Linux 6.18 on two cores: behind such a loop the API server stood still for up to 14 s."""
+    assert not played("yielding")["yields"]
+
+
 def test_the_installed_release_still_needs_the_patches() -> None:
+    assert played("yielding", "unpatched")["yields"]
     assert "must match the size of tensor b" in played("gdn_steps", "unpatched")["died"]
     assert played("gdn_steps", "unpatched", "rejecting")["worst"] > 10 * NEAR
     unpatched = played("sampler_steps", "unpatched")

@@ -1,9 +1,10 @@
 """With the drafter the output is the target's own, token by token."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import httpx
 import pytest
@@ -19,8 +20,16 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.restarts
 
-NEAR_TIE = 0.1
-"""Most that the log-probabilities of two tokens may lie apart where one came for the other: BF16 sums have an order."""
+NEAR_TIE = 0.25
+"""Most that a token may be behind the one for which it came, by the log-probabilities of plain decoding.
+
+BF16 sums have an order, which depends on how many tokens are computed together: over these prompts log-probabilities
+with and without drafts differ by up to 0.14, and by up to 0.23 on a processor with AMX. A convolution whose inputs are
+one token late puts tokens 0.75 to 3.7 behind in nine of ten answers.
+"""
+
+LIKELY = 20
+"""The most likely tokens that vLLM names at each place."""
 
 KINDS = {"chat": 24, "thinking": 14, "image": 14, "long": 8}
 """How many prompts of each kind are compared."""
@@ -45,10 +54,20 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 @dataclass(frozen=True)
 class Step:
-    """One decoded token, and how likely it was before a grammar had its say."""
+    """One decoded token, and the log-probabilities of the likely ones at its place before a grammar had its say."""
 
     token: str
     logprob: float
+    likely: Mapping[str, float] = field(repr=False)
+
+    def ahead(self, other: str) -> float:
+        """How far another token is behind this one; of one that is not among the likely, how far it is at least."""
+        return self.logprob - self.likely.get(other, min(self.likely.values()))
+
+
+def step(place: dict[str, Any]) -> Step:
+    """A place of an answer as vLLM writes it."""
+    return Step(place["token"], place["logprob"], {one["token"]: one["logprob"] for one in place["top_logprobs"]})
 
 
 @dataclass(frozen=True)
@@ -69,8 +88,8 @@ def answered(endpoint: Endpoint, prompts: list[Prompt], chats: list[Prompt], *, 
     """All prompts, and the chats in a form, over so many streams."""
 
     def steps(prompt: Prompt, **more: object) -> list[Step]:
-        answer = endpoint.complete(prompt.body(endpoint.model) | {"logprobs": True} | more)
-        return [Step(entry["token"], entry["logprob"]) for entry in answer.logprobs["content"]]
+        asked = prompt.body(endpoint.model) | {"logprobs": True, "top_logprobs": LIKELY} | more
+        return [step(place) for place in endpoint.complete(asked).logprobs["content"]]
 
     before = endpoint.counters()
     with ThreadPoolExecutor(streams) as pool:
@@ -92,8 +111,13 @@ def differing(drafted: dict[str, list[Step]], plain: dict[str, list[Step]]) -> l
             continue
         pairs = ((ours, theirs) for ours, theirs in zip(got, expected, strict=False) if ours.token != theirs.token)
         ours, theirs = next(pairs, (None, None))
-        print(f"{name}: {ours} drafted, {theirs} plain")
-        if ours is None or theirs is None or abs(ours.logprob - theirs.logprob) > NEAR_TIE:
+        if ours is None or theirs is None:
+            print(f"{name}: {len(got)} tokens drafted, {len(expected)} plain")
+            found.append(name)
+            continue
+        behind = theirs.ahead(ours.token)
+        print(f"{name}: {ours} drafted, {theirs} plain: {behind:.3f} behind")
+        if behind > NEAR_TIE:
             found.append(name)
     return found
 

@@ -1,11 +1,10 @@
 """Random steps of speculative decoding through the CPU engine's own linear-attention layer, against its definition.
 
 Run as a script with the patches on PYTHONPATH; prints the greatest deviation and how many steps it took, as JSON. As
-arguments `unpatched` takes the module as it is installed, `native` the branch of processors with AMX, `rejecting`
-accepts no draft token.
+arguments `unpatched` takes the module as it is installed, `native` the branch of processors with AMX instead of that of
+all others, `rejecting` accepts no draft token.
 """
 
-import importlib
 import json
 import random
 import sys
@@ -14,6 +13,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
+
+from tests.support.cpu_modules import engine_module
 
 MODULE = "vllm.model_executor.layers.mamba.ops.cpu.gdn_attention"
 WIDTH, DRAFTS, HEADS, SIZE = 4, 7, 2, 32
@@ -67,13 +68,6 @@ class Layer:
         return torch.stack(outputs)
 
 
-def engine_module(*, patched: bool) -> ModuleType:
-    """The engine's module, imported as the engine does, or without the patch."""
-    if not patched:
-        sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "_BeforePatched"]
-    return importlib.import_module(MODULE)
-
-
 def play(module: ModuleType, *, native: bool, rejecting: bool) -> float:
     """The greatest deviation over all steps, each of which verifies and accepts random numbers of tokens."""
     torch.manual_seed(20261121)
@@ -109,10 +103,9 @@ def play(module: ModuleType, *, native: bool, rejecting: bool) -> float:
 def main() -> None:
     """Play, and print what came of it."""
     native = "native" in sys.argv
-    if native:
-        # its kernels need no more than this, though vLLM takes them where there are tiles as well
-        torch.cpu._is_amx_tile_supported = torch.cpu._is_avx512_bf16_supported
-    module = engine_module(patched="unpatched" not in sys.argv)
+    # vLLM asks this for its branch. The native kernels need AVX512_BF16 only, and with AMX both branches can run
+    torch.cpu._is_amx_tile_supported = torch.cpu._is_avx512_bf16_supported if native else lambda: False
+    module = engine_module(MODULE)
     try:
         print(json.dumps({"worst": play(module, native=native, rejecting="rejecting" in sys.argv), "steps": STEPS}))
     except RuntimeError as problem:

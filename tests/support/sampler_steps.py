@@ -4,13 +4,13 @@ Run as a script with the patches on PYTHONPATH; prints what it found as JSON. Th
 as they are installed.
 """
 
-import importlib
 import json
 import random
-import sys
 from types import ModuleType
 
 import torch
+
+from tests.support.cpu_modules import engine_module
 
 BATCHES, MOST_SEQUENCES, MOST_DRAFTS = 200, 5, 7
 GREEDY = 0.0
@@ -44,12 +44,10 @@ def top_k_of_no_drafts(sampling: ModuleType) -> str:
 
 def main() -> None:
     """Run both, and print the findings."""
-    if "unpatched" in sys.argv:
-        sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "_BeforePatched"]
-    platform = importlib.import_module("vllm.platforms").current_platform
+    platform = engine_module("vllm.platforms").current_platform
     platform.import_kernels()
     platform.register_triton_kernel_overrides()
-    sampler = importlib.import_module("vllm.v1.sample.rejection_sampler")
+    sampler = engine_module("vllm.v1.sample.rejection_sampler")
     print(json.dumps({"wrong": expanded_wrongly(sampler), "error": top_k_of_no_drafts(sampler)}))
 
 

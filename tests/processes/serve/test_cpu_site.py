@@ -19,7 +19,9 @@ EXPAND = """    torch.ops._C.expand_kernel_impl(
         replace_to,
     )
 """
+YIELD = "        os.sched_yield()\n"
 KNOWN = {
+    "vllm.distributed.utils": YIELD,
     LAYER: f"        and int(seq_lens[0].item()) > 0\n{KEEP}            B.copy_(new_B)\n",
     "vllm.utils.cpu_triton_utils": EXPAND,
     "vllm.v1.sample.ops.topk_topp_sampler": "    max_top_k = k.max()\n",
@@ -67,6 +69,7 @@ def test_the_known_source_is_patched_and_no_bytecode_of_it_is_kept(module: str, 
         ("vllm.utils.cpu_triton_utils", EXPAND.replace("(output)", "(copy)")),
         ("vllm.v1.sample.ops.topk_topp_sampler", "    max_top_k = k.max() if k.numel() else 0\n"),
         ("vllm.v1.sample.ops.topk_topp_sampler", 2 * "    max_top_k = k.max()\n"),
+        ("vllm.distributed.utils", "        time.sleep(0)\n"),
         ("vllm.another", EXPAND),
     ],
 )

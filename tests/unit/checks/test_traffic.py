@@ -10,52 +10,61 @@ import pytest
 from dflash_deploy.catalog import Questions
 from dflash_deploy.checks import EndpointUnderTest
 from dflash_deploy.checks.outcome import CheckOutcome, CheckSkipped
-from dflash_deploy.checks.traffic import MOST_STREAMS, cancelled
+from dflash_deploy.checks.traffic import MOST_STREAMS, NOTICE, cancelled
 from dflash_deploy.client import Endpoint, Metrics, SpecCounters
 
 TOKENS = 1792
 """What the check asks for with a context of 2048 tokens."""
 
 
+Reading = tuple[int, int]
+"""The running requests, and the tokens since the beginning of the stream."""
+
+
 @dataclass
 class Counted:
-    """An endpoint whose counters are scripted: for each stream what /metrics says during it and after it.
+    """An endpoint whose counters are scripted: for each stream the reading during it and those behind it.
 
-    Each reading is the number of running requests and of tokens since the beginning of the stream. A clock that only
-    passes with the streams makes each take `seconds`.
+    A clock that only passes with the streams and with the readings behind them makes each take `seconds` and `pause`.
     """
 
-    streams: list[tuple[tuple[int, int], tuple[int, int]]]
+    streams: list[tuple[Reading, ...]]
     seconds: float = 0.0
+    pause: float = 0.0
     model: str = "tiny"
     clock: float = 0.0
     asked: int = 0
     generated: int = 0
-    readings: list[tuple[int, int]] = field(default_factory=list)
+    begun: int = 0
+    readings: list[Reading] = field(default_factory=list)
 
     def metrics(self) -> Metrics:
-        running, made = self.readings.pop(0) if self.readings else (0, 0)
-        self.generated += made
+        running, made = self.readings.pop(0) if self.readings else (0, self.generated - self.begun)
+        self.generated = self.begun + made
         return Metrics("vllm", SpecCounters(), self.generated, running)
+
+    def sleep(self, _: float) -> None:
+        self.clock += self.pause
 
     @contextmanager
     def events(self, body: Mapping[str, object]) -> Iterator[Iterator[None]]:
         assert body["max_tokens"] == TOKENS
-        (running, during), (still, after) = self.streams[self.asked]
+        self.begun, self.readings = self.generated, list(self.streams[self.asked])
         self.asked += 1
-        self.readings = [(running, during), (still, after - during)]
         yield iter([None] * 10)
         self.clock += self.seconds
 
 
 def judged(endpoint: Counted, monkeypatch: pytest.MonkeyPatch) -> CheckOutcome:
     monkeypatch.setattr("dflash_deploy.checks.traffic.time.monotonic", lambda: endpoint.clock)
+    monkeypatch.setattr("dflash_deploy.checks.traffic.time.sleep", endpoint.sleep)
     return cancelled.run(EndpointUnderTest(cast("Endpoint", endpoint), Questions(), max_model_len=2048))
 
 
 CANCELLED = ((1, 20), (0, 40))
 OVER_BEFORE = ((0, TOKENS), (0, TOKENS))
 OVER_AFTER = ((1, 20), (0, TOKENS))
+CONTINUED = ((1, 20), (1, 400), (1, 800), (0, TOKENS))
 
 
 def test_a_cancelled_answer_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,35 +73,53 @@ def test_a_cancelled_answer_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -
     assert endpoint.asked == 1
 
 
-@pytest.mark.parametrize("over", [OVER_BEFORE, OVER_AFTER])
-def test_a_short_answer_that_is_over_at_once_is_asked_for_again(
-    over: tuple[tuple[int, int], tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("over", [OVER_BEFORE, OVER_AFTER, CONTINUED])
+def test_a_short_answer_that_is_generated_whole_is_asked_for_again(
+    over: tuple[Reading, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    endpoint = Counted([over, over, CANCELLED])
+    endpoint = Counted([over, over, CANCELLED], pause=NOTICE)
     assert judged(endpoint, monkeypatch).right
     assert endpoint.asked == MOST_STREAMS
 
 
-def test_a_client_that_is_always_too_late_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(CheckSkipped, match="before the client disconnected: running: 0 during the stream"):
-        judged(Counted([OVER_BEFORE] * MOST_STREAMS), monkeypatch)
+@pytest.mark.parametrize(("over", "during"), [(OVER_BEFORE, 0), (OVER_AFTER, 1), (CONTINUED, 1)])
+def test_a_client_that_is_always_too_late_cannot_tell(
+    over: tuple[Reading, ...], during: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second was seen on two loaded cores, with an engine that generates 1792 tokens in three seconds."""
+    with pytest.raises(CheckSkipped, match=f"before the engine could notice .* running: {during} during the stream"):
+        judged(Counted([over] * MOST_STREAMS, pause=NOTICE / 2), monkeypatch)
 
 
 def test_an_engine_that_generates_all_tokens_each_time_continues(monkeypatch: pytest.MonkeyPatch) -> None:
-    outcome = judged(Counted([OVER_AFTER] * MOST_STREAMS), monkeypatch)
+    outcome = judged(Counted([CONTINUED] * MOST_STREAMS, pause=NOTICE), monkeypatch)
     assert not outcome.right
     assert "continues for disconnected clients" in outcome.hint
 
 
-@pytest.mark.parametrize("over", [OVER_BEFORE, OVER_AFTER])
-def test_a_long_answer_that_is_generated_whole_is_enough(
-    over: tuple[tuple[int, int], tuple[int, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    endpoint = Counted([over], seconds=40.0)
+def test_a_long_answer_that_is_generated_whole_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = Counted([CONTINUED], seconds=40.0, pause=NOTICE)
     outcome = judged(endpoint, monkeypatch)
     assert not outcome.right
     assert "a proxy keeps their connections open" in outcome.hint
     assert endpoint.asked == 1
+
+
+@pytest.mark.parametrize("over", [OVER_BEFORE, OVER_AFTER])
+def test_a_long_answer_that_came_all_at_once_cannot_tell(
+    over: tuple[Reading, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a proxy that buffers, which the check of streams names."""
+    endpoint = Counted([over], seconds=40.0)
+    with pytest.raises(CheckSkipped, match="before the engine could notice the disconnection"):
+        judged(endpoint, monkeypatch)
+    assert endpoint.asked == 1
+
+
+def test_an_engine_that_does_not_stop_within_the_patience_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = judged(Counted([((1, 20), *(((1, 30),) * 20))], pause=1.0), monkeypatch)
+    assert not outcome.right
+    assert "1 after 5.0 s" in outcome.got
 
 
 def test_counters_that_do_not_show_the_request_are_of_another_engine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,30 @@
+"""Whether the CPU engine's processes yield their core while they wait for each other.
+
+Run as a script with the patches on PYTHONPATH; prints what it found as JSON. The argument `unpatched` takes the module
+as it is installed.
+"""
+
+import json
+import os
+
+from tests.support.cpu_modules import engine_module
+
+MODULE = "vllm.distributed.utils"
+
+
+def main() -> None:
+    """Wait once as the engine does, and print whether that was a yield."""
+    module = engine_module(MODULE)
+    yields = 0
+
+    def counted() -> None:
+        nonlocal yields
+        yields += 1
+
+    os.sched_yield = counted
+    module.sched_yield()
+    print(json.dumps({"yields": yields}))
+
+
+if __name__ == "__main__":
+    main()
