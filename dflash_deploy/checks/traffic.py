@@ -18,13 +18,13 @@ ENDLESS = 4096
 """Tokens of the answer whose client disconnects, if the context is long enough."""
 
 EARLY = 2
-"""Chunks after which the client disconnects: some servers send one with the role alone before the request runs."""
+"""Chunks after which the client disconnects: some servers send one with only the role before the request runs."""
 
 PATIENCE = 5.0
 """Seconds within which the engine must notice that the client disconnected."""
 
 NOTICE = 0.5
-"""Seconds behind the disconnection within which the end of a whole answer proves nothing: nobody noticed it as yet."""
+"""Seconds after the disconnection in which an engine need not have noticed it: a whole answer proves nothing then."""
 
 INTERVAL = 0.05
 
@@ -89,8 +89,8 @@ def cancelled(tested: EndpointUnderTest) -> CheckOutcome:
 class _Left:
     """The counters before a stream, while it ran, and `waited` seconds after its client disconnected.
 
-    `continued` are the seconds behind the disconnection at which counters were asked for that still had the request as
-    running, 0 without any; `seconds` are those from the request to the last counters.
+    `continued` are the seconds from the disconnection to the last question for counters that still showed the request, 0
+    without any; `seconds` are those from the request to the last counters.
     """
 
     before: Metrics

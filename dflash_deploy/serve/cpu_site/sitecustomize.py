@@ -12,7 +12,7 @@
 4. With a drafter, a request with a temperature is answered with noise, and one with `top_k` or `top_p` ends the engine
    with `index ... is out of bounds for dimension 1`: the sampler reads memory that nothing has written.
 5. With a drafter, `top_k` ends the engine with `max(): Expected reduction dim` in a step without draft tokens.
-6. On two cores streams and /metrics stand still for seconds at times, while the engine generates.
+6. On two cores streams and /metrics stop for seconds at times, while the engine generates.
 
 For 3 to 6 the source of the module is patched as it is compiled, only if it holds exactly the known lines: a release
 that has its own fix stays as it is.
@@ -73,8 +73,8 @@ _EXPAND = {
 _TOP_K = {"    max_top_k = k.max()\n": "    max_top_k = k.max() if k.numel() else 1\n"}
 
 # 6. vLLM's core and its worker wait for each other in a loop of sched_yield(). In Linux 6.18 each yield moves the
-# virtual time of the core ahead, and whoever shares it may wait until the loop has caught up: up to 14 s. A pause costs
-# about 5 %.
+# virtual time of the core ahead, and another process on it may wait until the loop has caught up: up to 14 s. A pause
+# costs about 5 %.
 _YIELD = {"        os.sched_yield()\n": "        time.sleep(0.0001)\n"}
 
 _PATCHES = {
