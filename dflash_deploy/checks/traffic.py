@@ -89,8 +89,8 @@ def cancelled(tested: EndpointUnderTest) -> CheckOutcome:
 class _Left:
     """The counters before a stream, while it ran, and `waited` seconds after its client disconnected.
 
-    `continued` are the seconds from the disconnection to the last question for counters that still showed the request, 0
-    without any; `seconds` are those from the request to the last counters.
+    `continued` are the seconds from the disconnection until counters were asked for that still showed the request, 0 if
+    none did; `seconds` are those from the request to the last counters.
     """
 
     before: Metrics
@@ -114,7 +114,7 @@ def _leave(tested: EndpointUnderTest, tokens: int) -> _Left:
     left = asked = time.monotonic()
     continued = 0.0
     while (after := endpoint.metrics()).running > before.running:
-        # the counters are at least as old as the question: an answer that is late does not make an engine late
+        # they may be as old as the question: an engine that answers late has not continued for as long
         continued = asked - left
         if continued >= PATIENCE:
             break
