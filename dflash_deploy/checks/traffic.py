@@ -69,30 +69,30 @@ def cancelled(tested: EndpointUnderTest) -> CheckOutcome:
         raise CheckSkipped(asked, "/metrics has no counters of a supported engine: running requests are unknown")
     seen = _leave(tested, tokens)
     for _ in range(MOST_STREAMS - 1):
-        if seen.made < tokens or seen.seconds > SHORT_ANSWER:
+        if seen.stopped or seen.elsewhere or seen.continued >= PATIENCE or seen.seconds > SHORT_ANSWER:
             break
         seen = _leave(tested, tokens)
-    before, during, after = seen.before.running, seen.during.running, seen.after.running
-    got = f"running: {during} during the stream, {after} after {seen.waited:.1f} s; {seen.made} tokens generated"
-    if during <= before and seen.made < tokens:
-        return CheckOutcome(False, asked, got, "/metrics does not show the request: it belongs to another engine")
-    if seen.made >= tokens and seen.continued < NOTICE:
-        raise CheckSkipped(asked, f"all tokens were generated before the engine could notice the disconnection: {got}")
-    # SGLang counts tokens at the end of a request; the full count means that the request was never cancelled
-    right = after <= before and seen.made < tokens
-    return CheckOutcome(
-        right, asked, got, "the engine continues for disconnected clients: a proxy keeps their connections open"
-    )
+    if seen.stopped:
+        return CheckOutcome(True, asked, seen.counted)
+    if seen.elsewhere:
+        hint = "/metrics does not show the request: it belongs to another engine"
+        return CheckOutcome(False, asked, seen.counted, hint)
+    if seen.continued >= NOTICE:
+        hint = "the engine continues for disconnected clients: a proxy keeps their connections open"
+        return CheckOutcome(False, asked, seen.counted, hint)
+    why = "all tokens were generated before the engine could notice the disconnection"
+    raise CheckSkipped(asked, f"{why if seen.whole else 'requests of other clients ended meanwhile'}: {seen.counted}")
 
 
 @dataclass(frozen=True)
 class _Left:
-    """The counters before a stream, while it ran, and `waited` seconds after its client disconnected.
+    """The counters before a stream of `tokens`, while it ran, and `waited` seconds after its client disconnected.
 
     `continued` are the seconds from the disconnection until counters were asked for that still showed the request, 0 if
     none did; `seconds` are those from the request to the last counters.
     """
 
+    tokens: int
     before: Metrics
     during: Metrics
     after: Metrics
@@ -105,10 +105,37 @@ class _Left:
         """Tokens that the engine generated meanwhile."""
         return self.after.generated_tokens - self.before.generated_tokens
 
+    @property
+    def whole(self) -> bool:
+        """Whether the answer was generated to its end. SGLang counts tokens at the end of a request."""
+        return self.made >= self.tokens
+
+    @property
+    def seen(self) -> bool:
+        """Whether the counters showed the request while it ran."""
+        return self.during.running > self.before.running
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the request ended before its last token."""
+        return self.seen and self.after.running <= self.before.running and not self.whole
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether these are the counters of another engine: with requests of other clients, one may have ended."""
+        return not self.seen and not self.whole and self.before.running == 0
+
+    @property
+    def counted(self) -> str:
+        """The counters in words."""
+        running = f"{self.during.running} during the stream, {self.after.running} after {self.waited:.1f} s"
+        others = f"{self.before.running} before, " if self.before.running else ""
+        return f"running: {others}{running}; {self.made} tokens generated"
+
 
 def _leave(tested: EndpointUnderTest, tokens: int) -> _Left:
     """Begin a stream, disconnect early, and watch the counters until the engine stops, or PATIENCE is over."""
-    endpoint, before = tested.endpoint, tested.endpoint.metrics()
+    endpoint, before = tested.endpoint, _idle(tested)
     began = time.monotonic()
     during = _begin(tested, tokens)
     left = asked = time.monotonic()
@@ -121,7 +148,15 @@ def _leave(tested: EndpointUnderTest, tokens: int) -> _Left:
         time.sleep(INTERVAL)
         asked = time.monotonic()
     now = time.monotonic()
-    return _Left(before, during, after, now - left, continued, now - began)
+    return _Left(tokens, before, during, after, now - left, continued, now - began)
+
+
+def _idle(tested: EndpointUnderTest) -> Metrics:
+    """The counters once no request runs, as of other clients, or when PATIENCE is over."""
+    began = time.monotonic()
+    while (counted := tested.endpoint.metrics()).running and time.monotonic() - began < PATIENCE:
+        time.sleep(INTERVAL)
+    return counted
 
 
 def _begin(tested: EndpointUnderTest, tokens: int) -> Metrics:

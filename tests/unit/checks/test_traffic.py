@@ -10,7 +10,7 @@ import pytest
 from dflash_deploy.catalog import Questions
 from dflash_deploy.checks import EndpointUnderTest
 from dflash_deploy.checks.outcome import CheckOutcome, CheckSkipped
-from dflash_deploy.checks.traffic import MOST_STREAMS, NOTICE, cancelled
+from dflash_deploy.checks.traffic import MOST_STREAMS, NOTICE, PATIENCE, cancelled
 from dflash_deploy.client import Endpoint, Metrics, SpecCounters
 
 TOKENS = 1792
@@ -25,10 +25,12 @@ Reading = tuple[int, int]
 class Counted:
     """An endpoint whose counters are scripted: for each stream the reading during it and those behind it.
 
-    A clock that only passes with the streams and with the readings behind them makes each take `seconds` and `pause`.
+    A clock that only passes with the streams and with the pauses between readings makes each take `seconds` and
+    `pause`. `others` are the requests of other clients that run while no stream does, one number for each reading.
     """
 
     streams: list[tuple[Reading, ...]]
+    others: list[int] = field(default_factory=list)
     seconds: float = 0.0
     pause: float = 0.0
     model: str = "tiny"
@@ -39,8 +41,11 @@ class Counted:
     readings: list[Reading] = field(default_factory=list)
 
     def metrics(self) -> Metrics:
-        running, made = self.readings.pop(0) if self.readings else (0, self.generated - self.begun)
-        self.generated = self.begun + made
+        if self.readings:
+            running, made = self.readings.pop(0)
+            self.generated = self.begun + made
+        else:
+            running = self.others.pop(0) if self.others else 0
         return Metrics("vllm", SpecCounters(), self.generated, running)
 
     def sleep(self, _: float) -> None:
@@ -126,3 +131,21 @@ def test_counters_that_do_not_show_the_request_are_of_another_engine(monkeypatch
     outcome = judged(Counted([((0, 0), (0, 0))]), monkeypatch)
     assert not outcome.right
     assert "another engine" in outcome.hint
+
+
+ANOTHERS_ENDED = ((1, 20), (0, 40))
+"""One request runs before the stream and one during it, which is the stream's own."""
+
+
+def test_requests_of_other_clients_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = Counted([CANCELLED], others=[0, 2, 1, 1], pause=1.0)
+    assert judged(endpoint, monkeypatch).right
+    assert endpoint.clock == 3.0
+
+
+def test_a_request_of_another_client_that_ends_meanwhile_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen where a fleet's hosts are tested at once: the checks of the door ask all engines."""
+    busy = [1] * 2
+    with pytest.raises(CheckSkipped, match="requests of other clients ended meanwhile: running: 1 before, 1 during"):
+        judged(Counted([ANOTHERS_ENDED] * MOST_STREAMS, others=[0, *busy * MOST_STREAMS], pause=PATIENCE), monkeypatch)
+    assert judged(Counted([ANOTHERS_ENDED, CANCELLED], others=[0, *busy], pause=PATIENCE), monkeypatch).right
