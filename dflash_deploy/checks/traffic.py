@@ -77,7 +77,7 @@ def cancelled(tested: EndpointUnderTest) -> CheckOutcome:
     if seen.elsewhere:
         hint = "/metrics does not show the request: it belongs to another engine"
         return CheckOutcome(False, asked, seen.counted, hint)
-    if seen.continued >= NOTICE:
+    if seen.shown and seen.continued >= NOTICE:
         hint = "the engine continues for disconnected clients: a proxy keeps their connections open"
         return CheckOutcome(False, asked, seen.counted, hint)
     why = "all tokens were generated before the engine could notice the disconnection"
@@ -111,19 +111,19 @@ class _Left:
         return self.made >= self.tokens
 
     @property
-    def seen(self) -> bool:
+    def shown(self) -> bool:
         """Whether the counters showed the request while it ran."""
         return self.during.running > self.before.running
 
     @property
     def stopped(self) -> bool:
         """Whether the request ended before its last token."""
-        return self.seen and self.after.running <= self.before.running and not self.whole
+        return self.shown and self.after.running <= self.before.running and not self.whole
 
     @property
     def elsewhere(self) -> bool:
         """Whether these are the counters of another engine: with requests of other clients, one may have ended."""
-        return not self.seen and not self.whole and self.before.running == 0
+        return not self.shown and not self.whole and self.before.running == 0
 
     @property
     def counted(self) -> str:

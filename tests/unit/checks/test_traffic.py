@@ -149,3 +149,10 @@ def test_a_request_of_another_client_that_ends_meanwhile_proves_nothing(monkeypa
     with pytest.raises(CheckSkipped, match="requests of other clients ended meanwhile: running: 1 before, 1 during"):
         judged(Counted([ANOTHERS_ENDED] * MOST_STREAMS, others=[0, *busy * MOST_STREAMS], pause=PATIENCE), monkeypatch)
     assert judged(Counted([ANOTHERS_ENDED, CANCELLED], others=[0, *busy], pause=PATIENCE), monkeypatch).right
+
+
+def test_requests_of_other_clients_that_go_on_are_not_the_one_that_was_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of two ends as the stream begins, and another one comes after it."""
+    others_go_on = ((2, 20), *(((3, 40),) * 8))
+    with pytest.raises(CheckSkipped, match="requests of other clients ended meanwhile: running: 2 before, 2 during"):
+        judged(Counted([others_go_on], others=[0, 2, 2], pause=PATIENCE), monkeypatch)
