@@ -135,28 +135,27 @@ class _Left:
 
 def _leave(tested: EndpointUnderTest, tokens: int) -> _Left:
     """Begin a stream, disconnect early, and watch the counters until the engine stops, or PATIENCE is over."""
-    endpoint, before = tested.endpoint, _idle(tested)
+    before, _ = _once_at_most(0, tested)
     began = time.monotonic()
     during = _begin(tested, tokens)
-    left = asked = time.monotonic()
-    continued = 0.0
-    while (after := endpoint.metrics()).running > before.running:
-        # they may be as old as the question: an engine that answers late has not continued for as long
-        continued = asked - left
-        if continued >= PATIENCE:
-            break
-        time.sleep(INTERVAL)
-        asked = time.monotonic()
+    left = time.monotonic()
+    after, continued = _once_at_most(before.running, tested)
     now = time.monotonic()
     return _Left(tokens, before, during, after, now - left, continued, now - began)
 
 
-def _idle(tested: EndpointUnderTest) -> Metrics:
-    """The counters once no request runs, as of other clients, or when PATIENCE is over."""
-    began = time.monotonic()
-    while (counted := tested.endpoint.metrics()).running and time.monotonic() - began < PATIENCE:
+def _once_at_most(running: int, tested: EndpointUnderTest) -> tuple[Metrics, float]:
+    """The counters once no more requests run, or PATIENCE is over, and for how many seconds more were seen to run."""
+    began = asked = time.monotonic()
+    more = 0.0
+    while (counted := tested.endpoint.metrics()).running > running:
+        # they may be as old as the question: an engine that answers late has not continued for as long
+        more = asked - began
+        if more >= PATIENCE:
+            break
         time.sleep(INTERVAL)
-    return counted
+        asked = time.monotonic()
+    return counted, more
 
 
 def _begin(tested: EndpointUnderTest, tokens: int) -> Metrics:

@@ -47,7 +47,7 @@ def test_each_draft_token_is_sampled_as_its_request_asked() -> None:
 
 
 def test_the_processes_of_the_engine_wait_without_yielding() -> None:
-    """Seen with Linux 6.18 on two cores: behind such a loop the API server stood still for up to 14 s."""
+    """Seen with Linux 6.18 on two cores: behind such a loop the API server stopped for up to 14 s."""
     assert not played("yielding")["yields"]
 
 

@@ -5,7 +5,7 @@ as it is installed.
 """
 
 import json
-import os
+from unittest.mock import patch
 
 from tests.support.cpu_modules import engine_module
 
@@ -15,15 +15,9 @@ MODULE = "vllm.distributed.utils"
 def main() -> None:
     """Wait once as the engine does, and print whether that was a yield."""
     module = engine_module(MODULE)
-    yields = 0
-
-    def counted() -> None:
-        nonlocal yields
-        yields += 1
-
-    os.sched_yield = counted
-    module.sched_yield()
-    print(json.dumps({"yields": yields}))
+    with patch("os.sched_yield") as yielded:
+        module.sched_yield()
+    print(json.dumps({"yields": yielded.call_count}))
 
 
 if __name__ == "__main__":
