@@ -29,7 +29,7 @@ endif
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-down test test-unit test-cli test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-fuzz fuzz schemas lint docs pictures bench score-diagnosis kills dist clean
+.PHONY: demo demo-down test test-unit test-cli test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-fuzz fuzz schemas times lint docs pictures bench score-diagnosis kills dist clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
@@ -111,6 +111,10 @@ test-fleet: $(READY)
 # what the tests that ran here have not seen of the documents in JSON; fails if no document of a command was checked
 schemas: $(READY)
 	$(BIN)/python -m tests.support.schemas
+
+# where the time of the tests went: the tiers, modules and fixtures of the last run of each tier
+times: $(READY)
+	@$(BIN)/python -m tests.support.times
 
 lint: $(READY) docs
 	$(BIN)/ruff check .
