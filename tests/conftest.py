@@ -1,6 +1,7 @@
 """What all tests need of the process that they run in."""
 
 import signal
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -17,8 +18,17 @@ settings.load_profile("any machine")
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keep which properties of documents in JSON were seen, if a whole tier ran: see tests/support/schemas."""
     tier = whole_tier(session.config)
-    if tier is not None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["seen"] = {name: sorted(paths) for name, paths in seen.SEEN.items()}
+    elif tier is not None:
         seen.save(tier)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker of pytest-xdist has ended: what it saw was seen in this run."""
+    for name, paths in getattr(node, "workeroutput", {}).get("seen", {}).items():
+        seen.SEEN.setdefault(name, set()).update(paths)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -12,7 +12,7 @@ import httpx
 from dflash_deploy.client.announced import CONNECT_TIMEOUT
 from dflash_deploy.client.completion import EndpointError, refusal_of, unanswered
 from dflash_deploy.intake import Invalid
-from dflash_deploy.intake.answers import Answer, fetch_answer, new_client, trusting
+from dflash_deploy.intake.answers import Answer, fetch_answer, new_client, trusting, trusting_none
 from dflash_deploy.redact import Secret
 
 if TYPE_CHECKING:
@@ -57,7 +57,10 @@ class Connection:
         # the engine limits a burst, not the client's default of 100 connections
         pool = httpx.Limits(max_connections=None, max_keepalive_connections=20)
         self._trust = None if root is None else trusting(root)
-        how = {"base_url": self.url, "trust_env": proxies, "verify": self._trust or True}
+        # a proxy may be asked over TLS
+        plain = url.startswith("http://") and not proxies
+        verify = self._trust or (trusting_none() if plain else True)
+        how = {"base_url": self.url, "trust_env": proxies, "verify": verify}
         self._client = new_client(headers=self._authorization, timeout=limits, limits=pool, **how)
         self._keyless = new_client(timeout=CONNECT_TIMEOUT, **how)
 

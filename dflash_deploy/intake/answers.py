@@ -114,6 +114,14 @@ def trusting(root: Path) -> ssl.SSLContext:
         ) from None
 
 
+def trusting_none() -> ssl.SSLContext:
+    """Return a context that trusts no certificate, for clients of http:// URLs.
+
+    httpx's own loads the certificates of all public authorities, which takes as long as the rest of a short command.
+    """
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
 def fetch_answer(
     client: httpx.Client, request: httpx.Request, *, seconds: float, limit: int = MOST_BYTES, redirects: bool = False
 ) -> Answer:

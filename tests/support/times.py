@@ -1,7 +1,8 @@
-"""Where the time of the tests goes: `make times`, a table of tiers, modules and fixtures from the last run of each tier.
+"""Where the time of the tests goes: `make times`, a table of the last run of each tier, its modules and fixtures.
 
-Seconds are of the wall; CPU seconds are those of pytest and of the processes that it has waited for. What a container or a
-process of another parent used is in neither. The time of a fixture is its setup without the fixtures that it needs.
+Seconds are of the wall; CPU seconds are those of pytest, of the processes that it has waited for, and of commands.
+What a container or a process of another parent used is not in them. The time of a fixture is its setup without the
+fixtures that it needs.
 """
 
 import json
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.command_server import command_server
 from tests.support.tiers import whole_tier
 
 FOLDER = Path(".cache/times")
@@ -44,6 +46,7 @@ class Recorder:
     begun: float = field(default_factory=time.monotonic)
     modules: dict[str, Spent] = field(default_factory=lambda: defaultdict(Spent))
     fixtures: dict[str, Spent] = field(default_factory=lambda: defaultdict(Spent))
+    workers_cpu: float = 0.0
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -62,27 +65,38 @@ class Recorder:
         finally:
             self.fixtures[f"{fixturedef.baseid}::{fixturedef.argname}"].add(*_since(wall, cpu))
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """A worker of pytest-xdist has ended: what it noted is of this run."""
+        noted = getattr(node, "workeroutput", {}).get("times")
+        if noted:
+            self.workers_cpu += noted["cpu"]
+            for kind, ours in (("modules", self.modules), ("fixtures", self.fixtures)):
+                for name, spent in noted[kind].items():
+                    ours[name].add(**spent)
+
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the file of the tier."""
-        tier = whole_tier(session.config)
-        if tier is None:
-            return
-        kept = {
-            "tier": tier,
+        """Write the file of the tier, or tell the process that started this worker."""
+        noted = {
             "wall": time.monotonic() - self.begun,
-            "cpu": _now()[1],
-            "tests": session.testscollected,
+            "cpu": self.workers_cpu + (sum(os.times()[:2]) if self.workers_cpu else _now()[1]),
+            "tests": sum(spent.number for spent in self.modules.values()),
             "failed": session.testsfailed,
             "modules": {name: vars(spent) for name, spent in self.modules.items()},
             "fixtures": {name: vars(spent) for name, spent in self.fixtures.items()},
         }
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        (FOLDER / f"{tier}.json").write_text(json.dumps(kept))
+        tier = whole_tier(session.config)
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["times"] = noted
+        elif tier is not None:
+            FOLDER.mkdir(parents=True, exist_ok=True)
+            (FOLDER / f"{tier}.json").write_text(json.dumps({"tier": tier, **noted}))
 
 
 def _now() -> tuple[float, float]:
     used = os.times()
-    return time.monotonic(), used.user + used.system + used.children_user + used.children_system
+    commands = command_server().cpu_seconds if command_server.cache_info().currsize else 0.0
+    return time.monotonic(), sum(used[:4]) + commands
 
 
 def _since(wall: float, cpu: float) -> tuple[float, float]:
