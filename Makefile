@@ -31,6 +31,8 @@ LIGHT := $(if $(wildcard .venv/.ready),.venv,.venv-test)
 .venv-llamacpp/.ready: EXTRAS = llamacpp
 .venv-llamacpp/.ready: CONTENT = llama.cpp's server and the tools into .venv-llamacpp (226 MB)
 
+.PHONY: demo demo-down test test-unit test-cli test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-fuzz fuzz schemas times lint generate docs pictures bench score-diagnosis kills dist clean
+
 .venv/.ready .venv-test/.ready .venv-llamacpp/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
 	@test -x $(@D)/bin/pip || { rm -rf $(@D); $(PYTHON) -m venv $(@D); } || { \
@@ -110,7 +112,7 @@ test-fleet: $(READY)
 
 # what the tests that ran here have not seen of the documents in JSON; fails if no document of a command was checked
 schemas: $(READY)
-	$(BIN)/python -m tests.support.schemas
+	$(BIN)/python -m tools.schemas
 
 # where the time of the tests went: the tiers, modules and fixtures of the last run of each tier
 times: $(READY)
@@ -124,7 +126,14 @@ lint: $(READY) docs
 	$(BIN)/hadolint images/*/Dockerfile
 	$(BIN)/shellcheck .ci/run
 	$(BIN)/codespell
-	$(BIN)/python -m tests.support.language
+	$(BIN)/python -m tools.language
+
+# Everything in the repository that is written from the program: the reference and the manual page, the tables of machines,
+# the files of monitoring/. Not the pictures: one of them starts the engine, and no two runs of it print the same.
+generate: $(READY)
+	$(BIN)/python -m tools.reference
+	$(BIN)/python -m tools.readme
+	$(BIN)/python -m dflash_deploy.monitoring
 
 # the site, in site/: strict, so that a broken link or a page without a place fails
 docs: $(READY)
@@ -132,7 +141,7 @@ docs: $(READY)
 
 # The pictures of the documents, from the commands on a terminal; one of them starts the engine
 pictures: $(READY)
-	$(BIN)/python -m tests.support.pictures
+	$(BIN)/python -m tools.pictures
 
 # A release: wheel, sdist, the bill of materials of what the wheel installs, the (unsigned) provenance of the three, checksums
 dist: $(READY)
@@ -141,19 +150,19 @@ dist: $(READY)
 	$(BIN)/python -m venv build/release
 	build/release/bin/pip install --quiet --disable-pip-version-check dist/*.whl
 	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file dist/sbom.cdx.json build/release
-	$(BIN)/python -m tests.support.provenance dist
+	$(BIN)/python -m tools.provenance dist
 	cd dist && sha256sum *.whl *.tar.gz *.json > SHA256SUMS
 
 # failures and healthy logs of other people: how many the diagnosis names, shows or gets wrong
 score-diagnosis: $(READY)
-	@$(BIN)/python -m tests.support.diagnosis.score
+	@$(BIN)/python -m tools.diagnosis.score
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 # each command that changes a deployment is killed at 100 random moments, and runs again; about an hour
 kills: $(READY)
-	$(BIN)/python -m tests.support.kills
+	$(BIN)/python -m tools.kills
 
 clean:
 	rm -rf $(VENV) .cache dist build site

@@ -15,7 +15,7 @@ from benchmarks.rows import Row
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.operations import explain_log
 from dflash_deploy.startup.log_lines import LONGEST_LINE
-from tests.support.diagnosis.score import BLIND_SETS, cases
+from tools.diagnosis.score import BLIND_SETS, cases
 
 REPEATS = 5
 LARGE, SMALL = 100 * 10**6, 25 * 10**6

@@ -18,7 +18,7 @@ from dflash_deploy import operations
 from dflash_deploy.cli.app import app
 from dflash_deploy.errors import FileInvalid, FileMissing
 from dflash_deploy.intake.lines import LONGEST, lines_of
-from tests.support.diagnosis.score import HALVES, cases
+from tools.diagnosis.score import HALVES, cases
 
 CORE = "(EngineCore pid=274) ERROR 08-03 17:46:10 [core.py:1136] "
 BANNER = "(APIServer pid=1) INFO 08-03 17:45:30 [utils.py:299]   █▄█▀ █     █     █     █  version 0.28.0"

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from tests.support.fault_matrix import page, shown
+from tools.reference.faults import page, shown
 
 ENOUGH = 25
 
 
 def test_the_page_is_up_to_date() -> None:
     written = (Path(__file__).parents[2] / "docs" / "reference" / "faults.md").read_text()
-    assert written == page(shown()), "python -m tests.support.fault_matrix > docs/reference/faults.md"
+    assert written == page(shown()), "run: make generate"
 
 
 def test_there_are_enough_faults_each_of_its_own() -> None:

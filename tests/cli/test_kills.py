@@ -1,14 +1,14 @@
 """Commands that are killed at any of their effects on the disk, or lose power there: the same command goes on.
 
-`python -m tests.support.kills` kills them at random moments, hundreds of times.
+`python -m tools.kills` kills them at random moments, hundreds of times.
 """
 
 from pathlib import Path
 
 import pytest
 
-from tests.support.kills.scenes import scene
-from tests.support.kills.steps import steps, wrong_after_kills
+from tools.kills.scenes import scene
+from tools.kills.steps import steps, wrong_after_kills
 
 
 @pytest.mark.parametrize("command", ["init", "render", "keys rotate"])

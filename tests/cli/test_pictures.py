@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pictures.album import ALBUM, FOLDER, Shot, outline, taken, texts
+from tools.pictures.album import ALBUM, FOLDER, Shot, outline, taken, texts
 
 
 @pytest.mark.parametrize("shot", [shot for shot in ALBUM if not shot.engine], ids=lambda shot: shot.name)

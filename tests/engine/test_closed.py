@@ -14,9 +14,9 @@ import pytest
 from dflash_deploy.serve.engines.vllm_arguments import MIDDLEWARE, MIDDLEWARE_WITH_CORS
 from tests.engine.conftest import FURTHER_KEY
 from tests.support.commands import wait_until
-from tests.support.reference.open_routes import security_table
 from tests.support.routes import ELSEWHERE, Answered, Asked, answers
 from tests.support.server import Server
+from tools.reference.open_routes import security_table
 
 KEY = "only-for-this-test-0123456789"
 LOCKED = ("--middleware", MIDDLEWARE)

@@ -16,11 +16,11 @@ from tests.support.bench_figures import keep_baseline
 from tests.support.browser import browser_or_skip
 from tests.support.commands import wait_until
 from tests.support.monitored import HANGS, Received, fired, monitor, shorten, webhook
-from tests.support.panels import DRAWN, panels_page, without_data
 from tests.support.ports import free_port
 from tests.support.procfs import Process, family_of
 from tests.support.prometheus import load, panel_expressions, prometheus
 from tests.support.server import Server
+from tools.panels import DRAWN, panels_page, without_data
 
 NOT_READ = (
     *("dflash:gpu_", "dflash:fabric_", "dflash:memory_", "dflash:disk_", "dflash:cpu_"),

@@ -2,9 +2,9 @@
 
 import sys
 
-from tests.support.pictures.album import FOLDER, texts
-from tests.support.pictures.terminal import record
 from tests.support.server import Server
+from tools.pictures.album import FOLDER, texts
+from tools.pictures.terminal import record
 
 COMMAND = "$ dflash-deploy test"
 

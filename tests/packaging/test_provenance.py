@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.provenance import statement
+from tools.provenance import statement
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 FINISHED = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)

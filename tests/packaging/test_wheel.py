@@ -28,7 +28,7 @@ def test_it_carries_what_lies_beside_the_package(wheel: Path) -> None:
     for folder in ("compose", "connect", "env-templates", "images", "models/tiny", "monitoring"):
         for file in (path for path in (ROOT / folder).rglob("*") if path.is_file()):
             assert f"dflash_deploy/_assets/{file.relative_to(ROOT)}" in names
-    assert not any(name.startswith(("tests/", "models/")) for name in names)
+    assert not any(name.startswith(("tests/", "tools/", "models/")) for name in names)
     assert any(name.endswith(".data/data/share/man/man1/dflash-deploy.1") for name in names)
 
 

@@ -16,7 +16,7 @@ from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.settings import Settings
 from tests.parsers.combinations import PARSERS, planned
 from tests.support.parsers import Engine, rejections
-from tests.support.readme import EVIDENCE
+from tools.readme import EVIDENCE
 
 COMPOSE = Path(sys.executable).with_name("docker-compose")
 

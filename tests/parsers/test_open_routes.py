@@ -9,7 +9,7 @@ from dflash_deploy.serve.gateway.asgi import Message, Receive, Scope, Send
 from dflash_deploy.serve.gateway.auth import DenyByDefault
 from tests.support import llamacpp_routes, sglang_routes
 from tests.support.fork import fork_or_skip
-from tests.support.reference.open_routes import BUUN, HERE, LLAMACPP, SGLANG, Surveyed
+from tools.reference.open_routes import BUUN, HERE, LLAMACPP, SGLANG, Surveyed
 
 
 def surveyed(url: str, expected: Surveyed) -> None:

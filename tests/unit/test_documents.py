@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import documents, language
+from tests.support import documents
 from tests.support.documents import ROOT, Shown
-from tests.support.reference import FOLDER, PAGES, manual
+from tools import language
+from tools.reference import FOLDER, PAGES, manual
 
 DOCUMENTS = documents.documents()
 NAMES = [str(file.relative_to(ROOT)) for file in DOCUMENTS]
@@ -136,11 +137,11 @@ def test_a_long_sentence_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("name", [name for name in PAGES if name != "faults.md"])
 def test_a_generated_page_is_up_to_date(name: str) -> None:
-    assert (FOLDER / name).read_text(encoding="utf-8") == PAGES[name](), "run: python -m tests.support.reference"
+    assert (FOLDER / name).read_text(encoding="utf-8") == PAGES[name](), "run: make generate"
 
 
 def test_the_manual_page_is_up_to_date() -> None:
-    assert manual.FILE.read_text(encoding="utf-8") == manual.page(), "run: python -m tests.support.reference"
+    assert manual.FILE.read_text(encoding="utf-8") == manual.page(), "run: make generate"
     # a request at the beginning of a line that is none of the page's macros would be swallowed
     requests = set(re.findall(r"^\.(\w+)", manual.page(), re.MULTILINE))
     assert requests == {"TH", "SH", "SS", "B", "BR", "I", "RI", "PP", "TP", "nf", "fi"}

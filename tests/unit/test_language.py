@@ -1,4 +1,4 @@
-"""The program's texts use plain words and the field's terms: tests/support/language.py lists what is not written."""
+"""The program's texts use plain words and the field's terms: tools/language.py lists what is not written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import language
+from tools import language
 
 FIELD_TERMS = {
     "acceptance length",
@@ -43,7 +43,7 @@ FIELD_TERMS = {
 
 def test_no_text_uses_a_word_that_has_a_plain_replacement() -> None:
     found = [str(one) for file in language.texts() for one in language.found_in(file)]
-    assert not found, "\n".join(["write these in other words (`python -m tests.support.language` lists all):", *found])
+    assert not found, "\n".join(["write these in other words (`python -m tools.language` lists all):", *found])
 
 
 def test_every_quotation_that_is_allowed_is_still_there() -> None:

@@ -8,8 +8,8 @@ import pytest
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.checks import CHECKS
 from dflash_deploy.rules import RULES
-from tests.support.pictures.album import ALBUM, FOLDER, Shot, texts
-from tests.support.readme import BOXES, EVIDENCE, README, filled
+from tools.pictures.album import ALBUM, FOLDER, Shot, texts
+from tools.readme import BOXES, EVIDENCE, README, filled
 
 TEXT = README.read_text(encoding="utf-8")
 
@@ -43,7 +43,7 @@ def test_tables_of_machines_are_those_of_the_catalog(page: Path) -> None:
     assert set(BOXES) == set(catalog.profiles)
     text = page.read_text(encoding="utf-8")
     assert "| `dgx-spark` |" in text
-    assert filled(text, catalog) == text, "python -m tests.support.readme"
+    assert filled(text, catalog) == text, "run: make generate"
 
 
 @pytest.mark.parametrize("shot", ALBUM, ids=lambda shot: shot.name)

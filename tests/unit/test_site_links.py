@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.site_links import on_page_markdown
+from tools.site_links import on_page_markdown
 
 CONFIG = SimpleNamespace(extra={"repository": "https://example.com/repository"})
 

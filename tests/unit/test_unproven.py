@@ -3,9 +3,9 @@
 import pytest
 
 from dflash_deploy.catalog import load_catalog
-from tests.support.readme import ROOT
-from tests.support.reference import FOLDER
-from tests.support.reference.unproven import PROVEN, UNPROVEN
+from tools.readme import ROOT
+from tools.reference import FOLDER
+from tools.reference.unproven import PROVEN, UNPROVEN
 
 TEXT = (FOLDER / "unproven.md").read_text(encoding="utf-8")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from dflash_deploy.errors import ExitCode
 from tests.support.box import CONFIG, DRAFTER, DRAFTS, TARGET, Box
 from tests.support.hub import Hub
-from tests.support.kills.scenes import scene
-from tests.support.kills.steps import steps, wrong_after_kills
+from tools.kills.scenes import scene
+from tools.kills.steps import steps, wrong_after_kills
 
 
 def test_a_killed_pull_leaves_whole_files_and_the_next_one_nothing_of_it(tmp_path: Path) -> None:

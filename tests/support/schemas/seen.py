@@ -34,7 +34,7 @@ def unseen(name: str, schema: Mapping[str, Any], seen: Mapping[str, Iterable[str
 
 
 def save(tier: str) -> None:
-    """Keep what this process saw, for `python -m tests.support.schemas`."""
+    """Keep what this process saw, for `python -m tools.schemas`."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     found = {name: sorted(paths) for name, paths in SEEN.items()}
     (FOLDER / f"{tier}.json").write_text(json.dumps(found, indent=1), encoding="utf-8")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.catalog import load_catalog
-from tests.support.reference.themes import Theme, design, themes
+from tools.reference.themes import Theme, design, themes
 
 TESTS = Path(__file__).resolve().parents[2]
 IDS = {failure.id for failure in load_catalog().failures}

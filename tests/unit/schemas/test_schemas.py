@@ -8,9 +8,9 @@ from jsonschema import Draft202012Validator
 
 from dflash_deploy.schemas import DOCUMENTS, NAMES, schema_of
 from dflash_deploy.schemas.generate import Schema, subschemas
-from tests.support.reference import FOLDER
-from tests.support.reference.commands import commands
-from tests.support.reference.schemas import files
+from tools.reference import FOLDER
+from tools.reference.commands import commands
+from tools.reference.schemas import files
 
 COMMANDS = dict(commands())
 

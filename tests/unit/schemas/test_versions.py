@@ -9,7 +9,7 @@ import pytest
 from dflash_deploy.operations.document import SCHEMA
 from dflash_deploy.schemas import NAMES, schema_of
 from tests.support.schemas.compare import breaches
-from tests.support.schemas.released import released
+from tools.schemas.released import released
 
 Change = Callable[[dict[str, Any]], object]
 

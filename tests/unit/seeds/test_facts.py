@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from tests.support.reference.facts import facts
 from tests.unit.seeds.test_statements import EXISTS
+from tools.reference.facts import facts
 
 COVERS = {str(cover): cover for one in facts() for cover in one.covers}
 

@@ -12,10 +12,10 @@ from dflash_deploy.checks import CHECKS
 from dflash_deploy.rules import RULES
 from dflash_deploy.serve.settings import Settings
 from tests.support.documents import ROOT, Link, parse, problem_of
-from tests.support.reference.rules import identifier
-from tests.support.reference.seeds import Cover, documents
 from tests.unit.seeds.command import parse as parsed
 from tests.unit.seeds.test_seeds import SEEDS
+from tools.reference.rules import identifier
+from tools.reference.seeds import Cover, documents
 
 DOCUMENTS = documents()
 STATEMENTS = [one for _, entries in DOCUMENTS.values() for one in entries]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.diagnosis.score import BLIND_SETS, HALVES, Case, alarm, cases, result
+from tools.diagnosis.score import BLIND_SETS, HALVES, Case, alarm, cases, result
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in cases("healthy")])

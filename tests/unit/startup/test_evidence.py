@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from dflash_deploy.startup import ProcessEnd
 from dflash_deploy.startup.log_lines import clean, parsed
-from tests.support.diagnosis.score import BLIND_SETS, HALVES, Case, cases, result
 from tests.unit.startup.explained import FAILED, explained, named
+from tools.diagnosis.score import BLIND_SETS, HALVES, Case, cases, result
 
 CORE = "(EngineCore pid=274) ERROR 08-03 17:46:10 [core.py:1136] "
 API = "(APIServer pid=1) "

@@ -1,0 +1,1 @@
+"""What a person or make runs to write pages, pictures, scores and statements. The package imports none of it."""

@@ -1,0 +1,83 @@
+"""`python -m tools.readme`: writes the tables of machines in README.md and docs/explanation/evidence.md."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from dflash_deploy.catalog import Catalog, load_catalog
+from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.planning import UNREAD
+from dflash_deploy.rules.survey import survey
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+EVIDENCE = ROOT / "docs" / "explanation" / "evidence.md"
+
+BOXES = (
+    "cpu", "rtx-3090", "rtx-3090-x2", "rtx-3090-x4", "rtx-4090", "rtx-5090", "rtx-5090-x2", "rtx-pro-6000", "dgx-spark",
+    "dgx-spark-x2", "a100", "h100", "h100-x2", "h100-x4", "h100-x8", "h200", "h200-x8", "b200", "b200-x8",
+)  # fmt: skip
+"""Every profile, in the order of the table of the evidence."""
+
+MANY = ("h100-x2", "h100-x4", "h100-x8", "h200-x8", "b200-x8", "a100", "rtx-5090-x2")
+"""Profiles that README.md names in a sentence, and not in its table."""
+
+MARKED = re.compile(r"(<!-- (boxes|profiles): .*? -->\n)(?:.*?)(<!-- end of \2 -->\n)", re.DOTALL)
+"""What a table replaces, between its two comments."""
+
+
+def boxes(catalog: Catalog) -> str:
+    """The table of machines: the command for each, its models, published speeds, evidence."""
+    head = ("| your machine | profile | target | tokens/s that others published | evidence |", "|---|---|---|---|---|")
+    return "\n".join((*head, *(_row(catalog, catalog.profile(name)) for name in BOXES if name not in MANY))) + "\n"
+
+
+def _row(catalog: Catalog, profile: Profile) -> str:
+    pair = catalog.pair(profile.pair)
+    target = pair.title.rpartition(", ")[0] + ("" if pair.sees else "; text only")
+    cells = (profile.title, f"`{profile.name}`", target, _speed(catalog, profile), profile.evidence.state)
+    return "| " + " | ".join(cells) + " |"
+
+
+def _speed(catalog: Catalog, profile: Profile) -> str:
+    """Without and with DFlash at concurrency 1, from the lowest to the highest of the workloads."""
+    wanted = (profile.name, profile.pair, 1)
+    rows = [row for row in catalog.speeds if (row.profile, row.pair, row.concurrency) == wanted]
+    if not rows:
+        return profile.speed or "none published"
+    sources = dict.fromkeys(row.source.partition(",")[0] for row in rows)
+    plain = [row.plain for row in rows if row.plain is not None]
+    without = f"{_span(plain)} → " if plain else ""
+    return f"{without}**{_span([row.dflash for row in rows])}** ({'; '.join(sources)})"
+
+
+def _span(values: Sequence[float]) -> str:
+    """One number, or the lowest and the highest, rounded."""
+    low, high = round(min(values)), round(max(values))
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def profiles(catalog: Catalog) -> str:
+    """The table of the evidence: who ran each profile with which engine."""
+    return (
+        "\n".join(("| profile | engine | evidence |", "|---|---|---|", *(_proof(catalog, name) for name in BOXES)))
+        + "\n"
+    )
+
+
+def _proof(catalog: Catalog, name: str) -> str:
+    profile = catalog.profile(name)
+    plan = survey(profile, catalog.pair(profile.pair), UNREAD, catalog).plan
+    assert plan is not None, f"{name} cannot serve its own models"
+    return f"| `{name}` | {plan.engine.title} | {profile.evidence.state}: {profile.evidence.by} |"
+
+
+def filled(text: str, catalog: Catalog) -> str:
+    """A page with its tables as the catalog has them."""
+    tables = {"boxes": boxes, "profiles": profiles}
+    return MARKED.sub(lambda found: f"{found[1]}{tables[found[2]](catalog)}{found[3]}", text)
+
+
+if __name__ == "__main__":
+    for page in (README, EVIDENCE):
+        page.write_text(filled(page.read_text(encoding="utf-8"), load_catalog()), encoding="utf-8")

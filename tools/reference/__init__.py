@@ -1,0 +1,53 @@
+"""Pages of the reference that are generated from the program; `make generate` writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.failures_page import page as failures
+from tools.reference import (
+    catalog,
+    commands,
+    diagnosis,
+    facts,
+    faults,
+    fleet,
+    monitoring,
+    open_routes,
+    rules,
+    schemas,
+    seeds,
+    settings,
+    speeds,
+    themes,
+    unproven,
+)
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "commands.md": commands.page,
+    "settings.md": settings.page,
+    "profiles.md": lambda: catalog.profiles(load_catalog()),
+    "models.md": lambda: catalog.models(load_catalog()),
+    "engines.md": lambda: catalog.engines(load_catalog()),
+    "speeds.md": lambda: speeds.page(load_catalog().speeds),
+    "rules.md": rules.page,
+    "seeds.md": seeds.page,
+    "facts.md": facts.page,
+    "unproven.md": lambda: unproven.page(load_catalog()),
+    "fleet.yaml": fleet.example,
+    "fleet.schema.json": fleet.schema,
+    "failures.md": lambda: failures(load_catalog().failures),
+    "failure-themes.md": themes.page,
+    "diagnosis.md": diagnosis.page,
+    "open-routes.md": open_routes.page,
+    "faults.md": lambda: faults.page(faults.shown()),
+    "alerts.md": monitoring.alerts,
+    "metrics.md": monitoring.metrics,
+    "json.md": schemas.page,
+    **dict(schemas.files()),
+}
+"""Each generated page and file by its name in docs/reference, and the function that returns its text."""

