@@ -70,7 +70,7 @@ def test_every_kind_of_text_is_read() -> None:
     assert set(suffixes) >= {".py", ".yaml", ".md", ".env"}
     assert suffixes[".py"] > 100
     folders = {file.relative_to(language.ROOT).parts[0] for file in language.texts() if file.suffix == ".py"}
-    assert folders >= {"benchmarks", "dflash_deploy", "models"}
+    assert folders >= {"benchmarks", "dflash_deploy", "models", "tools"}
 
 
 @pytest.mark.parametrize(
