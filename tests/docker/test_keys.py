@@ -1,4 +1,7 @@
-"""The key of a container: searched wherever Docker keeps or shows something, and replaced under the running engine."""
+"""The key of a container: searched wherever Docker keeps or shows something, and replaced under the running engine.
+
+That vLLM's container shows none either: tests/docker/test_compose.py.
+"""
 
 import subprocess
 from collections.abc import Iterator
@@ -11,9 +14,13 @@ import pytest
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, edit_env
-from tests.support.composed import IMAGE, composed, container_of, docker, key_is_hidden, shown_by_docker
+from tests.support.composed import composed, container_of, docker, key_is_hidden, shown_by_docker
+from tests.support.container_engine import Engine
 from tests.support.faults import Fault, Patient, shows
 from tests.support.onlooker import seen_by_another_user
+from tests.support.standin_llamacpp import ensure_server_image
+
+IMAGE = "dflash-deploy/llamacpp:keys-under-test"
 
 IN_THE_LAYERS = b"The variables that never appear in an argument list"
 """A sentence of dflash_deploy/serve/secrets.py, which the image carries: a search of the layers must find it."""
@@ -32,9 +39,9 @@ def found_in(stream: IO[bytes], *wanted: bytes) -> set[bytes]:
 
 
 @pytest.fixture(scope="module")
-def deployment(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+def deployment(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """`init` and `up` with Compose, the image made of these very sources with this key lying beside them."""
-    with composed(tmp_path_factory.mktemp("keys"), base_image) as made:
+    with composed(tmp_path_factory.mktemp("keys"), ensure_server_image(), "--engine", "llamacpp", image=IMAGE) as made:
         yield made
 
 
@@ -50,7 +57,7 @@ def statuses_of(deployment: Deployment, *keys: str) -> list[int]:
 
 
 def test_the_key_is_nowhere_that_docker_shows(deployment: Deployment) -> None:
-    key_is_hidden(deployment)
+    key_is_hidden(deployment, IMAGE)
 
 
 def test_the_key_is_in_no_layer_of_the_image(deployment: Deployment) -> None:
@@ -98,7 +105,7 @@ def test_a_rotated_key_reaches_the_container_and_the_old_one_is_dead(deployment:
     assert after != before
     assert docker("exec", after, "cat", "/run/secrets/dotenv") == (deployment.directory / ".env").read_text()
     assert statuses_of(deployment, old, new) == [401, 200]
-    shown = {**shown_by_docker(deployment), "rotate": ran.out + ran.err}
+    shown = {**shown_by_docker(deployment, IMAGE), "rotate": ran.out + ran.err}
     assert [place for place, text in shown.items() if old in text or new in text] == []
     url, file = f"http://127.0.0.1:{deployment.values['DFLASH_PORT']}", tmp_path / "key"
     client, told = Patient(tmp_path), ("--url", url, "--model", "tiny", "--key-file", str(file))
@@ -126,7 +133,9 @@ def test_a_restart_that_does_not_begin_says_that_the_old_key_still_opens(deploym
     dflash("up", at=deployment.directory).succeeded()
     old, before, base = key_of(deployment), container_of(deployment), deployment.values["DFLASH_BASE_IMAGE"]
     # an image that is not here, and cannot be made
-    edit_env(deployment.directory, DFLASH_IMAGE="dflash-deploy/vllm:nowhere", DFLASH_BASE_IMAGE="nowhere.invalid/x:1")
+    edit_env(
+        deployment.directory, DFLASH_IMAGE="dflash-deploy/llamacpp:nowhere", DFLASH_BASE_IMAGE="nowhere.invalid/x:1"
+    )
     try:
         ran = dflash("keys", "rotate", at=deployment.directory)
     finally:
@@ -145,7 +154,7 @@ def test_an_engine_that_dies_with_the_new_key_is_explained_and_shows_none(deploy
         assert ran.code is ExitCode.NOT_READY
         assert "the old key is no longer valid; continue with `dflash-deploy up`" in ran.err
         logs = docker("logs", container_of(deployment))
-        assert "unrecognized arguments: --no-such-flag" in logs
+        assert "invalid argument: --no-such-flag" in logs
         for key in (old, key_of(deployment)):
             assert key not in logs + ran.out + ran.err
     finally:

@@ -3,7 +3,7 @@
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,11 @@ def inspected(deployment: Deployment) -> dict[str, Any]:
     """What `docker inspect` says of the engine's container."""
     found: dict[str, Any] = json.loads(docker("inspect", container_of(deployment)))[0]
     return found
+
+
+def is_new(state: Mapping[str, Any], before: str) -> bool:
+    """Whether the container whose `State` this is runs, and was started since."""
+    return bool(state["Running"] and state["StartedAt"] != before)
 
 
 def closed_in(container: dict[str, Any]) -> None:
