@@ -5,6 +5,8 @@ import shutil
 import signal
 import socket
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from dflash_deploy.assets import asset
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
+from dflash_deploy.serve.engines.installed import WHEEL_SERVER
 from tests.support.cli import dflash, edit_env
 from tests.support.commands import wait_until
 from tests.support.faults import Fault, Patient, recovered, shows
@@ -139,6 +142,36 @@ def test_what_keeps_llama_cpp_from_starting_is_named_in_one_line(deployment: Pat
         *(DIALECT, TARGET_AS_DRAFTER, OTHER_TARGET, DRAFTER_DAMAGED),
     ):
         recovered(fault, ran)
+
+
+FULL_LOG = f"""
+import ctypes, sys
+from pathlib import Path
+import xllamacpp
+from {WHEEL_SERVER.rpartition(".")[0]} import llamacpp_wheel
+
+(library,) = Path(xllamacpp.__file__).parent.glob("xllamacpp*.so")
+library = ctypes.CDLL(str(library))
+log_of, add = library["_Z15common_log_mainv"], library["_Z14common_log_addP10common_log14ggml_log_levelPKcz"]
+log_of.restype, add.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
+
+def fails(parameters):
+    for number in range(1000):
+        add(log_of(), 4, b"line %d of the log\\n" % number)
+    raise RuntimeError("the model cannot be loaded")
+
+xllamacpp.Server = fails
+sys.exit(llamacpp_wheel.main(["--port", "1"]))
+"""
+"""A server that fails when its log has a thousand lines that the log's thread still has to write."""
+
+
+def test_a_server_that_fails_ends_after_its_log_is_written() -> None:
+    """llama.cpp's log is written by a thread, and the cause of a failure is among its last lines."""
+    done = subprocess.run([sys.executable, "-c", FULL_LOG], stderr=subprocess.PIPE, text=True, check=False)
+    *log, last = done.stderr.splitlines()
+    assert log == [f"line {number} of the log" for number in range(1000)]
+    assert (done.returncode, last) == (1, "llama-server: the model cannot be loaded")
 
 
 @shows(KILLED, HUNG)

@@ -16,6 +16,13 @@ from typing import Any
 PARSE = "_Z19common_params_parseiPPcR13common_params13llama_examplePFviS0_E"
 """`bool common_params_parse(int, char **, common_params &, llama_example, void (*)(int, char **))`."""
 
+LOG, END_LOG = "_Z15common_log_mainv", "_Z16common_log_pauseP10common_log"
+"""`common_log * common_log_main()`, and `void common_log_pause(common_log *)`, which waits until all of it is written.
+
+A thread writes the log, and llama.cpp's exit does not wait for it (ggml-org/llama.cpp#22142, #25504): the last lines,
+which tell why a model cannot be loaded, were lost at times.
+"""
+
 LLAMA_EXAMPLE_SERVER = 12
 """The program whose options are parsed (llama.cpp b11549, common/common.h)."""
 
@@ -33,16 +40,28 @@ def parameters(arguments: list[str]) -> Any:
     Raises OtherBuild if the parser writes to another place than the one that the library reads.
     """
     wheel = import_module("xllamacpp")
-    (library,) = Path(str(wheel.__file__)).parent.glob("xllamacpp*.so")
-    parse = ctypes.CDLL(str(library))[PARSE]
+    parse = _library()[PARSE]
     parse.restype = ctypes.c_bool
     tried = wheel.CommonParams()
     if not _parsed(parse, ["--port", "4711"], tried) or tried.port != 4711:
-        raise OtherBuild(f"{library.name} of xllamacpp {wheel.__version__} is not laid out as expected")
+        raise OtherBuild(f"the library of xllamacpp {wheel.__version__} is not laid out as expected")
     read = wheel.CommonParams()
     if not _parsed(parse, arguments, read):
         sys.exit(1)
     return read
+
+
+def _library() -> ctypes.CDLL:
+    (file,) = Path(str(import_module("xllamacpp").__file__)).parent.glob("xllamacpp*.so")
+    return ctypes.CDLL(str(file))
+
+
+def _end_log() -> None:
+    """Write what is left of the log, and write no more."""
+    library = _library()
+    log_of, end = library[LOG], library[END_LOG]
+    log_of.restype, end.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
+    end(log_of())
 
 
 def _parsed(parse: Any, arguments: list[str], target: object) -> bool:
@@ -59,10 +78,12 @@ def main(argv: list[str]) -> int:
     try:
         server = import_module("xllamacpp").Server(parameters(argv))
     except RuntimeError as problem:
+        _end_log()
         print(f"llama-server: {problem}", file=sys.stderr, flush=True)
         return 1
     signal.sigwait(stops)
     del server
+    _end_log()
     return 0
 
 
