@@ -91,9 +91,13 @@ class DoctorContext:
 
 def _lack(directory: Path, role: Role, plan: Plan, remedy: str) -> tuple[str, str]:
     """What is wrong with a directory of weights, and what to do; both are empty if it is complete."""
-    file = plan.settings.model_file if role == "target" else plan.settings.drafter_file
+    settings = plan.settings
+    files = [settings.model_file] if role == "target" else [settings.drafter_file]
+    if role == "target" and settings.mmproj_file:
+        files.append(settings.mmproj_file)
     try:
-        check_weights(directory, role=role, remedy=remedy, mounted=plan.runtime == "compose", file=file)
+        for file in files:
+            check_weights(directory, role=role, remedy=remedy, mounted=plan.runtime == "compose", file=file)
     except WeightsMissing as missing:
         return missing.message, missing.hint
     return "", ""

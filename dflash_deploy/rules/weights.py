@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.command import is_directory
+from dflash_deploy.plan.compatible import below
 from dflash_deploy.plan.model_metadata import ModelMetadata, metadata_of
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule, reads_checkpoints
@@ -45,6 +46,25 @@ def target_of_another_model(plan: Plan, facts: HostFacts) -> Finding | None:
         why="memory, sizes and the drafter are planned for another model",
         fix=f"set the right model in {Settings.dflash_pair}; `dflash-deploy models list` shows the names",
         source="config.json, or the GGUF's header",
+    )
+
+
+@reads_checkpoints
+def target_unknown_to_engine(plan: Plan, facts: HostFacts) -> Finding | None:
+    """The target's GGUF has an architecture that the engine does not load as a language model."""
+    kind, found = plan.engine.kind, (plan.checkpoints.target or {}).get("general.architecture")
+    # a newer build may know more
+    judged = plan.engine_version == kind.architectures_of or below(plan.engine_version, kind.architectures_of)
+    if not judged or not isinstance(found, str) or found in kind.architectures:
+        return None
+    return Finding(
+        id="target-unknown-to-engine",
+        severity="error",
+        message=f"the target's architecture is {found}, which {plan.engine_title} does not load as a language model",
+        why="the engine ends with `unknown model architecture`",
+        fix=f"name the target's own GGUF in {Settings.model_file}, or choose another model or engine: "
+        "`dflash-deploy models list` shows which engine serves it",
+        source="llama.cpp src/llama-arch.cpp",
     )
 
 
@@ -200,6 +220,7 @@ def context_beyond_drafter_config(plan: Plan, facts: HostFacts) -> Finding | Non
 RULES: tuple[Rule, ...] = (
     weights_of_another_model,
     target_of_another_model,
+    target_unknown_to_engine,
     target_without_tokenizer,
     target_without_template,
     target_without_head,

@@ -40,17 +40,14 @@ def preflight(
 
 
 def check_models(deployment: Deployment, plan: Plan) -> None:
-    """Check that target and drafter are on disk, each with the files that the engine needs. Raises WeightsMissing."""
+    """Check that the models are on disk, each with the files that the engine needs. Raises WeightsMissing."""
     settings = plan.settings
     target, drafter = deployment.path(settings.model_host_path), deployment.path(drafter_directory(settings))
     mounted = plan.runtime == "compose"
-    check_weights(
-        target,
-        role="target",
-        mounted=mounted,
-        file=settings.model_file,
-        remedy=plan.pair.target.remedy(str(target), Settings.model_host_path.name),
-    )
+    remedy = plan.pair.target.remedy(str(target), Settings.model_host_path.name)
+    check_weights(target, role="target", mounted=mounted, file=settings.model_file, remedy=remedy)
+    if settings.mmproj_file:
+        check_weights(target, role="vision projector", mounted=mounted, file=settings.mmproj_file, remedy=remedy)
     if plan.drafting:
         check_weights(
             drafter,

@@ -9,7 +9,7 @@ from typing import Any
 from dflash_deploy.errors import FileDenied, FileInvalid, FileRefused, WeightsMissing
 from dflash_deploy.intake import MIB, Invalid, open_file, parse_object, read_bytes
 from dflash_deploy.intake.documents import ShardIndex, parse_document
-from dflash_deploy.weights.gguf import MAGIC
+from dflash_deploy.weights.gguf import MAGIC, HeaderEnds, NotGguf, least_size
 from dflash_deploy.weights.lockfile import is_within
 
 INDEX = "model.safetensors.index.json"
@@ -73,9 +73,24 @@ def _problems(directory: Path, *, mounted: bool) -> Iterator[str]:
 
 def _gguf_problems(directory: Path, name: str, *, mounted: bool) -> Iterator[str]:
     problems = list(_file_problems(directory, name, mounted=mounted))
-    if not problems and not _starts_with(directory / name, MAGIC):
-        problems = [f"{name} is not a GGUF file"]
-    yield from problems
+    yield from problems or _gguf_damage(directory / name)
+
+
+def _gguf_damage(file: Path) -> Iterator[str]:
+    """Compare the size of a GGUF with the end of its last tensor; engines tell it in the middle of a start."""
+    if not _starts_with(file, MAGIC):
+        yield f"{file.name} is not a GGUF file"
+        return
+    size = file.stat().st_size
+    try:
+        needed = least_size(file)
+    except HeaderEnds:
+        yield f"{file.name} is truncated in its header"
+    except NotGguf as problem:
+        yield f"{file.name} has a damaged header: {problem}"
+    else:
+        if size < needed:
+            yield f"{file.name} is truncated: {size} of {needed} bytes"
 
 
 def _file_problems(directory: Path, name: str, *, mounted: bool) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -38,6 +39,16 @@ FILE_TYPES = {
 }  # fmt: skip
 """Names of `general.file_type`, the quantization of most tensors (llama.cpp b11434, llama.h, enum llama_ftype)."""
 
+MOST_TENSORS, MOST_DIMENSIONS = 1 << 17, 8
+
+TENSOR_TYPES = {
+    0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 10: (256, 84),
+    11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 20: (32, 18), 23: (256, 136), 24: (1, 1),
+    25: (1, 2), 26: (1, 4), 27: (1, 8), 28: (1, 8), 30: (1, 2), 39: (32, 17), 40: (64, 36),
+}  # fmt: skip
+"""Values of a block and its bytes, by the number of the type (ggml.h, enum ggml_type; ggml-common.h). Not all of them:
+of a tensor of another type only the beginning is known."""
+
 Value = str | int | float | bool
 Header = Mapping[str, Value | tuple[Value, ...]]
 
@@ -71,6 +82,40 @@ def parse_header(file: BinaryIO, name: str) -> Header:
         raise NotGguf(f"the header of {name} is damaged: {problem}") from None
     except struct.error:
         raise HeaderEnds(f"{name} ends within its header") from None
+
+
+def least_size(path: Path) -> int:
+    """Return the bytes that a whole file has at least: the end of its last tensor.
+
+    Raises NotGguf, and FileRefused if the file cannot be read.
+    """
+    with open_file(path) as file, reading(path):
+        header = parse_header(file, path.name)
+        try:
+            ends = list(_ends(file))
+        except struct.error:
+            raise HeaderEnds(f"{path.name} ends within its list of tensors") from None
+        alignment = header.get("general.alignment", 32)
+        if not isinstance(alignment, int) or not 0 < alignment <= MOST_KEYS:
+            raise NotGguf(f"the header of {path.name} is damaged: an alignment of {alignment}")
+        return -(-file.tell() // alignment) * alignment + max(ends) if ends else file.tell()
+
+
+def _ends(file: BinaryIO) -> Iterator[int]:
+    """Yield where each tensor ends, in bytes after the beginning of the first, from a stream behind the keys."""
+    place = file.tell()
+    file.seek(8)
+    (count,) = struct.unpack("<Q", file.read(8))
+    file.seek(place)
+    if count > MOST_TENSORS:
+        raise NotGguf(f"{count} tensors are too many")
+    for _ in range(count):
+        _raw(file)
+        if (dimensions := _number(file, "<I")) > MOST_DIMENSIONS:
+            raise NotGguf(f"a tensor with {dimensions} dimensions")
+        *shape, kind, offset = struct.unpack(f"<{dimensions}QIQ", file.read(8 * dimensions + 12))
+        block, size = TENSOR_TYPES.get(kind, (1, 0))
+        yield offset + math.prod(shape) // block * size
 
 
 class _Limits:

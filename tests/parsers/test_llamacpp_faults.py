@@ -1,5 +1,6 @@
 """Faults of a native llama.cpp: each is named, nothing keeps running, and the same command works after the fix."""
 
+import ctypes
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,8 @@ import pytest
 from dflash_deploy.assets import asset
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.serve.engines.installed import WHEEL_SERVER
+from dflash_deploy.serve.engines.installed import WHEEL_SERVER, llama_server_of_wheel
+from dflash_deploy.serve.engines.llamacpp_architectures import ARCHITECTURES, OF_BUILD
 from tests.support.cli import dflash, edit_env
 from tests.support.commands import wait_until
 from tests.support.faults import Fault, Patient, recovered, shows
@@ -45,15 +48,15 @@ TINY_FILE = refused(
     "target.gguf is not a GGUF file",
     "which comes with dflash-deploy",
 )
-DAMAGED = refused("a truncated GGUF", "the whole file", ExitCode.NOT_READY, "gguf-damaged", "dflash-deploy pull")
+DAMAGED = refused("a truncated GGUF", "the whole file", ExitCode.PREFLIGHT, "target.gguf is truncated")
 ARCHITECTURE = refused(
     "a GGUF of an unknown architecture",
     "the right file, or a newer release",
-    ExitCode.NOT_READY,
-    "does not support the architecture qwen99",
-    "gguf-architecture-unknown",
+    ExitCode.PREFLIGHT,
+    "the target's architecture is qwen99",
 )
-PROJECTOR = refused("a truncated projector", "the whole file", ExitCode.NOT_READY, "projector-not-loaded")
+PROJECTOR = refused("a truncated projector", "the whole file", ExitCode.PREFLIGHT, "mmproj.gguf is truncated")
+NO_PROJECTOR = refused("a missing projector", "the file", ExitCode.PREFLIGHT, "mmproj.gguf is missing")
 DIALECT = refused(
     "a drafter for the buun fork",
     "its own drafter",
@@ -69,7 +72,7 @@ OTHER_TARGET = refused(
     ExitCode.PREFLIGHT,
     "made for a hidden size of 2048, the target has 128",
 )
-DRAFTER_DAMAGED = refused("a truncated drafter", "the whole file", ExitCode.NOT_READY, "gguf-damaged")
+DRAFTER_DAMAGED = refused("a truncated drafter", "the whole file", ExitCode.PREFLIGHT, "drafter.gguf is truncated")
 KILLED = seen_by_status("the server is killed", "`up`", "exited", "killed (signal 9)", "dmesg", "with exit code 137")
 HUNG = seen_by_status(
     "the server hangs",
@@ -115,7 +118,13 @@ def with_number(header: bytes, name: bytes, value: int) -> bytes:
     return header[:place] + struct.pack("<I", value) + header[place + 4 :]
 
 
-@shows(PORT, TINY_FILE, DAMAGED, ARCHITECTURE, PROJECTOR, DIALECT, TARGET_AS_DRAFTER, OTHER_TARGET, DRAFTER_DAMAGED)
+REFUSED = (
+    *(PORT, TINY_FILE, DAMAGED, ARCHITECTURE, PROJECTOR, NO_PROJECTOR),
+    *(DIALECT, TARGET_AS_DRAFTER, OTHER_TARGET, DRAFTER_DAMAGED),
+)
+
+
+@shows(*REFUSED)
 def test_what_keeps_llama_cpp_from_starting_is_named_in_one_line(deployment: Path) -> None:
     """One start at the end shows every fix."""
     patient, place = Patient(deployment), deployment / "weights"
@@ -134,13 +143,14 @@ def test_what_keeps_llama_cpp_from_starting_is_named_in_one_line(deployment: Pat
     ):
         with changed(place / name, content):
             one_line(patient, fault)
-    with changed(place / "mmproj.gguf", (place / "mmproj.gguf").read_bytes()[:-CUT]):
+    projector = (place / "mmproj.gguf").read_bytes()
+    with changed(place / "mmproj.gguf", projector[:-CUT]):
         one_line(patient, PROJECTOR)
+    with changed(place / "mmproj.gguf", projector):
+        (place / "mmproj.gguf").unlink()
+        one_line(patient, NO_PROJECTOR)
     ran = patient.run(PORT)
-    for fault in (
-        *(PORT, TINY_FILE, DAMAGED, ARCHITECTURE, PROJECTOR),
-        *(DIALECT, TARGET_AS_DRAFTER, OTHER_TARGET, DRAFTER_DAMAGED),
-    ):
+    for fault in REFUSED:
         recovered(fault, ran)
 
 
@@ -172,6 +182,18 @@ def test_a_server_that_fails_ends_after_its_log_is_written() -> None:
     *log, last = done.stderr.splitlines()
     assert log == [f"line {number} of the log" for number in range(1000)]
     assert (done.returncode, last) == (1, "llama-server: the model cannot be loaded")
+
+
+def test_the_architectures_are_those_of_the_installed_release() -> None:
+    wheel = llama_server_of_wheel()
+    assert wheel is not None
+    assert wheel.version == OF_BUILD
+    (library,) = Path(str(import_module("xllamacpp").__file__)).parent.glob("xllamacpp*.so")
+    name_of = ctypes.CDLL(str(library))["_Z13llm_arch_name8llm_arch"]
+    name_of.restype = ctypes.c_char_p
+    names = [name_of(number).decode() for number in range(len(ARCHITECTURES) + 3)]
+    # llama.cpp does not load a projector as a model; after the last architecture come the names of none
+    assert {*names} == {*ARCHITECTURES, "clip", "(unknown)", "unknown"}
 
 
 @shows(KILLED, HUNG)

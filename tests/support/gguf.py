@@ -24,9 +24,14 @@ def key(name: str, value: str | int | float | list[int] | list[str]) -> bytes:
     return text(name) + struct.pack("<IIQ", ARRAY, item, len(words)) + b"".join(words)
 
 
-def header(*keys: bytes, version: int = 3) -> bytes:
-    """A header without tensors."""
-    return b"GGUF" + struct.pack("<IQQ", version, 0, len(keys)) + b"".join(keys)
+def header(*keys: bytes, version: int = 3, tensors: int = 0) -> bytes:
+    """A header without the list of its tensors."""
+    return b"GGUF" + struct.pack("<IQQ", version, tensors, len(keys)) + b"".join(keys)
+
+
+def tensor(name: str, kind: int, offset: int, *shape: int) -> bytes:
+    """An entry of the list of tensors. `kind` is the number of its type, such as 0 for float32."""
+    return text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
 
 
 def model(architecture: str, vocabulary: list[str], **numbers: int | float | list[int]) -> bytes:

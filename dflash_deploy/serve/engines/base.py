@@ -119,6 +119,10 @@ class Engine(ABC):
     """Whether the engine refuses a context beyond the positions in the drafter's files."""
     quantized_drafters: ClassVar[bool] = False
     """Whether drafters are usually quantized for this engine."""
+    architectures: ClassVar[frozenset[str]] = frozenset()
+    """`general.architecture` of the GGUFs that the release `architectures_of` loads as a target."""
+    architectures_of: ClassVar[str] = ""
+    """Empty: it is not known which GGUFs the engine loads."""
     compiled: ClassVar[str] = "~/.cache"
     """Where kernels and graphs stay that it compiles at its first start, natively; empty if it compiles none."""
     drafting_caches: ClassVar[int] = 1

@@ -30,6 +30,7 @@ from dflash_deploy.serve.engines.installed import (
     llama_server_at,
     llama_server_of_wheel,
 )
+from dflash_deploy.serve.engines.llamacpp_architectures import ARCHITECTURES, OF_BUILD
 from dflash_deploy.serve.engines.llamacpp_routes import ROUTES
 from dflash_deploy.serve.field import LLAMACPP
 from dflash_deploy.serve.refusal import Refused
@@ -94,6 +95,8 @@ class Llamacpp(Engine):
     rereads = "tokens"
     windows_in_header = True
     quantized_drafters = True
+    architectures = ARCHITECTURES
+    architectures_of = OF_BUILD
     dflash_option: ClassVar[bytes] = b"draft-dflash"
     """An option that a server with DFlash has: upstream from b10068 on."""
     reserved_flags: ClassVar[Mapping[str, Reserved]] = {
@@ -195,6 +198,7 @@ class LlamacppBuun(Llamacpp):
     counts_every_draft = False
     drafting_sequences = 1
     drafting_caches = FORK_CACHES
+    architectures_of = ""
     dflash_option: ClassVar[bytes] = b"dflash-max-slots"
 
     def arguments(self, settings: Settings, build: Build) -> list[str]:

@@ -18,6 +18,7 @@ from tests.support.examined import (
     only,
     whole_weights,
 )
+from tests.support.gguf import header
 from tests.support.machines import GIB
 from tests.support.scripted import ScriptedRuntime
 
@@ -100,7 +101,7 @@ def test_llama_cpp_wants_one_file(tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
     plan = a_plan(models=tmp_path, family="llamacpp", MODEL_FILE="model-Q4.gguf")
     assert "model-Q4.gguf is missing" in by_name(storage.weights, a_subject(plan))["weights of target"].saw
-    (tmp_path / "target" / "model-Q4.gguf").write_bytes(b"GGUF")
+    (tmp_path / "target" / "model-Q4.gguf").write_bytes(header())
     assert by_name(storage.weights, a_subject(plan))["weights of target"].status == "ok"
 
 

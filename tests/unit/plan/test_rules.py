@@ -10,6 +10,7 @@ from dflash_deploy.catalog import load_catalog
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan import Checkpoints, Choice, Finding, Severity
 from dflash_deploy.rules import CHECKPOINT_RULES, RULES, plan_deployment
+from dflash_deploy.rules.weights import target_unknown_to_engine
 from dflash_deploy.serve.settings import Settings
 from tests.support.machines import DOCKER, H100, MACHINES, SPARK, machine
 
@@ -151,6 +152,11 @@ CASES = [
     Case("target-of-another-model", "error", "h100", target={"text_config": {"hidden_size": 4096}}),
     Case("target-of-another-model", "error", "rtx-3090", target={
         "general.architecture": "qwen35", "qwen35.embedding_length": 4096}),
+    Case("target-unknown-to-engine", "error", "cpu", target={"general.architecture": "qwen99"},
+         choice={"engine": "llamacpp"}),
+    # a vision projector
+    Case("target-unknown-to-engine", "error", "cpu", target={"general.architecture": "clip"},
+         choice={"engine": "llamacpp"}),
     Case("target-without-tokenizer", "error", "h100", target={}, tokenizer=False),
     Case("target-without-template", "warning", "h100", target={}, template=False),
     Case("positions-differ", "note", "h100", target={"rope_parameters": {"rope_theta": 1e7}},
@@ -255,6 +261,17 @@ def test_a_finding_says_why_it_matters(case: Case) -> None:
 def test_the_bounds_themselves_are_allowed(edited: Mapping[str, str]) -> None:
     found = findings(Case("", "note", "cpu", edited))
     assert not [finding for finding in found.values() if finding.severity == "error"]
+
+
+@pytest.mark.parametrize("build", ["b11550", ""])
+def test_a_llama_cpp_that_may_know_more_architectures_is_not_judged(build: str) -> None:
+    facts, read = MACHINES["cpu"], Checkpoints({"general.architecture": "qwen99"})
+    made = plan_deployment(facts, Choice(profile="cpu", engine="llamacpp"), load_catalog(), read)
+    assert target_unknown_to_engine(made, facts) is not None
+    assert target_unknown_to_engine(replace(made, engine_version="b11434"), facts) is not None
+    assert target_unknown_to_engine(replace(made, engine_version=build), facts) is None
+    fork = plan_deployment(facts, Choice(profile="cpu", engine="llamacpp-buun"), load_catalog(), read)
+    assert target_unknown_to_engine(fork, facts) is None
 
 
 def test_without_a_drafter_its_rules_say_nothing() -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dflash_deploy.errors import WeightsMissing
 from dflash_deploy.weights import check_weights
-from dflash_deploy.weights.gguf import HeaderEnds, NotGguf, parse_header, read_header
-from tests.support.gguf import header, text
+from dflash_deploy.weights.gguf import HeaderEnds, NotGguf, least_size, parse_header, read_header
+from tests.support.gguf import header, key, tensor, text
 
 NAME = text("general.architecture") + struct.pack("<I", 8)
 WORDS = text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 2) + text("<|im_start|>") + text("ü")
@@ -76,6 +76,53 @@ def test_any_bytes_are_a_header_or_refused(tmp_path_factory: pytest.TempPathFact
         read_header(file)
     except NotGguf as refusal:
         assert file.name in str(refusal) or "GGUF" in str(refusal) or "text" in str(refusal)  # noqa: PT017
+
+
+LIST = header(BLOCK, tensors=2) + tensor("a", 0, 0, 8, 2) + tensor("b", 14, 64, 256, 3)
+"""A matrix of float32 and one of Q6_K, whose 256 values have 210 bytes."""
+
+
+def test_a_file_has_its_tensors_behind_the_header_at_a_multiple_of_the_alignment(tmp_path: Path) -> None:
+    begin = -(-len(LIST) // 32) * 32
+    assert least_size(write(tmp_path, LIST)) == begin + 64 + 3 * 210
+    aligned = header(BLOCK, key("general.alignment", 64), tensors=1) + tensor("a", 0, 0, 8)
+    assert least_size(write(tmp_path, aligned)) == -(-len(aligned) // 64) * 64 + 32
+    # of a type that is not known only the beginning is
+    newer = header(tensors=1) + tensor("a", 99, 640, 8)
+    assert least_size(write(tmp_path, newer)) == -(-len(newer) // 32) * 32 + 640
+    assert least_size(write(tmp_path, header(BLOCK))) == len(header(BLOCK))
+
+
+@given(st.integers(len(header(BLOCK)), len(LIST) - 1))
+def test_a_list_of_tensors_that_is_cut_says_that_it_ends(tmp_path_factory: pytest.TempPathFactory, end: int) -> None:
+    with pytest.raises(HeaderEnds):
+        least_size(write(tmp_path_factory.mktemp("gguf"), LIST[:end]))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        header(tensors=2**40),
+        header(tensors=1) + text("a") + struct.pack("<I", 2**31),
+        header(key("general.alignment", 0)),
+        header(key("general.alignment", "x")),
+    ],
+)
+def test_a_list_of_tensors_that_no_model_has_is_refused(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(NotGguf):
+        least_size(write(tmp_path, content))
+    with pytest.raises(WeightsMissing, match=r"drafter\.gguf has a damaged header"):
+        check_weights(tmp_path, role="drafter", remedy="pull", file="drafter.gguf")
+
+
+def test_a_truncated_gguf_is_refused_before_an_engine_reads_it(tmp_path: Path) -> None:
+    whole = LIST.ljust(-(-len(LIST) // 32) * 32, b"\0") + bytes(64 + 630)
+    write(tmp_path, whole)
+    check_weights(tmp_path, role="drafter", remedy="pull", file="drafter.gguf")
+    for cut, said in ((1, f"is truncated: {len(whole) - 1} of {len(whole)} bytes"), (750, "truncated in its header")):
+        write(tmp_path, whole[:-cut])
+        with pytest.raises(WeightsMissing, match=said):
+            check_weights(tmp_path, role="drafter", remedy="pull", file="drafter.gguf")
 
 
 def test_a_gguf_is_looked_for_by_its_name(tmp_path: Path) -> None:
