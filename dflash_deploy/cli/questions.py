@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import select
+import signal
+import socket
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
@@ -14,6 +18,8 @@ from dflash_deploy.errors import UnknownProfile
 
 if TYPE_CHECKING:
     from dflash_deploy.operations import Choice, Offer
+
+T = TypeVar("T")
 
 LARGEST_PORT = 65535
 
@@ -29,18 +35,48 @@ def ask(directory: Path) -> Choice:
     Raises BadInput if the directory is a deployment already, and what planning raises.
     """
     offered = operations.offer(directory)
-    profile = typer.prompt("Hardware profile", offered.fitting or None, value_proc=_profile_of(offered), err=True)
+    profile = _asked("Hardware profile", offered.fitting or "", _profile_of(offered))
     plan = offered.plan(profile)
     models = Path("~/models")
     if plan.pair.target.repo:
-        models = typer.prompt("Directory for the weights", str(models), value_proc=Path, err=True)
-    port = typer.prompt("Port", str(offered.free_port(plan)), value_proc=_port, err=True)
+        models = _asked("Directory for the weights", str(models), Path)
+    port = _asked("Port", str(offered.free_port(plan)), _port)
     runtimes = offered.runtimes(plan)
     runtime = None
     if len(runtimes) > 1:
-        wanted = typer.prompt("Runtime (compose or native)", runtimes[0], value_proc=_one_of(runtimes), err=True)
+        wanted = _asked("Runtime (compose or native)", runtimes[0], _one_of(runtimes))
         runtime = next(one for one in runtimes if one == wanted)
     return operations.Choice(profile=profile, models_dir=models, port=port, runtime=runtime)
+
+
+def _asked(text: str, default: str, read: Callable[[str], T]) -> T:
+    """Ask until there is an answer that `read` accepts; an empty one is `default`, if there is one."""
+    while True:
+        typer.echo(f"{text}{f' [{default}]' if default else ''}: ", nl=False, err=True)
+        given = _line() or default
+        try:
+            if given:
+                return read(given)
+        except typer.BadParameter as problem:
+            typer.echo(f"Error: {problem.message}", err=True)
+
+
+def _line() -> str:
+    """Read a line from the terminal. Raises typer.Abort at the end of input.
+
+    `input` and `readline` do not see a Ctrl-C that comes just before they read: Python has noted the signal, and acts
+    on it when the read returns. So a signal also ends the wait for the line, whenever it comes.
+    """
+    with ExitStack() as ends:
+        signals, wake = map(ends.enter_context, socket.socketpair())
+        wake.setblocking(False)
+        ends.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False))
+        while sys.stdin not in select.select([sys.stdin, signals], [], [])[0]:
+            signals.recv(1)
+        line = sys.stdin.readline()
+    if not line:
+        raise typer.Abort
+    return line.rstrip("\n")
 
 
 def _profile_of(offered: Offer) -> Callable[[str], str]:

@@ -33,12 +33,6 @@ def ended(child: pexpect.spawn) -> int:
     return int(child.exitstatus)
 
 
-def ends_by_ctrl_c(child: pexpect.spawn) -> bool:
-    """Press Ctrl-C. Python misses one in the instant between a question and the read of the answer: press it again."""
-    child.sendintr()
-    return bool(child.expect([pexpect.TIMEOUT, pexpect.EOF], timeout=10))
-
-
 def test_enter_accepts_each_default(tmp_path: Path) -> None:
     child = spawned(at=tmp_path)
     child.expect(r"Hardware profile \[cpu\]: ")
@@ -81,7 +75,8 @@ def test_a_gpu_gets_its_profile_and_a_directory_for_the_weights(tmp_path: Path) 
 def test_ctrl_c_at_a_question_writes_nothing(tmp_path: Path) -> None:
     child = spawned(at=tmp_path)
     child.expect("Hardware profile")
-    assert any(ends_by_ctrl_c(child) for _ in range(12))
+    child.sendintr()
+    child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == ExitCode.INTERRUPTED
     assert list(tmp_path.iterdir()) == []
