@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from dflash_deploy.checks.acceptance import grade_acceptance
@@ -13,9 +12,6 @@ from dflash_deploy.checks.under_test import EndpointUnderTest
 from dflash_deploy.client import Completion, Endpoint, SpecCounters, plain_png
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.settings import Settings
-
-SETTLING = 2.0
-"""Seconds within which an engine's counters must include an answer."""
 
 LONG_ANSWER = 256
 
@@ -31,13 +27,11 @@ def metrics_count(tested: EndpointUnderTest) -> CheckOutcome:
         hint = "check that this is the engine's port; supported engines: vLLM, SGLang and llama.cpp"
         return CheckOutcome(False, "GET /metrics", "no counters of a supported engine", hint)
     answer = tested.endpoint.chat(tested.questions.text.ask, max_tokens=tested.room)
-    after, started = tested.endpoint.metrics(), time.monotonic()
-    while after.generated_tokens - before.generated_tokens < answer.completion_tokens:
-        if time.monotonic() - started > SETTLING:
-            break
-        time.sleep(0.05)
-        after = tested.endpoint.metrics()
-    made = after.generated_tokens - before.generated_tokens
+    made = tested.endpoint.metrics().generated_tokens - before.generated_tokens
+    if made < answer.completion_tokens:
+        # it may be counted after the client has it, on a busy machine by seconds, but before the next one is answered
+        tested.endpoint.chat(tested.questions.text.ask, max_tokens=tested.room)
+        made = tested.endpoint.metrics().generated_tokens - before.generated_tokens
     got = f"{before.engine}: {answer.completion_tokens} tokens answered, {made} counted"
     own = tested.engine is None or tested.engine.metrics == ENGINES[before.engine].metrics
     right = made >= answer.completion_tokens and own
