@@ -21,7 +21,7 @@ from tests.support.commands import checked, eventually
 from tests.support.container_engine import Engine
 from tests.support.exported_pods import CLAIM, ENGINES, NAME, ROOT, USER, Exported, exported
 from tests.support.fleet_hub import FILES
-from tests.support.hub.faults import Drip
+from tests.support.hub.faults import Drip, Halt
 from tests.support.kubelet.pods import Ended, Pod, running
 from tests.support.pod_asked import ALL, CONFINED, HANGS, WRITABLE, answered, give, looked, streaming
 
@@ -43,7 +43,8 @@ def folder(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def test_the_job_fills_the_claim_and_continues_after_its_pod_was_deleted(folder: Exported) -> None:
     hub, claim, gguf = folder.hub, folder.node.claims[CLAIM], ROOT / "models/tiny/gguf"
     hub.forget()
-    hub.faults("o/gguf/target.gguf", Drip(400_000), forever=True)
+    for fault in (Drip(400_000), Halt(2_000_000)):
+        hub.faults("o/gguf/target.gguf", fault, forever=True)
     with folder.running("pull-1", "pull/job.yaml") as first:
         eventually(lambda: hub.sent("o/gguf/target.gguf") > 1_000_000)
         assert first.end()["pull"].code == TERMINATED

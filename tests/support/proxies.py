@@ -331,17 +331,19 @@ class TurnsAwayBursts(Proxy):
     """Takes three requests at a time, and sends the others away."""
 
     places: ClassVar[threading.Semaphore] = threading.Semaphore(3)
+    turned_away: ClassVar[threading.Event] = threading.Event()
 
     def itself(self, body: bytes) -> bool:
         self.placed = self.places.acquire(blocking=False)
         if not self.placed:
+            self.turned_away.set()
             self.send(503, "application/json", b'{"error": "busy"}')
         return not self.placed
 
     def _bring_back(self, response: http.client.HTTPResponse) -> None:
         try:
-            # long enough for a whole burst to arrive meanwhile, on a busy machine too
-            time.sleep(1.5)
+            # all of a burst are under way until one of them was turned away
+            self.turned_away.wait(60)
             super()._bring_back(response)
         finally:
             self.places.release()

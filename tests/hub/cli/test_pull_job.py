@@ -16,7 +16,7 @@ from dflash_deploy.export import pull
 from dflash_deploy.operations import cluster
 from tests.support.box import CONFIG, DRAFTER, DRAFTS, TARGET, Box
 from tests.support.hub import Hub, read
-from tests.support.hub.faults import Drip
+from tests.support.hub.faults import Drip, Halt
 from tests.support.manifests import pod_of
 
 TOKEN = "hf_reader"
@@ -57,7 +57,8 @@ def test_the_job_fills_the_claim_and_continues_after_a_kill(tmp_path: Path, monk
         (pod / "run/secrets" / pull.TOKEN).write_text(f"{TOKEN}\n")
         hub.forget()
         environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
-        hub.faults("o/target/model.safetensors", Drip(400_000), forever=True)
+        for fault in (Drip(400_000), Halt(2_000_000)):
+            hub.faults("o/target/model.safetensors", fault, forever=True)
         first = subprocess.Popen(command, env=environment)
         deadline = time.monotonic() + 60
         while hub.sent("o/target/model.safetensors") < 1_000_000:

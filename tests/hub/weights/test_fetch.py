@@ -36,6 +36,7 @@ from tests.support.hub.faults import (
     Fault,
     Flip,
     Gzipped,
+    Halt,
     NoLength,
     Page,
     Redirects,
@@ -174,7 +175,8 @@ def test_a_drip_is_a_stalled_download_and_keeps_its_bytes(
 
 
 def test_an_interrupted_slow_download_keeps_its_bytes(hub: Hub, tmp_path: Path) -> None:
-    hub.faults(SHARD, Drip(400_000), forever=True)
+    for fault in (Drip(400_000), Halt(1_000_000)):
+        hub.faults(SHARD, fault, forever=True)
     wanted, options = model(hub), DownloadOptions()
 
     def stop() -> None:

@@ -113,7 +113,9 @@ def test_an_offer_is_not_idle_while_it_sends(server: WeightsServer) -> None:
     with server.answering():
         time.sleep(0.05)
         assert server.idle == 0.0
-    assert server.idle < 0.05
+        sent = time.monotonic()
+    # no more than has passed since
+    assert server.idle <= time.monotonic() - sent
 
 
 def test_a_wrong_token_is_an_error_and_no_file(server: WeightsServer, model: LockedModel, tmp_path: Path) -> None:

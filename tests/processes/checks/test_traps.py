@@ -1,7 +1,6 @@
 """Endpoints with one thing wrong, and whether `test` names it: a scripted server, real HTTP and real proxies."""
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
@@ -13,7 +12,7 @@ from dflash_deploy.catalog import Questions
 from dflash_deploy.checks import CHECKS, CheckResult, EndpointUnderTest, run_checks
 from dflash_deploy.checks.answers import PAUSE
 from dflash_deploy.checks.under_test import Baseline
-from dflash_deploy.client import Endpoint
+from dflash_deploy.client import Completion, Endpoint, api
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.engines import ENGINES
 from tests.support import proxies
@@ -203,14 +202,21 @@ class Hangs(Proxy):
 
     def itself(self, body: bytes) -> bool:
         if b'"stream"' in body:
-            time.sleep(9)
+            threading.Event().wait(60)
         return False
+
+
+class Impatient(Endpoint):
+    """Gives up a stream at once, and waits for anything else."""
+
+    def stream(self, content: str, *, max_tokens: int, **options: object) -> Completion:
+        with Endpoint(self.url, Secret(KEY), MODEL, timeout=0.5) as other:
+            return other.stream(content, max_tokens=max_tokens, **options)
 
 
 def test_after_an_answer_that_does_not_come_nothing_more_is_asked(opened: ExitStack) -> None:
     url = opened.enter_context(before(opened.enter_context(serving(Engine())), Hangs))
-    # enough for the check before it, also on a busy machine, and less than the proxy takes
-    impatient = replace(under_test(url), endpoint=Endpoint(url, Secret(KEY), MODEL, timeout=3))
+    impatient = replace(under_test(url), endpoint=Impatient(url, Secret(KEY), MODEL))
     checks = run(impatient, "text", "stream", "whole", "vision")
     assert {name: check.status for name, check in checks.items()} == {
         "text": "passed",
@@ -237,8 +243,14 @@ class SlowToStrangers(Proxy):
 
 def test_one_slow_refusal_is_no_silence(opened: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     SlowToStrangers.asked = threading.Event()
-    # enough for an answer on a busy machine
-    monkeypatch.setattr("dflash_deploy.client.api.CONNECT_TIMEOUT", 2.0)
+    monkeypatch.setattr(api, "CONNECT_TIMEOUT", 0.5)
+    alive = Endpoint.alive
+
+    def with_patience(endpoint: Endpoint) -> bool:
+        monkeypatch.setattr(api, "CONNECT_TIMEOUT", 60.0)
+        return alive(endpoint)
+
+    monkeypatch.setattr(Endpoint, "alive", with_patience)
     url = opened.enter_context(before(opened.enter_context(serving(Engine())), SlowToStrangers))
     checks = run(under_test(url), "auth", "text")
     assert {name: check.status for name, check in checks.items()} == {"auth": "failed", "text": "passed"}

@@ -140,5 +140,5 @@ class Handler(BaseHTTPRequestHandler):
             seen.sent += taken
 
         slow = state.rate if seen.stage == "body" else None
-        if not Wire(self.connection, delivery, state.wait, count).send(faults, slow):
+        if not Wire(self.connection, delivery, state.wait, state.until_healed, count).send(faults, slow):
             self.close_connection = True

@@ -64,6 +64,11 @@ class State:
         """Sleep, but no longer than the hub lives."""
         self.closing.wait(seconds)
 
+    def until_healed(self) -> None:
+        """Wait until there are no rules any more, but no longer than the hub lives."""
+        while self.rules and not self.closing.wait(0.02):
+            pass
+
     def faults_of(self, request: Seen) -> list[Fault]:
         """The faults that the rules hold for this request; each rule that matches counts it."""
         with self.lock:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tests.support.hub._content import Content, OnDisk
 from tests.support.hub._delivery import Delivery
-from tests.support.hub.faults import Cut, Drip, Fault, Reset, Stall
+from tests.support.hub.faults import Cut, Drip, Fault, Halt, Reset, Stall
 
 _AT_ONCE = 1 << 20
 _TICK = 0.02
@@ -18,11 +18,17 @@ class Wire:
     """One body on its way. `count` is told of each stretch that the socket took."""
 
     def __init__(
-        self, sock: socket.socket, delivery: Delivery, wait: Callable[[float], None], count: Callable[[int], None]
+        self,
+        sock: socket.socket,
+        delivery: Delivery,
+        wait: Callable[[float], None],
+        until_healed: Callable[[], None],
+        count: Callable[[int], None],
     ) -> None:
         self._sock = sock
         self._delivery = delivery
         self._wait = wait
+        self._until_healed = until_healed
         self._count = count
         self._rate: float | None = None
 
@@ -31,7 +37,7 @@ class Wire:
         drips = [fault.rate for fault in faults if isinstance(fault, Drip)]
         self._rate = min(drips, default=rate)
         at = start = self._delivery.start
-        marks = [fault for fault in faults if isinstance(fault, (Cut, Reset, Stall))]
+        marks = [fault for fault in faults if isinstance(fault, (Cut, Reset, Stall, Halt))]
         for mark in sorted(marks, key=lambda mark: mark.after):
             upto = min(start + mark.after, self._delivery.stop)
             self._stretch(at, upto)
@@ -44,6 +50,8 @@ class Wire:
                     return False
                 case Stall():
                     self._wait(mark.seconds)
+                case Halt():
+                    self._until_healed()
         self._stretch(at, self._delivery.stop)
         if self._delivery.chunked:
             self._push(memoryview(b"0\r\n\r\n"), counted=False)

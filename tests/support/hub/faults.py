@@ -3,9 +3,10 @@
     * Fault
       + Before    instead of the answer: Answer, Page, Redirects, Wait
       + Heading   in its head: WholeBody, Unsatisfiable, Republished, Shifted, NoLength, Gzipped
-      + Body      in its body: Cut, Reset, Stall, Drip, Flip
+      + Body      in its body: Cut, Reset, Stall, Halt, Drip, Flip
 
-Offsets of `Cut`, `Reset` and `Stall` count from the first byte of the answer's body, `Flip` from the first of the file.
+Offsets of `Cut`, `Reset`, `Stall` and `Halt` count from the first byte of the answer's body, that of `Flip` from the
+first of the file.
 """
 
 import time
@@ -103,6 +104,13 @@ class Stall(Fault):
 
     after: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class Halt(Fault):
+    """So many bytes of the body, then nothing until the hub is healed, then the rest."""
+
+    after: int
 
 
 @dataclass(frozen=True)
