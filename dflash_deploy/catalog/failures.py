@@ -166,6 +166,16 @@ class Failure(Entry):
         """The compiled pattern."""
         return re.compile(self.pattern)
 
+    @cached_property
+    def names_an_end(self) -> bool:
+        """Whether a line of the log that matches may name the cause, wherever it is in the log."""
+        return bool(self.pattern) and self.where == "log" and not (self.echo or self.last or self.part)
+
+    @cached_property
+    def _range(self) -> SpecifierSet:
+        """The versions, parsed."""
+        return SpecifierSet(self.versions, prereleases=True)
+
     def remedy(self, engine: str) -> str:
         """What to do with this engine."""
         return next((text for name, text in self.remedies.items() if name == engine), self.do)
@@ -174,8 +184,11 @@ class Failure(Entry):
         """Whether it applies to this engine. A version that cannot be parsed matches every range."""
         if self.engines and engine not in self.engines:
             return False
+        # most rows have no range, and each reading of a log asks each row
+        if not self.versions:
+            return True
         try:
-            return Version(version.removeprefix("b")) in SpecifierSet(self.versions, prereleases=True)
+            return Version(version.removeprefix("b")) in self._range
         except InvalidVersion:
             return True
 

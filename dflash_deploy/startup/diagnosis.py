@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -118,7 +118,7 @@ class LogReader:
     ) -> Explanation:
         """Explain a failed engine from a log that has been read."""
         evidence = collected.evidence()
-        concerned = [failure for failure in self.failures if failure.effect == "ends" and self._concerns(failure)]
+        concerned = self._ends
         of_kernel = searchable((*evidence.kernel, *readable(kernel)))
         faults = (failure for failure in concerned if failure.where == "kernel" and not failure.general)
         if any(searched(failure, of_kernel) for failure in faults):
@@ -135,10 +135,10 @@ class LogReader:
             return first(concerned, messages) is not None
 
         ranks = [rank for rank in ranks_of(evidence, explained) if not (unknown and rank.weaker)]
+        rows = {general: [failure for failure in ends if failure.general == general] for general in (False, True)}
         for confidence, general in product(("named", "likely"), (False, True)):
             for rank in ranks:
-                rows = (failure for failure in ends if failure.general == general)
-                if rank.confidence != confidence or (matched := first(rows, rank.messages)) is None:
+                if rank.confidence != confidence or (matched := first(rows[general], rank.messages)) is None:
                     continue
                 if not general or all(map(explained, rank.beside)):
                     return self._named(matched, evidence, ending, confidence)
@@ -157,8 +157,17 @@ class LogReader:
     def costs_of(self, collected: Collector) -> tuple[Diagnosis, ...]:
         """Return known problems that cost something in a log that has been read."""
         messages = searchable(tuple(collected.told))
-        costs = (failure for failure in self.failures if failure.effect == "costs" and self._concerns(failure))
-        return tuple(found for cost in costs if (found := self._diagnosed(cost, messages)) is not None)
+        return tuple(found for cost in self._costs if (found := self._diagnosed(cost, messages)) is not None)
+
+    @cached_property
+    def _ends(self) -> list[Failure]:
+        """The rows of this engine and release that end it."""
+        return [failure for failure in self.failures if failure.effect == "ends" and self._concerns(failure)]
+
+    @cached_property
+    def _costs(self) -> list[Failure]:
+        """The rows of this engine and release that only cost something."""
+        return [failure for failure in self.failures if failure.effect == "costs" and self._concerns(failure)]
 
     def _concerns(self, failure: Failure) -> bool:
         return not self.engine or failure.concerns(self.engine, self.version)

@@ -76,16 +76,20 @@ def ranks_of(evidence: LogEvidence, explained: Explained) -> Iterator[Rank]:
 def first(failures: Iterable[Failure], messages: Sequence[str]) -> tuple[Failure, tuple[str, ...]] | None:
     """Return the most specific failure that messages tell, and those: the catalog has the specific ones first."""
     shown = searchable(messages)
-    for failure in failures:
-        plain = failure.pattern and failure.where == "log" and not (failure.echo or failure.last or failure.part)
-        if plain and (hits := searched(failure, shown)):
+    for failure in failures if shown else ():
+        if failure.names_an_end and (hits := searched(failure, shown)):
             return failure, hits
     return None
 
 
 def searched(failure: Failure, messages: Sequence[str]) -> tuple[str, ...]:
     """Return the first few messages that match the pattern of a row."""
-    return tuple(hit.string for hit in hits_of(failure, messages))
+    search = failure.compiled.search
+    for message in messages:
+        if search(message):
+            return tuple(hit.string for hit in hits_of(failure, messages))
+    # nearly every row: no message matches
+    return ()
 
 
 def hits_of(failure: Failure, messages: Sequence[str]) -> Iterator[re.Match[str]]:
