@@ -10,11 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.startup import LogReader, ProcessEnd
 from dflash_deploy.startup.log_lines import parsed
+from tests.support.rows import rows_of
 from tools.diagnosis.shapes import EXITS, SHAPES
 
 Result = Literal["named", "part named", "line shown", "line not shown", "wrong"]
@@ -111,8 +110,7 @@ class Case:
 @cache
 def cases(name: str) -> tuple[Case, ...]:
     """The cases of a file beside this module."""
-    rows: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
-    return tuple(map(_case, rows))
+    return tuple(map(_case, rows_of(Path(__file__).parent / f"{name}.yaml")))
 
 
 def result(case: Case) -> tuple[Result, str]:
@@ -167,7 +165,12 @@ def table() -> str:
 
 
 def _reader(case: Case) -> LogReader:
-    return LogReader(load_catalog().failures, case.engine, case.version)
+    return _reader_of(case.engine, case.version)
+
+
+@cache
+def _reader_of(engine: str, version: str) -> LogReader:
+    return LogReader(load_catalog().failures, engine, version)
 
 
 def _case(row: dict[str, Any]) -> Case:

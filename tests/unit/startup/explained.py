@@ -1,6 +1,7 @@
 """What a log is explained as: the whole explanation, or only the id of the named failure."""
 
 from collections.abc import Sequence
+from functools import cache
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.startup import Explanation, LogReader, ProcessEnd
@@ -16,7 +17,12 @@ FAILED = ProcessEnd(1)
 def explained(
     log: Sequence[str], end: ProcessEnd = NOT_KNOWN, engine: str = "vllm", kernel: tuple[str, ...] = ()
 ) -> Explanation:
-    return LogReader(FAILURES, engine, RELEASES[engine]).read(log, end, kernel)
+    return reader_of(engine).read(log, end, kernel)
+
+
+@cache
+def reader_of(engine: str) -> LogReader:
+    return LogReader(FAILURES, engine, RELEASES[engine])
 
 
 def named(

@@ -2,10 +2,15 @@
 
 import pytest
 
+from tests.support.rows import each_of
 from tools.diagnosis.score import BLIND_SETS, HALVES, Case, alarm, cases, result
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in cases("healthy")])
+def name_of(case: Case) -> str:
+    return case.name
+
+
+@each_of(cases("healthy"), name=name_of)
 def test_no_healthy_log_is_called_ill(case: Case) -> None:
     assert alarm(case) == ""
 
@@ -27,11 +32,11 @@ def test_six_of_ten_failures_of_others_are_named(half: str) -> None:
 BLIND = [case for name in BLIND_SETS for case in cases(name)]
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in BLIND if not case.decisive])
+@each_of((case for case in BLIND if not case.decisive), name=name_of)
 def test_no_healthy_log_of_the_blind_set_is_called_ill(case: Case) -> None:
     assert alarm(case) == ""
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in BLIND if case.decisive])
+@each_of((case for case in BLIND if case.decisive), name=name_of)
 def test_no_failure_of_the_blind_set_is_named_wrongly_and_none_is_hidden(case: Case) -> None:
     assert result(case)[0] in {"named", "part named", "line shown"}

@@ -6,23 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from typer.core import TyperGroup
-from typer.main import get_command
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.failures import Failure
 from dflash_deploy.catalog.settings import all_setting_names, passed_on
-from dflash_deploy.cli.app import app
+from dflash_deploy.cli.app import COMMANDS
 from dflash_deploy.startup import LogReader, ProcessEnd
 from dflash_deploy.startup.log_lines import LONGEST_LINE
 from dflash_deploy.startup.log_summary import MOST_WORK, key_lines, searchable
+from tests.support.rows import each_of, rows_of
 
 FAILURES = load_catalog().failures
-LINES: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "failure_lines.yaml").read_text())
+LINES: list[dict[str, Any]] = rows_of(Path(__file__).with_name("failure_lines.yaml"))
+
+NAMES = {*all_setting_names(), "AVX2", "TRITON_ATTN"}
+"""What may be written in capitals."""
 
 HEALTHY = """\
 dflash: vLLM 0.32.0: vllm serve /models/target --host 0.0.0.0
@@ -36,7 +37,7 @@ def reader(engine: str = "vllm", version: str = "0.33.0") -> LogReader:
     return LogReader(FAILURES, engine, version)
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=f"{case['id']}-{n}") for n, case in enumerate(LINES)])
+@each_of(LINES, name=lambda case: str(case["id"]))
 def test_a_real_line_is_known(case: dict[str, Any]) -> None:
     asked = reader(case.get("engine", "vllm"), case.get("version", "0.33.0"))
     log = [*HEALTHY, *case.get("text", "").splitlines()]
@@ -59,15 +60,12 @@ def test_every_fingerprint_has_a_real_line() -> None:
     assert {failure.id for failure in FAILURES} == {case["id"] for case in LINES}
 
 
-@pytest.mark.parametrize("failure", [pytest.param(failure, id=failure.id) for failure in FAILURES])
+@each_of(FAILURES, name=lambda failure: failure.id)
 def test_what_to_do_names_settings_and_verbs_that_exist(failure: Failure) -> None:
-    known = {*all_setting_names(), "AVX2", "TRITON_ATTN"}
     for word in re.findall(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+(?![\w*])", failure.do):
-        assert word in known or passed_on(word), word
-    verbs = get_command(app)
-    assert isinstance(verbs, TyperGroup)
+        assert word in NAMES or passed_on(word), word
     for verb in re.findall(r"`dflash-deploy ([a-z]+)", failure.do):
-        assert verb in verbs.commands, verb
+        assert verb in COMMANDS, verb
     for text in (failure.cause, failure.do, failure.source):
         assert text == text.strip(" .,;"), text
 
@@ -213,7 +211,7 @@ def test_any_bytes_are_read(parts: list[bytes]) -> None:
     reader().costs(text.split("\n"))
 
 
-@pytest.mark.parametrize("failure", [pytest.param(f, id=f.id) for f in FAILURES if f.pattern])
+@each_of((failure for failure in FAILURES if failure.pattern), name=lambda failure: failure.id)
 def test_a_line_made_against_a_pattern_is_searched_in_no_time(failure: Failure) -> None:
     # what a pattern begins with, over and over: where it may begin anywhere and ends nowhere, searches take longest
     pieces = re.split(r"[\[\](){}?*+|^$\\]", failure.pattern)

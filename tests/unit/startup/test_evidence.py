@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dflash_deploy.startup import ProcessEnd
 from dflash_deploy.startup.log_lines import clean, parsed
+from tests.support.rows import each_of
 from tests.unit.startup.explained import FAILED, explained, named
 from tools.diagnosis.score import BLIND_SETS, HALVES, Case, cases, result
 
@@ -299,7 +300,7 @@ def mixed_into(case: Case, mixed: Sequence[tuple[int, str]]) -> Case:
     return replace(case, lines=tuple(lines))
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in KNOWN])
+@each_of(KNOWN, name=lambda case: case.name)
 def test_a_burst_of_harmless_lines_changes_no_verdict(case: Case) -> None:
     verdict = result(case)
     # twice, so that the lines of each format and process are more than one

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-import yaml
-
 from dflash_deploy.startup import ProcessEnd
+from tests.support.rows import each_of, rows_of
 from tests.unit.startup.explained import FAILED, FAILURES, explained
 
 CORE = "(EngineCore pid=274) ERROR 08-03 17:46:10 [core.py:1136] "
@@ -27,16 +25,19 @@ def raised(prefix: str, *text: str) -> list[str]:
     return [prefix + line for line in (*frame, *text)]
 
 
+Row = tuple[str, Sequence[str]]
+"""The id of a row of the catalog, and a line that it matches."""
+
 ROWS = {failure.id: failure for failure in FAILURES}
 CASES: list[dict[str, Any]] = [
     case
-    for case in yaml.safe_load(Path(__file__).with_name("failure_lines.yaml").read_text(encoding="utf-8"))
+    for case in rows_of(Path(__file__).with_name("failure_lines.yaml"))
     if case.get("text") and ROWS[case["id"]].effect == "ends" and ROWS[case["id"]].where == "log"
 ]
 OF_VLLM, OF_SGLANG = (
     # one line of each row: the last one
     [
-        pytest.param(text.splitlines(), id=name)
+        (name, text.splitlines())
         for name, text in {
             case["id"]: case["text"]
             for case in CASES
@@ -47,8 +48,13 @@ OF_VLLM, OF_SGLANG = (
 )
 
 
-@pytest.mark.parametrize("text", OF_VLLM)
-def test_what_a_process_survived_names_nothing(text: Sequence[str]) -> None:
+def first_of(row: Row) -> str:
+    return row[0]
+
+
+@each_of(OF_VLLM, name=first_of)
+def test_what_a_process_survived_names_nothing(row: Row) -> None:
+    _, text = row
     of_core = [CORE + line for line in text]
     end = raised(CORE, MOON)
     for before in (of_core, raised(CORE, *text), [*of_core, *CALM], [*raised(CORE, *text), *CALM]):
@@ -57,20 +63,23 @@ def test_what_a_process_survived_names_nothing(text: Sequence[str]) -> None:
         assert MOON in found.lines
 
 
-@pytest.mark.parametrize("text", OF_VLLM)
-def test_what_another_process_raises_afterwards_names_nothing(text: Sequence[str]) -> None:
+@each_of(OF_VLLM, name=first_of)
+def test_what_another_process_raises_afterwards_names_nothing(row: Row) -> None:
+    _, text = row
     found = explained([*raised(CORE, MOON), *raised(WORKER, *text)], FAILED)
     assert found.diagnosis is None
     assert MOON in found.lines
 
 
-@pytest.mark.parametrize("text", OF_VLLM)
-def test_what_was_raised_before_an_unknown_exception_is_at_most_likely(text: Sequence[str]) -> None:
+@each_of(OF_VLLM, name=first_of)
+def test_what_was_raised_before_an_unknown_exception_is_at_most_likely(row: Row) -> None:
+    _, text = row
     assert explained([*raised(WORKER, *text), *raised(CORE, MOON)], FAILED).confidence != "named"
 
 
-@pytest.mark.parametrize("text", OF_SGLANG)
-def test_an_error_of_sglang_before_an_unknown_exception_names_nothing(text: Sequence[str]) -> None:
+@each_of(OF_SGLANG, name=first_of)
+def test_an_error_of_sglang_before_an_unknown_exception_names_nothing(row: Row) -> None:
+    _, text = row
     log = [f"{SCHEDULER}ERROR: {line}" for line in text]
     log += [f"{SCHEDULER}Scheduler hit an exception: Traceback (most recent call last):", *raised("", MOON)[1:]]
     found = explained(log, FAILED, "sglang")

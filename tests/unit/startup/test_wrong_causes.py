@@ -3,19 +3,18 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from dflash_deploy.startup import ProcessEnd
+from tests.support.rows import each_of, rows_of
 from tests.unit.startup.explained import FAILED, FAILURES, explained, named
 
-LIKE_OTHERS: dict[str, list[str]] = yaml.safe_load(
-    Path(__file__).with_name("lines_of_others.yaml").read_text(encoding="utf-8")
-)
+LIKE_OTHERS: dict[str, list[str]] = rows_of(Path(__file__).with_name("lines_of_others.yaml"))
 """Rows, and lines of other failures that contain words of theirs."""
 
 
-@pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in LIKE_OTHERS.items() for line in lines])
-def test_words_of_a_row_in_another_failure_do_not_name_it(name: str, line: str) -> None:
+@each_of((name, line) for name, lines in LIKE_OTHERS.items() for line in lines)
+def test_words_of_a_row_in_another_failure_do_not_name_it(row: tuple[str, str]) -> None:
+    name, line = row
     for end in (ProcessEnd(), FAILED):
         assert named([line], end) != name
         assert named([line], end, engine="") != name
