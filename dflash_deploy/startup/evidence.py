@@ -6,6 +6,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from dflash_deploy.startup.log_lines import QUIET, parsed
 
@@ -207,6 +208,7 @@ def is_invalid_request(message: str) -> bool:
     return _INVALID_REQUEST.search(message) is not None
 
 
+@lru_cache(maxsize=1024)
 def is_echo(message: str) -> bool:
-    """Whether a message only reports another failure."""
+    """Whether a message only reports another failure. It is asked several times of what a log ends with."""
     return _ECHO.search(message) is not None or is_invalid_request(message)

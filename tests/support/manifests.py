@@ -1,14 +1,17 @@
 """Manifests of every profile and engine, and the published schemas of Kubernetes that they are checked against."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 from jsonschema import Draft202012Validator
 from kubernetes_validate import utils
+from referencing import Registry, Resource
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.deployment.render import environment_of
@@ -26,10 +29,6 @@ OLDEST = "1.29"
 VERSIONS = [one for one in map(utils.major_minor, utils.all_versions()) if int(one[2:]) >= int(OLDEST[2:])]
 VERSIONS = list(dict.fromkeys(VERSIONS))
 """The versions of Kubernetes that the manifests are for, as far as their schemas are published."""
-
-# each call of validate reads 3 MB of definitions
-utils.schema_contents = cache(utils.schema_contents)
-
 
 SHAPES = {
     "one": Cluster(),
@@ -86,7 +85,31 @@ def validated(document: Mapping[str, Any], version: str) -> str:
     if known := custom().get((document["apiVersion"], document["kind"])):
         known.validate(document)
         return version
-    return str(kubernetes_validate.validate(dict(document), version, strict=True))
+    try:
+        _validator(version, document["kind"], document["apiVersion"]).validate(document)
+    except jsonschema.ValidationError as problem:
+        raise kubernetes_validate.ValidationError(problem, version=version) from None
+    return version
+
+
+@cache
+def _validator(version: str, kind: str, api_version: str) -> Draft202012Validator:
+    """The strict schema of a kind. kubernetes_validate.validate reads its 3 MB of definitions for each document."""
+    # rbac.authorization.k8s.io/v1 is rbac-v1
+    short = re.sub(r"^([^./]*)(?:\.[^/]*)?/", r"\1-", api_version)
+    schema = utils.schema_contents(f"{_folder(version)}/{kind.lower()}-{short}.json", version)
+    return Draft202012Validator(schema, registry=Resource.from_contents(schema) @ _definitions(version))
+
+
+@cache
+def _definitions(version: str) -> Any:
+    whole = Resource.from_contents(utils.schema_contents(f"{_folder(version)}/_definitions.json", version))
+    return (whole @ Registry()).crawl()
+
+
+def _folder(version: str) -> str:
+    (newest, *_) = [one for one in reversed(utils.all_versions()) if utils.major_minor(one) == version]
+    return f"kubernetes-json-schema/v{newest}-local-strict"
 
 
 def plan_for(profile: str, engine: str | None = None, **choice: Any) -> Plan:

@@ -21,7 +21,12 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 def rows_of(file: Path) -> Any:
     """The rows of a YAML file, read by the parser in C: the one in Python needs seconds for thousands of lines."""
-    return yaml.load(file.read_text(encoding="utf-8"), Loader=_LOADER)
+    return yaml_document(file.read_text(encoding="utf-8"))
+
+
+def yaml_document(text: str) -> Any:
+    """The value of a YAML text, read by the parser in C."""
+    return yaml.load(text, Loader=_LOADER)
 
 
 def each_of(
