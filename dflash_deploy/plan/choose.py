@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 from dflash_deploy.catalog import Catalog, EngineRelease, ModelPair, Profile
 from dflash_deploy.catalog.hardware import Match
@@ -141,17 +142,15 @@ def choose_pair(profile: Profile, catalog: Catalog, engines: Sequence[EngineRele
 
     If none fits, the first that an engine serves: the rules say what is missing. Raises NotPossible if there is none.
     """
-    served = [
-        (pair, engine)
-        for pair in pairs_in_order(profile, catalog)
-        for engine in engines
-        if not obstacles(profile, pair, engine)
-    ]
-    for pair, engine in served:
+    first = None
+    for pair, engine in product(pairs_in_order(profile, catalog), engines):
+        if obstacles(profile, pair, engine):
+            continue
         if fits_at_all(profile, pair, engine, memory=memory):
             return pair
-    if served:
-        return served[0][0]
+        first = first or pair
+    if first is not None:
+        return first
     names = ", ".join(engine.title for engine in engines)
     raise NotPossible(
         f"{names} serves no model of the catalog on {profile.name}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from packaging.version import InvalidVersion, Version
 
@@ -23,6 +24,7 @@ NO_GPU = "0.0"
 """The compute capability of a machine without a GPU."""
 
 
+@lru_cache(maxsize=256)
 def capability(text: str) -> tuple[int, int]:
     """`12.1` as (12, 1), for comparison. (0, 0) for any other text."""
     major, _, minor = text.partition(".")

@@ -14,6 +14,7 @@ include prefill and were measured once: a prediction is a range.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from dflash_deploy.catalog import ModelPair, Profile
 from dflash_deploy.catalog.models import Acceptance
@@ -129,14 +130,20 @@ def at_draft_tokens(measured: Acceptance, draft_tokens: int) -> float:
     length = (1 - p^(k+1)) / (1 - p). For few draft tokens the result is up to a tenth too low, since first positions
     are accepted more often than late ones.
     """
+    return _length(_chance(measured.length, measured.draft_tokens), draft_tokens)
+
+
+@lru_cache(maxsize=1024)
+def _chance(length: float, draft_tokens: int) -> float:
+    """The chance of acceptance that gives this length, found by halving. A plan asks for the same ones again."""
     low, high = 0.0, 0.999999
     for _ in range(60):
         middle = (low + high) / 2
-        if _length(middle, measured.draft_tokens) < measured.length:
+        if _length(middle, draft_tokens) < length:
             low = middle
         else:
             high = middle
-    return _length(low, draft_tokens)
+    return low
 
 
 def best_draft_tokens(profile: Profile, pair: ModelPair, *, concurrency: int) -> int:

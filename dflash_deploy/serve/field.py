@@ -38,15 +38,11 @@ class Field(Generic[T]):
         self.templates = templates
         self.secret = secret
         self.internal = internal
-        self.attribute = ""
+        self.name = ""
+        """The name in `.env`."""
 
     def __set_name__(self, owner: type, attribute: str) -> None:
-        self.attribute = attribute
-
-    @property
-    def name(self) -> str:
-        """The name in `.env`."""
-        return self.attribute.upper()
+        self.name = attribute.upper()
 
     def __str__(self) -> str:
         return self.name
