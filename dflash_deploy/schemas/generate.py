@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -21,6 +23,11 @@ _NO_DATA: Schema = {"type": "object", "description": "The command failed before 
 
 def schema_of(name: str) -> Schema:
     """The schema of a command's document, or of a line of `--json-stream` before the last one. Raises KeyError."""
+    return deepcopy(_generated(name))
+
+
+@cache
+def _generated(name: str) -> Schema:
     whole = _progress() if name == PROGRESS else _document(name, DOCUMENTS[name])
     for one in subschemas(whole):
         _tidy(one)
