@@ -7,6 +7,7 @@ import shlex
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -110,11 +111,16 @@ def problem_of(link: Link) -> str:
     return ""
 
 
-def anchors(file: Path) -> set[str]:
+def anchors(file: Path) -> frozenset[str]:
     """The anchors of a document's headings, in GitHub's and the site's spelling."""
-    blocks = list(_tokens(file))
+    return _anchors(file.read_text(encoding="utf-8"))
+
+
+@cache
+def _anchors(text: str) -> frozenset[str]:
+    blocks = _parsed(text)
     titles = [inside.content for opened, inside in pairwise(blocks) if opened.type == "heading_open"]
-    return {re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles}
+    return frozenset(re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles)
 
 
 def commands(file: Path) -> Iterator[Shown]:
@@ -182,7 +188,7 @@ def parse(words: tuple[str, ...]) -> None:
         return
     if name not in COMMANDS:
         raise LookupError(f"`{name}` is not a command")
-    command: Any = load(name)
+    command = load(name)
     while inner := getattr(command, "commands", None):
         if rest[:1] == ["--help"]:
             return
@@ -194,7 +200,13 @@ def parse(words: tuple[str, ...]) -> None:
 
 
 def _tokens(file: Path) -> list[Token]:
-    return _MARKDOWN.parse(file.read_text(encoding="utf-8"))
+    return _parsed(file.read_text(encoding="utf-8"))
+
+
+@cache
+def _parsed(text: str) -> list[Token]:
+    """The tokens of a text, which several tests read. Nothing changes them."""
+    return _MARKDOWN.parse(text)
 
 
 def _line(block: Token) -> int:

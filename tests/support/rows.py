@@ -29,6 +29,11 @@ def yaml_document(text: str) -> Any:
     return yaml.load(text, Loader=_LOADER)
 
 
+def first_of(row: tuple[str, object]) -> str:
+    """The name of a row that begins with it."""
+    return row[0]
+
+
 def each_of(
     rows: Iterable[Row], name: Callable[[Row], str] = str
 ) -> Callable[[Callable[[Row], None]], Callable[[], None]]:

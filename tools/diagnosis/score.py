@@ -131,6 +131,10 @@ def result(case: Case) -> tuple[Result, str]:
     return ("line shown" if shown else "line not shown"), ""
 
 
+scored = cache(result)
+"""The same, kept: for the cases of the files, which several tests and pages ask about."""
+
+
 def alarm(case: Case) -> str:
     """The failure that a healthy log is called, if any."""
     found = _reader(case).read(case.lines, ProcessEnd()).diagnosis
@@ -150,7 +154,7 @@ def table() -> str:
             kept = tuple(one for one in both if one.decisive and one.half == half)
             sets[f"{name} {half}".strip()], calm = (kept, calm), ()
     for half, (failures, calm) in sets.items():
-        results = {case.name: result(case) for case in failures}
+        results = {case.name: scored(case) for case in failures}
         counted = Counter(one for one, _ in results.values())
         alarms = [f"{case.name}: false alarm `{alarm(case)}`" for case in calm if alarm(case)]
         kinds: Sequence[Result] = ("named", "part named", "line shown", "line not shown", "wrong")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from dflash_deploy.catalog import load_catalog
-from tools.diagnosis.score import BLIND_SETS, FROZEN, HALVES, alarm, cases, result
+from tools.diagnosis.score import BLIND_SETS, FROZEN, HALVES, alarm, cases, scored
 from tools.reference.markdown import GENERATED, joined, table
 
 _INTRODUCTION = """\
@@ -50,7 +50,7 @@ def _today() -> str:
     sets = (*HALVES, *BLIND_SETS)
     failures = [case for name in sets for case in cases(name) if case.decisive]
     healthy = [case for name in (*BLIND_SETS, "healthy") for case in cases(name) if not case.decisive]
-    results = [result(case) for case in failures]
+    results = [scored(case) for case in failures]
     found = Counter(how for how, _ in results)
     families = {failure.id for failure in load_catalog().failures if failure.general}
     general = sum(how == "named" and named in families for how, named in results)

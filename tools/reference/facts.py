@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
+from tests.support.rows import rows_of
 from tools.reference.markdown import GENERATED, code, joined, table
 from tools.reference.seeds import Cover, cover, shown
 
@@ -48,7 +47,7 @@ def facts() -> Sequence[Fact]:
             covers=tuple(map(cover, one["cover"])),
             why_not=one.get("why_not", ""),
         )
-        for one in yaml.safe_load(FILE.read_text(encoding="utf-8"))
+        for one in rows_of(FILE)
     ]
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
+from tests.support.rows import rows_of
 from tools.reference.markdown import GENERATED, code, joined, table
 
 FOLDER = Path(__file__).resolve().parents[1] / "seeds"
@@ -62,7 +61,7 @@ def documents() -> Mapping[str, tuple[str, tuple[Statement, ...]]]:
     """The title and the statements of each document by its id."""
     found = {}
     for file in sorted(FOLDER.glob("*.yaml")):
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        document = rows_of(file)
         entries = tuple(one for entry in document["statements"] for one in _statements(document["id"], entry))
         found[document["id"]] = (document["title"], entries)
     return found

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
+from tests.support.rows import rows_of
 from tools.reference.markdown import GENERATED, code, joined, table
 
 _FILE = Path(__file__).resolve().parents[1] / "diagnosis" / "themes.yaml"
@@ -37,13 +36,13 @@ class Theme:
 
 def themes() -> tuple[Theme, ...]:
     """All themes, in the order of the page."""
-    rows = yaml.safe_load(_FILE.read_text(encoding="utf-8"))["themes"]
+    rows = rows_of(_FILE)["themes"]
     return tuple(Theme(row["group"], row["theme"], tuple(row["failures"]), row.get("remark", "")) for row in rows)
 
 
 def design() -> dict[str, tuple[str, ...]]:
     """The faults of the design, each with the names of its tests."""
-    rows = yaml.safe_load(_FILE.read_text(encoding="utf-8"))["design"]
+    rows = rows_of(_FILE)["design"]
     return {row["fault"]: tuple(row["tests"]) for row in rows}
 
 

@@ -11,10 +11,9 @@ from dflash_deploy.catalog.schema import CatalogSetting
 from dflash_deploy.catalog.settings import all_setting_names, passed_on, setting_names
 from dflash_deploy.errors import UnknownEngine, UnknownPair, UnknownProfile
 from dflash_deploy.serve.engines import ENGINES
+from tests.support.rows import each_of
 
 CATALOG = load_catalog()
-PAIRS = [pytest.param(pair, id=pair.name) for pair in CATALOG.pairs.values()]
-PROFILES = [pytest.param(profile, id=profile.name) for profile in CATALOG.profiles.values()]
 
 
 def choices(profile: Profile) -> Iterator[tuple[str, CatalogSetting]]:
@@ -23,7 +22,7 @@ def choices(profile: Profile) -> Iterator[tuple[str, CatalogSetting]]:
         yield from engine.settings.items()
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+@each_of(CATALOG.profiles.values(), name=lambda profile: profile.name)
 def test_every_setting_of_a_profile_exists_and_says_why(profile: Profile) -> None:
     for name, choice in choices(profile):
         assert name in all_setting_names() or passed_on(name)
@@ -33,7 +32,7 @@ def test_every_setting_of_a_profile_exists_and_says_why(profile: Profile) -> Non
         assert set(engine.settings) <= set(known)
 
 
-@pytest.mark.parametrize("pair", PAIRS)
+@each_of(CATALOG.pairs.values(), name=lambda pair: pair.name)
 def test_a_pair_fits_together(pair: ModelPair) -> None:
     shape, drafter = pair.shape, pair.drafter
     for weights in (pair.target, drafter):

@@ -4,8 +4,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import dflash_deploy
 from dflash_deploy.catalog import EngineRelease, Profile, load_catalog
 from dflash_deploy.catalog.releases import Bug
@@ -15,6 +13,7 @@ from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.plan.compatible import below
 from dflash_deploy.rules import plan_deployment
 from tests.support.machines import MACHINES
+from tests.support.rows import each_of
 
 CATALOG = load_catalog()
 FAILURES = CATALOG.failures
@@ -35,6 +34,10 @@ SAID: dict[tuple[str, str], str] = {
 """Rules that warn of the settings of a profile, by engine, and why the profile has them nevertheless."""
 
 
+def place_name(place: tuple[Profile, str]) -> str:
+    return f"{place[0].name}, {place[1]}"
+
+
 def issues(text: str) -> set[str]:
     return set(ISSUE.findall(text))
 
@@ -43,8 +46,9 @@ def is_open(bug: Bug, release: EngineRelease) -> bool:
     return not bug.until or below(release.version, bug.until)
 
 
-@pytest.mark.parametrize(("profile", "release"), PLACES, ids=lambda value: getattr(value, "name", value))
-def test_a_setting_that_a_known_bug_names_cites_the_report_of_the_bug(profile: Profile, release: str) -> None:
+@each_of(PLACES, name=place_name)
+def test_a_setting_that_a_known_bug_names_cites_the_report_of_the_bug(place: tuple[Profile, str]) -> None:
+    profile, release = place
     engine, chosen = CATALOG.engines[release], profile.settings_for(release)
     for bug in engine.bugs:
         name, _, value = bug.setting.partition("=")
@@ -75,8 +79,9 @@ def plans(profile: Profile, release: str) -> Iterator[Plan]:
             continue
 
 
-@pytest.mark.parametrize(("profile", "release"), PLACES, ids=lambda value: getattr(value, "name", value))
-def test_no_rule_warns_of_what_a_profile_sets(profile: Profile, release: str) -> None:
+@each_of(PLACES, name=place_name)
+def test_no_rule_warns_of_what_a_profile_sets(place: tuple[Profile, str]) -> None:
+    profile, release = place
     found = {finding.id: finding for made in plans(profile, release) for finding in made.findings}
     warned = {name: one.message for name, one in found.items() if one.severity != "note"}
     assert {name: message for name, message in warned.items() if (release, name) not in SAID} == {}
@@ -95,8 +100,9 @@ def test_no_source_is_cut_at_the_number_of_an_issue() -> None:
 LINE = re.compile(r"\b([A-Z][A-Z_]{4,})=([\w.]+)")
 
 
-@pytest.mark.parametrize(("profile", "release"), PLACES, ids=lambda value: getattr(value, "name", value))
-def test_no_profile_has_what_a_failure_on_its_hardware_tells_to_change(profile: Profile, release: str) -> None:
+@each_of(PLACES, name=place_name)
+def test_no_profile_has_what_a_failure_on_its_hardware_tells_to_change(place: tuple[Profile, str]) -> None:
+    profile, release = place
     engine, chosen = CATALOG.engines[release], profile.settings_for(release)
     for failure in FAILURES:
         here = any(name in failure.cause for name in profile.match.names)

@@ -2,15 +2,16 @@
 
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
-import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.cli.app import COMMANDS, app, load
 from dflash_deploy.cli.examples import EXAMPLES
+from tests.support.rows import each_of
 
 
 def every_command() -> Iterator[tuple[str, Any]]:
@@ -28,6 +29,7 @@ def within(name: str, command: Any) -> Iterator[tuple[str, Any]]:
 ALL = dict(every_command())
 
 
+@cache
 def help_of(name: str) -> str:
     shown = CliRunner().invoke(app, [*name.split(), "--help"], env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
     assert shown.exit_code == 0
@@ -38,7 +40,7 @@ def test_every_command_has_examples_and_no_example_is_left_over() -> None:
     assert set(EXAMPLES) == set(ALL)
 
 
-@pytest.mark.parametrize("name", ["", *ALL])
+@each_of(["", *ALL])
 def test_the_help_fits_80_columns_and_nothing_is_cut(name: str) -> None:
     for line in help_of(name).splitlines():
         assert len(line) <= 80
@@ -47,15 +49,16 @@ def test_the_help_fits_80_columns_and_nothing_is_cut(name: str) -> None:
         assert not line.endswith("...") or line.startswith("Usage: ")
 
 
-@pytest.mark.parametrize("name", ALL)
+@each_of(ALL)
 def test_the_help_ends_with_two_different_examples(name: str) -> None:
     shown = help_of(name).partition("Examples:\n")[2].splitlines()
     assert shown == [f"    dflash-deploy {example}" for example in EXAMPLES[name]]
     assert len(set(shown)) == 2
 
 
-@pytest.mark.parametrize(("name", "example"), [(name, one) for name, both in EXAMPLES.items() for one in both])
-def test_the_command_line_accepts_each_example(name: str, example: str) -> None:
+@each_of((name, example) for name, both in EXAMPLES.items() for example in both)
+def test_the_command_line_accepts_each_example(row: tuple[str, str]) -> None:
+    name, example = row
     words = shlex.split(example)
     assert words[: len(name.split())] == name.split()
     known = load_catalog()

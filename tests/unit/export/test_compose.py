@@ -3,11 +3,12 @@
 import json
 import re
 import shlex
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.render import ALL_GPUS, environment_of
@@ -20,6 +21,7 @@ from dflash_deploy.plan import Plan
 from dflash_deploy.serve.gateway.keyring import KEYS_FILE
 from tests.support.composed_folders import SHAPES, plans_in
 from tests.support.manifests import plan_for
+from tests.support.rows import yaml_document
 
 DIGEST = f"registry.example.com/dflash@sha256:{'0' * 64}"
 VARIABLE = re.compile(r"(?<!\$)\$\{(\w+)")
@@ -27,6 +29,13 @@ VARIABLE = re.compile(r"(?<!\$)\$\{(\w+)")
 
 def source_of(plan: Plan, place: Path) -> ComposeSource:
     return compose_source(Deployment(place, text=""), plan)
+
+
+@cache
+def folders_in(shape: str) -> Mapping[str, Mapping[str, str]]:
+    """The texts of the folder of each plan of a shape, of a deployment without files of its own."""
+    place = Path(__file__).parent
+    return {name: compose_folder(source_of(plan, place), ComposeProject()) for name, plan in plans_in(shape).items()}
 
 
 def services_of(source: ComposeSource, project: ComposeProject | None = None) -> dict[str, dict[str, Any]]:
@@ -57,9 +66,9 @@ def test_every_profile_has_the_settings_of_its_deployment(shape: str, tmp_path: 
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_variables_are_left_for_paths_and_user_only(shape: str, tmp_path: Path) -> None:
+def test_variables_are_left_for_paths_and_user_only(shape: str) -> None:
     for name, plan in plans_in(shape).items():
-        texts = compose_folder(source_of(plan, tmp_path), ComposeProject())
+        texts = folders_in(shape)[name]
         found = set(VARIABLE.findall(texts["compose.yaml"]))
         assert found == {USER, *(KEPT if plan.drafting else KEPT[:1])}, name
         assert "/.dflash" not in texts["compose.yaml"], name
@@ -67,11 +76,10 @@ def test_variables_are_left_for_paths_and_user_only(shape: str, tmp_path: Path) 
             assert re.search(rf"^{variable}=", texts["env.template"], re.MULTILINE), name
 
 
-def test_each_file_that_is_mounted_or_built_from_is_in_the_folder(tmp_path: Path) -> None:
+def test_each_file_that_is_mounted_or_built_from_is_in_the_folder() -> None:
     for shape in ("single", "replicas and domain"):
-        for name, plan in plans_in(shape).items():
-            texts = compose_folder(source_of(plan, tmp_path), ComposeProject())
-            document = yaml.safe_load(texts["compose.yaml"])
+        for name, texts in folders_in(shape).items():
+            document = yaml_document(texts["compose.yaml"])
             folders = {path.split("/")[0] for path in texts}
             for service in document["services"].values():
                 places = [one["source"] for one in service["volumes"] if one["source"].startswith("./")]

@@ -16,6 +16,7 @@ from dflash_deploy.export.router import router_objects
 from dflash_deploy.plan import Plan
 from dflash_deploy.serve.settings import Settings
 from tests.support.manifests import CLUSTERS, container_of, plan_for, plans_by_name, pod_of, source_for
+from tests.support.rows import each_of
 
 PLANS = plans_by_name()
 
@@ -33,7 +34,7 @@ def test_a_start_may_take_an_hour_or_three_times_what_was_measured(measured: flo
     assert f"--timeout={allowed // 60}m" in folder(source, Cluster())["README.md"]
 
 
-@pytest.mark.parametrize("name", PLANS)
+@each_of(PLANS)
 def test_no_profile_shortens_the_first_start(name: str) -> None:
     probe = container_of(source_for(PLANS[name]))["startupProbe"]
     assert probe["periodSeconds"] * probe["failureThreshold"] >= 3600
@@ -107,7 +108,7 @@ def test_every_container_asks_for_processor_and_memory(cluster: Cluster) -> None
         assert re.fullmatch(r"[1-9]\d*[MG]i", asked["memory"])
 
 
-@pytest.mark.parametrize("name", PLANS)
+@each_of(PLANS)
 def test_an_engine_asks_for_what_it_has_in_the_memory_of_the_node(name: str) -> None:
     plan = PLANS[name]
     asked = container_of(source_for(plan))["resources"]["requests"]

@@ -11,12 +11,14 @@ from dflash_deploy.export.cluster import Cluster
 from dflash_deploy.export.folder import folder
 from dflash_deploy.export.objects import objects
 from dflash_deploy.export.router import router_objects
+from dflash_deploy.plan import Plan
 from dflash_deploy.serve.drain import SETTLES
 from dflash_deploy.serve.router.__main__ import arguments
 from dflash_deploy.serve.router.files import RouterKeys
 from dflash_deploy.serve.router.pods import ACCOUNT
 from dflash_deploy.serve.settings import Settings
-from tests.support.manifests import plan_for, plans, pod_of, source_for
+from tests.support.manifests import plan_for, plans_by_name, pod_of, source_for
+from tests.support.rows import each_of, first_of
 
 SEVERAL = Cluster(name="vision", replicas=3)
 SOURCE = source_for(plan_for("h100"))
@@ -138,8 +140,9 @@ def test_keys_are_in_files_of_secrets_only() -> None:
     assert "create secret generic vision-router --from-file=keys.json=/srv/vision/.dflash/router/keys.json" in readme
 
 
-@pytest.mark.parametrize("plan", [pytest.param(plan, id=f"{plan.profile.name}-{plan.engine.name}") for plan in plans()])
-def test_the_router_starts_with_the_values_of_one_engine(plan: Any) -> None:
+@each_of(plans_by_name().items(), name=first_of)
+def test_the_router_starts_with_the_values_of_one_engine(named: tuple[str, Plan]) -> None:
+    plan = named[1]
     source = source_for(plan)
     pod = pod_of(router_objects(source, SEVERAL)["router.yaml"])
     (router, _) = pod["containers"]

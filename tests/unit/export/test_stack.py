@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import yaml
 
 from dflash_deploy.errors import NotPossible
 from dflash_deploy.export.cluster import Cluster
@@ -13,13 +12,10 @@ from dflash_deploy.export.stack_folder import VALUES, stack_folder
 from dflash_deploy.plan import Plan
 from dflash_deploy.serve.settings import Settings
 from tests.support.helm import values_schema
-from tests.support.manifests import plan_for, plans, source_for
+from tests.support.manifests import plan_for, plans_by_name, source_for
+from tests.support.rows import yaml_document
 
-PLANS = {
-    f"{plan.profile.name}-{plan.engine.name}": plan
-    for plan in plans()
-    if plan.engine.engine == "vllm" and not plan.engine.cpu
-}
+PLANS = {name: plan for name, plan in plans_by_name().items() if plan.engine.engine == "vllm" and not plan.engine.cpu}
 SHAPES = (Cluster(), Cluster(replicas=3, weights="claim", runtime_class="nvidia", image="r.example:5000/v:1"))
 
 
@@ -28,7 +24,7 @@ def test_the_schema_of_the_chart_accepts_the_values_of_every_plan() -> None:
     for plan in PLANS.values():
         for cluster in SHAPES:
             # as helm reads them
-            values_schema().validate(yaml.safe_load(stack_folder(source_for(plan), cluster)[VALUES]))
+            values_schema().validate(yaml_document(stack_folder(source_for(plan), cluster)[VALUES]))
     print(f"values of {len(PLANS)} plans in {len(SHAPES)} shapes are valid for the chart")
 
 

@@ -4,10 +4,10 @@ import copy
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from pydantic import BaseModel, ValidationError
 
@@ -18,6 +18,7 @@ from dflash_deploy.errors import DeployError
 from dflash_deploy.plan import Choice
 from dflash_deploy.rules import plan_deployment
 from tests.support.machines import H100, machine
+from tests.support.rows import each_of
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "reference" / "catalog"
 FAMILY: dict[str, Any] = yaml.safe_load((EXAMPLES / "families/example.yaml").read_text())
@@ -71,17 +72,17 @@ def planned(choice: Choice, catalog: Catalog) -> None:
         plan_deployment(machine(H100), choice, catalog)
 
 
-@pytest.mark.parametrize("value", [0, 1, -1])
-@pytest.mark.parametrize("place", [*numbers(FAMILY)], ids=lambda place: ".".join(map(str, place)))
-def test_every_number_of_a_family_is_refused_or_can_be_planned(place: Place, value: int) -> None:
+@each_of(product(numbers(FAMILY), (0, 1, -1)))
+def test_every_number_of_a_family_is_refused_or_can_be_planned(row: tuple[Place, int]) -> None:
+    place, value = row
     if catalog := with_family(edited(FAMILY, place, value)):
         for engine in (None, "sglang", "llamacpp"):
             planned(Choice(profile="h100", model="example-27b-fp8", engine=engine), catalog)
 
 
-@pytest.mark.parametrize("value", [0, 1, -1])
-@pytest.mark.parametrize("place", [*numbers(PROFILE)], ids=lambda place: ".".join(map(str, place)))
-def test_every_number_of_a_profile_is_refused_or_can_be_planned(place: Place, value: int) -> None:
+@each_of(product(numbers(PROFILE), (0, 1, -1)))
+def test_every_number_of_a_profile_is_refused_or_can_be_planned(row: tuple[Place, int]) -> None:
+    place, value = row
     if catalog := with_profile(edited(PROFILE, place, value)):
         planned(Choice(profile=PROFILE["name"]), catalog)
 

@@ -9,6 +9,7 @@ from dflash_deploy.plan.cache_pool import Sizing, bytes_per_element
 from dflash_deploy.plan.memory import GIB, fit
 from dflash_deploy.plan.sizes import sizing_of
 from dflash_deploy.serve.settings import Settings
+from tests.support.rows import each_of
 
 CATALOG = load_catalog()
 QWEN = CATALOG.pairs["qwen3.5-27b-fp8"]
@@ -182,8 +183,8 @@ def test_bytes_of_a_cache_element(dtype: str, size: float) -> None:
     assert bytes_per_element(dtype) == size
 
 
-@pytest.mark.parametrize("pair", CATALOG.pairs.values(), ids=lambda pair: pair.name)
-def test_every_pair_can_be_counted(pair: object) -> None:
-    found = fit(pair, H100)  # type: ignore[arg-type]
+@each_of(CATALOG.pairs)
+def test_every_pair_can_be_counted(name: str) -> None:
+    found = fit(CATALOG.pairs[name], H100)
     assert found.kv_per_token >= 0
     assert found.tokens >= 0

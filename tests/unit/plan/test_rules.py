@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ from dflash_deploy.rules import CHECKPOINT_RULES, RULES, plan_deployment
 from dflash_deploy.rules.weights import target_unknown_to_engine
 from dflash_deploy.serve.settings import Settings
 from tests.support.machines import DOCKER, H100, MACHINES, SPARK, machine
+from tests.support.rows import each_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """A plan that a rule must find. `edited` is what `.env` says."""
 
@@ -31,19 +33,30 @@ class Case:
     choice: Mapping[str, Any] = field(default_factory=dict)
     facts: HostFacts | None = None
 
+    def __str__(self) -> str:
+        return f"{self.rule} on {self.profile}"
 
-def findings(case: Case, *, broken: bool = True) -> dict[str, Finding]:
-    """The findings of the case's plan, or of the same plan without what breaks it."""
-    facts = case.facts if case.facts is not None and broken else MACHINES[case.profile]
-    kept = {name: value for name, value in case.choice.items() if broken or name in {"model", "engine"}}
-    master = {"master_addr": "10.0.0.1"} if case.profile.endswith("x2") and "spark" in case.profile else {}
-    choice = Choice(profile=case.profile, **{**master, **kept})
-    if broken:
-        choice = replace(choice, edited=case.edited)
+
+@cache
+def findings(case: Case) -> Mapping[str, Finding]:
+    """The findings of the case's plan."""
+    facts = case.facts if case.facts is not None else MACHINES[case.profile]
+    choice = Choice(profile=case.profile, **{"master_addr": master_of(case.profile), **case.choice})
     read = Checkpoints(case.target, case.drafter, case.tokenizer, case.template, case.head)
-    checkpoints = read if broken else Checkpoints()
-    made = plan_deployment(facts, choice, load_catalog(), checkpoints)
+    made = plan_deployment(facts, replace(choice, edited=case.edited), load_catalog(), read)
     return {finding.id: finding for finding in made.findings}
+
+
+@cache
+def usual_findings(profile: str, model: str | None, engine: str | None) -> Mapping[str, Finding]:
+    """The findings of a plan without what breaks it."""
+    choice = Choice(profile=profile, model=model, engine=engine, master_addr=master_of(profile))
+    made = plan_deployment(MACHINES[profile], choice, load_catalog(), Checkpoints())
+    return {finding.id: finding for finding in made.findings}
+
+
+def master_of(profile: str) -> str | None:
+    return "10.0.0.1" if profile == "dgx-spark-x2" else None
 
 
 FP8 = {"model": "qwen3.5-27b-fp8"}
@@ -229,14 +242,15 @@ ALWAYS = {
 """Findings about what was chosen, which no setting takes away, or which the default settings have too."""
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}-{case.profile}")
+@each_of(CASES)
 def test_a_rule_finds_what_it_is_for(case: Case) -> None:
     found = findings(case)[case.rule]
     assert found.severity == case.severity
     assert found.message
     assert found.fix
     if case.rule not in ALWAYS:
-        assert case.rule not in findings(case, broken=False)
+        usual = usual_findings(case.profile, case.choice.get("model"), case.choice.get("engine"))
+        assert case.rule not in usual
 
 
 def test_every_rule_has_a_case_and_is_named_after_what_it_finds() -> None:
@@ -251,7 +265,7 @@ def test_a_rule_that_reads_checkpoints_says_so() -> None:
     assert {rule.__name__.replace("_", "-") for rule in CHECKPOINT_RULES} == readers
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}-{case.profile}")
+@each_of(CASES)
 def test_a_finding_says_why_it_matters(case: Case) -> None:
     found = findings(case)[case.rule]
     assert found.why or found.id == "target-notice"

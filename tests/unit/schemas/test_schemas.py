@@ -1,13 +1,14 @@
 """The schemas: one for each command with `--json`, valid, described, open, and the same on the site."""
 
 import inspect
+import json
 from typing import Any
 
-import pytest
 from jsonschema import Draft202012Validator
 
 from dflash_deploy.schemas import DOCUMENTS, NAMES, schema_of
 from dflash_deploy.schemas.generate import Schema, subschemas
+from tests.support.rows import each_of, first_of
 from tools.reference import FOLDER
 from tools.reference.commands import commands
 from tools.reference.schemas import files
@@ -29,15 +30,26 @@ def test_the_schema_of_a_command_with_json_stream_has_its_last_line() -> None:
     assert {name for name in DOCUMENTS if "event" in schema_of(name)["properties"]} == streams
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@each_of(DOCUMENTS)
 def test_a_schema_has_the_name_that_the_command_writes(name: str) -> None:
     written = inspect.unwrap(COMMANDS[name].callback).__name__.replace("__", "-").replace("_", " ")
     assert schema_of(name)["properties"]["command"]["const"] == written
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_schema_is_valid(name: str) -> None:
-    Draft202012Validator.check_schema(schema_of(name))
+def parts() -> dict[str, Schema]:
+    """The schemas without their definitions, and each definition: most are in several schemas."""
+    found: dict[str, Schema] = {}
+    for name in NAMES:
+        whole = schema_of(name)
+        for key, one in whole.pop("$defs", {}).items():
+            found.setdefault(json.dumps(one), {"$defs": {key: one}})
+        found[name] = whole
+    return found
+
+
+@each_of(parts().items(), name=first_of)
+def test_a_schema_is_valid(part: tuple[str, Schema]) -> None:
+    Draft202012Validator.check_schema(part[1])
 
 
 def described(whole: Schema, schema: Schema) -> bool:
@@ -46,7 +58,7 @@ def described(whole: Schema, schema: Schema) -> bool:
     return bool(schema.get("description") or target.get("description"))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_of(NAMES)
 def test_every_property_says_what_it_means(name: str) -> None:
     schema = schema_of(name)
     for key in ("then", "else"):
@@ -62,7 +74,7 @@ def test_every_property_says_what_it_means(name: str) -> None:
     assert silent == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_of(NAMES)
 def test_every_object_allows_properties_of_later_releases_and_names_those_that_it_always_has(name: str) -> None:
     objects = [one for one in subschemas(schema_of(name)) if one.get("type") == "object" and "properties" in one]
     assert objects

@@ -2,27 +2,28 @@
 
 import re
 
-import pytest
-
+from tests.support.rows import each_of
 from tests.unit.seeds.test_statements import EXISTS
 from tools.reference.facts import facts
+from tools.reference.seeds import Cover
 
-COVERS = {str(cover): cover for one in facts() for cover in one.covers}
+FACTS = facts()
+COVERS = {str(cover): cover for one in FACTS for cover in one.covers}
 
 
 def test_all_twenty_five_are_there_in_order() -> None:
-    assert [one.number for one in facts()] == list(range(1, 26))
+    assert [one.number for one in FACTS] == list(range(1, 26))
 
 
-@pytest.mark.parametrize("name", sorted(COVERS))
-def test_what_corrects_an_entry_exists(name: str) -> None:
-    assert EXISTS[COVERS[name].kind](COVERS[name])
+@each_of(COVERS.values())
+def test_what_corrects_an_entry_exists(cover: Cover) -> None:
+    assert EXISTS[cover.kind](cover)
 
 
 def test_each_entry_has_a_correction_and_what_is_left_has_a_reason() -> None:
-    assert not [one.number for one in facts() if not one.covers]
-    assert not [one.number for one in facts() if one.why_not and len(one.why_not.split()) < 5]
+    assert not [one.number for one in FACTS if not one.covers]
+    assert not [one.number for one in FACTS if one.why_not and len(one.why_not.split()) < 5]
 
 
 def test_a_commit_is_named_by_its_hash() -> None:
-    assert all(re.fullmatch(r"[0-9a-f]{7,40}", commit) for one in facts() for commit in one.commits)
+    assert all(re.fullmatch(r"[0-9a-f]{7,40}", commit) for one in FACTS for commit in one.commits)

@@ -12,6 +12,7 @@ from dflash_deploy.checks import CHECKS
 from dflash_deploy.rules import RULES
 from dflash_deploy.serve.settings import Settings
 from tests.support.documents import ROOT, Link, parse, problem_of
+from tests.support.rows import each_of
 from tests.unit.seeds.command import parse as parsed
 from tests.unit.seeds.test_seeds import SEEDS
 from tools.reference.rules import identifier
@@ -20,6 +21,8 @@ from tools.reference.seeds import Cover, documents
 DOCUMENTS = documents()
 STATEMENTS = [one for _, entries in DOCUMENTS.values() for one in entries]
 CATALOG = load_catalog()
+IDENTIFIERS = set(map(identifier, RULES))
+FAILURES = {one.id for one in CATALOG.failures}
 
 
 def of_profile(cover: Cover) -> bool:
@@ -76,9 +79,9 @@ def of_file(cover: Cover) -> bool:
 EXISTS: Mapping[str, Callable[[Cover], bool]] = {
     "profile": of_profile,
     "model": lambda cover: cover.name in CATALOG.pairs,
-    "rule": lambda cover: cover.name in set(map(identifier, RULES)),
+    "rule": lambda cover: cover.name in IDENTIFIERS,
     "check": lambda cover: cover.name in CHECKS,
-    "failure": lambda cover: cover.name in {one.id for one in CATALOG.failures},
+    "failure": lambda cover: cover.name in FAILURES,
     "setting": lambda cover: hasattr(Settings, cover.name.lower()),
     "launch": of_launch,
     "speed": of_speed,
@@ -91,10 +94,9 @@ EXISTS: Mapping[str, Callable[[Cover], bool]] = {
 """How a cover of each kind is found."""
 
 
-@pytest.mark.parametrize("cover", sorted({str(cover) for one in STATEMENTS for cover in one.covers}))
-def test_what_covers_a_statement_exists(cover: str) -> None:
-    found = next(one for statement in STATEMENTS for one in statement.covers if str(one) == cover)
-    assert EXISTS[found.kind](found)
+@each_of({str(cover): cover for one in STATEMENTS for cover in one.covers}.values())
+def test_what_covers_a_statement_exists(cover: Cover) -> None:
+    assert EXISTS[cover.kind](cover)
 
 
 def test_each_statement_has_a_cover_or_a_reason() -> None:

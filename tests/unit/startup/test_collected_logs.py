@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.rows import each_of
-from tools.diagnosis.score import BLIND_SETS, HALVES, Case, alarm, cases, result
+from tools.diagnosis.score import BLIND_SETS, HALVES, Case, alarm, cases, scored
 
 
 def name_of(case: Case) -> str:
@@ -17,13 +17,13 @@ def test_no_healthy_log_is_called_ill(case: Case) -> None:
 
 @pytest.mark.parametrize("half", HALVES)
 def test_no_failure_of_others_is_named_wrongly_and_none_is_hidden(half: str) -> None:
-    results = {case.name: result(case) for case in cases(half)}
+    results = {case.name: scored(case) for case in cases(half)}
     assert [name for name, (how, _) in results.items() if how in {"wrong", "line not shown"}] == []
 
 
 @pytest.mark.parametrize("half", HALVES)
 def test_six_of_ten_failures_of_others_are_named(half: str) -> None:
-    named_right = [case for case in cases(half) if result(case)[0] == "named"]
+    named_right = [case for case in cases(half) if scored(case)[0] == "named"]
     assert len(named_right) >= 0.6 * len(cases(half))
 
 
@@ -39,4 +39,4 @@ def test_no_healthy_log_of_the_blind_set_is_called_ill(case: Case) -> None:
 
 @each_of((case for case in BLIND if case.decisive), name=name_of)
 def test_no_failure_of_the_blind_set_is_named_wrongly_and_none_is_hidden(case: Case) -> None:
-    assert result(case)[0] in {"named", "part named", "line shown"}
+    assert scored(case)[0] in {"named", "part named", "line shown"}

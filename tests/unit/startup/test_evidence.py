@@ -11,7 +11,7 @@ from dflash_deploy.startup import ProcessEnd
 from dflash_deploy.startup.log_lines import clean, parsed
 from tests.support.rows import each_of
 from tests.unit.startup.explained import FAILED, explained, named
-from tools.diagnosis.score import BLIND_SETS, HALVES, Case, cases, result
+from tools.diagnosis.score import BLIND_SETS, HALVES, Case, cases, result, scored
 
 CORE = "(EngineCore pid=274) ERROR 08-03 17:46:10 [core.py:1136] "
 API = "(APIServer pid=1) "
@@ -290,7 +290,7 @@ HARMLESS = (
     "/x/functions.py:1575: UserWarning: Dynamo detected a call to a wrapped function",
     FULL,
 )
-KNOWN = [case for name in (*HALVES, *BLIND_SETS) for case in cases(name) if result(case)[0] == "named"]
+KNOWN = [case for name in (*HALVES, *BLIND_SETS) for case in cases(name) if scored(case)[0] == "named"]
 
 
 def mixed_into(case: Case, mixed: Sequence[tuple[int, str]]) -> Case:
@@ -302,7 +302,7 @@ def mixed_into(case: Case, mixed: Sequence[tuple[int, str]]) -> Case:
 
 @each_of(KNOWN, name=lambda case: case.name)
 def test_a_burst_of_harmless_lines_changes_no_verdict(case: Case) -> None:
-    verdict = result(case)
+    verdict = scored(case)
     # twice, so that the lines of each format and process are more than one
     for place in range(len(case.lines) + 1):
         changed = mixed_into(case, [(place, line) for line in HARMLESS * 2])
@@ -312,7 +312,7 @@ def test_a_burst_of_harmless_lines_changes_no_verdict(case: Case) -> None:
 @given(st.sampled_from(KNOWN), st.lists(st.tuples(st.integers(0, 400), st.sampled_from(HARMLESS)), max_size=12))
 @settings(deadline=None, max_examples=120)
 def test_a_failure_stays_named_among_harmless_lines(case: Case, mixed: list[tuple[int, str]]) -> None:
-    assert result(mixed_into(case, mixed)) == result(case)
+    assert result(mixed_into(case, mixed)) == scored(case)
 
 
 FORMATTED = "0.00.910.211 "

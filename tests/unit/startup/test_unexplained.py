@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_deploy.startup import ProcessEnd
-from tests.support.rows import each_of, rows_of
+from tests.support.rows import each_of, first_of, rows_of
 from tests.unit.startup.explained import FAILED, FAILURES, explained
 
 CORE = "(EngineCore pid=274) ERROR 08-03 17:46:10 [core.py:1136] "
@@ -46,10 +46,6 @@ OF_VLLM, OF_SGLANG = (
     ]
     for engine in ("vllm", "sglang")
 )
-
-
-def first_of(row: Row) -> str:
-    return row[0]
 
 
 @each_of(OF_VLLM, name=first_of)
