@@ -1,8 +1,8 @@
 """`make check`: run the tests that import a module which the working tree changes, directly or through others.
 
 A test that runs a command imports the module of that command too: `dflash("up", …)` is an import of the command `up`.
-An `__init__` with names that are loaded when first used counts as an import of all of them, so too many tests may run and
-never too few. Unit tests run whole before this. Tests that need Docker, vLLM or several hosts are named and not run.
+An `__init__` with names that are loaded when first used counts as an import of all of them, so too many tests may run
+and never too few. Unit tests run whole before this. Tests that need Docker, vLLM or several hosts are named and not run.
 """
 
 from __future__ import annotations

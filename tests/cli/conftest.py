@@ -13,4 +13,4 @@ def scripted_vllm(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The same engine for these tests on every machine: `vllm` on the path of Python, with the scripted server."""
     for place in reversed(installed_in(tmp_path_factory.mktemp("vllm"))["PYTHONPATH"].split(os.pathsep)):
         sys.path.insert(0, place)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path[:2] + [os.environ.get("PYTHONPATH", "")]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*sys.path[:2], os.environ.get("PYTHONPATH", "")]))
