@@ -2,7 +2,7 @@
 
 A test that runs a command imports the module of that command too: `dflash("up", …)` is an import of the command `up`.
 An `__init__` with names that are loaded when first used counts as an import of all of them, so too many tests may run
-and never too few. Unit tests run whole before this. Tests that need Docker, vLLM or several hosts are named and not run.
+and never too few. Unit tests run whole before this. Tests that need Docker, vLLM or several hosts are named, not run.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import typer
 from markdown_it import MarkdownIt
