@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.serve.engines.installed import CPU_SITE
+from dflash_deploy.serve.engines.installed import CPU_SITE, package_directory
 
 ROOT = Path(__file__).parents[2]
 NEAR = 0.01
@@ -49,6 +49,14 @@ def test_each_draft_token_is_sampled_as_its_request_asked() -> None:
 def test_the_processes_of_the_engine_wait_without_yielding() -> None:
     """Seen with Linux 6.18 on two cores: behind such a loop the API server stopped for up to 14 s."""
     assert not played("yielding")["yields"]
+
+
+def test_the_patched_wait_is_the_only_one_that_yields() -> None:
+    """Core and workers, also the several workers of tensor parallelism, wait with the function of one module."""
+    package = package_directory("vllm")
+    assert package is not None
+    files = [file for file in package.rglob("*.py") if "os.sched_yield(" in file.read_text(encoding="utf-8")]
+    assert [str(file.relative_to(package)) for file in files] == ["distributed/utils.py"]
 
 
 def test_the_installed_release_still_needs_the_patches() -> None:

@@ -72,9 +72,10 @@ _EXPAND = {
 # 5. The largest of no values is an error.
 _TOP_K = {"    max_top_k = k.max()\n": "    max_top_k = k.max() if k.numel() else 1\n"}
 
-# 6. vLLM's core and its worker wait for each other in a loop of sched_yield(). In Linux 6.18 each yield moves the
+# 6. vLLM's core and its workers wait for each other in a loop of sched_yield(). In Linux 6.18 each yield moves the
 # virtual time of the core ahead, and another process on it may wait until the loop has caught up: up to 14 s. A pause
-# costs about 5 %.
+# costs about 5 %. All of these waits call one function; the collectives of several workers (csrc/cpu/shm.cpp) pause
+# the processor instead, which moves nothing.
 _YIELD = {"        os.sched_yield()\n": "        time.sleep(0.0001)\n"}
 
 _PATCHES = {
