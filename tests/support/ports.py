@@ -11,7 +11,10 @@ from pathlib import Path
 
 FIRST, LAST = 20_000, 32_000
 """Ports below those that Linux gives to clients: an engine listens a minute after its port was chosen, and until then a
-connection of another test could take one of those."""
+connection of another test could take one of those. A machine may be set to give some of these away too."""
+
+GIVEN = Path("/proc/sys/net/ipv4/ip_local_port_range")
+"""The first and the last port that Linux gives to clients."""
 
 
 def free_port() -> int:
@@ -29,8 +32,11 @@ def free_run(count: int) -> int:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         begin = int(file.read() or FIRST + os.getpid() * 37 % (LAST - FIRST))
+        lowest, highest = map(int, GIVEN.read_text().split())
+        all_given = lowest <= FIRST and LAST <= highest
         for port in itertools.chain(range(begin, LAST - count), range(FIRST, begin)):
-            if all(_is_free(one) for one in range(port, port + count)):
+            kept = port + count <= lowest or highest < port
+            if (kept or all_given) and all(_is_free(one) for one in range(port, port + count)):
                 file.truncate(0)
                 file.write(str(port + count))
                 return port
