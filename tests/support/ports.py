@@ -33,7 +33,7 @@ def free_run(count: int) -> int:
         file.seek(0)
         begin = int(file.read() or FIRST + os.getpid() * 37 % (LAST - FIRST))
         lowest, highest = map(int, GIVEN.read_text().split())
-        all_given = lowest <= FIRST and LAST <= highest
+        all_given = lowest <= FIRST and highest >= LAST
         for port in itertools.chain(range(begin, LAST - count), range(FIRST, begin)):
             kept = port + count <= lowest or highest < port
             if (kept or all_given) and all(_is_free(one) for one in range(port, port + count)):
