@@ -158,6 +158,13 @@ lint: $(LIGHT)/.ready docs
 	$(LIGHT)/bin/codespell
 	$(LIGHT)/bin/python -m tools.language
 
+# Everything in the repository that is written from the program: the reference and the manual page, the tables of machines,
+# the files of monitoring/. Not the pictures: one of them starts the engine, and no two runs of it print the same.
+generate: $(LIGHT)/.ready
+	$(LIGHT)/bin/python -m tools.reference
+	$(LIGHT)/bin/python -m tools.readme
+	$(LIGHT)/bin/python -m dflash_deploy.monitoring
+
 # the site, in site/: strict, so that a broken link or a page without a place fails
 docs: $(LIGHT)/.ready
 	NO_MKDOCS_2_WARNING=1 $(LIGHT)/bin/mkdocs build --quiet

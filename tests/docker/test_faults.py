@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -164,17 +164,23 @@ def up_until_killed(deployment: Path) -> Ran:
         command, cwd=deployment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as waiting:
         assert waiting.stdout is not None
-        assert wait_until(lambda: is_new(container(deployment)["State"], before), 300)
+        # the wait has begun
+        lines = list(until_phase("starting", waiting.stdout))
+        assert is_new(container(deployment)["State"], before)
         docker("kill", container(deployment)["Id"])
         killed = time.monotonic()
-        lines = []
-        for line in waiting.stdout:
-            lines.append(line)
-            if json.loads(line).get("phase") == "stopping":
-                break
+        lines += until_phase("stopping", waiting.stdout)
         noticed = time.monotonic() - killed
         out, err = waiting.communicate(timeout=300)
     return Ran(("up", "--json-stream"), ExitCode(waiting.returncode), "".join(lines) + out, err, noticed)
+
+
+def until_phase(phase: str, stream: Iterable[str]) -> Iterator[str]:
+    """The lines of `--json-stream` up to the first of a phase."""
+    for line in stream:
+        yield line
+        if json.loads(line).get("phase") == phase:
+            return
 
 
 @pytest.fixture(scope="module")

@@ -52,12 +52,16 @@ def dflash(
     environment: Mapping[str, str] | None = None,
     timeout: float = HANGS,
     prefix: tuple[str, ...] = (),
+    first: str = "",
 ) -> Ran:
-    """Run `dflash-deploy` in the directory `at`; `prefix` are the words of a command that runs it."""
+    """Run `dflash-deploy` in the directory `at`; `prefix` are the words of a command that runs it.
+
+    `first` is code that its process runs first, to replace a part of the program.
+    """
     started = time.monotonic()
     variables = {**os.environ, **(environment or {})}
-    if not prefix and command_server().fits(variables):
-        code, out, err = command_server().run(args, at, variables, timeout)
+    if first or (not prefix and command_server().fits(variables)):
+        code, out, err = command_server().run(args, at, variables, timeout, first)
         return Ran(args, ExitCode(code), out, err, time.monotonic() - started)
     done = subprocess.run(
         [*prefix, sys.executable, "-m", "dflash_deploy", *args],

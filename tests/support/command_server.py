@@ -72,16 +72,18 @@ class CommandServer:
         return _at_start(environment) == self._environment
 
     def run(
-        self, args: tuple[str, ...], at: Path, environment: Mapping[str, str], timeout: float
+        self, args: tuple[str, ...], at: Path, environment: Mapping[str, str], timeout: float, first: str = ""
     ) -> tuple[int, str, str]:
         """The exit code, the standard output and the standard error of a command that ran to its end.
 
-        Raises subprocess.TimeoutExpired, after the command was killed.
+        `first` is code that the command's process runs first, to replace a part of itself. Raises
+        subprocess.TimeoutExpired, after the command was killed.
         """
         pipes = [os.pipe() for _ in range(2)]
         with socket.socket(socket.AF_UNIX) as call:
             call.connect(self._path)
-            request = json.dumps({"args": args, "at": str(at), "environment": dict(environment)}).encode()
+            asked = {"args": args, "at": str(at), "environment": dict(environment), "first": first}
+            request = json.dumps(asked).encode()
             writers = array.array("i", [writer for _, writer in pipes])
             call.sendmsg([len(request).to_bytes(4)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, writers)])
             call.sendall(request)
@@ -184,6 +186,7 @@ def _become(asked: dict[str, Any], out: int, err: int) -> None:
     sys.argv = [str(ROOT / "dflash_deploy" / "__main__.py"), *asked["args"]]
     code = 1
     try:
+        exec(asked["first"], {})
         import_module("dflash_deploy.cli.app").main()
     except SystemExit as ending:
         code = ending.code if isinstance(ending.code, int) else 0 if ending.code is None else 1
