@@ -108,11 +108,13 @@ def _ends(file: BinaryIO) -> Iterator[int]:
     (count,) = struct.unpack("<Q", file.read(8))
     file.seek(place)
     if count > MOST_TENSORS:
-        raise NotGguf(f"{count} tensors are too many")
+        raise NotGguf(f"{count} tensors are too many for a GGUF")
     for _ in range(count):
+        if file.tell() > LONGEST:
+            raise NotGguf(f"the header is longer than {LONGEST} bytes")
         _raw(file)
         if (dimensions := _number(file, "<I")) > MOST_DIMENSIONS:
-            raise NotGguf(f"a tensor with {dimensions} dimensions")
+            raise NotGguf(f"a tensor with {dimensions} dimensions is in no GGUF")
         *shape, kind, offset = struct.unpack(f"<{dimensions}QIQ", file.read(8 * dimensions + 12))
         block, size = TENSOR_TYPES.get(kind, (1, 0))
         yield offset + math.prod(shape) // block * size

@@ -69,11 +69,14 @@ def test_a_header_that_is_cut_says_that_it_ends(end: int) -> None:
         parse_header(BytesIO(WHOLE[:end]), "drafter.gguf")
 
 
-@given(st.binary(max_size=200))
-def test_any_bytes_are_a_header_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
-    file = write(tmp_path_factory.mktemp("gguf"), b"GGUF" + content)
+@given(st.binary(max_size=200), st.sampled_from([b"GGUF", header(BLOCK, tensors=3)]))
+def test_any_bytes_are_a_header_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, begin: bytes
+) -> None:
+    file = write(tmp_path_factory.mktemp("gguf"), begin + content)
     try:
         read_header(file)
+        least_size(file)
     except NotGguf as refusal:
         assert file.name in str(refusal) or "GGUF" in str(refusal) or "text" in str(refusal)  # noqa: PT017
 
