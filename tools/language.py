@@ -17,6 +17,8 @@ from pathlib import Path
 
 import yaml
 
+from tests.support.trees import nodes_of
+
 HERE = Path(__file__).resolve()
 ROOT = HERE.parents[1]
 
@@ -182,7 +184,7 @@ def passages(file: Path) -> Iterator[Passage]:
     text = file.read_text(encoding="utf-8")
     match file.suffix:
         case ".py":
-            yield from _python(text)
+            yield from _python(file, text)
         case ".yaml":
             yield from _scalars(yaml.compose(text, Loader=_LOADER))
             yield from _comments(text)
@@ -213,9 +215,9 @@ def _without(text: str, quoted: Iterable[str]) -> str:
     return re.sub(r"`[^`\n]+`", lambda span: "`" + "·" * (len(span[0]) - 2) + "`", text)
 
 
-def _python(source: str) -> Iterator[Passage]:
+def _python(file: Path, source: str) -> Iterator[Passage]:
     inside: set[int] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(file):
         if isinstance(node, ast.JoinedStr):
             inside.update(id(part) for part in node.values)
             parts = [part.value if isinstance(part, ast.Constant) else "…" for part in node.values]

@@ -118,15 +118,10 @@ class LogReader:
     ) -> Explanation:
         """Explain a failed engine from a log that has been read."""
         evidence = collected.evidence()
-        concerned = self._ends
         of_kernel = searchable((*evidence.kernel, *readable(kernel)))
-        faults = (failure for failure in concerned if failure.where == "kernel" and not failure.general)
-        if any(searched(failure, of_kernel) for failure in faults):
+        if any(searched(failure, of_kernel) for failure in self._faults):
             ending = replace(ending, ended=True)
-        if evidence.loading():
-            concerned = [failure for failure in concerned if failure.during != "steps"]
-        ends = [failure for failure in concerned if ending.allows(failure)]
-        requests = [failure for failure in concerned if failure.request and not ending.allows(failure)]
+        concerned, ends, requests = self._rows(ending, loading=evidence.loading())
         self._mark_reports(evidence, ends, requests)
         unknown = bool(evidence.ending())
 
@@ -163,6 +158,27 @@ class LogReader:
     def _ends(self) -> list[Failure]:
         """The rows of this engine and release that end it."""
         return [failure for failure in self.failures if failure.effect == "ends" and self._concerns(failure)]
+
+    @cached_property
+    def _faults(self) -> list[Failure]:
+        """The rows of the kernel's lines that an engine which works does not cause."""
+        return [failure for failure in self._ends if failure.where == "kernel" and not failure.general]
+
+    @cached_property
+    def _chosen(self) -> dict[tuple[ProcessEnd, bool], tuple[Sequence[Failure], ...]]:
+        return {}
+
+    def _rows(self, ending: ProcessEnd, *, loading: bool) -> tuple[Sequence[Failure], ...]:
+        """Return the rows that concern an end, those that it allows, and those of requests only.
+
+        They are kept for the next log: there are few kinds of ends.
+        """
+        if (ending, loading) not in self._chosen:
+            concerned = [failure for failure in self._ends if not loading or failure.during != "steps"]
+            ends = [failure for failure in concerned if ending.allows(failure)]
+            requests = [failure for failure in concerned if failure.request and not ending.allows(failure)]
+            self._chosen[ending, loading] = concerned, ends, requests
+        return self._chosen[ending, loading]
 
     @cached_property
     def _costs(self) -> list[Failure]:

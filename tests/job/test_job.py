@@ -26,7 +26,7 @@ def test_from_an_empty_directory_to_a_proven_and_measured_endpoint_and_back(tmp_
         drafting, plain = sorted(rows, key=lambda row: -(row["acceptance_length"] or 0))
         assert drafting["acceptance_length"] > 5
         assert plain["acceptance_length"] is None
-        assert min(row["output_tokens_per_second"] for row in rows) > 0
+        assert min(row["tokens_per_s"] for row in rows) > 0
         assert dflash("status", "--json", at=tmp_path).document["data"]["state"] == "ready"
     finally:
         dflash("down", at=tmp_path).succeeded()

@@ -35,15 +35,18 @@ def first_of(row: tuple[str, object]) -> str:
 
 
 def each_of(
-    rows: Iterable[Row], name: Callable[[Row], str] = str
+    rows: Iterable[Row] | Callable[[], Iterable[Row]], name: Callable[[Row], str] = str
 ) -> Callable[[Callable[[Row], None]], Callable[[], None]]:
-    """Let a test hold for every row, as one case: pytest needs more time for a case than most rows do."""
-    listed = list(rows)
+    """Let a test hold for every row, as one case: pytest needs more time for a case than most rows do.
+
+    Rows that take time to make are given as a function, which is called when the test runs.
+    """
+    listed = rows if callable(rows) else list(rows)
 
     def looped(check: Callable[[Row], None]) -> Callable[[], None]:
         # without functools.wraps, whose __wrapped__ would make pytest look for a fixture with the row's name
         def test() -> None:
-            check_each(listed, check, name)
+            check_each(listed() if callable(listed) else listed, check, name)
 
         test.__name__, test.__doc__, test.__module__ = check.__name__, check.__doc__, check.__module__
         test.__qualname__ = check.__qualname__

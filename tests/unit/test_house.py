@@ -8,9 +8,10 @@ from pathlib import Path
 import dflash_deploy
 from dflash_deploy import operations
 from dflash_deploy.serve.engines import ENGINES
+from tests.support.trees import nodes_of, tree_of
 
 PACKAGE = Path(dflash_deploy.__file__).parent
-MODULES = {str(path.relative_to(PACKAGE)): ast.parse(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")}
+MODULES = {str(path.relative_to(PACKAGE)): path.resolve() for path in sorted(PACKAGE.rglob("*.py"))}
 
 # here and not in its test: urllib3 opens a socket while it is imported
 API = {name: getattr(operations, name) for name in operations.__all__}
@@ -24,8 +25,8 @@ NOT_AN_ENGINE = {
 
 
 def public_classes() -> Iterator[tuple[str, str]]:
-    for module, tree in MODULES.items():
-        for node in tree.body:
+    for module, path in MODULES.items():
+        for node in tree_of(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 yield node.name, module
 
@@ -40,9 +41,9 @@ def test_a_class_name_has_one_meaning() -> None:
 def test_no_code_outside_the_engines_modules_tells_them_apart_by_name() -> None:
     found = [
         f"{module}:{node.lineno} {node.value}"
-        for module, tree in MODULES.items()
+        for module, path in MODULES.items()
         if not module.startswith("serve/engines/") and module not in NOT_AN_ENGINE
-        for node in ast.walk(tree)
+        for node in nodes_of(path)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in ENGINES
     ]
     assert not found

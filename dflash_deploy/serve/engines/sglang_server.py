@@ -57,7 +57,7 @@ def put_gateway_in_front(environment: Mapping[str, str], engine_key: str) -> Non
 
         return DenyByDefault(build(app), environment, asks=Asks.USAGE_IN_EACH_CHUNK, engine_key=engine_key)
 
-    FastAPI.build_middleware_stack = build_behind_gateway  # type: ignore[assignment, method-assign]
+    FastAPI.build_middleware_stack = build_behind_gateway
 
 
 def check_one_door(arguments: object, environment: Mapping[str, str]) -> None:

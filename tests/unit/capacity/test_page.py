@@ -1,34 +1,46 @@
 """The curves of `plan --load` as a page, and the lines at a terminal."""
 
 import re
+from collections.abc import Mapping
+from functools import cache
 
 from dflash_deploy.capacity import Service, UserLoad, size
 from dflash_deploy.capacity.page import capacity_page
+from dflash_deploy.capacity.replicas import Sized
 
 ASKED = UserLoad(40, 10.0, 500, 100, 1.0, 1.0, None)
-SIDES = {
-    "with drafts": size(Service(((1.0, 0.03), (16.0, 0.08)), 4.0, 0.0002, 0.01, 16, 8192), ASKED),
-    "without drafts": size(Service(((1.0, 0.02), (16.0, 0.03)), 1.0, 0.0002, 0.01, 16, 8192), ASKED),
+SERVICES = {
+    "with drafts": Service(((1.0, 0.03), (16.0, 0.08)), 4.0, 0.0002, 0.01, 16, 8192),
+    "without drafts": Service(((1.0, 0.02), (16.0, 0.03)), 1.0, 0.0002, 0.01, 16, 8192),
 }
-PAGE = capacity_page("Qwen <27B>: 40 users", ASKED, SIDES, ("with drafts: 1 replica & more",))
+
+
+@cache
+def sides() -> Mapping[str, Sized]:
+    return {name: size(service, ASKED) for name, service in SERVICES.items()}
+
+
+@cache
+def page() -> str:
+    return capacity_page("Qwen <27B>: 40 users", ASKED, sides(), ("with drafts: 1 replica & more",))
 
 
 def test_every_simulated_figure_is_a_mark_and_a_cell() -> None:
-    marks = re.findall(r'<circle [^>]*data-series="([^"]*)" data-x="(\d+)" data-y="([^"]*)"', PAGE)
-    for name, sized in SIDES.items():
+    marks = re.findall(r'<circle [^>]*data-series="([^"]*)" data-x="(\d+)" data-y="([^"]*)"', page())
+    for name, sized in sides().items():
         for one in sized.curve:
             for value in (one.ttft_p95_s, one.answer_p95_s, one.tokens_per_s, one.sequences):
                 assert (name, str(one.users), repr(value)) in marks
-    assert len(marks) == 4 * sum(len(sized.curve) for sized in SIDES.values())
+    assert len(marks) == 4 * sum(len(sized.curve) for sized in sides().values())
 
 
 def test_the_goal_is_a_level_in_its_plot_only() -> None:
-    assert PAGE.count('class="level"') == 1
-    assert "TTFT, 95th percentile (goal: 1 s)" in PAGE
+    assert page().count('class="level"') == 1
+    assert "TTFT, 95th percentile (goal: 1 s)" in page()
 
 
 def test_texts_are_escaped_and_nothing_is_loaded() -> None:
-    assert "Qwen &lt;27B&gt;" in PAGE
-    assert "1 replica &amp; more" in PAGE
-    assert "<script" not in PAGE
-    assert "http" not in PAGE.replace("http-equiv", "")
+    assert "Qwen &lt;27B&gt;" in page()
+    assert "1 replica &amp; more" in page()
+    assert "<script" not in page()
+    assert "http" not in page().replace("http-equiv", "")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import dflash_deploy
+from tests.support.trees import tree_of
 
 PACKAGE = Path(dflash_deploy.__file__).parent
 
@@ -74,7 +75,7 @@ def writes(call: ast.Call) -> bool:
 def found() -> dict[str, Counter[str]]:
     """The reads of each module outside the rooms that may read."""
     modules = (file for file in PACKAGE.rglob("*.py") if file.relative_to(PACKAGE).parts[0] not in OWN_ROOMS)
-    reads = {str(file.relative_to(PACKAGE)): Counter(reads_in(ast.parse(file.read_text()))) for file in modules}
+    reads = {str(file.relative_to(PACKAGE)): Counter(reads_in(tree_of(file.resolve()))) for file in modules}
     return {file: names for file, names in reads.items() if names}
 
 

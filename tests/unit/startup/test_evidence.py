@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -290,7 +291,12 @@ HARMLESS = (
     "/x/functions.py:1575: UserWarning: Dynamo detected a call to a wrapped function",
     FULL,
 )
-KNOWN = [case for name in (*HALVES, *BLIND_SETS) for case in cases(name) if scored(case)[0] == "named"]
+
+
+@cache
+def known() -> Sequence[Case]:
+    """The failures of the files that are named."""
+    return [case for name in (*HALVES, *BLIND_SETS) for case in cases(name) if scored(case)[0] == "named"]
 
 
 def mixed_into(case: Case, mixed: Sequence[tuple[int, str]]) -> Case:
@@ -300,7 +306,7 @@ def mixed_into(case: Case, mixed: Sequence[tuple[int, str]]) -> Case:
     return replace(case, lines=tuple(lines))
 
 
-@each_of(KNOWN, name=lambda case: case.name)
+@each_of(known, name=lambda case: case.name)
 def test_a_burst_of_harmless_lines_changes_no_verdict(case: Case) -> None:
     verdict = scored(case)
     # twice, so that the lines of each format and process are more than one
@@ -309,7 +315,10 @@ def test_a_burst_of_harmless_lines_changes_no_verdict(case: Case) -> None:
         assert result(changed) == verdict, place
 
 
-@given(st.sampled_from(KNOWN), st.lists(st.tuples(st.integers(0, 400), st.sampled_from(HARMLESS)), max_size=12))
+@given(
+    st.deferred(lambda: st.sampled_from(known())),
+    st.lists(st.tuples(st.integers(0, 400), st.sampled_from(HARMLESS)), max_size=12),
+)
 @settings(deadline=None, max_examples=120)
 def test_a_failure_stays_named_among_harmless_lines(case: Case, mixed: list[tuple[int, str]]) -> None:
     assert result(mixed_into(case, mixed)) == scored(case)
