@@ -7,6 +7,7 @@ list and stops. Settings that cannot work end it with code 3 and one line on sta
 from __future__ import annotations
 
 import os
+import resource
 import shlex
 import sys
 from collections.abc import Mapping
@@ -19,6 +20,9 @@ from dflash_deploy.serve.started import with_start_time
 
 REFUSED = 3
 """The exit code for settings that cannot work: that of a failed preflight in dflash_deploy.errors."""
+
+OPEN_FILES = 65_536
+"""Open files that the engine's process may have, if the system allows as many."""
 
 
 def main(argv: list[str]) -> int:
@@ -40,6 +44,9 @@ def main(argv: list[str]) -> int:
 
 def _become(command: tuple[str, ...], environment: Mapping[str, str]) -> NoReturn:
     sys.stdout.flush()
+    # each connection is an open file: with the usual soft limit, 1,024 idle connections would close the endpoint
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, OPEN_FILES)), hard))
     os.execve(command[0], command, environment)  # noqa: S606 - without a shell
 
 

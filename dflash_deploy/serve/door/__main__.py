@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from aiohttp import web
 
 from dflash_deploy.serve.door.forward import Forward
-from dflash_deploy.serve.door.listener import handler_of
+from dflash_deploy.serve.door.listener import server_of
 from dflash_deploy.serve.gateway.asking import Asks
 from dflash_deploy.serve.gateway.auth import DenyByDefault
 from dflash_deploy.serve.gateway.keyring import KEYS_FILE
@@ -58,8 +58,7 @@ async def serve(command: list[str], environment: Mapping[str, str]) -> int:
         socket = Path(private) / "engine.sock"
         forward = Forward(str(socket), key)
         door = DenyByDefault(forward, {**environment, **read_secrets(environment)}, asks=Asks.TIMINGS)
-        server = web.Server(handler_of(door), access_log=None, handler_cancellation=True)
-        runner = web.ServerRunner(server)
+        runner = web.ServerRunner(server_of(door))
         await runner.setup()
         try:
             await web.TCPSite(runner, settings.dflash_bind, settings.dflash_port).start()

@@ -19,8 +19,8 @@ NOT_PASSED_ON = frozenset(
         # of one connection only (RFC 9110, section 7.6.1)
         *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"),
         *("te", "trailer", "transfer-encoding", "upgrade"),
-        # answered by the door, and the engine's own
-        *("expect", "authorization", "host"),
+        # answered by the door, and the engine's own; the engine's `server` may name versions
+        *("expect", "authorization", "host", "server"),
     }
 )
 """Headers, in lower case, that belong to one of the two connections."""

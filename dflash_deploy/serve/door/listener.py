@@ -7,10 +7,20 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from dflash_deploy.serve.gateway.asgi import App, Message, Scope
+from dflash_deploy.serve.gateway.asgi import App, Message, Scope, error_body
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 """Sent before the body is read, to clients that wait for it; a refused request never gets it."""
+
+
+IDLE_SECONDS = 150.0
+"""Seconds after which a connection without a request is closed, also one that has sent a part of its head.
+
+Longer than Caddy keeps an idle connection to the door (2 minutes): the side that may send a request closes first.
+"""
+
+SERVER = "dflash-deploy"
+"""The header `Server`: aiohttp's own names versions."""
 
 
 class Unfinished(ConnectionError):
@@ -49,6 +59,36 @@ def handler_of(app: App) -> Callable[[web.BaseRequest], Awaitable[web.StreamResp
     return handle
 
 
+def server_of(app: App, *, idle: float = IDLE_SECONDS) -> web.Server:
+    """The HTTP server with an application behind it. Bodies reach the application as they were sent, never unpacked."""
+    return _Server(
+        handler_of(app), access_log=None, handler_cancellation=True, auto_decompress=False, keepalive_timeout=idle
+    )
+
+
+class _Server(web.Server):
+    def __call__(self) -> web.RequestHandler:
+        return _Connection(self, loop=self._loop, **self._kwargs)
+
+
+class _Connection(web.RequestHandler):
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer a request that is not HTTP. aiohttp would quote the line, which may hold a key, and log it."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("the answer has begun")
+        said = "the request is not valid HTTP" if status < 500 else "the endpoint failed to answer"
+        answer = web.Response(status=status, body=error_body(said, "invalid_request"), content_type="application/json")
+        answer.headers["Server"] = SERVER
+        answer.force_close()
+        return answer
+
+
 class _Exchange:
     """One request and its answer, as the two functions of ASGI."""
 
@@ -75,6 +115,7 @@ class _Exchange:
         """The head of the answer, or the next chunk of its body."""
         if message["type"] == "http.response.start":
             self.response = web.StreamResponse(status=message["status"])
+            self.response.headers["Server"] = SERVER
             for name, value in message["headers"]:
                 self.response.headers.add(name.decode("latin-1"), value.decode("latin-1"))
             await self.response.prepare(self._request)

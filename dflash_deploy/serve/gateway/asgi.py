@@ -20,10 +20,16 @@ def header_values(scope: Scope, name: bytes) -> list[bytes]:
     return [value for key, value in scope["headers"] if key == name]
 
 
+def error_body(message: str, code: str) -> bytes:
+    """The body of an error, in the format of OpenAI's."""
+    return json.dumps(
+        {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}
+    ).encode()
+
+
 async def answer_error(scope: Scope, send: Send, status: int, message: str, code: str, headers: Headers = ()) -> None:
     """Answer an HTTP request or, if the server supports it, a websocket handshake with an error; HEAD gets no body."""
-    error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
-    body = json.dumps({"error": error}).encode()
+    body = error_body(message, code)
     sent = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
     kind = "http.response" if scope["type"] == "http" else "websocket.http.response"
     await send({"type": f"{kind}.start", "status": status, "headers": sent})

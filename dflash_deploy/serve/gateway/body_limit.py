@@ -1,4 +1,4 @@
-"""Limits the size of request bodies, with a Content-Length and in chunks."""
+"""Limits the size of request bodies, with a Content-Length and in chunks, and refuses packed ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ LARGER = 16
 
 
 class BodyLimit:
-    """An ASGI application that answers 413 to bodies above `most` bytes, and passes all other requests to `app`."""
+    """An ASGI application that answers 413 to bodies above `most` bytes, and 415 to packed ones.
+
+    It passes all other requests to `app`. The limit holds for what the engine reads: no engine unpacks bodies.
+    """
 
     def __init__(self, app: App, most: int) -> None:
         self._app = app
@@ -20,7 +23,12 @@ class BodyLimit:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
         announced = _announced(scope)
-        if announced is None:
+        packed = [one for one in header_values(scope, b"content-encoding") if one.strip().lower() != b"identity"]
+        if packed:
+            await read_for_proxy(scope, receive, self._most)
+            said = "the body is packed (Content-Encoding): send it as it is"
+            await answer_error(scope, send, 415, said, "unsupported_encoding")
+        elif announced is None:
             await _Counted(scope, receive, send, self._most).run(self._app)
         elif announced > self._most:
             await read_for_proxy(scope, receive, self._most * LARGER)

@@ -1,19 +1,24 @@
 """`python -m dflash_deploy.serve.door` in front of an engine behind a Unix socket."""
 
+import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import stat
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 
 import httpx
 import pytest
+from aiohttp import web
 
+from dflash_deploy.serve.door.listener import server_of
 from tests.support.door import FURTHER, HANGS, KEY, Door, opened, start, until
 from tests.support.parsers.fetch import REPOSITORY
 
@@ -70,6 +75,57 @@ def test_a_body_in_chunks_arrives_whole_and_one_above_the_limit_is_refused(door:
     assert door.request("POST", "/echo", content=chunks(15)).json()["body"] == 15 * 65536
     assert door.request("POST", "/echo", content=chunks(17)).status_code == 413
     assert door.request("POST", "/echo", content=b"x" * (17 * 65536)).status_code == 413
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def test_a_packed_body_is_not_unpacked(own_door: Door, coding: str) -> None:
+    """3 GB in 3 MB stopped the door for 9 s without a key, and filled its memory with one."""
+    packed = zlib.compress(bytes(400_000_000), wbits=31 if coding == "gzip" else 15)
+    told = {"Content-Encoding": coding, "Content-Type": "application/json"}
+    for key, status in (("", 401), ("a-key-that-is-none-0123456789", 401), (KEY, 415)):
+        headers = told | ({"Authorization": f"Bearer {key}"} if key else {})
+        assert httpx.post(f"{own_door.url}/echo", headers=headers, content=packed, timeout=HANGS).status_code == status
+    peak = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{own_door.process.pid}/status").read_text())
+    assert int(peak[0]) < 150_000
+
+
+@pytest.mark.parametrize("broken", ["Authorization: Bearer {}\0", "x-api-key: {}\r\n: y", "Bad Header {}: y", "{}"])
+def test_what_is_not_http_is_refused_without_quoting_it(door: Door, broken: str) -> None:
+    with socket.create_connection(("127.0.0.1", int(door.url.rpartition(":")[2])), timeout=HANGS) as client:
+        client.sendall(f"GET /v1/models HTTP/1.1\r\nHost: x\r\n{broken.format(KEY)}\r\n\r\n".encode())
+        with client.makefile("rb") as answer:
+            said = answer.read().decode()
+    assert said.partition("\r\n")[0].endswith(" 400 Bad Request")
+    assert KEY not in said
+    assert json.loads(said.partition("\r\n\r\n")[2])["error"]["message"] == "the request is not valid HTTP"
+    assert "aiohttp" not in said
+    assert "Python" not in said
+
+
+def test_the_server_names_no_versions(door: Door) -> None:
+    for path, key in (("/health", ""), ("/echo", KEY), ("/nothing", "")):
+        assert door.request("GET", path, key=key).headers["server"] == "dflash-deploy"
+
+
+def test_a_head_that_does_not_end_is_given_up() -> None:
+    async def silence(beginning: bytes) -> bytes:
+        runner = web.ServerRunner(server_of(no_application, idle=0.2))
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        reader, writer = await asyncio.open_connection(*runner.addresses[0][:2])
+        writer.write(beginning)
+        try:
+            return await asyncio.wait_for(reader.read(), HANGS)
+        finally:
+            writer.close()
+            await runner.cleanup()
+
+    async def no_application(*_: object) -> None:
+        raise AssertionError("no request has arrived")
+
+    for beginning in (b"", b"GET", b"GET /health HTTP/1.1\r\n", b"GET /health HTTP/1.1\r\nX: "):
+        assert asyncio.run(silence(beginning)) == b""
 
 
 def test_an_expected_continue_is_sent_to_those_with_a_key(door: Door) -> None:

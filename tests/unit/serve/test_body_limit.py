@@ -42,6 +42,26 @@ def test_a_body_announced_above_the_limit_is_not_read(size: int | str) -> None:
     assert not engine.seen
 
 
+@pytest.mark.parametrize(
+    "encodings", [[b"gzip"], [b"deflate"], [b"br"], [b"identity, gzip"], [b"GZIP "], [b"identity", b"zstd"], [b""]]
+)
+def test_a_packed_body_is_refused_before_the_engine_sees_it_and_only_to_those_with_a_key(
+    encodings: list[bytes],
+) -> None:
+    headers = [(b"content-encoding", one) for one in encodings]
+    engine = Engine()
+    sent = talk(lock(engine), request(method="POST", headers=[*bearer(FIRST), *headers]), [b"packed"])
+    assert status(sent) == 415
+    assert json.loads(sent[1]["body"])["error"]["code"] == "unsupported_encoding"
+    assert status(talk(lock(engine), request(method="POST", headers=headers), [b"packed"])) == 401
+    assert not engine.seen
+
+
+def test_an_identity_body_passes() -> None:
+    headers = [*bearer(FIRST), (b"content-encoding", b" Identity ")]
+    assert status(talk(lock(Engine()), request(method="POST", headers=headers), [b"x"])) == 200
+
+
 @given(
     st.lists(st.integers(0, LIMIT), max_size=5),
     st.sampled_from(
