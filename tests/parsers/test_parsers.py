@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from dflash_deploy.serve.verify import shortcomings
 from tests.support.parsers import Engine, rejections
 from tests.support.parsers.llamacpp_parser import environment_names, option_values, unknown
 
@@ -143,3 +144,7 @@ def test_options_are_read_out_of_the_source_with_the_number_of_their_values() ->
     assert environment_names(source) == {"LLAMA_ARG_VALUE"}
     assert unknown(["--flag", "-v", "-1", "--two", "a", "b", "--no_flag"], options) is None
     assert unknown(["--value", "--flag", "--other"], options) == "error: invalid argument: --other (not in b11434)"
+
+
+def test_the_installed_vllm_carries_dflash() -> None:
+    assert shortcomings({}) == []

@@ -141,7 +141,9 @@ def test_two_machines() -> None:
         arguments("vllm", SETTINGS | nodes | {"NODE_RANK": "2"})
 
 
-def test_a_ray_cluster_that_exists() -> None:
+def test_a_ray_cluster_that_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = InstalledEngine("vllm", "0.33.0", False, ("python3", "-m", "vllm.entrypoints.cli.main"))
+    monkeypatch.setattr("dflash_deploy.serve.engines.vllm.installed_vllm", lambda: installed)
     ray = {"DISTRIBUTED_EXECUTOR": "ray", "RAY_ADDRESS": "10.0.0.1:6379"}
     made = arguments("vllm", SETTINGS | ray)
     assert made[made.index("--distributed-executor-backend") + 1] == "ray"

@@ -122,17 +122,6 @@ def test_the_thresholds_come_from_the_size_of_an_engine(sequences: int | None, t
     assert values["worker_overload_protection"].value is False
 
 
-def test_smg_knows_every_argument_and_gets_no_key_of_a_client() -> None:
-    from smg import router_args
-
-    settings = Settings({"DFLASH_BIND": "127.0.0.1", "DFLASH_PORT": "8001", "MAX_NUM_SEQS": "4"})
-    given = arguments(settings, KEYS)
-    made = router_args.RouterArgs(**given)
-    assert made.api_key is None
-    assert not made.tenant_api_keys
-    assert made.host == made.prometheus_host == "127.0.0.1"
-
-
 def _pod(name: str, address: str | None = "10.0.0.1", *, ready: str = "True", **about: str) -> dict[str, Any]:
     conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": ready}]
     return {"metadata": {"name": name, **about}, "status": {"podIP": address, "conditions": conditions}}

@@ -35,7 +35,3 @@ def test_sglang_before_dflash_lacks_its_module(tmp_path: Path, monkeypatch: pyte
     assert "0.5.11" in said
     (package / "srt" / "models" / "dflash.py").touch()
     assert shortcomings({"DFLASH_ENGINE_FAMILY": "sglang"}) == []
-
-
-def test_the_engine_of_this_environment_carries_dflash() -> None:
-    assert shortcomings({}) == []
