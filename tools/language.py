@@ -102,6 +102,24 @@ RULES = (
     Rule(r"\bthe (own )?key (of|for) the API\b", "API key"),
 )
 
+
+def _begins_words(pattern: str) -> bool:
+    """Whether each alternative of a pattern begins at a word."""
+    depth, begins = 0, [0]
+    for place, sign in enumerate(pattern):
+        depth += (sign == "(") - (sign == ")")
+        if sign == "|" and not depth:
+            begins.append(place + 1)
+    return all(pattern.startswith(r"\b", place) for place in begins)
+
+
+_ANYWHERE = [rule for rule in RULES if not _begins_words(rule.pattern)]
+_AT_WORDS = re.compile(
+    rf"\b(?:{'|'.join(rule.pattern for rule in RULES if _begins_words(rule.pattern))})".replace(" ", r"\s+"),
+    re.IGNORECASE,
+)
+"""All other rules in one: most passages have no hit, and one search tells it."""
+
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 PAGE = re.compile(r"docs/(?:tutorials|how-to|reference|explanation)/[\w./-]+\.(?:md|yaml)")
@@ -200,7 +218,7 @@ def found_in(file: Path) -> Iterator[Found]:
     quoted = [quote.text for quote in QUOTED if quote.path == path]
     for passage in passages(file):
         text = _without(passage.text, quoted)
-        for rule in RULES:
+        for rule in RULES if _AT_WORDS.search(text) else _ANYWHERE:
             for hit in rule.compiled.finditer(text):
                 line = passage.line + text.count("\n", 0, hit.start())
                 word = " ".join(passage.text[hit.start() : hit.end()].split())

@@ -32,10 +32,15 @@ def source_of(plan: Plan, place: Path) -> ComposeSource:
 
 
 @cache
+def sources_in(shape: str) -> Mapping[str, ComposeSource]:
+    """The source of each plan of a shape, of a deployment without files of its own."""
+    return {name: source_of(plan, Path(__file__).parent) for name, plan in plans_in(shape).items()}
+
+
+@cache
 def folders_in(shape: str) -> Mapping[str, Mapping[str, str]]:
-    """The texts of the folder of each plan of a shape, of a deployment without files of its own."""
-    place = Path(__file__).parent
-    return {name: compose_folder(source_of(plan, place), ComposeProject()) for name, plan in plans_in(shape).items()}
+    """The texts of the folder of each plan of a shape."""
+    return {name: compose_folder(source, ComposeProject()) for name, source in sources_in(shape).items()}
 
 
 def services_of(source: ComposeSource, project: ComposeProject | None = None) -> dict[str, dict[str, Any]]:
@@ -44,11 +49,10 @@ def services_of(source: ComposeSource, project: ComposeProject | None = None) ->
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_profile_has_the_settings_of_its_deployment(shape: str, tmp_path: Path) -> None:
+def test_every_profile_has_the_settings_of_its_deployment(shape: str) -> None:
     seen = set()
     for name, plan in plans_in(shape).items():
-        source = source_of(plan, tmp_path)
-        services = services_of(source)
+        services = services_of(sources_in(shape)[name])
         engines = {one: service for one, service in services.items() if one.startswith("engine")}
         assert services.keys() - engines.keys() == SHAPES[shape], name
         own = member_plans(plan) or (plan,)

@@ -177,8 +177,9 @@ def test_an_engine_returns_to_the_routers_list_if_the_wait_for_its_requests_is_i
         routes.drop(member)
         raise KeyboardInterrupt
 
-    # the router takes every list over
+    # the router takes every list over, and finds the engine healthy
     monkeypatch.setattr(Routes, "_wait_for", lambda routes, urls, *, since: None)
+    monkeypatch.setattr(Routes, "_wait_until_used", lambda routes, url: None)
     monkeypatch.setattr(apart, "several_runtime", around.runtime)
     monkeypatch.setattr(apart, "plan_of", planned)
     monkeypatch.setattr(apart, "take_out", interrupted)
