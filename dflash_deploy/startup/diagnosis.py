@@ -99,6 +99,19 @@ class Explanation:
 
 
 @dataclass(frozen=True)
+class _Rows:
+    """The rows that concern an end, those that it allows, and those of requests only.
+
+    `by_rank` are those that it allows: the specific ones, then the general ones.
+    """
+
+    concerned: Sequence[Failure]
+    ends: Sequence[Failure]
+    requests: Sequence[Failure]
+    by_rank: tuple[Sequence[Failure], Sequence[Failure]]
+
+
+@dataclass(frozen=True)
 class LogReader:
     """Finds known failures in the logs of one engine. `failures` are the catalog's fingerprints, in order.
 
@@ -121,26 +134,25 @@ class LogReader:
         of_kernel = searchable((*evidence.kernel, *readable(kernel)))
         if any(searched(failure, of_kernel) for failure in self._faults):
             ending = replace(ending, ended=True)
-        concerned, ends, requests = self._rows(ending, loading=evidence.loading())
-        self._mark_reports(evidence, ends, requests)
+        rows = self._rows(ending, loading=evidence.loading())
+        self._mark_reports(evidence, rows.ends, rows.requests)
         unknown = bool(evidence.ending())
 
         @cache
         def explained(messages: tuple[str, ...]) -> bool:
-            return first(concerned, messages) is not None
+            return first(rows.concerned, messages) is not None
 
         ranks = [rank for rank in ranks_of(evidence, explained) if not (unknown and rank.weaker)]
-        rows = {general: [failure for failure in ends if failure.general == general] for general in (False, True)}
         for confidence, general in product(("named", "likely"), (False, True)):
             for rank in ranks:
-                if rank.confidence != confidence or (matched := first(rows[general], rank.messages)) is None:
+                if rank.confidence != confidence or (matched := first(rows.by_rank[general], rank.messages)) is None:
                     continue
                 if not general or all(map(explained, rank.beside)):
                     return self._named(matched, evidence, ending, confidence)
-        rest = self._without_log(ends, evidence, ending, of_kernel)
+        rest = self._without_log(rows.ends, evidence, ending, of_kernel)
         if rest is not None:
             return self._named(rest, evidence, ending, "likely")
-        if part := failed_part(ends, evidence, ended=ending.is_known):
+        if part := failed_part(rows.ends, evidence, ended=ending.is_known):
             known = self._filled(part.failure, part.found, (part.frame,))
             return Explanation(known, decisive_lines(evidence), "likely", ending.circumstances())
         return Explanation(None, decisive_lines(evidence), "unknown", ending.circumstances())
@@ -165,19 +177,17 @@ class LogReader:
         return [failure for failure in self._ends if failure.where == "kernel" and not failure.general]
 
     @cached_property
-    def _chosen(self) -> dict[tuple[ProcessEnd, bool], tuple[Sequence[Failure], ...]]:
+    def _chosen(self) -> dict[tuple[ProcessEnd, bool], _Rows]:
         return {}
 
-    def _rows(self, ending: ProcessEnd, *, loading: bool) -> tuple[Sequence[Failure], ...]:
-        """Return the rows that concern an end, those that it allows, and those of requests only.
-
-        They are kept for the next log: there are few kinds of ends.
-        """
+    def _rows(self, ending: ProcessEnd, *, loading: bool) -> _Rows:
+        """Return the rows for an end. They are kept for the next log: there are few kinds of ends."""
         if (ending, loading) not in self._chosen:
             concerned = [failure for failure in self._ends if not loading or failure.during != "steps"]
             ends = [failure for failure in concerned if ending.allows(failure)]
             requests = [failure for failure in concerned if failure.request and not ending.allows(failure)]
-            self._chosen[ending, loading] = concerned, ends, requests
+            specific, general = ([one for one in ends if one.general == general] for general in (False, True))
+            self._chosen[ending, loading] = _Rows(concerned, ends, requests, (specific, general))
         return self._chosen[ending, loading]
 
     @cached_property

@@ -1,14 +1,16 @@
 """Evidence has ranks: no exit code, warning, echo, quotation or order of rows hides what ended the engine."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dflash_deploy.startup import ProcessEnd
+from dflash_deploy.catalog.failures import Failure
+from dflash_deploy.startup import ProcessEnd, collector, diagnosis, ranks
 from dflash_deploy.startup.log_lines import clean, parsed
 from tests.support.rows import each_of
 from tests.unit.startup.explained import FAILED, explained, named
@@ -291,6 +293,25 @@ HARMLESS = (
     "/x/functions.py:1575: UserWarning: Dynamo detected a call to a wrapped function",
     FULL,
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def remembered() -> Iterator[None]:
+    """What these functions return depends only on what they are given, and a burst gives them the same lines again."""
+    found: dict[tuple[int, Sequence[str]], Any] = {}
+
+    def first(failures: Sequence[Failure], messages: Sequence[str]) -> Any:
+        # the reader keeps its lists of rows, so that an id stays that of one list
+        key = id(failures), tuple(messages)
+        if key not in found:
+            found[key] = ranks.first(failures, messages)
+        return found[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(diagnosis, "first", first)
+        patch.setattr(collector, "parsed", cache(parsed))
+        patch.setattr(collector, "tells_error", cache(collector.tells_error))
+        yield
 
 
 @cache
