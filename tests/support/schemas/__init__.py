@@ -6,14 +6,15 @@ import json
 from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache
-from typing import Any
-
-from jsonschema import Draft202012Validator
+from typing import TYPE_CHECKING, Any
 
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.schemas import DOCUMENTS, PROGRESS, schema_of
 from dflash_deploy.schemas.generate import Schema, subschemas
 from tests.support.schemas.seen import record
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
 
 
 @cache
@@ -69,6 +70,9 @@ def checked_output(args: tuple[str, ...], code: int, out: str) -> None:
 
 @cache
 def _validator(name: str) -> Draft202012Validator:
+    # it takes two seconds, and each run of pytest imports this module
+    from jsonschema import Draft202012Validator
+
     return Draft202012Validator(closed(name))
 
 
