@@ -1,8 +1,9 @@
 """The decision: users of one replica, replicas, and where drafts stop paying."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,17 @@ GPU = Service(((1.0, 0.025), (8.0, 0.03), (64.0, 0.06)), 1.0, 0.0001, 0.01, 64, 
 ASKED = UserLoad(200, 30.0, 2000, 500, 1.0, 2.0, None)
 
 
+fewer_simulated = partial(simulate, requests=500)
+"""With a third of the requests, chance has more to say; what is decided here must hold nevertheless."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def fewer() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replicas, "simulate", fewer_simulated)
+        yield
+
+
 def test_users_are_divided_by_those_that_one_replica_serves() -> None:
     found = size(GPU, ASKED)
     assert found.replicas == math.ceil(ASKED.users / found.users_of_one)
@@ -23,7 +35,7 @@ def test_users_are_divided_by_those_that_one_replica_serves() -> None:
     assert found.tokens_per_s == pytest.approx(found.replicas * found.figures.tokens_per_s)
     # one more step of users misses the goal
     more = math.ceil(found.users_of_one * (1 + STEP)) + 1
-    assert not simulate(GPU, ASKED, more).meets(ASKED)
+    assert not fewer_simulated(GPU, ASKED, more).meets(ASKED)
     assert [one.users for one in found.curve] == sorted({one.users for one in found.curve})
 
 
@@ -31,8 +43,8 @@ def test_users_are_divided_by_those_that_one_replica_serves() -> None:
 @given(st.integers(1, 300), st.integers(1, 300), st.floats(0.3, 4.0), st.floats(0.0, 40.0))
 def test_more_users_never_need_fewer_replicas(users: int, more: int, goal_s: float, think_s: float) -> None:
     asked = replace(ASKED, users=users, p95_ttft_s=goal_s, think_s=think_s, prompt_tokens=400, answer_tokens=60)
-    # most simulations of the two sizes are the same; with a third of the requests, chance has more to say
-    once = cache(lambda users: simulate(GPU, asked, users, requests=500))
+    # most simulations of the two sizes are the same
+    once = cache(lambda users: fewer_simulated(GPU, asked, users))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replicas, "simulate", lambda _service, _load, users: once(users))
         few = size(GPU, asked).replicas
