@@ -79,7 +79,9 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer a request that is not HTTP. aiohttp would quote the line, which may hold a key, and log it."""
+        """Answer a request that failed. aiohttp would quote and log one that is not HTTP, which may hold a key."""
+        if status >= 500:
+            self.log_exception("Error handling request from %s", request.remote, exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun")
         said = "the request is not valid HTTP" if status < 500 else "the endpoint failed to answer"
