@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import atexit
+import contextlib
 import gc
 import io
 import json
@@ -168,7 +169,9 @@ def _answer(call: socket.socket) -> int:
         if all(key.fd != ended for key, _ in events.select()):
             os.kill(pid, signal.SIGKILL)
     _, status, used = os.wait4(pid, 0)
-    call.sendall(json.dumps([os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime]).encode())
+    # a call that was given up hears nothing
+    with contextlib.suppress(BrokenPipeError):
+        call.sendall(json.dumps([os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime]).encode())
     return 0
 
 
