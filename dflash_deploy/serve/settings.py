@@ -31,6 +31,9 @@ LAST_PORT = 65535
 MOST_REPLICAS = 64
 """Engines of one machine: more are a mistake."""
 
+MOST_MEGAPIXELS = 150
+"""Pillow refuses more in one picture, and so do the engines that use it."""
+
 ROUTER_PORTS = 2
 """Ports between that of the endpoint and those of its engines: the router's and that of the router's metrics."""
 
@@ -65,7 +68,7 @@ class Settings(Values):
     dflash_port = Field(kinds.port, 8000, unit="port")
     vllm_api_key = Field(kinds.text, "", secret=True)
     dflash_api_keys = Field(kinds.text, "", secret=True)
-    allowed_media_domains = Field[tuple[str, ...]](kinds.hosts, (), templates=_PYTHON)
+    allowed_media_domains = Field[tuple[str, ...]](kinds.hosts, ())
     served_model_name = Field[tuple[str, ...]](kinds.words, ())
     # --- domain
     dflash_domain = Field(kinds.domain, "")
@@ -105,7 +108,8 @@ class Settings(Values):
     master_addr = Field(kinds.text, "", unit="address", templates=_PYTHON)
     distributed_executor = Field(kinds.one_of(RAY), "", templates=(VLLM,))
     ray_address = Field(kinds.host_and_port, "", unit="host:port", templates=(VLLM,))
-    limit_images_per_prompt = Field[int | None](kinds.positive, None, unit="images", templates=_PYTHON)
+    limit_images_per_prompt = Field[int | None](kinds.positive, None, unit="images")
+    max_image_megapixels = Field[int](kinds.at_most(MOST_MEGAPIXELS), 100, unit="million pixels")
     # about ten photographs; a data URI is a third larger than its file
     max_body_mib = Field[int](kinds.positive, 64, unit="MiB")
     hang_seconds = Field[int](kinds.whole, 120, unit="seconds")

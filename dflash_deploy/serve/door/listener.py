@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 from urllib.parse import unquote
 
 from aiohttp import web
 
 from dflash_deploy.serve.gateway.asgi import App, Message, Scope, error_body
+from dflash_deploy.serve.gateway.connections import IDLE_SECONDS, WaitingConnections
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 """Sent before the body is read, to clients that wait for it; a refused request never gets it."""
-
-
-IDLE_SECONDS = 150.0
-"""Seconds after which a connection without a request is closed, also one that has sent a part of its head.
-
-Longer than Caddy keeps an idle connection to the door (2 minutes): the side that may send a request closes first.
-"""
 
 SERVER = "dflash-deploy"
 """The header `Server`: aiohttp's own names versions."""
@@ -43,35 +41,54 @@ def scope_of(method: str, target: str, headers: Iterable[tuple[bytes, bytes]]) -
     }
 
 
-def handler_of(app: App) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+def handler_of(app: App, waiting: WaitingConnections) -> Handler:
     """A handler for `aiohttp.web.Server` that calls `app` for each request."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         exchange = _Exchange(request)
+        waiting.began(request.protocol)
         try:
             scope = scope_of(request.method, request.raw_path, request.raw_headers)
             await app(scope, exchange.receive, exchange.send)
         except Unfinished:
             if request.transport is not None:
                 request.transport.abort()
+        finally:
+            waiting.ended(request.protocol)
         return exchange.response
 
     return handle
 
 
-def server_of(app: App, *, idle: float = IDLE_SECONDS) -> web.Server:
+def server_of(app: App, waiting: WaitingConnections | None = None) -> web.Server:
     """The HTTP server with an application behind it. Bodies reach the application as they were sent, never unpacked."""
-    return _Server(
-        handler_of(app), access_log=None, handler_cancellation=True, auto_decompress=False, keepalive_timeout=idle
-    )
+    waiting = waiting or WaitingConnections()
+    handler = handler_of(app, waiting)
+    return _Server(waiting, handler, access_log=None, handler_cancellation=True, auto_decompress=False)
 
 
 class _Server(web.Server):
+    def __init__(self, waiting: WaitingConnections, handler: Handler, **settings: Any) -> None:
+        super().__init__(handler, keepalive_timeout=IDLE_SECONDS, **settings)
+        self.waiting = waiting
+
     def __call__(self) -> web.RequestHandler:
         return _Connection(self, loop=self._loop, **self._kwargs)
 
 
 class _Connection(web.RequestHandler):
+    def __init__(self, server: _Server, **settings: Any) -> None:
+        super().__init__(server, **settings)
+        self._waiting = server.waiting
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._waiting.opened(self, transport)
+
+    def connection_lost(self, problem: BaseException | None) -> None:
+        self._waiting.closed(self)
+        super().connection_lost(problem)
+
     def handle_error(
         self,
         request: web.BaseRequest,

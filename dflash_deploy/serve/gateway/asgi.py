@@ -15,6 +15,18 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = Iterable[tuple[bytes, bytes]]
 
 
+class ErrorAnswer(Exception):
+    """Raised for a request that the gateway answers itself, with an error."""
+
+    def __init__(self, status: int, message: str, code: str, headers: Headers = ()) -> None:
+        super().__init__(message)
+        self.status, self.message, self.code, self.headers = status, message, code, headers
+
+    async def answer(self, scope: Scope, send: Send) -> None:
+        """Send the error."""
+        await answer_error(scope, send, self.status, self.message, self.code, self.headers)
+
+
 def header_values(scope: Scope, name: bytes) -> list[bytes]:
     """All values of one header of the request. `name` is in lower case, as servers give it."""
     return [value for key, value in scope["headers"] if key == name]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any
 
-from dflash_deploy.serve.gateway.asgi import Message, Receive, Scope
+from dflash_deploy.serve.gateway.request import Request
 from dflash_deploy.serve.gateway.tokens import Strips
 from dflash_deploy.serve.settings import Settings
 
@@ -17,9 +15,6 @@ CHATS = "/v1/chat/completions"
 
 STREAMING = frozenset({CHATS, "/v1/completions"})
 """Routes whose streams state their tokens as the request asks for it."""
-
-IN_A_THREAD = 1 << 18
-"""Bytes of a body from which it is parsed outside the event loop: an image has megabytes."""
 
 _OPTIONS = re.compile(rb'"stream_options"\s*:\s*\{')
 """Where the options begin. In the text of a string its quotes are escaped."""
@@ -48,44 +43,15 @@ def asks_of_vllm(environment: Mapping[str, str]) -> Asks:
     return Asks.USAGE_AT_END if Settings.reasoning_parser.read(environment) else Asks.USAGE_IN_EACH_CHUNK
 
 
-async def asking(asks: Asks, scope: Scope, receive: Receive) -> tuple[Scope, Receive, Strips]:
-    """The request with the tokens of its stream asked for, and what its client did not ask for."""
-    if asks is Asks.USAGE_AT_END and scope["path"] != CHATS:
+def asked(asks: Asks, path: str, request: Request) -> Strips:
+    """Ask for the tokens of the stream, if the request is one; returns what its client did not ask for."""
+    if path not in STREAMING or not isinstance(request.said, dict) or not _is_true(request.said.get("stream")):
+        return Strips.NOTHING
+    if asks is Asks.USAGE_AT_END and path != CHATS:
         asks = Asks.USAGE_IN_EACH_CHUNK
-    messages = []
-    more = True
-    while more:
-        messages.append(await receive())
-        more = messages[-1].get("more_body", False)
-    body = b"".join(message.get("body", b"") for message in messages)
-    changed, strips = None, Strips.NOTHING
-    if messages[-1]["type"] == "http.request" and _may_stream(body):
-        changed, strips = asked(asks, body) if len(body) < IN_A_THREAD else await asyncio.to_thread(asked, asks, body)
-    if changed is None:
-        return scope, _replay(messages, receive), strips
-    headers = [pair for pair in scope["headers"] if pair[0] not in {b"content-length", b"transfer-encoding"}]
-    headers.append((b"content-length", str(len(changed)).encode()))
-    whole: list[Message] = [{"type": "http.request", "body": changed, "more_body": False}]
-    return {**scope, "headers": headers}, _replay(whole, receive), strips
-
-
-def asked(asks: Asks, body: bytes) -> Changed:
-    """The body that asks for it; `None` if the request is not a stream, or already asks for usage."""
-    try:
-        request: Any = json.loads(body)
-    except (ValueError, RecursionError):
-        return None, Strips.NOTHING
-    if not isinstance(request, dict) or not _is_true(request.get("stream")):
-        return None, Strips.NOTHING
-    if b"\0" in body:
-        # UTF-16 or UTF-32, which json.loads accepts
-        body = json.dumps(request).encode()
-    return _with_timings(body, request) if asks is Asks.TIMINGS else _with_usage(asks, body, request)
-
-
-def _may_stream(body: bytes) -> bool:
-    """Whether the body can have a field `stream`; in JSON its name can have escapes, or another encoding than UTF-8."""
-    return b'"stream"' in body or b"\\u" in body or b"\0" in body
+    changed, strips = _with_timings(request) if asks is Asks.TIMINGS else _with_usage(asks, request)
+    request.body = changed or request.body
+    return strips
 
 
 def _is_true(value: object) -> bool:
@@ -93,7 +59,8 @@ def _is_true(value: object) -> bool:
     return value.lower() in _TRUE if isinstance(value, str) else value == 1
 
 
-def _with_usage(asks: Asks, body: bytes, request: dict[str, Any]) -> Changed:
+def _with_usage(asks: Asks, whole: Request) -> Changed:
+    body, request = whole.body, whole.said
     name, usage, each = "stream_options", Asks.USAGE_AT_END.value, Asks.USAGE_IN_EACH_CHUNK.value
     options = request.get(name)
     # the second field has an effect only with the first
@@ -113,7 +80,8 @@ def _with_usage(asks: Asks, body: bytes, request: dict[str, Any]) -> Changed:
     return changed, Strips.CHUNKS
 
 
-def _with_timings(body: bytes, request: dict[str, Any]) -> Changed:
+def _with_timings(whole: Request) -> Changed:
+    body, request = whole.body, whole.said
     name = Asks.TIMINGS.value
     if request.get(name) is True:
         return None, Strips.NOTHING
@@ -126,14 +94,3 @@ def _begun_with(body: bytes, name: str, value: object) -> bytes:
     """A JSON object with one more field; everything else stays as the client wrote it."""
     before, brace, after = body.partition(b"{")
     return before + brace + json.dumps({name: value}, separators=(",", ":")).encode()[1:-1] + b"," + after
-
-
-def _replay(messages: list[Message], receive: Receive) -> Receive:
-    waiting = iter(messages)
-
-    async def again() -> Message:
-        for message in waiting:
-            return message
-        return await receive()
-
-    return again

@@ -18,8 +18,10 @@ from pathlib import Path
 from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send, answer_error, header_values
 from dflash_deploy.serve.gateway.asking import Asks, asks_of_vllm
 from dflash_deploy.serve.gateway.body_limit import MIB, BodyLimit, read_for_proxy
+from dflash_deploy.serve.gateway.connections import guard_uvicorn
 from dflash_deploy.serve.gateway.keyring import Accepted, Keyring
 from dflash_deploy.serve.gateway.limits import LIMITS_DIRECTORY, KeyLimits
+from dflash_deploy.serve.gateway.media import Media
 from dflash_deploy.serve.gateway.metering import Metered
 from dflash_deploy.serve.gateway.progress import Progress
 from dflash_deploy.serve.gateway.scopes import ENGINE_HANGS, KEY_NAME, LIVENESS, opens
@@ -67,12 +69,15 @@ class DenyByDefault:
         self._progress = Progress(app, self._silent_for, self._first)
         limits = KeyLimits(_shared(environment))
         self._counters = KeyCounters()
-        self._metered = Metered(self._progress.serve, self._counters, limits, asks or asks_of_vllm(environment))
+        asks = asks or asks_of_vllm(environment)
+        self._metered = Metered(self._progress.serve, self._counters, limits, Media(environment), asks)
         self._most = Settings.max_body_mib.read(environment) * MIB
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, or the server's own start and end (`lifespan`)."""
         if scope["type"] == "lifespan":
+            # the server has begun, and accepts connections after this
+            guard_uvicorn()
             await self._app(scope, receive, send)
             return
         if scope["type"] not in {"http", "websocket"}:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+
 from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send, answer_error, header_values
 
 MIB = 1 << 20
 
 LARGER = 16
 """A body of up to this many times the limit is read to its end before a proxy's client gets 413."""
+
+
+REST_SECONDS = 30.0
+"""Seconds for that."""
 
 
 class BodyLimit:
@@ -99,10 +106,13 @@ async def read_for_proxy(scope: Scope, receive: Receive, most: int) -> None:
 async def _read_rest(scope: Scope, receive: Receive, most: int) -> None:
     proxied = header_values(scope, b"via") or header_values(scope, b"x-forwarded-for")
     read, more = 0, bool(proxied)
-    while more and read <= most:
-        message = await receive()
-        read += len(message.get("body", b""))
-        more = message.get("more_body", False)
+    # a client can write these headers itself, and then send nothing
+    with suppress(TimeoutError):
+        async with asyncio.timeout(REST_SECONDS):
+            while more and read <= most:
+                message = await receive()
+                read += len(message.get("body", b""))
+                more = message.get("more_body", False)
 
 
 async def _refuse(scope: Scope, send: Send, most: int) -> None:

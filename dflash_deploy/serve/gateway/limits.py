@@ -38,7 +38,7 @@ MINUTE = 60.0
 _FLOCK = struct.Struct("@hhqqi0q")
 """`struct flock` of fcntl(2) on 64-bit Linux: type, whence, first byte, number of bytes, process."""
 _RECORD = struct.Struct("@dq")
-"""One request of a minute: when it ended, in seconds of the monotonic clock, and its tokens."""
+"""When tokens were reserved, given back (less than 0) or used, in seconds of the monotonic clock; and how many."""
 _MOST_TOKENS = 10**9
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -93,8 +93,24 @@ class KeyLimits:
         free = recent.allows(key.tokens_per_minute, now)
         return None if free is None else max(1, math.ceil(free - now))
 
-    def spend(self, key: Accepted, tokens: int, now: float) -> None:
-        """Count the tokens of a request that has ended."""
+    def reserve(self, key: Accepted, tokens: int, now: float) -> int | None:
+        """Count tokens that a request is about to use; or the seconds until it may. `settle` corrects the number.
+
+        A request is let in while fewer than the limit are used or reserved. So a minute has at most the limit and one
+        request more, as far as requests use no more than was reserved, and their gateways do not decide at one moment.
+        """
+        wait = self.wait(key, now)
+        if wait is None:
+            self._spend(key, tokens, now)
+        return wait
+
+    def settle(self, key: Accepted, reserved: int, begun: float, used: int, now: float) -> None:
+        """Replace the tokens that were reserved at `begun` by those that were used."""
+        if reserved and now - begun < MINUTE:
+            self._spend(key, -reserved, begun)
+        self._spend(key, used, now)
+
+    def _spend(self, key: Accepted, tokens: int, now: float) -> None:
         if key.tokens_per_minute is None:
             return
         shared = self._minutes(key.name)
@@ -142,14 +158,14 @@ class KeyLimits:
 
 
 class _Recent:
-    """The tokens of the last minute, by the time when their requests ended."""
+    """The tokens of the last minute, by the time when they were reserved or used."""
 
     def __init__(self) -> None:
         self._entries: deque[tuple[float, int]] = deque()
         self._total = 0
 
     def add(self, then: float, tokens: int) -> None:
-        """Add a request. Those of other gateways come late."""
+        """Add a record. Those of other gateways come late."""
         place = len(self._entries)
         while place and self._entries[place - 1][0] > then:
             place -= 1
@@ -250,7 +266,7 @@ class _Minutes:
             self._open[minute] = file, place + len(text)
             for then, tokens in _RECORD.iter_unpack(text[: len(text) // _RECORD.size * _RECORD.size]):
                 # a full disk may have cut a record
-                if now - MINUTE < then <= now + MINUTE and 0 <= tokens <= _MOST_TOKENS:
+                if now - MINUTE < then <= now + MINUTE and abs(tokens) <= _MOST_TOKENS:
                     yield then, tokens
 
     def _of(self, minute: int) -> tuple[int, int]:

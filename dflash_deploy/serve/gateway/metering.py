@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 
-from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send, answer_error, header_values
-from dflash_deploy.serve.gateway.asking import STREAMING, Asks, asking
+from dflash_deploy.serve.gateway.asgi import App, ErrorAnswer, Message, Receive, Scope, Send, header_values
+from dflash_deploy.serve.gateway.asking import Asks, asked
 from dflash_deploy.serve.gateway.body_limit import read_for_proxy
 from dflash_deploy.serve.gateway.keyring import Accepted
-from dflash_deploy.serve.gateway.limits import Admission, KeyLimits
+from dflash_deploy.serve.gateway.limits import KeyLimits
+from dflash_deploy.serve.gateway.media import Media
+from dflash_deploy.serve.gateway.request import Request, read, replayed
 from dflash_deploy.serve.gateway.scopes import LIMITED, METRICS, REPEATED, UNREPEATED
 from dflash_deploy.serve.gateway.tokens import ANSWER_LIMIT, Stream, Strips, Tokens, tokens_of
 from dflash_deploy.serve.gateway.usage import KeyCounters
@@ -23,41 +25,58 @@ class Metered:
     `asks`: how the tokens of a stream are asked for if the client did not. They are taken out of the stream again.
     """
 
-    def __init__(self, app: App, usage: KeyCounters, limits: KeyLimits, asks: Asks) -> None:
+    def __init__(self, app: App, usage: KeyCounters, limits: KeyLimits, media: Media, asks: Asks) -> None:
         self._app = app
+        self._media = media
         self._usage = usage
         self._limits = limits
         self._asks = asks
 
     async def serve(self, key: Accepted, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request that came with `key`."""
-        generates = scope["method"] == "POST"
-        admission = self._limits.admit(key, time.monotonic()) if generates else Admission()
-        if admission.wait is not None:
-            self._usage.count_request(key.name, "429")
-            said = f"the limit of the key `{key.name}` is reached: try again in {admission.wait} s"
-            await read_for_proxy(scope, receive, MOST_READ)
-            again = [(b"retry-after", str(admission.wait).encode())]
-            status = 429
-            if header_values(scope, REPEATED.lower().encode()):
-                status, again = UNREPEATED, [*again, (LIMITED.lower().encode(), b"429")]
-            await answer_error(scope, send, status, said, "rate_limit_exceeded", again)
-            return
         if scope["path"] == METRICS and scope["method"] == "GET":
             await self._with_usage(key, scope, receive, send)
             return
         answer = _Answer(send)
         try:
             with self._usage.at_work(key.name):
-                if generates and scope["path"] in STREAMING:
-                    scope, receive, answer.strips = await asking(self._asks, scope, receive)
-                await self._app(scope, receive, answer.send)
+                if scope["method"] == "POST":
+                    await self._generate(key, scope, receive, answer)
+                else:
+                    await self._app(scope, receive, answer.send)
+        except ErrorAnswer as refusal:
+            answer.counts_as = "429" if refusal.status == UNREPEATED else ""
+            await refusal.answer(scope, answer.send)
+        finally:
+            self._usage.count_request(key.name, answer.status)
+
+    async def _generate(self, key: Accepted, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        """Serve a request whose tokens count. Raises ErrorAnswer for one above a limit."""
+        admission = self._limits.admit(key, time.monotonic())
+        if admission.wait is not None:
+            await read_for_proxy(scope, receive, MOST_READ)
+            raise _limited(key, admission.wait, scope)
+        try:
+            request = await read(scope, receive)
+            if request is not None:
+                await self._media.check(request)
+                await self._counted(key, request, scope, receive, answer)
         finally:
             self._limits.leave(key, admission.place)
-            self._usage.count_request(key.name, answer.status)
-            if generates and (used := answer.tokens()):
-                self._usage.count_tokens(key.name, used.prompt, used.generated)
-                self._limits.spend(key, used.prompt + used.generated, time.monotonic())
+
+    async def _counted(self, key: Accepted, request: Request, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        begun = time.monotonic()
+        reserved = request.tokens(key.tokens_per_minute or 0)
+        if (wait := self._limits.reserve(key, reserved, begun)) is not None:
+            raise _limited(key, wait, scope)
+        answer.strips = asked(self._asks, scope["path"], request)
+        used = Tokens(0, 0)
+        try:
+            await self._app(*replayed(scope, request, receive), answer.send)
+        finally:
+            used = answer.tokens() or used
+            self._limits.settle(key, reserved, begun, used.prompt + used.generated, time.monotonic())
+            self._usage.count_tokens(key.name, used.prompt, used.generated)
 
     async def _with_usage(self, key: Accepted, scope: Scope, receive: Receive, send: Send) -> None:
         """The engine's metrics with those of the keys after them, as plain text."""
@@ -80,6 +99,14 @@ class Metered:
             self._usage.count_request(key.name, str(status))
 
 
+def _limited(key: Accepted, wait: int, scope: Scope) -> ErrorAnswer:
+    said = f"the limit of the key `{key.name}` is reached: try again in {wait} s"
+    again = [(b"retry-after", str(wait).encode())]
+    if header_values(scope, REPEATED.lower().encode()):
+        return ErrorAnswer(UNREPEATED, said, "rate_limit_exceeded", [*again, (LIMITED.lower().encode(), b"429")])
+    return ErrorAnswer(429, said, "rate_limit_exceeded", again)
+
+
 class _Answer:
     """Passes an answer on and reads the tokens that it states, also if its client leaves before the end."""
 
@@ -91,11 +118,12 @@ class _Answer:
         self._body = bytearray()
         self._reads = False
         self.strips = Strips.NOTHING
+        self.counts_as = ""
 
     @property
     def status(self) -> str:
         """The status of HTTP; `cancelled` if the answer was cut short."""
-        return str(self._status) if self._done else "cancelled"
+        return (self.counts_as or str(self._status)) if self._done else "cancelled"
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":

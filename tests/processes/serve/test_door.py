@@ -19,6 +19,7 @@ import pytest
 from aiohttp import web
 
 from dflash_deploy.serve.door.listener import server_of
+from dflash_deploy.serve.gateway.connections import WaitingConnections
 from tests.support.door import FURTHER, HANGS, KEY, Door, opened, start, until
 from tests.support.parsers.fetch import REPOSITORY
 
@@ -59,7 +60,7 @@ def test_one_route_is_open(door: Door) -> None:
 
 def test_the_engine_sees_the_request_and_a_key_of_its_own(door: Door) -> None:
     for key in (KEY, FURTHER):
-        seen = door.request("POST", "/echo%20a/b?q=%2F&r=ü", key=key, content=b"x" * 5000).json()
+        seen = door.request("POST", "/echo%20a/b?q=%2F&r=ü", key=key, content=b"1" * 5000).json()
         headers = dict(seen["headers"])
         assert (seen["method"], seen["body"]) == ("POST", 5000)
         assert seen["target"] == "/echo%20a/b?q=%2F&r=%C3%BC"
@@ -70,7 +71,7 @@ def test_the_engine_sees_the_request_and_a_key_of_its_own(door: Door) -> None:
 def test_a_body_in_chunks_arrives_whole_and_one_above_the_limit_is_refused(door: Door) -> None:
     def chunks(count: int) -> Iterator[bytes]:
         for _ in range(count):
-            yield b"x" * 65536
+            yield b"1" * 65536
 
     assert door.request("POST", "/echo", content=chunks(15)).json()["body"] == 15 * 65536
     assert door.request("POST", "/echo", content=chunks(17)).status_code == 413
@@ -109,7 +110,7 @@ def test_the_server_names_no_versions(door: Door) -> None:
 
 def test_a_head_that_does_not_end_is_given_up() -> None:
     async def silence(beginning: bytes) -> bytes:
-        runner = web.ServerRunner(server_of(no_application, idle=0.2))
+        runner = web.ServerRunner(server_of(no_application, WaitingConnections(first=0.2)))
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
@@ -136,7 +137,7 @@ def test_an_expected_continue_is_sent_to_those_with_a_key(door: Door) -> None:
             client.sendall(asked.format(header).encode())
             assert answer.readline().strip() == first
             if header:
-                client.sendall(b"abc")
+                client.sendall(b"123")
                 assert b'"body": 3' in answer.read()
 
 
