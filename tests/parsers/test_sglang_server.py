@@ -7,6 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support import attacked
+from tests.support.attacked import Endpoint
 from tests.support.routes import METHODS
 from tests.support.sglang_server import HANGS, Running, running
 
@@ -22,9 +24,9 @@ Route = tuple[str, str]
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """The server with two keys and a body limit of 1 MiB."""
+    """The server with two keys and a body limit of 4 MiB."""
     directory = tmp_path_factory.mktemp("sglang")
-    with running(directory, VLLM_API_KEY=KEY, DFLASH_API_KEYS=FURTHER_KEY, MAX_BODY_MIB="1") as server:
+    with running(directory, VLLM_API_KEY=KEY, DFLASH_API_KEYS=FURTHER_KEY, MAX_BODY_MIB="4") as server:
         yield server
 
 
@@ -97,8 +99,12 @@ def test_a_websocket_is_opened_with_a_key_only(served: Running) -> None:
 def test_a_body_above_the_limit_is_refused(served: Running) -> None:
     headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
     with httpx.Client(base_url=served.url, headers=headers, timeout=HANGS, trust_env=False) as client:
-        assert client.post("/v1/chat/completions", content=b" " * (2 << 20)).status_code == 413
+        assert client.post("/v1/chat/completions", content=b" " * (5 << 20)).status_code == 413
         assert client.post("/v1/chat/completions", content=b" " * (1 << 19)).status_code != 413
+
+
+def test_the_gateway_holds_under_attack(served: Running) -> None:
+    attacked.holds(Endpoint(served.url, KEY), served.pid, half=1500, route="/metrics")
 
 
 def test_no_key_of_the_endpoint_is_told(served: Running) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -83,7 +83,7 @@ class _Connection(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._waiting.opened(self, transport)
+        self._waiting.opened(self, cast(asyncio.Transport, transport))
 
     def connection_lost(self, problem: BaseException | None) -> None:
         self._waiting.closed(self)

@@ -48,7 +48,7 @@ class WaitingConnections:
         self._hosts: Counter[str] = Counter()
         self._looking = False
 
-    def opened(self, connection: Hashable, transport: asyncio.BaseTransport) -> None:
+    def opened(self, connection: Hashable, transport: asyncio.Transport) -> None:
         """A client has connected."""
         peer = transport.get_extra_info("peername")
         host = str(peer[0]) if isinstance(peer, tuple) else ""
@@ -104,14 +104,13 @@ class WaitingConnections:
     def _close(self, connection: Hashable) -> None:
         transport = self._open[connection].transport
         self.closed(connection)
-        if isinstance(transport, asyncio.WriteTransport):
-            transport.abort()
+        transport.abort()
 
 
 class _Connection:
     __slots__ = ("head", "host", "transport", "until")
 
-    def __init__(self, transport: asyncio.BaseTransport, host: str, until: float) -> None:
+    def __init__(self, transport: asyncio.Transport, host: str, until: float) -> None:
         self.transport, self.host, self.until, self.head = transport, host, until, 0
 
 
