@@ -235,6 +235,10 @@ class EngineDied(EngineNotReady):
     """Raised when the engine's process or container exits before the engine is ready."""
 
 
+class EngineAsked(EngineDied):
+    """Raised when another program ends the engine while it starts, which says nothing about the settings."""
+
+
 class RolledBack(EngineNotReady):
     """Raised when the engine fails to start with new settings and the last working settings run again."""
 

@@ -87,6 +87,7 @@ def render(deployment: Deployment, plan: Plan, apart: Mapping[int, Plan] = Mappi
     `apart` has other plans of the deployment, for some of several engines by number.
     """
     state = deployment.make_state()
+    deployment.keep_project_name()
     if plan.settings.several_engines:
         # the engines accept one of them
         make_router_keys(deployment)

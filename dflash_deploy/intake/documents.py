@@ -29,12 +29,24 @@ class Document(BaseModel):
 
 
 class RunState(Document):
-    """`.dflash/run.json`: the supervisor that was started last. `started` is in clock ticks since boot."""
+    """`.dflash/run.json`: the supervisor that was started last. `started` is in clock ticks since boot.
+
+    `place` is the directory of the file, by its inode: a copy of the file is of no other directory. An older release
+    does not write it.
+    """
 
     pid: Annotated[int, Field(ge=1, lt=2**31)]
     started: Size
     config: Name
     address: Name
+    place: str = ""
+
+
+class ProjectState(Document):
+    """`.dflash/project.json`: the name of the Compose project, and the directory of the file, as in `RunState`."""
+
+    name: Name
+    place: str
 
 
 class EngineEnd(Document):

@@ -264,7 +264,7 @@ def _ending(plan: Plan, runtime: Runtime, engine: EngineState, *, loading: bool)
 
     One that is `loading` after its runtime restarted it has ended too, and its log continues after that end.
     """
-    wanted = engine.exit_code in STOPPED and not engine.unasked
+    wanted = engine.asked or (engine.exit_code in STOPPED and engine.asked is None)
     ended = engine.phase in {"exited", "restarting"} and not wanted
     if not ended and not (loading and engine.restarts):
         return None

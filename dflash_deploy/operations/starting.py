@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from dflash_deploy.checks import QUICK, CheckReport, deployed_endpoint, run_checks
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.last_good import changes, last_good, remember_good
-from dflash_deploy.errors import EngineNotReady, SmokeTestFailed
+from dflash_deploy.errors import EngineAsked, EngineNotReady, SmokeTestFailed
 from dflash_deploy.operations.at_door import QUICK_AT_DOOR, checks_at_door
 from dflash_deploy.operations.reporter import Reporter, start_shown
 from dflash_deploy.operations.several import SeveralStart
@@ -110,7 +110,7 @@ class Start:
         """
         settings, good = plan_of(deployment).settings, last_good(deployment)
         # one rank with other settings does not join the others
-        if settings.several_machines or good is None or not changes(deployment):
+        if isinstance(problem, EngineAsked) or settings.several_machines or good is None or not changes(deployment):
             return problem
         if settings.several_engines:
             single = plan_of(good)

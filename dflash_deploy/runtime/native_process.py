@@ -114,7 +114,7 @@ class NativeProcess:
         if end is None:
             # the supervisor was killed too, the machine was rebooted, or the file was damaged
             return EngineState("exited", identity=identity)
-        return EngineState("exited", exit_code=end.exit_code, identity=identity, unasked=not end.asked)
+        return EngineState("exited", exit_code=end.exit_code, identity=identity, asked=end.asked)
 
     def memory(self) -> int | None:
         """Return the bytes of memory of the supervisor and all processes behind it; `None` if it does not run."""

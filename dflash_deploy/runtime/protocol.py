@@ -17,8 +17,8 @@ class EngineState:
     """The current state of the engine's process.
 
     `restarts` counts restarts by the runtime. `address` is the HOST:PORT that it was started with. `connected` is
-    false if the container is disconnected from its network and unreachable. `unasked` is true if the engine is known
-    to have ended without a request to stop. `published`: the door of several engines runs, whatever its engines do.
+    false if the container is disconnected from its network and unreachable. `asked`: whether it was asked
+    to end; `None` if that is not known. `published`: the door of several engines runs, whatever its engines do.
     """
 
     phase: Phase
@@ -28,7 +28,7 @@ class EngineState:
     identity: str = ""
     address: str = ""
     connected: bool = True
-    unasked: bool = False
+    asked: bool | None = None
     published: bool = False
 
     @property

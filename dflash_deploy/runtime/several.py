@@ -84,9 +84,10 @@ class Several(ABC):
             # the door may be that of its domain
             return single
         if alive or any(state.phase != "absent" for state in (door, router, *states)):
-            identity, unasked = f"{alive} engines", door.unasked or router.unasked
+            identity = f"{alive} engines"
+            asked = False if False in {door.asked, router.asked} else None
             published = door.phase == "running"
-            return EngineState("exited", identity=identity, address=door.address, unasked=unasked, published=published)
+            return EngineState("exited", identity=identity, address=door.address, asked=asked, published=published)
         return single
 
     def memory(self) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from dflash_deploy.deployment.places import place_of
 from dflash_deploy.intake.documents import RunState
 from dflash_deploy.intake.state import Report, log_damage, read_state
 from dflash_deploy.runtime.process import ProcessId
@@ -45,9 +46,27 @@ def log_name(state: Path) -> str:
 
 
 def recorded(run_file: Path, report: Report = log_damage) -> Supervised | None:
-    """Return what run.json says; `None` if it is missing or damaged. A damaged one is set aside."""
+    """Return what run.json says; `None` if it is missing, damaged, or copied from another directory.
+
+    A damaged one is set aside.
+    """
     run = read_state(run_file, RunState, report=report)
-    return None if run is None else Supervised(ProcessId(run.pid, run.started), run.config, run.address)
+    if run is None or not _is_of(run, run_file.parent):
+        return None
+    return Supervised(ProcessId(run.pid, run.started), run.config, run.address)
+
+
+def _is_of(run: RunState, state: Path) -> bool:
+    """Whether run.json was written for this directory, which may have been renamed since."""
+    if run.place:
+        return run.place == place_of(state)
+    # of an older release: its supervisor names the directory, as it was called then
+    try:
+        arguments = _command_of(run.pid)
+    except OSError:
+        return True
+    named = Path(arguments[3]) if len(arguments) > 3 else state
+    return not named.exists() or _is_same(named, state)
 
 
 def find_supervised(state: Path) -> Supervised | None:
@@ -74,14 +93,18 @@ def _supervisors(trusted: set[int]) -> Iterator[tuple[int, list[str]]]:
         try:
             if entry.stat().st_uid not in trusted:
                 continue
-            with (entry / "cmdline").open("rb") as file:
-                command = os.fsdecode(file.read(_LONGEST_COMMAND))
+            arguments = _command_of(int(entry.name))
         except OSError:
             # the process has ended
             continue
-        arguments = command.removesuffix("\0").split("\0")
         if len(arguments) >= _ARGUMENTS and arguments[1:3] == ["-m", SUPERVISOR]:
             yield int(entry.name), arguments
+
+
+def _command_of(pid: int) -> list[str]:
+    """The arguments of a process. Raises OSError if it has ended."""
+    with (_PROC / str(pid) / "cmdline").open("rb") as file:
+        return os.fsdecode(file.read(_LONGEST_COMMAND)).removesuffix("\0").split("\0")
 
 
 def _is_same(one: Path, other: Path) -> bool:

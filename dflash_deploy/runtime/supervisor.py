@@ -2,6 +2,7 @@
 
 Without COMMAND that is the engine. It writes its own PID to run.json, the redacted output to the log, and the exit code
 to exit.json, all with mode 0600. It forwards SIGTERM. CONFIG is a fingerprint of the settings, ADDRESS their HOST:PORT.
+An engine that goes on after SIGTERM is killed: sooner if it does not listen at ADDRESS, since it has no request to end.
 When the first process of an engine has ended, those of its process group that hold its output open end too.
 """
 
@@ -11,13 +12,16 @@ import contextlib
 import ctypes
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
+from dflash_deploy.deployment.places import place_of
 from dflash_deploy.intake.documents import EngineEnd, RunState
 from dflash_deploy.redact import Redactor, Secret
 from dflash_deploy.runtime.log_parts import PartedLog
@@ -31,9 +35,12 @@ _PR_SET_PDEATHSIG = 1
 LAST_WORDS, LAST_CHANCE = 5.0, 3.0
 """Seconds that other processes of an engine have after its first one ended: to end, and to end after SIGTERM."""
 
+STARTING, SERVING = 10.0, 40.0
+"""Seconds that an engine has to end after SIGTERM. vLLM can miss it while it waits for its processes to start."""
 
-def supervise(state: Path, command: list[str]) -> EngineEnd:
-    """Run `command` until it ends, and write its redacted output to the log."""
+
+def supervise(state: Path, command: list[str], serves: Callable[[], bool] = lambda: False) -> EngineEnd:
+    """Run `command` until it ends, and write its redacted output to the log. `serves`: whether requests reach it."""
     redact = Redactor(map(Secret, read_secrets(os.environ).values()))
     with contextlib.closing(PartedLog(state / log_name(state))) as log:
         engine = subprocess.Popen(
@@ -46,12 +53,14 @@ def supervise(state: Path, command: list[str]) -> EngineEnd:
             preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has one thread until then
         )
 
-        asked = False
+        asked = threading.Event()
 
         def pass_on(number: int, frame: FrameType | None) -> None:
-            nonlocal asked
-            asked = True
+            first = not asked.is_set()
+            asked.set()
             engine.send_signal(number)
+            if first:
+                threading.Thread(target=_insist, args=(engine, serves), daemon=True).start()
 
         signal.signal(signal.SIGTERM, pass_on)
         output_ended = threading.Event()
@@ -62,7 +71,18 @@ def supervise(state: Path, command: list[str]) -> EngineEnd:
             with contextlib.suppress(OSError):
                 log.write(redact(line).encode())
         output_ended.set()
-        return EngineEnd(exit_code=engine.wait(), asked=asked)
+        return EngineEnd(exit_code=engine.wait(), asked=asked.is_set())
+
+
+def _insist(engine: subprocess.Popen[str], serves: Callable[[], bool]) -> None:
+    """Kill an engine, with all of its processes, that has not ended in its time."""
+    try:
+        engine.wait(SERVING if serves() else STARTING)
+    except subprocess.TimeoutExpired:
+        own_group = os.getpgrp() == os.getpid()
+        for pid in (members_of_group(os.getpid()) - {os.getpid()}) if own_group else {engine.pid}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def _end_others(engine: subprocess.Popen[str], output_ended: threading.Event) -> None:
@@ -82,18 +102,27 @@ def _end_others(engine: subprocess.Popen[str], output_ended: threading.Event) ->
                 os.kill(pid, number)
 
 
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((host.strip("[]"), int(port))) == 0
+
+
 def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def main() -> None:
     """Supervise the command, or `dflash_deploy.serve` without one, and save how it ended."""
-    state, config, address, *command = Path(sys.argv[1]), *sys.argv[2:]
+    # the working directory is that of the deployment, and stays so when it is renamed
+    state, config, address, *command = Path(os.path.relpath(sys.argv[1])), *sys.argv[2:]
     me = ProcessId.of(os.getpid())
     assert me is not None  # noqa: S101 - this process runs
-    run = RunState(pid=me.pid, started=me.started, config=config, address=address)
+    run = RunState(pid=me.pid, started=me.started, config=config, address=address, place=place_of(state))
     write_atomically(state / RUN_FILE, run.model_dump_json(), mode=PRIVATE)
-    end = supervise(state, command or [sys.executable, "-u", "-m", "dflash_deploy.serve"])
+    engine = command or [sys.executable, "-u", "-m", "dflash_deploy.serve"]
+    end = supervise(state, engine, serves=lambda: _listens(address))
     write_atomically(state / EXIT_FILE, end.model_dump_json(), mode=PRIVATE)
     if not end.asked:
         _record(state, end)

@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from dflash_deploy.client import Completion, Endpoint, EndpointError
-from dflash_deploy.errors import EngineDied, EngineNotReady, EngineStalled
+from dflash_deploy.errors import EngineAsked, EngineDied, EngineNotReady, EngineStalled
 from dflash_deploy.host import kernel_lines
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup.diagnosis import Explanation, LogReader, ProcessEnd
@@ -145,6 +145,9 @@ class Waiting:
         return self._reader.read(self._log, ending, kernel_lines(self._started - CLOCKS_DIFFER))
 
     def _died(self, state: EngineState) -> EngineNotReady:
+        if state.asked:
+            seen = f"another program asked the engine to stop after {self._times.elapsed:.0f} s: {self._step.phase}"
+            return EngineAsked(seen, hint=ASKED)
         code = "" if state.exit_code is None else f" with code {state.exit_code}"
         how = "is gone" if state.phase == "absent" else f"ended{code}"
         if state.out_of_memory:
@@ -158,6 +161,9 @@ class Waiting:
         seen = f"the engine has written nothing for {self._patience:.0f} s, while {self._step.phase}"
         patient = "read the log with `dflash-deploy logs`; wait longer with `--patience SECONDS`"
         return explain(EngineStalled, seen, self._findings(), patient)
+
+
+ASKED = "it sent SIGTERM, as a shutdown does; start the engine again with `dflash-deploy up`"
 
 
 def explain(kind: type[EngineNotReady], seen: str, findings: Explanation, unknown: str = UNKNOWN) -> EngineNotReady:

@@ -103,7 +103,7 @@ def test_a_killed_caddy_comes_back_with_up_and_the_engines_go_on(two_engines: Pa
     os.kill(caddy, signal.SIGKILL)
     eventually(
         lambda: (
-            status(two_engines).door == EngineState("exited", exit_code=-9, identity=door_of(two_engines), unasked=True)
+            status(two_engines).door == EngineState("exited", exit_code=-9, identity=door_of(two_engines), asked=False)
         )
     )
     assert status(two_engines).answered.state == "exited"

@@ -68,7 +68,7 @@ def test_each_process_has_its_own_log_state_and_end(deployment: Deployment, proc
 
     processes[1].halt()
     assert [process.state().phase for process in processes] == ["running", "exited", "running"]
-    assert not processes[1].state().unasked
+    assert processes[1].state().asked
     assert processes[1].start(launch(deployment, "again"), ignored)
     assert processes[1].log.with_suffix(".log.1").exists()
 

@@ -1,6 +1,8 @@
 """A native engine is found and stopped whatever became of the files that describe it."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -180,3 +182,48 @@ def test_the_runtime_is_that_of_a_container_if_there_is_one(
     assert runtime_seen(deployment) == "native"
     found[0] = object()
     assert runtime_seen(deployment) == "compose"
+
+
+def test_a_copy_of_the_directory_is_another_deployment(
+    deployment: Deployment, supervisor: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    """`down` in a copy stopped the engine of the original."""
+    shutil.copytree(deployment.directory, tmp_path / "copy")
+    copy = Deployment(tmp_path / "copy")
+    assert NativeRuntime(copy, a_plan()).state().phase == "absent"
+    assert not NativeRuntime(copy, a_plan()).down()
+    assert supervisor.poll() is None
+    assert NativeRuntime(deployment, a_plan()).state().phase == "running"
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_renamed_directory_keeps_its_engine(
+    deployment: Deployment, supervisor: "subprocess.Popen[bytes]", tmp_path: Path, older: bool
+) -> None:
+    if older:
+        run = deployment.state / "run.json"
+        run.write_text(
+            json.dumps({name: value for name, value in json.loads(run.read_text()).items() if name != "place"})
+        )
+        shutil.copytree(deployment.directory, tmp_path / "copy")
+        assert NativeRuntime(Deployment(tmp_path / "copy"), a_plan()).state().phase == "absent"
+    deployment.directory.rename(tmp_path / "renamed")
+    renamed = NativeRuntime(Deployment(tmp_path / "renamed"), a_plan())
+    assert renamed.state().phase == "running"
+    assert renamed.down()
+    assert supervisor.wait(60) is not None
+
+
+def test_a_compose_project_keeps_its_name_if_its_directory_is_renamed_and_not_if_it_is_copied(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    name = deployment.project_name
+    deployment.keep_project_name()
+    shutil.copytree(deployment.directory, tmp_path / "copy")
+    deployment.directory.rename(tmp_path / "renamed")
+    assert Deployment(tmp_path / "renamed").project_name == name
+    copy = Deployment(tmp_path / "copy")
+    assert copy.project_name != name
+    copy.keep_project_name()
+    (tmp_path / "copy").rename(tmp_path / "another")
+    assert Deployment(tmp_path / "another").project_name == copy.project_name

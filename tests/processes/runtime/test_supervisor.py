@@ -123,6 +123,43 @@ def test_a_worker_that_hangs_ends_with_the_first_process(start: Start, tmp_path:
     assert not hanging.alive()
 
 
+DEAF = """
+import os, signal, time
+from dflash_deploy.runtime import supervisor
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.write(1, b"%d\\n" % os.getpid())
+    time.sleep(300)
+os.write(1, b"%d\\n" % os.getpid())
+time.sleep(300)
+"""
+"""An engine that misses SIGTERM while its core starts: vLLM 0.32 until its core answers (api_server/entry.py)."""
+
+
+def test_an_engine_that_misses_the_request_to_end_is_killed_with_its_processes(start: Start, tmp_path: Path) -> None:
+    process = start(DEAF, "from dflash_deploy.runtime import supervisor; supervisor.STARTING = 0.2")
+    log = tmp_path / "engine.log"
+    eventually(lambda: log.exists() and log.read_text().count("\n") == 2)
+    engines = [ProcessId.of(int(line)) for line in log.read_text().split()]
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=60)[0].strip() == f"{-signal.SIGKILL} True"
+    assert all(engine is not None for engine in engines)
+    eventually(lambda: not any(engine.alive() for engine in engines if engine is not None))
+
+
+def test_an_engine_that_serves_gets_more_time(start: Start, tmp_path: Path) -> None:
+    """Its streams end first: here it takes longer than one that starts may take."""
+    slow = "import signal, time\nsignal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), exit(5)))\n"
+    serving = "s.STARTING = 0.1; s.supervise.__defaults__ = (lambda: True,)"
+    process = start(
+        f"{slow}print('up'); time.sleep(300)", f"from dflash_deploy.runtime import supervisor as s; {serving}"
+    )
+    log = tmp_path / "engine.log"
+    eventually(lambda: log.exists() and "up" in log.read_text())
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=60)[0].strip() == "5 True"
+
+
 def test_a_number_used_again_is_another_process() -> None:
     me = ProcessId.of(os.getpid())
     assert me is not None
