@@ -104,6 +104,17 @@ class Weights(Entry):
     gated: Annotated[bool, Field(description="the Hub requires an account that accepted the terms")] = False
     source: Annotated[str, Field(description="source of size, licence and gating")] = ""
 
+    @model_validator(mode="after")
+    def _has_a_place(self) -> Self:
+        if (self.repo is None) == (self.bundled is None):
+            raise ValueError("either `repo` or `bundled` must be set")
+        if self.bundled is not None:
+            try:
+                asset(self.bundled)
+            except FileNotFoundError:
+                raise ValueError(f"`bundled`: the package has no {self.bundled}") from None
+        return self
+
     def remedy(self, directory: str, setting: str) -> str:
         """What to do if the weights are missing in `directory`, the value of `setting`, as a hint.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -48,6 +49,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "schema": ("schema", "Print the JSON Schema of what a command prints with --json."),
 }
 """Each command: the module in this package that has it under its name, and the first sentence of its help."""
+
+
+NUMBERS = {"COLUMNS": "", "LINES": "", "COMP_CWORD": "0"}
+"""Variables that rich and the shell's completion convert without a check, and what replaces other text."""
 
 
 class LazyGroup(TyperGroup):
@@ -149,6 +154,9 @@ def main() -> None:
     # what a command imports stays: looking for garbage there after every 700 objects takes a tenth of a short command
     gc.set_threshold(50_000, 10, 10)
     install()
+    for name, otherwise in NUMBERS.items():
+        if not re.fullmatch("[0-9]{1,5}", os.environ.get(name, "0")):
+            os.environ[name] = otherwise
     try:
         app()
     except SystemExit as ending:

@@ -79,7 +79,8 @@ class Deployment(DeploymentPlaces):
     def write_env(self, values: Mapping[str, str], engine: str = DEFAULT) -> None:
         """Write `.env` from an engine's template, created with mode 0600."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.env_file, dotenv.fill_template(values, engine), mode=PRIVATE)
+        place = self._owned() if self.env_file.exists() else self.env_file
+        write_atomically(place, dotenv.fill_template(values, engine), mode=PRIVATE)
 
     def with_new_key(self, chosen: Secret | None = None) -> Deployment:
         """Write a new key to `.env` atomically, keep everything else, and return the deployment read again.

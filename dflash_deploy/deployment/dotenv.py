@@ -53,23 +53,28 @@ def fill_template(values: Mapping[str, str], engine: str = DEFAULT) -> str:
     others = [name for name in values if name not in known]
     if others:
         lines += ["", "# --- Passed to the engine unchanged " + "-" * 85, ""]
-        lines += [f"{name}={quote(values[name])}" for name in others]
+        lines += [f"{name}={quote(values[name], name)}" for name in others]
     return "\n".join(lines) + "\n"
 
 
 def _filled(line: str, values: Mapping[str, str], known: Collection[str]) -> str:
     name = line.removesuffix("=")
-    return f"{line}{quote(values.get(name, ''))}" if name in known else line
+    return f"{line}{quote(values.get(name, ''), name)}" if name in known else line
 
 
-def quote(value: str) -> str:
-    """Return `value` in a form that Compose and python-dotenv read the same. Raises SettingsRefused if none exists."""
+def quote(value: str, name: str = "") -> str:
+    """Return `value` in a form that Compose and python-dotenv read the same.
+
+    Raises SettingsRefused, which names the setting and not its value, if there is none.
+    """
     if _PLAIN.match(value):
         return value
     if re.search(r"['\\\x00-\x1f\x7f]", value):
+        of = f": {name}" if name else ""
         raise SettingsRefused(
-            f"{value!r} cannot be written to .env",
-            hint="remove single quotes, backslashes and control characters",
+            # not shown: it may be a key
+            f"a value with a single quote, a backslash or a control character cannot be written to .env{of}",
+            hint="remove these characters",
         )
     return f"'{value}'"
 
@@ -85,12 +90,14 @@ def replace_value(text: str, name: str, value: str) -> str:
     if any(binding.error and name in binding.original.string for binding in bindings):
         raise SettingsRefused(f".env: the line of {name} cannot be parsed", hint="close the open quote in this line")
     parts = [
-        _rewritten(binding.original.string, name, quote(value)) if binding.key == name else binding.original.string
+        _rewritten(binding.original.string, name, quote(value, name))
+        if binding.key == name
+        else binding.original.string
         for binding in bindings
     ]
     if all(binding.key != name for binding in bindings):
         ended = not body or body.endswith(("\n", "\r"))
-        parts.append(f"{'' if ended else chr(10)}{name}={quote(value)}\n")
+        parts.append(f"{'' if ended else chr(10)}{name}={quote(value, name)}\n")
     return mark + "".join(parts)
 
 

@@ -17,6 +17,7 @@ from dflash_deploy.deployment.files import PRIVATE, remove_leftovers
 from dflash_deploy.deployment.keys_file import REPLACING, keys_file
 from dflash_deploy.deployment.outputs import OWN
 from dflash_deploy.errors import DirectoryBusy, PreflightRefused
+from dflash_deploy.intake.state import set_aside
 
 LONGEST_HOLDER = 200
 """Bytes of the lock file that are shown: the command that holds it."""
@@ -80,7 +81,10 @@ def _holder(file: io.FileIO) -> str:
 
 def _opened(deployment: Deployment) -> io.FileIO:
     try:
-        descriptor = os.open(deployment.make_state() / "lock", os.O_RDWR | os.O_CREAT, PRIVATE)
+        lock = deployment.make_state() / "lock"
+        if lock.is_symlink() or (lock.exists() and not lock.is_file()):
+            set_aside(lock, f"{lock} is no regular file")
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, PRIVATE)
     except OSError as problem:
         raise _not_writable(deployment, problem) from None
     # unbuffered: a write that fails on a full disk is not repeated on close

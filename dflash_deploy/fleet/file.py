@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from dflash_deploy.catalog.read import read_as
 from dflash_deploy.catalog.schema import Entry
 from dflash_deploy.errors import BadInput, FleetRefused
+from dflash_deploy.plan.command import in_home
 from dflash_deploy.serve.settings import Settings
 
 FILE = "fleet.yaml"
@@ -29,6 +30,9 @@ Carriage = Literal["auto", "fabric", "hub"]
 """How weights reach the hosts: `fabric`: one host downloads them for all. `hub`: each host downloads them."""
 
 Role = Literal["leader", "worker"]
+
+PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
+"""Of a path on this machine."""
 
 RemotePath = Annotated[str, Field(pattern=r"^[A-Za-z0-9_./~][A-Za-z0-9_./ ~+-]{0,254}$")]
 """A path on a host; a relative one starts in the home directory of its user."""
@@ -83,7 +87,9 @@ class Install(Entry):
     wheel: Annotated[
         str,
         Field(
-            max_length=4096, description="wheel on this machine that is copied to the hosts; else their index has it"
+            max_length=4096,
+            pattern=PRINTABLE,
+            description="wheel on this machine that is copied to the hosts; else their index has it",
         ),
     ] = ""
     extras: Annotated[
@@ -113,7 +119,12 @@ class Fleet(Entry):
         Field(description="on: replicas share one endpoint, on the leader; off: each host has an endpoint of its own"),
     ] = True
     ssh_config: Annotated[
-        str, Field(max_length=4096, description="SSH configuration file; else that of the user (~/.ssh/config)")
+        str,
+        Field(
+            max_length=4096,
+            pattern=PRINTABLE,
+            description="SSH configuration file; else that of the user (~/.ssh/config)",
+        ),
     ] = ""
     install: Annotated[Install, Field(description="how dflash-deploy is installed on the hosts")] = Install()
     settings: Annotated[
@@ -172,7 +183,7 @@ def read_fleet(directory: Path) -> Fleet:
     fleet = read_as(file, Fleet, refused=FleetRefused, example=EXAMPLE)
     if not fleet.ssh_config:
         return fleet
-    return fleet.model_copy(update={"ssh_config": str(directory / Path(fleet.ssh_config).expanduser())})
+    return fleet.model_copy(update={"ssh_config": str(directory / in_home(Path(fleet.ssh_config)))})
 
 
 def host_from(word: str) -> FleetHost:

@@ -20,6 +20,7 @@ from dflash_deploy.fleet.shape import Place
 from dflash_deploy.host.links import Link
 from dflash_deploy.intake import MIB, Invalid, read_bytes
 from dflash_deploy.intake.answers import ForeignDocument, read_document
+from dflash_deploy.plan.command import in_home
 
 LARGEST_WHEEL = 64 * MIB
 
@@ -93,7 +94,7 @@ def read_wheel(fleet: Fleet, directory: Path) -> Wheel | None:
     """Return the wheel that `fleet.yaml` names; `None` without one. Raises FleetRefused, FileRefused."""
     if not fleet.install.wheel:
         return None
-    file = directory / Path(fleet.install.wheel).expanduser()
+    file = directory / in_home(Path(fleet.install.wheel))
     if not (file.name.startswith(f"dflash_deploy-{__version__}-") and file.name.endswith(".whl")):
         raise FleetRefused(
             f"{FILE}: {file.name} is not a wheel of dflash-deploy {__version__}",

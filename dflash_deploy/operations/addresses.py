@@ -23,7 +23,8 @@ def address_of(url: str) -> str:
     """A base URL without the /v1 that clients add. Raises BadInput."""
     try:
         place = URL(url)
-    except InvalidURL:
+    except (InvalidURL, UnicodeEncodeError):
+        # bytes that are not text, or no URL
         place = URL("")
     # as it is sent: a name in another script is encoded (IDNA)
     host = place.raw_host.decode("ascii", "replace")

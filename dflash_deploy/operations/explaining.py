@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,7 +79,10 @@ class ExplainedLog:
             *(f"- {text}" for text in self.explanation.circumstances),
             f"- read by: dflash-deploy {__version__}, {self.lines} lines",
         )
-        return redact_by_shape("\n".join((*facts, "", "```text", *self.explanation.lines, "```")))
+        # longer than any in the log, which would end the block
+        ticks = max((len(run) for line in self.explanation.lines for run in re.findall("`+", line)), default=0)
+        fence = "`" * max(3, ticks + 1)
+        return redact_by_shape("\n".join((*facts, "", f"{fence}text", *self.explanation.lines, fence)))
 
 
 def explain_log(path: Path, *, exit_code: int | None = None) -> ExplainedLog:

@@ -55,7 +55,7 @@ class Reserved:
 
     def __str__(self) -> str:
         names = " and ".join(field.name for field in self.fields)
-        return f"{names}: {self.reason}" if self.reason else names
+        return ": ".join(filter(None, (names, self.reason)))
 
 
 def reserved(*fields: Field[Any], reason: str = "") -> Reserved:
@@ -80,6 +80,8 @@ class Engine(ABC):
     """The engine's own files in compose/, in the order in which they are merged."""
     reserved_flags: ClassVar[Mapping[str, Reserved]]
     metrics: ClassVar[MetricNames]
+    abbreviates: ClassVar[bool] = True
+    """Whether the engine's parser takes the beginning of a flag for the flag, as Python's argparse does."""
 
     # --- the endpoint
     routes: ClassVar[tuple[str, ...]] = ()
@@ -198,13 +200,23 @@ class Engine(ABC):
         return tuple(field for field in Settings.fields() if self.knows(field) and not field.internal)
 
     def check_extra_args(self, settings: Settings) -> None:
-        """Raises Refused if EXTRA_ARGS holds a flag that has a setting."""
+        """Raises Refused if EXTRA_ARGS holds a flag that has a setting, also abbreviated."""
         for flag in extra_flags(settings):
-            if flag in self.reserved_flags:
-                raise Refused(
-                    f"{Settings.extra_args} holds {flag}, which has a setting of its own",
-                    hint=f"set {self.reserved_flags[flag]}",
-                )
+            meant = flag if flag in self.reserved_flags else self._abbreviated(flag)
+            if meant:
+                of, found = self.reserved_flags[meant], flag if meant == flag else f"{flag} ({meant})"
+                why = "which has a setting of its own" if of.fields else str(of)
+                hint = f"set {of}" if of.fields else f"remove it from {Settings.extra_args}"
+                raise Refused(f"{Settings.extra_args} holds {found}, {why}", hint=hint)
+
+    def _abbreviated(self, flag: str) -> str:
+        """The flag that the engine's parser may take this one for; empty if none. A flag can be longer by a `.key`."""
+        whole = flag.partition(".")[0]
+        if whole in self.reserved_flags:
+            return whole
+        if not self.abbreviates or not whole.startswith("--"):
+            return ""
+        return next((one for one in self.reserved_flags if one.startswith(whole)), "") if len(whole) > len("--") else ""
 
 
 def extra_flags(settings: Settings) -> Iterator[str]:

@@ -75,6 +75,7 @@ class Llamacpp(Engine):
     program = ("llama-server",)
     template = LLAMACPP
     compiled = ""
+    abbreviates = False
     fragments: ClassVar[tuple[str, ...]] = ("llamacpp",)
     routes: ClassVar[tuple[str, ...]] = tuple(sorted({path for _, path in ROUTES}))
     metrics = MetricNames(
@@ -102,6 +103,8 @@ class Llamacpp(Engine):
     reserved_flags: ClassVar[Mapping[str, Reserved]] = {
         "--api-key": reserved(Settings.vllm_api_key, reason=IN_ENV),
         "--api-key-file": reserved(Settings.vllm_api_key),
+        "--hf-token": reserved(Settings.hf_token, reason=IN_ENV),
+        "-hft": reserved(Settings.hf_token, reason=IN_ENV),
         "--host": reserved(Settings.dflash_bind),
         "--port": reserved(Settings.dflash_port),
         "--model": reserved(Settings.model_host_path, Settings.model_file),

@@ -117,7 +117,8 @@ class Sglang(Engine):
         """
         self.check_extra_args(settings)
         for flag in extra_flags(settings):
-            if flag.removeprefix("--").replace("-", "_") in ONE_DOOR:
+            name = flag.removeprefix("--").replace("-", "_")
+            if len(name) > 1 and any(field.startswith(name) for field in ONE_DOOR):
                 raise Refused(
                     f"{Settings.extra_args} holds {flag}, and SGLang would listen without the gateway",
                     hint=f"remove it from {Settings.extra_args}",

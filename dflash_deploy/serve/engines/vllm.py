@@ -81,6 +81,8 @@ class Vllm(Engine):
     compiled = "~/.cache/vllm"
     reserved_flags: ClassVar[Mapping[str, Reserved]] = {
         "--api-key": reserved(Settings.vllm_api_key, reason=IN_ENV),
+        "--uds": reserved(Settings.dflash_bind, Settings.dflash_port),
+        "--config": reserved(reason="a file with arguments that no rule checks"),
         "--hf-token": reserved(Settings.hf_token, reason=IN_ENV),
         "--host": reserved(Settings.dflash_bind),
         "--port": reserved(Settings.dflash_port),

@@ -324,3 +324,41 @@ def test_a_key_that_is_not_written_out_is_still_the_key() -> None:
     assert key == "a-secret-of-some-length"
     assert "secret" not in repr({"api_key": key})
     assert "secret" not in f"{[key]!r}"
+
+
+@pytest.mark.parametrize(
+    ("engine", "written", "meant"),
+    [
+        ("vllm", "--hos 0.0.0.0", "DFLASH_BIND"),
+        ("vllm", "--ho=0.0.0.0", "DFLASH_BIND"),
+        ("vllm", "--por 9", "DFLASH_PORT"),
+        ("vllm", "--api-k KEY", "VLLM_API_KEY"),
+        ("vllm", "--api_k KEY", "VLLM_API_KEY"),
+        ("vllm", "--hf-tok KEY", "HF_TOKEN"),
+        ("vllm", "--speculative-config.num_speculative_tokens 3", "DFLASH_DRAFTER"),
+        ("vllm", "--allowed-media x", "ALLOWED_MEDIA_DOMAINS"),
+        ("vllm", "--uds /tmp/s", "DFLASH_BIND"),
+        ("vllm", "--config file.yaml", "EXTRA_ARGS"),
+        ("sglang", "--hos 0.0.0.0", "DFLASH_BIND"),
+        ("sglang", "--api KEY", "VLLM_API_KEY"),
+        ("sglang", "--mem 0.5", "GPU_MEMORY_UTILIZATION"),
+        ("sglang", "--grpc-p 9", "EXTRA_ARGS"),
+        ("llamacpp", "--hf-token KEY", "HF_TOKEN"),
+        ("llamacpp", "-hft KEY", "HF_TOKEN"),
+    ],
+)
+def test_no_spelling_of_a_reserved_flag_passes(engine: str, written: str, meant: str) -> None:
+    """`--hos 0.0.0.0` opened vLLM to all addresses, `--api-k KEY` was in `ps`, and `plan` printed it."""
+    settings = Settings({"MODEL_PATH": "/m", "EXTRA_ARGS": written, "MODEL_FILE": "m.gguf"})
+    with pytest.raises(Refused) as refused:
+        ENGINES[engine].arguments(settings, Build("0.33.0"))
+    assert meant in refused.value.hint
+    assert "KEY" not in refused.value.message.replace("API_KEY", "")
+
+
+@pytest.mark.parametrize(
+    "written", ["--seed 1", "--max-logprobs 5", "--disable-log-stats", "--limit-mm-per-prompt.audio 1"]
+)
+def test_other_flags_of_an_engine_pass(written: str) -> None:
+    arguments = ENGINES["vllm"].arguments(Settings({"MODEL_PATH": "/m", "EXTRA_ARGS": written}), Build("0.33.0"))
+    assert written.split()[0] in arguments
