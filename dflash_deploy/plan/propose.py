@@ -22,6 +22,14 @@ from dflash_deploy.plan.sizes import Sizer, machine_settings, sizing_of
 from dflash_deploy.plan.wishes import GOALS, Choice, Goal, RuntimeName
 from dflash_deploy.serve.settings import Settings
 
+MIB, GIB = 2**20, 2**30
+
+MOST_PROMPT_CACHE = 8192
+"""MiB of llama.cpp's own default."""
+
+PROMPT_CACHE_SHARE, PROMPT_CACHE_STEP = 16, 256 * MIB
+"""The part of the machine's memory that is for prompts of earlier requests, and the size that it is a multiple of."""
+
 OF_THE_DRAFTER = frozenset(
     field.name
     for field in (
@@ -65,6 +73,7 @@ def propose(basis: Basis) -> dict[str, Decision]:
             *_of_the_machine(basis),
             *_shared_out(basis),
             *_sized(basis),
+            *_prompt_cache(basis),
         )
     }
 
@@ -197,6 +206,17 @@ def _of_the_machine(basis: Basis) -> Iterator[Decision]:
         yield decided(Settings.node_rank, rank, origin, "rank 0 answers requests, the others compute")
         if master:
             yield decided(Settings.master_addr, master, "--master-addr", "the address of rank 0")
+
+
+def _prompt_cache(basis: Basis) -> Iterator[Decision]:
+    """The memory of the machine, which may be the GPU's too, that llama.cpp fills with the prompts it has read."""
+    field, total = Settings.prompt_cache_mib, basis.facts.memory_total
+    if not total or not basis.engine.kind.knows(field):
+        return
+    steps = total // PROMPT_CACHE_SHARE // PROMPT_CACHE_STEP
+    size = min(max(steps, 1) * PROMPT_CACHE_STEP // MIB, MOST_PROMPT_CACHE)
+    why = f"prompts of earlier requests, which need not be read again: a part of the {total / GIB:.0f} GiB here"
+    yield decided(field, size, "machine", why, "llama.cpp fills 8 GiB by default (ggml-org/llama.cpp#16391)")
 
 
 def _share(basis: Basis) -> Share | None:

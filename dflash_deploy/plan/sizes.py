@@ -43,7 +43,7 @@ def sizing_of(
     """The sizes that settings lead to. `memory` is that of one GPU in bytes, `draft_tokens` 0 without a drafter."""
     kind, kv_cache_dtype, space = engine.kind, settings.kv_cache_dtype or "auto", settings.vllm_cpu_kvcache_space
     return Sizing(
-        memory=memory,
+        memory=memory - _prompt_cache(settings, profile, engine),
         utilization=utilization(settings, profile, engine),
         gpus=settings.tensor_parallel_size or 1,
         max_model_len=settings.max_model_len or pair.shape.context,
@@ -61,6 +61,12 @@ def sizing_of(
         reserve_within=kind.utilization_covers_activations,
         cache_bytes=int(space * GIB) if space is not None and engine.cpu else None,
     )
+
+
+def _prompt_cache(settings: Settings, profile: Profile, engine: EngineRelease) -> int:
+    """Bytes of the weights' memory that prompts of earlier requests may take."""
+    shared = profile.hardware.unified or profile.match.gpus == 0
+    return (settings.prompt_cache_mib << 20) if shared and engine.kind.knows(Settings.prompt_cache_mib) else 0
 
 
 def _block_tokens(

@@ -108,6 +108,7 @@ class Settings(Values):
     master_addr = Field(kinds.text, "", unit="address", templates=_PYTHON)
     distributed_executor = Field(kinds.one_of(RAY), "", templates=(VLLM,))
     ray_address = Field(kinds.host_and_port, "", unit="host:port", templates=(VLLM,))
+    prompt_cache_mib = Field[int](kinds.whole, 1024, unit="MiB", templates=(LLAMACPP,))
     limit_images_per_prompt = Field[int | None](kinds.positive, None, unit="images")
     max_image_megapixels = Field[int](kinds.at_most(MOST_MEGAPIXELS), 100, unit="million pixels")
     # about ten photographs; a data URI is a third larger than its file

@@ -125,6 +125,8 @@ class Llamacpp(Engine):
         "-np": reserved(Settings.max_num_seqs),
         "--batch-size": reserved(Settings.max_num_batched_tokens),
         "-b": reserved(Settings.max_num_batched_tokens),
+        "--cache-ram": reserved(Settings.prompt_cache_mib),
+        "-cram": reserved(Settings.prompt_cache_mib),
         "--cache-type-k": reserved(Settings.kv_cache_dtype),
         "-ctk": reserved(Settings.kv_cache_dtype),
         "--cache-type-v": reserved(Settings.kv_cache_dtype),
@@ -270,6 +272,9 @@ def _limits(settings: Settings, build: Build, *, fork: bool) -> Iterator[str]:
         if fork and settings.speculation is not None:
             micro = max(settings.max_num_batched_tokens // FORK_BATCHES, FORK_LEAST_MICRO_BATCH)
             yield from ("--ubatch-size", str(micro))
+    if not fork:
+        # else 8 GiB of the machine's memory, which a GPU may share (llama.cpp#16391; b11549, common/arg.cpp)
+        yield from ("--cache-ram", str(settings.prompt_cache_mib))
     if not build.cpu:
         # all layers on the GPU: the plan refuses a model that does not fit, instead of running it slowly
         yield from ("--n-gpu-layers", "99")
