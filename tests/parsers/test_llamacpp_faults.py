@@ -20,6 +20,7 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.serve.engines.installed import WHEEL_SERVER, llama_server_of_wheel
 from dflash_deploy.serve.engines.llamacpp_architectures import ARCHITECTURES, OF_BUILD
+from tests.support import gguf
 from tests.support.cli import dflash, edit_env
 from tests.support.commands import wait_until
 from tests.support.faults import Fault, Patient, recovered, shows
@@ -152,6 +153,19 @@ def test_what_keeps_llama_cpp_from_starting_is_named_in_one_line(deployment: Pat
     ran = patient.run(PORT)
     for fault in REFUSED:
         recovered(fault, ran)
+
+
+def test_a_drafter_without_training_is_named_and_changes_no_answer(deployment: Path) -> None:
+    gguf.shuffle(deployment / "weights" / "drafter.gguf")
+    dflash("up", at=deployment).succeeded()
+    ran = dflash("test", "--only", "text,whole,lossless,drafts", "--json", at=deployment)
+    assert ran.code is ExitCode.SMOKE_TEST
+    checks = {check["name"]: check for check in ran.document["data"]["checks"]}
+    # the target has the last word: what is broken costs speed and no answer
+    assert {checks[name]["status"] for name in ("text", "whole", "lossless")} == {"passed"}
+    print(checks["drafts"]["got"])
+    assert checks["drafts"]["got"].startswith("broken")
+    assert "mask_token_id" in checks["drafts"]["hint"]
 
 
 FULL_LOG = f"""

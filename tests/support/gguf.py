@@ -1,8 +1,19 @@
-"""GGUF headers, written byte for byte as docs/gguf.md of ggml describes them."""
+"""GGUF headers, written byte for byte as docs/gguf.md of ggml describes them, and the tensors behind them."""
 
+import math
+import random
 import struct
+from pathlib import Path
+
+from dflash_deploy.weights.gguf import parse_header
+
+ALIGNMENT = 32
+"""Bytes to which the place of the first tensor is rounded up."""
 
 UINT32, FLOAT32, BOOL, TEXT, ARRAY = 4, 6, 7, 8, 9
+
+BFLOAT16 = 30
+"""The number of a type of tensors."""
 
 
 def text(value: str) -> bytes:
@@ -44,3 +55,25 @@ def model(architecture: str, vocabulary: list[str], **numbers: int | float | lis
         key("tokenizer.ggml.tokens", vocabulary),
         key("tokenizer.chat_template", "{{ messages }}"),
     )
+
+
+def shuffle(file: Path) -> None:
+    """Put the values of each matrix into a random order, so that nothing of the training is left. Norms stay."""
+    content, draw = bytearray(file.read_bytes()), random.Random(20261121)
+    with file.open("rb") as read:
+        parse_header(read, file.name)
+        entries = []
+        for _ in range(struct.unpack_from("<Q", content, 8)[0]):
+            read.seek(struct.unpack("<Q", read.read(8))[0], 1)
+            (dimensions,) = struct.unpack("<I", read.read(4))
+            *shape, kind, offset = struct.unpack(f"<{dimensions}QIQ", read.read(8 * dimensions + 12))
+            entries.append((shape, kind, offset))
+        begin = -(-read.tell() // ALIGNMENT) * ALIGNMENT
+    for shape, kind, offset in entries:
+        if len(shape) > 1:
+            assert kind == BFLOAT16
+            place = slice(begin + offset, begin + offset + 2 * math.prod(shape))
+            values = memoryview(content)[place].cast("H").tolist()
+            draw.shuffle(values)
+            content[place] = struct.pack(f"<{len(values)}H", *values)
+    file.write_bytes(content)
