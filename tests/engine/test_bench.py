@@ -1,10 +1,9 @@
-"""`bench` on the real engine: what it counts is true, and plain decoding beside it leaves nothing behind."""
+"""`bench` on the real engine: what it counts is true, and plain decoding beside it leaves nothing behind.
+
+What Ctrl-C leaves is in tests/parsers/test_llamacpp_server.py.
+"""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from dflash_deploy.bench import Prompt
 from dflash_deploy.bench.block import block
 from dflash_deploy.bench.figures import row_of
 from dflash_deploy.bench.load import measure
-from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, edit_env
 from tests.support.server import Server
@@ -100,27 +98,3 @@ def test_figures_of_an_engine_that_does_otherwise_than_env_says_are_a_failure(dr
     env.write_bytes(kept)
     assert ran.code is ExitCode.BENCHMARK
     assert "in the run without speculative decoding" in ran.err
-
-
-def test_ctrl_c_while_decoding_plainly_brings_the_drafter_back(drafting: Server) -> None:
-    run = Deployment(drafting.directory).state / "run.json"
-    config, env = json.loads(run.read_text())["config"], (drafting.directory / ".env").read_bytes()
-    command = [sys.executable, "-m", "dflash_deploy", "bench", "--baseline", "--concurrency", "1", "--requests", "4"]
-    with subprocess.Popen(
-        command, cwd=drafting.directory, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as bench:
-        assert bench.stderr is not None
-        said = []
-        for line in bench.stderr:
-            said.append(line)
-            # the engine has been exchanged and loads
-            if json.loads(run.read_text())["config"] != config:
-                os.kill(bench.pid, signal.SIGINT)
-                break
-        rest = bench.stderr.read()
-        code = bench.wait(timeout=600)
-    assert code == ExitCode.INTERRUPTED, "".join(said) + rest
-    assert json.loads(run.read_text())["config"] == config
-    assert (drafting.directory / ".env").read_bytes() == env
-    dflash("up", at=drafting.directory).succeeded()
-    assert dflash("status", "--json", at=drafting.directory).document["data"]["acceptance_length"] > 1

@@ -1,8 +1,11 @@
 """The whole job with the real llama.cpp, out of the wheel of `xllamacpp`, and the tiny pair as GGUF, on the CPU."""
 
 import hashlib
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +20,9 @@ from dflash_deploy.checks.pictures import COLOURS
 from dflash_deploy.client import REREADERS, EndpointError
 from dflash_deploy.client.images import plain_png
 from dflash_deploy.deployment import Deployment
+from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, edit_env
-from tests.support.commands import wait_until
+from tests.support.commands import eventually, wait_until
 from tests.support.kube_api import KubePod, kube_api
 from tests.support.llamacpp_native import connect, init, processes, without_drafter
 from tests.support.llamacpp_routes import HANGS, opened
@@ -224,11 +228,36 @@ def test_bench_measures_with_and_without_the_drafter(served: Path) -> None:
     told = ("--baseline", "--concurrency", "1", "--workload", "own", "--requests", "8", "--json")
     rows = dflash("bench", *told, at=served).succeeded().document["data"]["rows"]
     assert len(rows) == 2
-    # the engine runs with its drafter again
-    with connect(served) as endpoint:
+    assert drafts(served)
+
+
+def drafts(directory: Path) -> bool:
+    """Whether the engine drafts for an answer."""
+    with connect(directory) as endpoint:
         before = endpoint.counters()
         endpoint.chat("Count from 1 to 50.", max_tokens=256)
-        assert (endpoint.counters() - before).drafts > 0
+        return (endpoint.counters() - before).drafts > 0
+
+
+def test_ctrl_c_while_decoding_plainly_brings_the_drafter_back(served: Path) -> None:
+    run, env = Deployment(served).state / "run.json", (served / ".env").read_bytes()
+
+    def config() -> object:
+        return json.loads(run.read_text())["config"]
+
+    with_drafter = config()
+    command = [sys.executable, "-m", "dflash_deploy", "bench", "--baseline", "--concurrency", "1", "--requests", "64"]
+    with subprocess.Popen(command, cwd=served, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as bench:
+        # the engine has been exchanged, and loads or answers
+        eventually(lambda: config() != with_drafter)
+        bench.send_signal(signal.SIGINT)
+        _, said = bench.communicate(timeout=HANGS)
+    assert bench.returncode == ExitCode.INTERRUPTED, said
+    assert config() == with_drafter
+    assert (served / ".env").read_bytes() == env
+    # it is starting: nothing waited for it
+    dflash("up", at=served).succeeded()
+    assert drafts(served)
 
 
 def test_an_engine_that_was_killed_ends_the_door_and_up_starts_it_again(served: Path) -> None:
