@@ -10,6 +10,7 @@ from dflash_deploy.bench import Prompt, load_prompts
 from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
 from tests.support.server import Server
+from tests.support.vllm_forks import VllmForks, vllm_forks
 
 FURTHER_KEY = "of-another-client-0123456789"
 """A key of the shared server beside its first one."""
@@ -37,6 +38,13 @@ def drafting(server: Server) -> Server:
     """The server with its drafter."""
     server.serve(drafting=True).close()
     return server
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[VllmForks]:
+    """Programs that need vLLM's modules, and no engine."""
+    with vllm_forks() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

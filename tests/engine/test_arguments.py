@@ -1,15 +1,12 @@
 """The arguments that `serve` makes are those that the real engine's parser knows."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
 from dflash_deploy.serve.engines import DEFAULT, ENGINES, Build
-from dflash_deploy.serve.engines.installed import CPU_SITE
 from dflash_deploy.serve.settings import Settings
+from tests.support.vllm_forks import VllmForks
 from tests.unit.serve.test_arguments import FULL
 
 ASK = """
@@ -24,19 +21,13 @@ print(json.dumps(build_dynamic_sd_schedule_lookup(json.loads(sys.argv[2]), 10, 7
 
 
 @pytest.fixture(scope="module")
-def answers() -> list[str]:
-    """What the engine makes of all arguments and of a schedule, of one process: its imports take ten seconds."""
+def answers(forks: VllmForks) -> list[str]:
+    """What the engine makes of all arguments and of a schedule."""
     arguments = ENGINES[DEFAULT].arguments(Settings(FULL), Build("0.32.0"))[1:]
     written = {"MODEL_PATH": "/m", "DFLASH_DRAFTER": "/d", "DFLASH_NUM_SPEC_TOKENS": "7"}
     settings = Settings(written | {"DFLASH_SPEC_SCHEDULE": "1-2:7,3-8:3"})
     assert settings.speculation is not None
-    done = subprocess.run(
-        [sys.executable, "-c", ASK, json.dumps(arguments), json.dumps(settings.speculation.schedule)],
-        env=os.environ | {"PYTHONPATH": str(CPU_SITE)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = forks.run(ASK, json.dumps(arguments), json.dumps(settings.speculation.schedule))
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.splitlines()[-2:]
 

@@ -1,16 +1,23 @@
-"""The real vLLM on a processor is asked for its configuration: what it refuses is named before weights are fetched."""
+"""The real vLLM on a processor is asked for its configuration: what it refuses is named before weights are fetched.
+
+The first question is asked as the program asks it; the others go to the same modules, in forks of one process.
+"""
 
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 
 import pytest
 
 from dflash_deploy.assets import asset
 from dflash_deploy.errors import DeployError, ExitCode
 from dflash_deploy.operations import Asked, ask_engine
+from dflash_deploy.runtime import asking
+from dflash_deploy.runtime.asking import QUESTION, Heard
 from tests.support.box import Box
 from tests.support.cli import HANGS, edit_env
 from tests.support.hub import Generated, Hub
+from tests.support.vllm_forks import VllmForks
 
 TINY = asset("models", "tiny")
 TARGET: dict[str, object] = json.loads((TINY / "target" / "config.json").read_text())
@@ -71,6 +78,33 @@ def asked(box: Box) -> Asked:
     return ask_engine(box.directory, seconds=HANGS)
 
 
+IN_A_FORK = """
+import os, sys
+from dflash_deploy.serve import ask
+from dflash_deploy.serve.engines import vllm_question
+
+def become(asked):
+    os.environ.update(asked.environment)
+    vllm_question.main(list(asked.arguments))
+
+ask._become = become
+sys.exit(ask.main())
+"""
+"""The module that asks, without a new interpreter."""
+
+
+@pytest.fixture
+def forked(forks: VllmForks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Questions of the test are forks."""
+
+    def run_question(command: list[str], environment: Mapping[str, str], *, seconds: float) -> Heard:
+        assert command == [sys.executable, "-m", QUESTION]
+        done = forks.run(IN_A_FORK, environment=environment)
+        return Heard(done.returncode, done.stdout)
+
+    monkeypatch.setattr(asking, "run_question", run_question)
+
+
 def error(found: Asked) -> DeployError:
     assert found.failure is not None, found
     assert found.failure.exit_code is ExitCode.PREFLIGHT
@@ -86,6 +120,7 @@ def test_what_it_accepts_and_decides(box: Box) -> None:
     assert (decided["speculative_method"], decided["draft_tokens"]) == ("dflash", "7")
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_wrong_type_of_cache(box: Box) -> None:
     edit_env(box.directory, KV_CACHE_DTYPE="fp7")
     failure = error(asked(box))
@@ -95,6 +130,7 @@ def test_a_wrong_type_of_cache(box: Box) -> None:
     assert failure.hint == "choose one of auto, bfloat16"
 
 
+@pytest.mark.usefixtures("forked")
 def test_too_long_a_context(box: Box) -> None:
     edit_env(box.directory, MAX_MODEL_LEN="100000")
     failure = error(asked(box))
@@ -103,6 +139,7 @@ def test_too_long_a_context(box: Box) -> None:
     assert "MAX_MODEL_LEN" in failure.hint
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_block_that_is_too_large_and_a_drafter_of_another_target(hub: Hub, box: Box) -> None:
     # vLLM compares neither before its first draft: both are found by rules, which read the config.json that was fetched
     edit_env(box.directory, DFLASH_NUM_SPEC_TOKENS="12")
@@ -117,6 +154,7 @@ def test_a_block_that_is_too_large_and_a_drafter_of_another_target(hub: Hub, box
     assert "256" in rules["drafter-of-another-target"]
 
 
+@pytest.mark.usefixtures("forked")
 def test_an_unknown_architecture(hub: Hub, box: Box) -> None:
     unknown = {"architectures": ["NoSuchModel"], "model_type": "no_such_model", "hidden_size": 128}
     hub.publish("o/target", files(unknown))
