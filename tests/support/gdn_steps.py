@@ -1,6 +1,6 @@
 """Random steps of speculative decoding through the CPU engine's own linear-attention layer, against its definition.
 
-Run as a script with the patches on PYTHONPATH; prints the greatest deviation and how many steps it took, as JSON. As
+Run as a script in a process with the patches; prints the greatest deviation and how many steps it took, as JSON. As
 arguments `unpatched` takes the module as it is installed, `native` the branch of processors with AMX instead of that of
 all others, `rejecting` accepts no draft token.
 """

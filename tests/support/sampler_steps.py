@@ -1,6 +1,6 @@
 """The CPU engine's own sampler for drafts, against its definition.
 
-Run as a script with the patches on PYTHONPATH; prints what it found as JSON. The argument `unpatched` takes the modules
+Run as a script in a process with the patches; prints what it found as JSON. The argument `unpatched` takes the modules
 as they are installed.
 """
 

@@ -1,6 +1,6 @@
 """Whether the CPU engine's processes yield their core while they wait for each other.
 
-Run as a script with the patches on PYTHONPATH; prints what it found as JSON. The argument `unpatched` takes the module
+Run as a script in a process with the patches; prints what it found as JSON. The argument `unpatched` takes the module
 as it is installed.
 """
 
