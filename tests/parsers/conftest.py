@@ -11,7 +11,21 @@ from rich.table import Table
 from tests.parsers.combinations import PARSERS, planned
 from tests.support.cli import dflash
 from tests.support.llamacpp_native import processes
+from tests.support.parsers import Rejections, parsers
 from tests.support.ports import free_run
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that ask the parsers are the last: each parser starts once, and runs beside nothing else."""
+    here = [item for item in items if Path(__file__).parent in item.path.parents]
+    items.sort(key=lambda item: item in here and "rejections" in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(scope="session")
+def rejections() -> Iterator[Rejections]:
+    """What the engines' own parsers say."""
+    with parsers() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from dflash_deploy.plan.result import Decision
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.settings import Settings
 from tests.parsers.combinations import PARSERS, planned
-from tests.support.parsers import Engine, rejections
+from tests.support.parsers import Engine, Rejections
 from tools.readme import EVIDENCE
 
 COMPOSE = Path(sys.executable).with_name("docker-compose")
@@ -70,7 +70,7 @@ def test_compose_accepts_every_rendering(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("family", "parser"), [(name, parser) for name, all_ in PARSERS.items() for parser in all_])
-def test_the_engines_own_parser_accepts_every_command(family: str, parser: Engine) -> None:
+def test_the_engines_own_parser_accepts_every_command(family: str, parser: Engine, rejections: Rejections) -> None:
     plans = [plan for plan in planned() if plan.engine.engine == family and plan.engine.cpu <= (parser == "vllm-0.32")]
     lists = [engine_command(plan)[len(list(ENGINES[plan.engine.engine].program)) :] for plan in plans]
     refused = rejections(parser, lists)
@@ -85,7 +85,9 @@ def test_the_engines_own_parser_accepts_every_command(family: str, parser: Engin
         ("sglang-0.5.23", "sglang-0.5.23"),
     ],
 )
-def test_the_engines_own_parser_accepts_an_endpoint_of_traces(parser: Engine, release: str) -> None:
+def test_the_engines_own_parser_accepts_an_endpoint_of_traces(
+    parser: Engine, release: str, rejections: Rejections
+) -> None:
     plan = next(plan for plan in planned() if plan.engine.name == release)
     field = Settings.otlp_traces_endpoint
     sends = Decision(field.name, "http://10.0.0.7:4317", "edited", "a receiver")

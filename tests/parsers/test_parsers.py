@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dflash_deploy.serve.verify import shortcomings
-from tests.support.parsers import Engine, rejections
+from tests.support.parsers import Engine, Rejections
 from tests.support.parsers.llamacpp_parser import environment_names, option_values, unknown
 
 DRAFTER = {"method": "dflash", "model": "/models/drafter", "num_speculative_tokens": 15}
@@ -102,7 +102,9 @@ WRONG_LLAMACPP: Wrong = [
         pytest.param("llamacpp-b11434", LLAMACPP, WRONG_LLAMACPP),
     ],
 )
-def test_accepts_a_launch_line_and_names_each_mistake(engine: Engine, right: list[str], wrong: Wrong) -> None:
+def test_accepts_a_launch_line_and_names_each_mistake(
+    engine: Engine, right: list[str], wrong: Wrong, rejections: Rejections
+) -> None:
     accepted, *refused = rejections(engine, [right, *([*right, *mistake] for mistake, _ in wrong)])
     assert accepted is None
     for (mistake, named), text in zip(wrong, refused, strict=True):
@@ -110,7 +112,7 @@ def test_accepts_a_launch_line_and_names_each_mistake(engine: Engine, right: lis
         assert named in text, f"{engine} says over {mistake}: {text}"
 
 
-def test_the_two_versions_of_vllm_are_two_versions() -> None:
+def test_the_two_versions_of_vllm_are_two_versions(rejections: Rejections) -> None:
     newer = [[*VLLM, "--disable-prefix-caching"]]
     (old,) = rejections("vllm-0.32", newer)
     assert old is not None

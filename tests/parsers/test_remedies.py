@@ -16,7 +16,7 @@ from dflash_deploy.plan import Choice, engine_command
 from dflash_deploy.rules import plan_deployment
 from dflash_deploy.serve.engines import ENGINES
 from tests.support.machines import MACHINES
-from tests.support.parsers import Engine, rejections
+from tests.support.parsers import Engine, Rejections
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def command_with(engine: str, name: str, value: str) -> list[str]:
 
 
 @pytest.mark.parametrize("engine", ASKED)
-def test_what_is_set_or_added_is_accepted_by_the_parser_of_the_engine(engine: str) -> None:
+def test_what_is_set_or_added_is_accepted_by_the_parser_of_the_engine(engine: str, rejections: Rejections) -> None:
     asked, further = ASKED[engine], {"--master-port": ["29501"], "--dist-init-addr": ["10.0.0.1:29501"]}
     # many failures have the same remedy: each is asked once
     adding = {shlex.join(words): words for _, words in added(engine)}

@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -50,16 +52,29 @@ _ENGINES: dict[Engine, tuple[str, Callable[[], tuple[list[Path], dict[str, str]]
 }
 
 
-def rejections(engine: Engine, argument_lists: Sequence[Sequence[str]]) -> list[str | None]:
-    """For each list `None` if the engine's parser accepts it, else the parser's own words.
+Rejections = Callable[[Engine, Sequence[Sequence[str]]], list[str | None]]
+"""For each list `None` if the engine's parser accepts it, else the parser's own words.
 
-    A model or another file need not be there. Nothing is said of what an engine refuses once it has read the model.
+A model or another file need not be there. Nothing is said of what an engine refuses once it has read the model.
 
-    A list is what follows `vllm` (so it starts with `serve` and the model), `python -m sglang.launch_server` or
-    `llama-server`. One process answers for all lists; the first use on a machine downloads the engine.
-    """
-    module, needs = _ENGINES[engine]
-    return _asked(engine, module, needs(), argument_lists)
+A list is what follows `vllm` (so it starts with `serve` and the model), `python -m sglang.launch_server` or
+`llama-server`. The first use on a machine downloads the engine.
+"""
+
+Ask = Callable[[Sequence[Sequence[str]]], list[str | None]]
+
+
+@contextmanager
+def parsers() -> Iterator[Rejections]:
+    """The parsers, for as long as the block runs. Each is one process, which starts when it is asked first."""
+    with ExitStack() as running:
+
+        @cache
+        def parser(engine: Engine) -> Ask:
+            module, needs = _ENGINES[engine]
+            return running.enter_context(_asking(engine, module, needs()))
+
+        yield lambda engine, argument_lists: parser(engine)(argument_lists)
 
 
 def resolved_by_sglang(argument_lists: Sequence[Sequence[str]]) -> list[dict[str, object]]:
@@ -68,20 +83,20 @@ def resolved_by_sglang(argument_lists: Sequence[Sequence[str]]) -> list[dict[str
     A list begins with the compute capability and the number of GPUs that SGLang is told it has, and a directory with
     `target` and `drafter`, which have config.json and tokenizer. `refused` is the engine's own words if it refuses.
     """
-    found = _asked("sglang-0.5.23", "sglang_resolved", _sglang(), argument_lists)
-    return [json.loads(text or "{}") for text in found]
+    with _asking("sglang-0.5.23", "sglang_resolved", _sglang()) as ask:
+        return [json.loads(text or "{}") for text in ask(argument_lists)]
 
 
-def _asked(
-    engine: str, module: str, needs: tuple[list[Path], dict[str, str]], argument_lists: Sequence[Sequence[str]]
-) -> list[str | None]:
+@contextmanager
+def _asking(engine: str, module: str, needs: tuple[list[Path], dict[str, str]]) -> Iterator[Ask]:
     paths, variables = needs
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(_PREFIXES)}
-    with tempfile.TemporaryDirectory() as directory:
-        answers = Path(directory) / "answers.json"
-        done = subprocess.run(
-            [sys.executable, "-m", f"tests.support.parsers.{module}", str(answers)],
-            input=json.dumps([list(arguments) for arguments in argument_lists]),
+    reader, writer = os.pipe()
+    with (
+        os.fdopen(reader) as answers,
+        tempfile.TemporaryFile() as log,
+        subprocess.Popen(
+            [sys.executable, "-m", f"tests.support.parsers.{module}", str(writer)],
             env={
                 **inherited,
                 **variables,
@@ -90,13 +105,28 @@ def _asked(
                 "PYTHONSAFEPATH": "1",
                 "HF_HUB_OFFLINE": "1",
             },
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            pass_fds=[writer],
             text=True,
-            check=False,
-        )
-        if done.returncode != 0 or not answers.exists():
-            raise RuntimeError(f"the parser of {engine} could not be asked:\n{done.stderr[-3000:]}")
-        found: list[str | None] = json.loads(answers.read_text(encoding="utf-8"))
-    if len(found) != len(argument_lists):
-        raise RuntimeError(f"the parser of {engine} answered {len(found)} of {len(argument_lists)} lists")
-    return found
+        ) as process,
+    ):
+        os.close(writer)
+        asked = process.stdin
+        assert asked is not None
+
+        def ask(argument_lists: Sequence[Sequence[str]]) -> list[str | None]:
+            with suppress(BrokenPipeError):
+                asked.write(f"{json.dumps([list(arguments) for arguments in argument_lists])}\n")
+                asked.flush()
+            line = answers.readline()
+            if not line:
+                process.wait()
+                log.seek(0)
+                said = log.read().decode(errors="replace")
+                raise RuntimeError(f"the parser of {engine} could not be asked:\n{said[-3000:]}")
+            found: list[str | None] = json.loads(line)
+            return found
+
+        yield ask

@@ -1,4 +1,4 @@
-"""What the processes have in common that ask a parser: lists on standard input, answers in a file."""
+"""What the processes have in common that ask a parser: lists on standard input, answers on a pipe."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 
 def answer(check: Callable[[list[str]], str | None]) -> None:
-    """Ask `check` about each list, write the answers to the file named first, and end the process.
+    """Ask `check` about the lists on each line of standard input, and end the process with it.
 
-    The answers do not go to standard output because the engines write there too.
+    The answers of a line are a line for the descriptor that is named first: the engines write to standard output.
     """
-    lists: list[list[str]] = json.load(sys.stdin)
-    answers = [check(arguments) for arguments in lists]
-    Path(sys.argv[1]).write_text(json.dumps(answers), encoding="utf-8")
+    with os.fdopen(int(sys.argv[1]), "w") as answers:
+        for line in sys.stdin:
+            answers.write(f"{json.dumps([check(arguments) for arguments in json.loads(line)])}\n")
+            answers.flush()
     # the engines leave threads and handlers behind that are no part of the question
     os._exit(0)
 
