@@ -34,6 +34,7 @@
     │   └── ConversionFailed          weights could not be converted
     ├── EngineNotReady             5  the engine could not be started or stopped, or did not become ready
     │   ├── EngineDied                its process or container exited
+    │   │   └── EngineAsked           another program ended it while it started
     │   ├── EngineStalled             it made no progress for too long
     │   └── RolledBack                the new settings failed; the last working settings run again
     ├── SmokeTestFailed            6  a check of `test` failed

@@ -96,9 +96,9 @@ class Bug(Entry):
     changes_answers: Annotated[
         bool, Field(description="true: with a drafter, a hybrid target's answers are not its own: `plan` and `up` warn")
     ] = False
-    ends_above_sequences: Annotated[
+    sound_sequences: Annotated[
         int | None,
-        Field(ge=1, description="with a drafter, more sequences than this end the engine: `plan` and `up` warn"),
+        Field(ge=1, description="most sequences that it serves rightly with a drafter; `init` sets no more"),
     ] = None
 
 

@@ -116,12 +116,12 @@ def _by_rereading(tested: EndpointUnderTest, reader: Rereader) -> Comparison:
     for question, answer in answers.items():
         places = reader.read(tested.endpoint, answer)
         tokens += len(places)
-        if found := _first_of(places):
+        if found := first_wrong(places):
             findings.append(f"`{question[:SHOWN]}`: {found}")
     return Comparison(f"the target prefers each of {tokens} tokens", tuple(findings), rejected=drafted)
 
 
-def _first_of(places: Sequence[TokenRead]) -> str:
+def first_wrong(places: Sequence[TokenRead]) -> str:
     """Return the first token that the target would not have written, empty if there is none."""
     worse = [(number, place) for number, place in enumerate(places, 1) if place.behind > TIE]
     if not worse:

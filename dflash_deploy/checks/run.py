@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from dflash_deploy.checks import access, answers, drafts, formats, lengths, lossless, pictures, traffic
+from dflash_deploy.checks import access, answers, drafts, formats, lengths, lossless, mixed, pictures, traffic
 from dflash_deploy.checks.check import EndpointCheck
 from dflash_deploy.checks.outcome import CheckOutcome, CheckResult, CheckSkipped, CheckStatus
 from dflash_deploy.checks.under_test import EndpointUnderTest
@@ -14,7 +14,7 @@ from dflash_deploy.client import EndpointError
 
 CHECKS: dict[str, EndpointCheck] = {
     found.name: found
-    for module in (access, lossless, answers, pictures, formats, lengths, traffic, drafts)
+    for module in (access, lossless, answers, pictures, formats, lengths, traffic, mixed, drafts)
     for found in vars(module).values()
     if isinstance(found, EndpointCheck)
 }

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dflash_deploy.client.images import digit_png, plain_png, shape_png
     from dflash_deploy.client.metrics import Metrics, read_counters, read_metrics
     from dflash_deploy.client.names import START_IT, check_answering, served_names
-    from dflash_deploy.client.rereading import REREADERS, Rereader, TokenRead
+    from dflash_deploy.client.rereading import REREADERS, AnswerInTokens, Rereader, TokenRead
     from dflash_deploy.client.streaming import TimedCompletion, streaming_body, time_completion
 else:
     __getattr__ = lazily(
@@ -24,12 +24,13 @@ else:
             ".images": ("digit_png", "plain_png", "shape_png"),
             ".metrics": ("Metrics", "read_counters", "read_metrics"),
             ".names": ("START_IT", "check_answering", "served_names"),
-            ".rereading": ("REREADERS", "Rereader", "TokenRead"),
+            ".rereading": ("REREADERS", "AnswerInTokens", "Rereader", "TokenRead"),
             ".streaming": ("TimedCompletion", "streaming_body", "time_completion"),
         },
     )
 
 __all__ = [
+    "AnswerInTokens",
     "Completion",
     "Endpoint",
     "EndpointError",

@@ -83,7 +83,7 @@ def _opened(deployment: Deployment) -> io.FileIO:
     try:
         lock = deployment.make_state() / "lock"
         if lock.is_symlink() or (lock.exists() and not lock.is_file()):
-            set_aside(lock, f"{lock} is no regular file")
+            set_aside(lock, f"{lock} is not a regular file")
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, PRIVATE)
     except OSError as problem:
         raise _not_writable(deployment, problem) from None

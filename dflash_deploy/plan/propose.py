@@ -62,7 +62,7 @@ class Basis:
 
 def propose(basis: Basis) -> dict[str, Decision]:
     """The proposed settings by name; the last decision about a setting overrides earlier ones."""
-    return {
+    proposed = {
         setting.name: setting
         for setting in (
             *_identity(basis),
@@ -76,6 +76,7 @@ def propose(basis: Basis) -> dict[str, Decision]:
             *_prompt_cache(basis),
         )
     }
+    return proposed | {decision.name: decision for decision in _sound_sequences(basis, proposed)}
 
 
 def _identity(basis: Basis) -> Iterator[Decision]:
@@ -206,6 +207,15 @@ def _of_the_machine(basis: Basis) -> Iterator[Decision]:
         yield decided(Settings.node_rank, rank, origin, "rank 0 answers requests, the others compute")
         if master:
             yield decided(Settings.master_addr, master, "--master-addr", "the address of rank 0")
+
+
+def _sound_sequences(basis: Basis, proposed: Mapping[str, Decision]) -> Iterator[Decision]:
+    """The most sequences that the release serves rightly with a drafter, if more are proposed."""
+    field = Settings.max_num_seqs
+    for bug in basis.engine.open_bugs if basis.choice.drafter else ():
+        most = bug.sound_sequences
+        if most is not None and field.name in proposed and int(proposed[field.name].value) > most:
+            yield decided(field, most, f"engine {basis.engine.name}", bug.what, bug.source)
 
 
 def _prompt_cache(basis: Basis) -> Iterator[Decision]:

@@ -186,18 +186,18 @@ def answers_change(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
-def drafted_sequences_end_engine(plan: Plan, facts: HostFacts) -> Finding | None:
-    """A release that ends if it makes draft tokens for many sequences at the same time."""
+def more_sequences_than_sound(plan: Plan, facts: HostFacts) -> Finding | None:
+    """A release that ends, or changes answers, if it makes draft tokens for many sequences at the same time."""
     sequences = plan.settings.max_num_seqs
     if not plan.drafting or sequences is None:
         return None
     for bug in plan.engine.open_bugs:
-        if bug.ends_above_sequences is not None and sequences > bug.ends_above_sequences:
+        if bug.sound_sequences is not None and sequences > bug.sound_sequences:
             return Finding(
-                id="drafted-sequences-end-engine",
+                id="more-sequences-than-sound",
                 severity="warning",
                 message=f"{Settings.max_num_seqs}={sequences}; {plan.engine.title}: {bug.what}",
-                why="all requests in progress are lost",
+                why="answers are not the target's own, or all requests in progress are lost",
                 fix=f"set {bug.workaround}",
                 source=bug.source,
             )
@@ -259,7 +259,7 @@ def parser_differs(plan: Plan, facts: HostFacts) -> Finding | None:
 RULES: tuple[Rule, ...] = (
     answers_change,
     slots_without_drafts,
-    drafted_sequences_end_engine,
+    more_sequences_than_sound,
     drafter_unknown_to_engine,
     drafter_of_speculators,
     drafter_windows_not_run,

@@ -37,6 +37,7 @@ class Engine:
 
     `forgets`: from its third word on an answer repeats itself, since a rejected draft has changed the target's state,
     while the same words read as a prompt are rated right. buun-llama-cpp 1c4788192 does so with hybrid targets.
+    `forgets_above`: only while more requests are running; llama.cpp b11549 does so with four sequences and a drafter.
     """
 
     model: str = MODEL
@@ -47,6 +48,7 @@ class Engine:
     thinks_apart: bool = True
     program: str = PROGRAM
     forgets: bool = False
+    forgets_above: int | None = None
     running: int = 0
     generated: int = 0
     drafts: int = 0
@@ -202,6 +204,7 @@ class Handler(Quiet, BaseHTTPRequestHandler):
     def _complete(self, asked: dict[str, Any]) -> None:
         with self.engine.lock:
             self.engine.running += 1
+            crowded = self.engine.forgets_above is not None and self.engine.running > self.engine.forgets_above
             name = f"chatcmpl-{next(self.engine.numbers)}"
         try:
             words = _words(reply(self.engine, asked))
@@ -209,7 +212,7 @@ class Handler(Quiet, BaseHTTPRequestHandler):
                 words = (words * asked["max_tokens"])[: asked["max_tokens"]]
             finish = "stop" if len(words) <= asked["max_tokens"] and not asked.get("ignore_eos") else "length"
             words = words[: asked["max_tokens"]]
-            if self.engine.forgets:
+            if self.engine.forgets or crowded:
                 words = words[:3] + words[2:3] * len(words[3:])
             usage = {"prompt_tokens": tokens_of(asked["messages"]), "completion_tokens": len(words)}
             if asked.get("stream"):

@@ -54,6 +54,9 @@ class Forward:
         """Serve one HTTP request. An engine that does not listen yet, or not any more, gives 503."""
         started = False
         try:
+            if self._session.closed:
+                # the engine has ended, and the door closes
+                raise ConnectionError
             async with self._request(scope, receive) as response:
                 started = True
                 await _answer(response, send)

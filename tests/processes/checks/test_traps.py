@@ -138,6 +138,8 @@ def _twice(url: str, check: str) -> dict[str, CheckResult]:
         (Engine(forgets=True), "lossless", "not the target's own: `Count from 1 to 40"),
         (Engine(forgets=True), "lossless", "at token 4 the target prefers `4, ` by 9.0"),
         (Engine(forgets=True), "lossless", "DFLASH_DRAFTER=off"),
+        (Engine(forgets_above=3), "mixed", "at token 4 the target prefers"),
+        (Engine(forgets_above=3), "mixed", "lower MAX_NUM_SEQS"),
     ],
 )
 def test_an_engine_that_is_not_as_the_deployment_says_is_named(
@@ -185,7 +187,7 @@ def test_what_cannot_be_judged_is_skipped_with_its_reason(opened: ExitStack) -> 
     )
     checks = run(knows_little)
     skipped = {name: check.got for name, check in checks.items() if check.status == "skipped"}
-    assert set(skipped) == {"vision", "digit", "shape", "tools", "reasoning", "drafts", "lossless"}
+    assert set(skipped) == {"vision", "digit", "shape", "tools", "reasoning", "drafts", "lossless", "mixed"}
     assert "corpus" in skipped["digit"]
     assert "does not accept images" in skipped["vision"]
     assert "TOOL_CALL_PARSER" in skipped["tools"]

@@ -83,7 +83,7 @@ CASES = [
         "DFLASH_PAIR": "qwen3.6-27b-fp8", "MODEL_HOST_PATH": "/data/Qwen3.5-27B-FP8"
     }),
     Case("slots-without-drafts", "warning", "rtx-3090", {"MAX_NUM_SEQS": "4"}, choice=FORK),
-    Case("drafted-sequences-end-engine", "warning", "cpu", {"MAX_NUM_SEQS": "8"}, choice={"engine": "llamacpp"}),
+    Case("more-sequences-than-sound", "warning", "cpu", {"MAX_NUM_SEQS": "8"}, choice={"engine": "llamacpp"}),
     Case("answers-change", "warning", "rtx-3090", choice=FORK),
     Case("answers-change", "warning", "cpu", choice={"engine": "llamacpp-buun"}),
     Case("drafter-named-twice", "error", "h100", {"DFLASH_DRAFTER": "other/drafter", "DRAFTER_HOST_PATH": "/m/mine"}),
