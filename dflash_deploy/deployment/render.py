@@ -87,7 +87,6 @@ def render(deployment: Deployment, plan: Plan, apart: Mapping[int, Plan] = Mappi
     `apart` has other plans of the deployment, for some of several engines by number.
     """
     state = deployment.make_state()
-    deployment.keep_project_name()
     if plan.settings.several_engines:
         # the engines accept one of them
         make_router_keys(deployment)
@@ -98,7 +97,9 @@ def render(deployment: Deployment, plan: Plan, apart: Mapping[int, Plan] = Mappi
     stage_build_context(state, (plan.engine.engine, *((ROUTER,) if has_door else ())))
     if not _salt(deployment):
         write_atomically(state / SALT, generate_key().reveal(), mode=PRIVATE)
-    return write_if_changed(deployment.compose_file, compose_text(deployment, plan, apart), mode=PUBLIC)
+    changed = write_if_changed(deployment.compose_file, compose_text(deployment, plan, apart), mode=PUBLIC)
+    deployment.keep_project_name()
+    return changed
 
 
 def compose_text(deployment: Deployment, plan: Plan, apart: Mapping[int, Plan] = MappingProxyType({})) -> str:

@@ -20,7 +20,7 @@ from dflash_deploy.export.objects import (
 )
 from dflash_deploy.export.pod import CONFINED, GRACE_HUNG, PORT, grace, leave, pod_security, runs_on
 from dflash_deploy.serve.drain import SETTLES
-from dflash_deploy.serve.gateway.body_limit import MIB
+from dflash_deploy.serve.gateway.asgi import MIB
 from dflash_deploy.serve.router.files import DIRECTORY, KEYS
 from dflash_deploy.serve.router.pods import ACCOUNT, SELECTOR
 from dflash_deploy.serve.settings import Settings

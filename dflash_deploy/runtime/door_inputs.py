@@ -9,7 +9,7 @@ from dflash_deploy.door import Authority, Door, Plain
 from dflash_deploy.door.site import published_site
 from dflash_deploy.plan.replicas import LOOPBACK, engine_port, router_port
 from dflash_deploy.runtime.domain import WILDCARDS, joined
-from dflash_deploy.serve.gateway.body_limit import MIB
+from dflash_deploy.serve.gateway.asgi import MIB
 
 if TYPE_CHECKING:
     from dflash_deploy.deployment import Deployment

@@ -2,7 +2,7 @@
 
 Without COMMAND that is the engine. It writes its own PID to run.json, the redacted output to the log, and the exit code
 to exit.json, all with mode 0600. It forwards SIGTERM. CONFIG is a fingerprint of the settings, ADDRESS their HOST:PORT.
-An engine that keeps running after SIGTERM is killed: sooner if it does not listen at ADDRESS, since it has no request to end.
+An engine that keeps running after SIGTERM is killed: sooner if it does not listen at ADDRESS, and so has no request.
 When the first process of an engine has ended, those of its process group that hold its output open end too.
 """
 

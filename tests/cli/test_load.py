@@ -8,7 +8,7 @@ import pytest
 from dflash_deploy.capacity.load_text import EXAMPLE
 from dflash_deploy.errors import ExitCode
 from tests.support.bench_figures import figures, keep
-from tests.support.cli import Ran, initialise, invoke
+from tests.support.cli import Ran, edit_env, initialise, invoke
 
 H100 = "users=20,think=10s,in=500,out=200,p95_ttft=1s"
 TINY = "users=20,think=2s,in=60,out=150,p95_ttft=500ms,spread=0"
@@ -17,6 +17,8 @@ TINY = "users=20,think=2s,in=60,out=150,p95_ttft=500ms,spread=0"
 @pytest.fixture
 def deployment(tmp_path: Path) -> Path:
     initialise("--profile", "cpu", "--engine", "llamacpp", "--runtime", "native", at=tmp_path)
+    # as in the figures
+    edit_env(tmp_path, MAX_NUM_SEQS="4")
     return tmp_path
 
 

@@ -19,7 +19,7 @@ from tests.support.schemas import problems
 from tools.kills.nursery import End, Order
 
 CHANGING = re.compile(
-    r"deployment/\.dflash/(lock|engine\.log(\.\d|\.next)?|run\.json|exit\.json|last-start\.json|journal\.jsonl(\.1)?)"
+    r"deployment/\.dflash/(lock|engine\.log(\.\d|\.next)?|(run|exit|project|last-start)\.json|journal\.jsonl(\.1)?)"
     r"|(.*/)?\.pull/lock|hf/.*|models/\w+/\.dflash-verified\.json"
 )
 """Files whose content is another one in each run."""

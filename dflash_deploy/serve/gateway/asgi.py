@@ -14,6 +14,11 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 Headers = Iterable[tuple[bytes, bytes]]
 
+MIB = 1 << 20
+
+LARGER = 16
+"""A body of up to this many times the limit is read to its end before a proxy's client gets 413."""
+
 
 class ErrorAnswer(Exception):
     """Raised for a request that the gateway answers itself, with an error."""

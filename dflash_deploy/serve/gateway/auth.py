@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send, answer_error, header_values
+from dflash_deploy.serve.gateway.asgi import MIB, App, Message, Receive, Scope, Send, answer_error, header_values
 from dflash_deploy.serve.gateway.asking import Asks, asks_of_vllm
-from dflash_deploy.serve.gateway.body_limit import MIB, BodyLimit, read_for_proxy
+from dflash_deploy.serve.gateway.body_limit import BodyLimit, read_for_proxy
 from dflash_deploy.serve.gateway.connections import guard_uvicorn
 from dflash_deploy.serve.gateway.keyring import Accepted, Keyring
 from dflash_deploy.serve.gateway.limits import LIMITS_DIRECTORY, KeyLimits

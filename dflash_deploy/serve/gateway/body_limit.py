@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send, answer_error, header_values
-
-MIB = 1 << 20
-
-LARGER = 16
-"""A body of up to this many times the limit is read to its end before a proxy's client gets 413."""
-
+from dflash_deploy.serve.gateway.asgi import (
+    LARGER,
+    MIB,
+    App,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    answer_error,
+    header_values,
+)
 
 REST_SECONDS = 30.0
-"""Seconds for that."""
+"""Seconds within which the rest of a refused body is read."""
 
 
 class BodyLimit:

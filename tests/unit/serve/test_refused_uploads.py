@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 
-from dflash_deploy.serve.gateway.asgi import Message, Receive, Scope, Send
+from dflash_deploy.serve.gateway.asgi import LARGER, Message, Receive, Scope, Send
 from dflash_deploy.serve.gateway.auth import DenyByDefault
-from dflash_deploy.serve.gateway.body_limit import LARGER
 
 KEY, SCRAPER = "key-of-the-owner-0123", "key-of-the-scraper-01"
 KEYS = {"VLLM_API_KEY": KEY, "DFLASH_API_KEYS": f"scraper:{SCRAPER}:metrics", "MAX_BODY_MIB": "1"}
