@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterator
 
 from dflash_deploy.doctor.check import Check, at_least
 from dflash_deploy.doctor.context import DoctorContext
 from dflash_deploy.errors import EngineMissing
-from dflash_deploy.host import ContainerEngine, why_no_container_engine
+from dflash_deploy.host import ContainerEngine, elsewhere, why_no_container_engine
 from dflash_deploy.host.ask import ask
 from dflash_deploy.host.containers import DOCKER_TIMEOUT, NVIDIA_DEVICE, has_image
 from dflash_deploy.plan import Plan
@@ -18,6 +19,9 @@ OLDEST_COMPOSE = "2.20"
 OLDEST_CDI = "25"
 CDI_SERVES_NVIDIA = "29"
 """From this version of Docker on, CDI also serves `driver: nvidia` of a Compose file (moby/moby#50228)."""
+
+WSL = "microsoft"
+"""A part of the release of the kernel of Windows' Linux, where Docker Desktop has GPUs."""
 
 PROBE_TIMEOUT = 90.0
 """Seconds for a container to start and for nvidia-smi in it to respond."""
@@ -36,7 +40,10 @@ def runs_it(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     if engine is None:
         message, hint = why_no_container_engine()
         own = ", or use `init --runtime native`" if plan.engine.native else ""
-        yield Check("container engine", "no", message, f"{hint}; your user must be in the group `docker`{own}")
+        yield Check("container engine", "no", message, f"{hint}{own}")
+        return
+    if (other := elsewhere(engine)) is not None:
+        yield Check("container engine", "no", *other)
         return
     yield _engine(engine)
     yield _compose(engine)
@@ -55,6 +62,9 @@ def gpus_in_containers(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
 def _engine(engine: ContainerEngine) -> Check:
     kind = "Docker Desktop, version" if engine.desktop else "rootless Docker" if engine.rootless else "Docker"
     saw = f"{kind} {engine.version} at {engine.host}; the minimum is {OLDEST_ENGINE}"
+    if engine.snap:
+        fix = "`sudo snap remove docker`, and install Docker Engine: https://docs.docker.com/engine/install/"
+        return Check("container engine", "warning", f"{saw}; it is the snap, which reads files below /home only", fix)
     if at_least(engine.version, OLDEST_ENGINE):
         return Check("container engine", "ok", saw)
     return Check("container engine", "no", saw, "update Docker: https://docs.docker.com/engine/install/")
@@ -84,8 +94,14 @@ def _access(engine: ContainerEngine) -> Check:
             return Check(name, "warning", saw, f"{_TOOLKIT}; or update Docker")
         case "cdi":
             return Check(name, "ok", f"Docker {engine.version} gives containers GPUs by CDI")
+        case _ if engine.desktop and WSL not in platform.release().lower():
+            fix = "use Docker Engine: https://docs.docker.com/engine/install/, and `docker context use default`"
+            return Check(name, "no", "Docker Desktop gives containers no GPU on Linux", fix)
         case _:
-            return Check(name, "no", "Docker has neither the NVIDIA runtime nor NVIDIA CDI devices", _TOOLKIT)
+            more = "; without root, also `no-cgroups = true` in its config.toml" if engine.rootless else ""
+            return Check(
+                name, "no", "Docker has neither the NVIDIA runtime nor NVIDIA CDI devices", f"{_TOOLKIT}{more}"
+            )
 
 
 def _probe(engine: ContainerEngine, plan: Plan) -> Check:

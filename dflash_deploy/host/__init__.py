@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dflash_deploy.lazy import lazily
 
 if TYPE_CHECKING:
-    from dflash_deploy.host.containers import ContainerEngine, find_container_engine, why_no_container_engine
+    from dflash_deploy.host.containers import ContainerEngine, elsewhere, find_container_engine, why_no_container_engine
     from dflash_deploy.host.disk import DiskRoom, bytes_under, disk_room
     from dflash_deploy.host.facts import HostFacts, read_facts
     from dflash_deploy.host.gpu import Gpu
@@ -19,7 +19,7 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            ".containers": ("ContainerEngine", "find_container_engine", "why_no_container_engine"),
+            ".containers": ("ContainerEngine", "elsewhere", "find_container_engine", "why_no_container_engine"),
             ".disk": ("DiskRoom", "bytes_under", "disk_room"),
             ".facts": ("HostFacts", "read_facts"),
             ".gpu": ("Gpu",),
@@ -39,6 +39,7 @@ __all__ = [
     "Thread",
     "bytes_under",
     "disk_room",
+    "elsewhere",
     "find_container_engine",
     "is_address_here",
     "kernel_lines",

@@ -17,6 +17,10 @@ DOCKER_TIMEOUT = 10.0
 """Seconds for Docker to respond. A hung Docker is treated as missing."""
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
+INSTALL = "https://docs.docker.com/engine/install/"
+LONGEST_WORDS = 200
+"""Characters of what Docker says that are shown."""
+
 LARGEST_CDI = 16 * MIB
 """Bytes of a CDI specification."""
 
@@ -44,6 +48,11 @@ class ContainerEngine:
     desktop: bool = False
 
     @property
+    def snap(self) -> bool:
+        """Whether it is the snap, which sees no files outside home directories."""
+        return self.root.startswith("/var/snap/")
+
+    @property
     def local(self) -> bool:
         """Whether its files are on this machine."""
         return self.host.startswith("unix://") and not self.desktop
@@ -68,10 +77,29 @@ def find_container_engine() -> ContainerEngine | None:
 
 
 def why_no_container_engine() -> tuple[str, str]:
-    """Why `find_container_engine` found none, and what to do: Docker is not installed, or not started."""
+    """Why `find_container_engine` found none, and what to do, with Docker's own words if it said any."""
     if shutil.which("docker") is None:
-        return "Docker is not installed", "install Docker Engine with Compose: https://docs.docker.com/engine/install/"
-    return "Docker does not respond", "start it with `systemctl start docker`"
+        return "Docker is not installed", f"install Docker Engine with Compose: {INSTALL}"
+    version = ask("docker", "--version", timeout=DOCKER_TIMEOUT)
+    if "podman" in f"{version.out}{version.err}".lower():
+        said = "`docker` is Podman's command here, whose Compose and GPU options are not those of Docker"
+        return said, f"install Docker Engine with Compose: {INSTALL}"
+    answer = ask("docker", "info", "--format", "{{json .}}", timeout=DOCKER_TIMEOUT)
+    words = [str(one) for one in _document(answer.out).get("ServerErrors") or [] if one]
+    said = " ".join((words[0] if words else answer.err).split())[:LONGEST_WORDS]
+    if "permission denied" in said.lower():
+        group = "add your user to the group `docker` (`sudo usermod -aG docker $USER`) and log in again"
+        return f"Docker does not let this user in: {said}", group
+    return f"Docker does not respond{f': {said}' if said else ''}", "start it with `systemctl start docker`"
+
+
+def elsewhere(engine: ContainerEngine) -> tuple[str, str] | None:
+    """Why a Docker that answers is of no use, and what to do: its files and GPUs are those of another machine."""
+    here = ("unix://", "npipe://", "tcp://127.0.0.1", "tcp://localhost", "tcp://[::1]")
+    if engine.host.startswith(here) or not engine.host:
+        return None
+    said = f"Docker is on another machine ({engine.host}), and so are its files and GPUs"
+    return said, "run dflash-deploy there, or `docker context use default` and unset DOCKER_HOST"
 
 
 def engine_of(info: Mapping[str, Any], *, host: str = DEFAULT_HOST) -> ContainerEngine:

@@ -14,7 +14,7 @@ from dflash_deploy.deployment.render import render
 from dflash_deploy.deployment.service_names import INNER_PORT, service_of
 from dflash_deploy.deployment.services import ENGINES_NETWORK, FINGERPRINT, rendered_fingerprint
 from dflash_deploy.errors import EngineMissing, EngineNotReady
-from dflash_deploy.host import find_container_engine, why_no_container_engine
+from dflash_deploy.host import elsewhere, find_container_engine, why_no_container_engine
 from dflash_deploy.runtime.compose_call import STOP_GRACE, remove_project, run_compose
 from dflash_deploy.runtime.container_job import first_line
 from dflash_deploy.runtime.container_log import read_container_log
@@ -51,7 +51,7 @@ class ComposeRuntime:
         self._service = service or service_of(deployment)
 
     def preflight(self) -> None:
-        """Raise EngineMissing if Docker or its Compose plugin does not respond."""
+        """Raise EngineMissing if Docker or its Compose plugin does not respond, or is on another machine."""
         engine = find_container_engine()
         if engine is None:
             kind = self._plan.engine.kind
@@ -59,6 +59,8 @@ class ComposeRuntime:
             own = f", or use the installed {kind.title} with `init --runtime native`" if usable else ""
             message, hint = why_no_container_engine()
             raise EngineMissing(message, hint=f"{hint}{own}")
+        if (other := elsewhere(engine)) is not None:
+            raise EngineMissing(other[0], hint=other[1])
         if engine.compose is None:
             raise EngineMissing(
                 f"Docker {engine.version} responds, but `docker compose` does not",

@@ -26,12 +26,6 @@ def test_an_engine_that_is_new_enough() -> None:
     assert "2.39.1" in checks["compose"].saw
 
 
-def test_no_engine() -> None:
-    check = only(container.runs_it, a_subject(facts=a_machine(engine=None)))
-    assert check.status == "no"
-    assert "native" in check.fix
-
-
 @pytest.mark.parametrize(
     ("version", "compose", "statuses"),
     [
@@ -54,7 +48,7 @@ def test_versions(version: str, compose: str | None, statuses: list[str]) -> Non
         ("engine-29-cdi.json", "ok", "CDI"),
         ("desktop-28-nvidia.json", "ok", "NVIDIA runtime"),
         ("engine-29-plain.json", "no", "neither"),
-        ("desktop-28-webgpu.json", "no", "neither"),
+        ("desktop-28-webgpu.json", "no", "no GPU on Linux"),
     ],
 )
 def test_gpus_in_containers(name: str, status: str, says: str) -> None:
@@ -99,3 +93,29 @@ def test_the_installed_vllm() -> None:
     check = only(container.runs_it, a_subject(a_plan(runtime="native"), installed))
     assert check.status == "no"
     assert "CPU build" in check.saw
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("unix:///var/run/docker.sock", "ok"),
+        ("unix:///run/user/1000/docker.sock", "ok"),
+        ("tcp://127.0.0.1:2375", "ok"),
+        ("ssh://bigbox", "no"),
+        ("ssh://me@10.0.0.7:22", "no"),
+        ("tcp://10.0.0.7:2376", "no"),
+    ],
+)
+def test_a_docker_elsewhere_is_refused(host: str, status: str) -> None:
+    """A context of ssh:// was good for doctor, and `up` went on to download 18 GB here (docker/compose#8484)."""
+    checks = by_name(container.runs_it, a_subject(facts=a_machine(engine=replace(NVIDIA_DOCKER, host=host))))
+    assert checks["container engine"].status == status
+    assert host in checks["container engine"].saw
+
+
+def test_a_snap_and_a_rootless_docker_get_their_own_advice() -> None:
+    snap = replace(NVIDIA_DOCKER, root="/var/snap/docker/common/var-lib-docker")
+    checks = by_name(container.runs_it, a_subject(facts=a_machine(engine=snap)))
+    assert "snap remove docker" in checks["container engine"].fix
+    rootless = replace(NVIDIA_DOCKER, rootless=True, gpu_access="")
+    assert "no-cgroups" in only(container.gpus_in_containers, a_subject(facts=a_machine(engine=rootless))).fix
