@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dflash_deploy.host import HostFacts
+from dflash_deploy.host.gpu import Gpu
 from dflash_deploy.plan.base_image import base_images, driver_needed
 from dflash_deploy.plan.choose import fits, fitting_gpus
 from dflash_deploy.plan.compatible import below
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule
 from dflash_deploy.serve.settings import Settings
+
+GIB = 2**30
+
+DEVICES = "CUDA_VISIBLE_DEVICES"
+BY_UUID = ("GPU-", "MIG-")
+"""Beginnings of names that CUDA takes instead of numbers."""
+
+LEAST_SHARE = 0.85
 
 
 def hardware_differs(plan: Plan, facts: HostFacts) -> Finding | None:
@@ -32,13 +43,56 @@ def gpus_unused(plan: Plan, facts: HostFacts) -> Finding | None:
     used = fitting_gpus(plan.profile, facts)
     if not used or len(used) == len(facts.gpus):
         return None
+    left = [gpu for gpu in facts.gpus if gpu not in used]
+    same = any(gpu.name == used[0].name for gpu in left)
     return Finding(
         id="gpus-unused",
         severity="note",
-        message=f"the plan uses {len(used)} of this machine's {len(facts.gpus)} GPUs, all {used[0].name}",
+        message=f"the plan uses {len(used)} of {len(facts.gpus)} GPUs: {_named(used)}, not {_named(left)}",
         why="the engine splits a model over equal GPUs, and the profile is for this number of them",
-        fix="to use other GPUs of the same kind, set CUDA_VISIBLE_DEVICES",
+        fix=f"to use another {used[0].name}, set {DEVICES}" if same else "another kind needs another --profile",
     )
+
+
+def visible_gpus(plan: Plan, facts: HostFacts) -> Finding | None:
+    """CUDA_VISIBLE_DEVICES names GPUs that are missing, too few, or too small for the profile."""
+    written = plan.values.get(DEVICES, "").strip()
+    if not written or not facts.gpus:
+        return None
+    known = {str(gpu.index): gpu for gpu in facts.gpus}
+    words = [word.strip() for word in written.split(",")]
+    missing = [word for word in words if word not in known and not word.startswith(BY_UUID)]
+    smaller = [known[word] for word in words if word in known and _is_smaller(known[word], plan)]
+    needed = plan.settings.tensor_parallel_size or 1
+    if missing:
+        saw, why = (
+            f"this machine has no GPU `{missing[0]}`",
+            "CUDA ends the list there, and the engine finds no GPU after it",
+        )
+    elif len(words) < needed:
+        saw, why = f"that is {len(words)} of the {needed} GPUs of {Settings.tensor_parallel_size}", "the engine ends"
+    elif smaller:
+        size = (smaller[0].memory or 0) / GIB
+        saw = f"GPU {smaller[0].index} is {smaller[0].name} with {size:.0f} GiB"
+        why = f"the plan is for {plan.profile.hardware.memory_gib:g} GiB"
+    else:
+        return None
+    return Finding(
+        id="visible-gpus",
+        severity="error",
+        message=f"{DEVICES}={written}: {saw}",
+        why=why,
+        fix=f"name GPUs by their numbers in `nvidia-smi` (0 to {len(facts.gpus) - 1}) or UUIDs, or empty it",
+    )
+
+
+def _is_smaller(gpu: Gpu, plan: Plan) -> bool:
+    """Whether a GPU has clearly less memory than the profile's: drivers report a few percent less than is sold."""
+    return gpu.memory is not None and gpu.memory < plan.profile.hardware.memory_gib * GIB * LEAST_SHARE
+
+
+def _named(gpus: Sequence[Gpu]) -> str:
+    return ", ".join(f"{gpu.name} ({gpu.index})" for gpu in gpus)
 
 
 def driver_too_old(plan: Plan, facts: HostFacts) -> Finding | None:
@@ -126,6 +180,7 @@ RULES: tuple[Rule, ...] = (
     hardware_differs,
     gpu_has_another_name,
     gpus_unused,
+    visible_gpus,
     driver_too_old,
     no_image_for_processor,
     base_image_of_another_engine,

@@ -45,8 +45,9 @@ def a_plan(
         "MODEL_HOST_PATH": str(models / "target"),
         "DRAFTER_HOST_PATH": str(models / "drafter"),
     }
-    target = Weights(bytes=20 * GIB, repo="ada/target" if repos else None)
-    drafter = Weights(bytes=3 * GIB, repo="ada/drafter" if repos else None, gated=gated)
+    bundled = None if repos else "models/tiny/target"
+    target = Weights(bytes=20 * GIB, repo="ada/target" if repos else None, bundled=bundled)
+    drafter = Weights(bytes=3 * GIB, repo="ada/drafter" if repos else None, bundled=bundled, gated=gated)
     hardware = SimpleNamespace(driver=driver, unified=unified, memory_gib=80, most_utilisation=0.95)
     match = Match(gpus=0 if cpu else gpus, names=["NVIDIA"])
     written = {**settings, **values}

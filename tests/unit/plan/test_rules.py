@@ -89,6 +89,15 @@ CASES = [
     Case("drafter-named-twice", "error", "h100", {"DFLASH_DRAFTER": "other/drafter", "DRAFTER_HOST_PATH": "/m/mine"}),
     Case("kv-dtype-unknown", "error", "h100", {"DFLASH_KV_CACHE_DTYPE": "banana"}),
     Case("gpus-unused", "note", "h100", facts=machine(H100, H100)),
+    Case("visible-gpus", "error", "h100", {"CUDA_VISIBLE_DEVICES": "7"}),
+    Case("visible-gpus", "error", "h100", {"CUDA_VISIBLE_DEVICES": "all"}),
+    Case("visible-gpus", "error", "h100", {"CUDA_VISIBLE_DEVICES": "0,nvidia1"}),
+    Case("visible-gpus", "error", "h100-x2", {"CUDA_VISIBLE_DEVICES": "0"}, facts=machine(
+        H100, replace(H100, index=1)
+    )),
+    Case("visible-gpus", "error", "h100", {"CUDA_VISIBLE_DEVICES": "0"}, facts=machine(
+        replace(H100, name="NVIDIA GeForce GT 1030", memory=2 * 2**30), replace(H100, index=1)
+    )),
     Case("driver-too-old", "error", "h100", facts=replace(MACHINES["h100"], gpus=(replace(H100, driver="550.54.15"),))),
     Case("no-image-for-processor", "error", "dgx-spark", facts=replace(SPARK, architecture="x86_64"), choice=AEON),
     Case("base-image-unseen", "note", "h100"),
