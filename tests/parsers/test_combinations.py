@@ -1,5 +1,7 @@
 """What the catalog allows is rendered as Compose reads it, in arguments that the engine knows, and breaks no rule."""
 
+import json
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.render import create
+from dflash_deploy.deployment.dotenv import fill_template
+from dflash_deploy.deployment.render import create, resolved_document
 from dflash_deploy.plan import Plan, engine_command
 from dflash_deploy.plan.result import Decision
 from dflash_deploy.serve.engines import ENGINES
@@ -19,6 +22,9 @@ from tests.support.parsers import Engine, Rejections
 from tools.readme import EVIDENCE
 
 COMPOSE = Path(sys.executable).with_name("docker-compose")
+
+WEIGHTS = re.compile(rf"{re.escape(str(Path.home() / 'models'))}/[A-Za-z0-9._-]+")
+"""The directory of a model's weights, with no character in its name that is more than a letter to Compose."""
 
 
 def named(plan: Plan) -> str:
@@ -50,23 +56,82 @@ def test_no_rule_fires() -> None:
     assert {name: findings for name, findings in fired.items() if findings} == {}
 
 
+def compose_refuses(directory: Path, *environments: str) -> str:
+    done = subprocess.run(
+        [
+            COMPOSE,
+            *(word for name in environments for word in ("--env-file", name)),
+            "-f",
+            "compose.yaml",
+            "config",
+            "-q",
+        ],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stderr or (f"ended with {done.returncode}" if done.returncode else "")
+
+
+def as_compose_reads(node: object, *, is_value: bool = False) -> object:
+    """A resolved document without what Compose passes on unread: environment and labels, and the names of weights.
+
+    A value with `$` stays: Compose reads that.
+    """
+    if isinstance(node, dict):
+        return {
+            name: as_compose_reads(one, is_value=is_value or name in {"environment", "labels"})
+            for name, one in node.items()
+        }
+    if isinstance(node, list):
+        return [as_compose_reads(one) for one in node]
+    if isinstance(node, str) and "$" not in node:
+        return "a text" if is_value else WEIGHTS.sub("/weights", node)
+    return node
+
+
 def test_compose_accepts_every_rendering(tmp_path: Path) -> None:
-    def refusal(numbered: tuple[int, Plan]) -> str | None:
+    """Compose starts once for each document that differs in what it reads, as `as_compose_reads` says.
+
+    The documents are compared with the value of each variable in them; it is shown them as they are written.
+    """
+    # a document's name comes from its directory: all are resolved in one
+    anywhere = Deployment(tmp_path / "resolved")
+    anywhere.directory.mkdir()
+    create(anywhere, planned()[0])
+    distinct: dict[str, Plan] = {}
+    for plan in planned():
+        document = resolved_document(anywhere, plan, kept=())
+        distinct.setdefault(json.dumps(as_compose_reads(document)), plan)
+    assert {plan.engine.name for plan in distinct.values()} == {plan.engine.name for plan in planned()}
+
+    def refusal(numbered: tuple[int, Plan]) -> str:
         number, plan = numbered
         deployment = Deployment(tmp_path / str(number))
         deployment.directory.mkdir()
         create(deployment, plan)
-        done = subprocess.run(
-            [COMPOSE, "--env-file", ".env", "-f", "compose.yaml", "config", "-q"],
-            cwd=deployment.directory,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return f"{named(plan)}: {done.stderr}" if done.returncode or done.stderr else None
+        said = compose_refuses(deployment.directory, ".env")
+        return said and f"{named(plan)}: {said}"
 
     with ThreadPoolExecutor(2) as pool:
-        assert [text for text in pool.map(refusal, enumerate(planned())) if text] == []
+        assert [said for said in pool.map(refusal, enumerate(distinct.values())) if said] == []
+
+
+def test_compose_reads_every_file_of_settings(tmp_path: Path) -> None:
+    plans = planned()
+    deployment = Deployment(tmp_path / "deployment")
+    deployment.directory.mkdir()
+    create(deployment, plans[0])
+    names = [f"{number}.env" for number in range(len(plans))]
+    for name, plan in zip(names, plans, strict=True):
+        # a variable that one file lacks would be looked for in the others
+        assert "$" not in "".join(plan.values.values()), named(plan)
+        (deployment.directory / name).write_text(fill_template(plan.values, plan.engine.engine), encoding="utf-8")
+    # it reads all of them, and says which one it cannot read; the values of the last one count
+    assert compose_refuses(deployment.directory, *names, ".env") == ""
+    (deployment.directory / "broken.env").write_text('MAX_NUM_SEQS="2\n', encoding="utf-8")
+    assert "broken.env" in compose_refuses(deployment.directory, names[0], "broken.env", ".env")
 
 
 @pytest.mark.parametrize(("family", "parser"), [(name, parser) for name, all_ in PARSERS.items() for parser in all_])
