@@ -5,8 +5,10 @@ image adds, the cures for the engine's packaging included, has to come from the 
 
     python -m tests.support.standin_base --tag TAG --cache DIR
 
-The engine's packages are not copied on the way: they stream from the virtual environment that runs this module straight
-into the image. Only where that environment has another Python than the image, or no engine, is one made in the cache.
+The engine's packages are not copied: the image's layer has hard links to the files of the virtual environment that runs
+this module. Such an image runs and can be built on, but `docker save` would leave the packages out. Where links are
+impossible, the files stream into the image. Only where that environment has another Python than the image, or no
+engine, is one made in the cache.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from pathlib import Path
 from typing import IO
 
 from tests.support.commands import apt_install, checked, is_installed, locked, run_command
+from tests.support.linked import link_files
 from tests.support.procfs import mount_points
 from tests.support.standin_packages import ENGINE, SITE, SUITE_PYTHON, Tree, sha256
 
@@ -37,6 +40,8 @@ CACHE = Path(__file__).parents[2] / ".cache" / "standin"
 KEY_LABEL = "dflash.standin.key"
 # To be raised when the recipe below changes in a way that its inputs do not show.
 RECIPE = 1
+_MADE_OF = "etc/dflash-standin"
+"""The file of the image with its key."""
 # Downloads over a poor line; nothing here takes minutes otherwise.
 _SLOW = 1800.0
 _LOCAL_SITE = f"usr/local/lib/python{SUITE_PYTHON}/dist-packages"
@@ -202,23 +207,61 @@ def _local_authorities() -> list[Path]:
 
 
 def _import(root: Path, tree: Tree | None, standin: Standin) -> None:
-    """Stream the root file system and the packages, if any, as one archive into `docker import`."""
+    """Have the root file system and the packages, if any, under the tag."""
+    # No two images share their only layer, even if the archives of both hold the same.
+    (root / _MADE_OF).write_text(f"{standin.key}\n", encoding="utf-8")
+    # The engine refuses an archive that holds the same path twice, and /usr/local has directories of its own.
+    files = [one for one in tree.files() if not (root / _place(one)).exists()] if tree is not None else []
+    if tree is None or not _import_linked(root, tree, files, standin):
+        _import_archive(root, tree.prefix if tree is not None else root, files, standin.key, standin.tag)
+
+
+def _import_linked(root: Path, tree: Tree, files: Sequence[str], standin: Standin) -> bool:
+    """Import the directories only, and link the files of the environment into the layer that has them.
+
+    False where that is impossible: the engine keeps its images elsewhere, or other users may not read the files.
+    """
+    directories, others = tree.parted(files)
+    if not all(map(tree.is_for_everyone, others)):
+        return False
+    image = _import_archive(root, tree.prefix, directories, standin.key)
+    layer = _layer_of(image)
+    pairs = ((one, _place(one)) for one in others)
+    if layer is None or _made_of(layer) != standin.key or not link_files(tree.prefix.resolve(), layer.resolve(), pairs):
+        checked("docker", "image", "rm", image)
+        return False
+    # Only a whole image gets the tag, which says that it is there.
+    checked("docker", "tag", image, standin.tag)
+    return True
+
+
+def _made_of(root: Path) -> str:
+    """The key in these files of an image; empty if there is none: the engine may run on another machine."""
+    file = root / _MADE_OF
+    return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
+
+
+def _layer_of(image: str) -> Path | None:
+    """The directory with the files of an image of one layer, if the engine keeps layers as directories."""
+    template = '{{if eq .GraphDriver.Name "overlay2"}}{{.GraphDriver.Data.UpperDir}}{{end}}'
+    done = run_command("docker", "image", "inspect", "--format", template, image)
+    return Path(done.stdout.strip()) if done.returncode == 0 and done.stdout.strip() else None
+
+
+def _import_archive(root: Path, prefix: Path, members: Sequence[str], key: str, *tag: str) -> str:
+    """Stream the root file system and these members of the prefix as one archive into `docker import`."""
     changes = [
         "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         'CMD ["python3"]',
-        f"LABEL {KEY_LABEL}={standin.key}",
+        f"LABEL {KEY_LABEL}={key}",
     ]
     options = [part for change in changes for part in ("--change", change)]
     with tempfile.NamedTemporaryFile() as names, tempfile.TemporaryFile() as errors:
-        # The engine refuses an archive that holds the same path twice, and /usr/local has directories of its own.
-        files = tree.files() if tree is not None else []
-        new = [one for one in files if not (root / _place(one)).exists()]
-        names.write(b"".join(one.encode() + b"\0" for one in new))
+        names.write(b"".join(one.encode() + b"\0" for one in members))
         names.flush()
-        prefix = tree.prefix if tree is not None else root
         archive = subprocess.Popen(_tar_command(root, prefix, names.name), stdout=subprocess.PIPE, stderr=errors)
         done = subprocess.run(
-            ["docker", "import", *options, "-", standin.tag],
+            ["docker", "import", *options, "-", *tag],
             stdin=archive.stdout,
             capture_output=True,
             text=True,
@@ -228,6 +271,7 @@ def _import(root: Path, tree: Tree | None, standin: Standin) -> None:
         if archive.wait() or done.returncode:
             errors.seek(0)
             raise RuntimeError(f"The stand-in image was not imported: {done.stderr}{errors.read().decode()}")
+    return done.stdout.strip()
 
 
 def _tar_command(root: Path, prefix: Path, names: str) -> list[str]:

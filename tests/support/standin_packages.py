@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import importlib.metadata
 import os
-from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -58,11 +59,24 @@ class Tree:
         """
         found: set[str] = set()
         for distribution in self.distributions():
-            for recorded in distribution.files or []:
-                relative = os.path.normpath(PurePosixPath(SITE) / recorded)
+            for recorded in csv.reader((distribution.read_text("RECORD") or "").splitlines()):
+                relative = os.path.normpath(f"{SITE}/{recorded[0]}")
                 if not relative.startswith(("..", "bin/")) and (self.prefix / relative).exists():
                     found.add(relative)
-        return sorted(found | {str(parent) for one in found for parent in PurePosixPath(one).parents[:-1]})
+        for one in list(found):
+            while (one := one.rpartition("/")[0]) and one not in found:
+                found.add(one)
+        return sorted(found)
+
+    def parted(self, names: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The directories among these, and the others."""
+        directories = {one for one in names if (self.prefix / one).is_dir() and not (self.prefix / one).is_symlink()}
+        return [one for one in names if one in directories], [one for one in names if one not in directories]
+
+    def is_for_everyone(self, name: str) -> bool:
+        """Whether every user may do with this file what its owner may, apart from writing."""
+        mode = (self.prefix / name).stat().st_mode
+        return mode & 0o444 == 0o444 and mode & 0o111 in {0, 0o111}
 
     def fingerprint(self) -> str:
         """Names, versions and recorded contents of all distributions that go into the image."""
