@@ -104,7 +104,7 @@ def test_a_body_above_the_limit_is_refused(served: Running) -> None:
 
 
 def test_the_gateway_holds_under_attack(served: Running) -> None:
-    attacked.holds(Endpoint(served.url, KEY), served.pid, half=1500, route="/metrics")
+    attacked.holds(Endpoint(served.url, KEY), served.pid, half=1500, route="/metrics", mib=4)
 
 
 def test_no_key_of_the_endpoint_is_told(served: Running) -> None:

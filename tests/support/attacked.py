@@ -174,6 +174,15 @@ def half_heads(endpoint: Endpoint, count: int) -> Iterator[list[socket.socket]]:
         yield opened
 
 
+def a_large_body_gets_its_answer(endpoint: Endpoint, mib: int) -> None:
+    """A body above the limit of `mib`, sent in chunks to its end, gets 413, and the server answers others."""
+    with endpoint.client() as client:
+        for size, status in ((mib + 1, 413), (mib - 1, 400)):
+            content = (b"[" * (1 << 20) for _ in range(size))
+            assert client.post("/v1/chat/completions", content=content).status_code == status
+        assert client.get("/health").status_code == 200
+
+
 def half_heads_keep_nobody_out(endpoint: Endpoint, count: int, route: str = "/v1/models") -> None:
     """Clients with a key are answered beside `count` of them, and the health check too; then they are closed."""
     with half_heads(endpoint, count) as opened:
@@ -240,13 +249,14 @@ def a_burst_stays_within_the_tokens_of_a_minute(endpoint: Endpoint, limit: int) 
     assert sum(used) < limit + max(used), used
 
 
-def holds(endpoint: Endpoint, process: int, *, half: int, route: str = "/v1/models") -> None:
-    """All of it, but what needs tokens. `process`: the one that reads requests. `half`: connections at once."""
+def holds(endpoint: Endpoint, process: int, *, half: int, route: str = "/v1/models", mib: int = 64) -> None:
+    """All but what needs tokens. `process`: the one that reads requests. `half`: connections. `mib`: the limit."""
     no_address_is_fetched(endpoint)
     pictures_are_limited(endpoint)
     nothing_is_unpacked(endpoint, process)
     no_refusal_quotes_its_request(endpoint)
     an_endless_head_is_cut_off(endpoint)
+    a_large_body_gets_its_answer(endpoint, mib)
     files, memory = files_of(process), peak(process)
     half_heads_keep_nobody_out(endpoint, half, route)
     assert files_of(process) < files + 20

@@ -145,7 +145,8 @@ def _guard(protocol: Any, waiting: WaitingConnections) -> None:
             waiting.closed(self)
         elif self.cycle is not None and not self.cycle.response_complete:
             waiting.began(self)
-        else:
+        elif self.cycle is None or not self.cycle.more_body:
+            # not the rest of a body whose request was answered early
             waiting.received(self, len(data))
 
     def connection_lost(self: Any, problem: Exception | None) -> None:
