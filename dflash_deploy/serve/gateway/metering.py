@@ -65,18 +65,19 @@ class Metered:
             self._limits.leave(key, admission.place)
 
     async def _counted(self, key: Accepted, request: Request, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        begun = time.monotonic()
-        reserved = request.tokens(key.tokens_per_minute or 0)
+        begun, most = time.monotonic(), key.tokens_per_minute or 0
+        # more than the limit would keep others out no longer, and a client may state any number
+        reserved = min(request.tokens(most), most)
         if (wait := self._limits.reserve(key, reserved, begun)) is not None:
             raise _limited(key, wait, scope)
         answer.strips = asked(self._asks, scope["path"], request)
-        used = Tokens(0, 0)
         try:
             await self._app(*replayed(scope, request, receive), answer.send)
         finally:
-            used = answer.tokens() or used
-            self._limits.settle(key, reserved, begun, used.prompt + used.generated, time.monotonic())
-            self._usage.count_tokens(key.name, used.prompt, used.generated)
+            used = answer.tokens()
+            self._limits.settle(key, reserved, begun, sum(used or ()), time.monotonic())
+            if used:
+                self._usage.count_tokens(key.name, used.prompt, used.generated)
 
     async def _with_usage(self, key: Accepted, scope: Scope, receive: Receive, send: Send) -> None:
         """The engine's metrics with those of the keys after them, as plain text."""

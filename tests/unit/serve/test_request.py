@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +10,15 @@ import pytest
 from dflash_deploy.serve.gateway import request as reading
 from dflash_deploy.serve.gateway.asgi import ErrorAnswer, Message
 from dflash_deploy.serve.gateway.auth import DenyByDefault
+from dflash_deploy.serve.gateway.limits import LIMITS_DIRECTORY
 from dflash_deploy.serve.gateway.request import MOST_MESSAGES, MOST_VALUES, Request, parsed
 from tests.support.locked import FIRST, Engine, bearer, lock, request, status, talk
 from tests.support.locked import KEYS as LOCKED
 from tests.support.metered import ALICE, CHAT, KEYS, ask, asked
 from tests.support.metered import Engine as Answering
+
+USED = json.dumps({"usage": {"prompt_tokens": 22, "completion_tokens": 8}}).encode()
+LIMITED_TO_200 = KEYS | {"DFLASH_API_KEYS": f"alice:{ALICE}:tokens_per_minute=200"}
 
 ADDRESS = b'{"messages": [{"content": [{"type": "image_url", "image_url": {"url": "http://127.0.0.1/"}}]}]}'
 
@@ -102,16 +107,31 @@ def test_what_a_request_may_use_is_reserved(said: dict[str, Any], tokens: int) -
     assert Request(b"x" * 30, said).tokens(200) == 10 + tokens
 
 
+async def at_once(engine: Answering, door: DenyByDefault, body: bytes, count: int) -> list[int]:
+    """The statuses of requests that are all let in or refused before the engine answers the first."""
+    gate = engine.gate = asyncio.Event()
+    running = [asyncio.create_task(asked(door, body)) for _ in range(count)]
+    while sum(task.done() for task in running) + len(engine.bodies) < count:
+        await asyncio.sleep(0)
+    gate.set()
+    return [(await task)[0] for task in running]
+
+
+@pytest.mark.parametrize("stated", [200, 2 * 10**9, 10**30])
+def test_no_stated_number_slips_through_the_reservation(stated: int, tmp_path: Path) -> None:
+    """Of a number beyond what the file of a minute holds, nothing would be reserved."""
+    engine = Answering([USED])
+    door = DenyByDefault(engine, LIMITED_TO_200 | {LIMITS_DIRECTORY: str(tmp_path)})
+    statuses = asyncio.run(at_once(engine, door, json.dumps({"max_tokens": stated}).encode(), 5))
+    assert sorted(statuses) == [200, 429, 429, 429, 429]
+
+
 def test_fifty_at_once_get_no_more_than_the_tokens_of_a_minute() -> None:
     """Fifty clients of a key with 200 tokens per minute got 1,500 in one burst."""
-    used = json.dumps({"usage": {"prompt_tokens": 22, "completion_tokens": 8}}).encode()
-    door = DenyByDefault(Answering([used]), KEYS | {"DFLASH_API_KEYS": f"alice:{ALICE}:tokens_per_minute=200"})
+    engine = Answering([USED])
+    door = DenyByDefault(engine, LIMITED_TO_200)
     body = json.dumps({"max_tokens": 8, "messages": [{"role": "user", "content": "Where?"}]}).encode()
-
-    async def burst() -> list[int]:
-        return [answer[0] for answer in await asyncio.gather(*(asked(door, body) for _ in range(50)))]
-
-    statuses = asyncio.run(burst())
+    statuses = asyncio.run(at_once(engine, door, body, 50))
     assert set(statuses) == {200, 429}
     assert statuses.count(200) * 30 < 200 + 30
     assert ask(door, body)[0] in {200, 429}
