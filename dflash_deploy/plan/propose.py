@@ -16,13 +16,14 @@ from dflash_deploy.plan.base_image import base_image_for
 from dflash_deploy.plan.choose import fitting_gpus, has_compose
 from dflash_deploy.plan.command import in_home, refusals_of_env
 from dflash_deploy.plan.compatible import backend_on, planned_backend, refused_traits
+from dflash_deploy.plan.memory import GIB
 from dflash_deploy.plan.replicas import Share, decisions_of, share_of
 from dflash_deploy.plan.result import Decision, decided
 from dflash_deploy.plan.sizes import Sizer, machine_settings, sizing_of
 from dflash_deploy.plan.wishes import GOALS, Choice, Goal, RuntimeName
 from dflash_deploy.serve.settings import Settings
 
-MIB, GIB = 2**20, 2**30
+MIB = 2**20
 
 MOST_PROMPT_CACHE = 8192
 """MiB of llama.cpp's own default."""

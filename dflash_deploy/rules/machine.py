@@ -9,17 +9,17 @@ from dflash_deploy.host.gpu import Gpu
 from dflash_deploy.plan.base_image import base_images, driver_needed
 from dflash_deploy.plan.choose import fits, fitting_gpus
 from dflash_deploy.plan.compatible import below
+from dflash_deploy.plan.memory import GIB
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule
 from dflash_deploy.serve.settings import Settings
-
-GIB = 2**30
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
 BY_UUID = ("GPU-", "MIG-")
 """Beginnings of names that CUDA takes instead of numbers."""
 
 LEAST_SHARE = 0.85
+"""Of the memory that a GPU is sold with: drivers report a few percent less."""
 
 
 def hardware_differs(plan: Plan, facts: HostFacts) -> Finding | None:
@@ -87,7 +87,7 @@ def visible_gpus(plan: Plan, facts: HostFacts) -> Finding | None:
 
 
 def _is_smaller(gpu: Gpu, plan: Plan) -> bool:
-    """Whether a GPU has clearly less memory than the profile's: drivers report a few percent less than is sold."""
+    """Whether a GPU has clearly less memory than the profile's."""
     return gpu.memory is not None and gpu.memory < plan.profile.hardware.memory_gib * GIB * LEAST_SHARE
 
 

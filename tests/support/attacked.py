@@ -75,15 +75,19 @@ def png(side: int) -> str:
     return "data:image/png;base64," + base64.b64encode(whole).decode()
 
 
+def chat(picture: str) -> list[object]:
+    """The content of a message with one picture, as OpenAI's chats have it."""
+    return [{"type": "image_url", "image_url": {"url": picture}}]
+
+
 def spelled(picture: str) -> dict[str, object]:
     """A request with one picture in the spelling of each API, by its route."""
     told = {"model": "tiny", "max_tokens": 1}
-    chat = {"type": "image_url", "image_url": {"url": picture}}
     response = {"type": "input_image", "image_url": picture}
     message = {"type": "image", "source": {"type": "url", "url": picture}}
     result = {"type": "tool_result", "tool_use_id": "1", "content": [message]}
     return {
-        "/v1/chat/completions": {**told, "messages": [{"role": "user", "content": [chat]}]},
+        "/v1/chat/completions": {**told, "messages": [{"role": "user", "content": chat(picture)}]},
         "/v1/responses": {**told, "input": [{"role": "user", "content": [response]}]},
         "/v1/messages": {**told, "messages": [{"role": "user", "content": [message]}]},
         "/v1/messages/count_tokens": {**told, "messages": [{"role": "user", "content": [result]}]},
@@ -125,24 +129,20 @@ def no_address_is_fetched(endpoint: Endpoint) -> None:
 
 
 def pictures_are_limited(endpoint: Endpoint) -> None:
-    """Their number and their pixels, before the engine decodes one: a refusal takes less than a second."""
-    many = {"messages": [{"role": "user", "content": spelled_chat(png(8)) * 2000}], "model": "tiny"}
-    for body, code in (
-        (many, "too_many_images"),
-        *((one, "image_too_large") for one in list(spelled(png(16_000)).values())[:2]),
-        ({"messages": [{"role": "user", "content": "a"}] * 100_000, "model": "tiny"}, "request_too_large"),
-    ):
-        route = "/v1/chat/completions" if "messages" in body else "/v1/responses"  # type: ignore[operator]
+    """Their number and their pixels are refused before the engine decodes one, and so are endless conversations."""
+    chats, bombs = "/v1/chat/completions", spelled(png(16_000))
+    requests: list[tuple[str, object, str]] = [
+        (chats, {"messages": [{"role": "user", "content": chat(png(8)) * 2000}], "model": "tiny"}, "too_many_images"),
+        (chats, bombs[chats], "image_too_large"),
+        ("/v1/responses", bombs["/v1/responses"], "image_too_large"),
+        (chats, {"messages": [{"role": "user", "content": "a"}] * 100_000, "model": "tiny"}, "request_too_large"),
+    ]
+    for route, body, code in requests:
         with endpoint.client() as client:
             begun = time.monotonic()
             answer = client.post(route, json=body)
             assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
             assert time.monotonic() - begun < HANGS / 10
-
-
-def spelled_chat(picture: str) -> list[object]:
-    """The content of a message with one picture, as OpenAI's chats have it."""
-    return [{"type": "image_url", "image_url": {"url": picture}}]
 
 
 def nothing_is_unpacked(endpoint: Endpoint, process: int) -> None:

@@ -17,7 +17,6 @@ from dflash_deploy.serve.engines.base import (
     Launch,
     Reserved,
     drafter_weights,
-    extra_flags,
     media_domains,
     reserved,
     traces_environment,
@@ -108,6 +107,10 @@ class Sglang(Engine):
         "--node-rank": reserved(Settings.node_rank),
         "--dist-init-addr": reserved(Settings.master_addr),
         "--default-chat-template-kwargs": reserved(Settings.enable_thinking),
+        **{
+            f"--{name.replace('_', '-')}": reserved(reason="and SGLang would listen without the gateway")
+            for name in ONE_DOOR
+        },
     }
 
     def arguments(self, settings: Settings, build: Build) -> list[str]:
@@ -116,13 +119,6 @@ class Sglang(Engine):
         Raises Refused if EXTRA_ARGS opens a listener that the gateway is not in front of.
         """
         self.check_extra_args(settings)
-        for flag in extra_flags(settings):
-            name = flag.removeprefix("--").replace("-", "_")
-            if len(name) > 1 and any(field.startswith(name) for field in ONE_DOOR):
-                raise Refused(
-                    f"{Settings.extra_args} holds {flag}, and SGLang would listen without the gateway",
-                    hint=f"remove it from {Settings.extra_args}",
-                )
         return _arguments(settings)
 
     def launch(self, settings: Settings, environment: Mapping[str, str]) -> Launch:

@@ -11,7 +11,7 @@ import socket
 from dataclasses import dataclass
 from ipaddress import IPv6Address, IPv6Network, ip_address
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, ThreadedResolver
+from aiohttp import ClientError, ClientSession, TCPConnector, ThreadedResolver
 from aiohttp.abc import ResolveResult
 from yarl import URL
 
@@ -24,7 +24,6 @@ REDIRECTS = 3
 
 ANY = "all"
 """The word of the list for every public host."""
-
 
 _NAT64 = IPv6Network("64:ff9b::/96")
 
@@ -60,12 +59,13 @@ async def _one(url: URL, domains: tuple[str, ...], most: int, *, private: bool) 
     if url.scheme not in {"http", "https"} or url.user or not (listed or ANY in domains):
         said = f"this endpoint fetches no picture from `{host[:80]}`: send it as a data URI, data:image/png;base64,..."
         raise ErrorAnswer(400, said, "image_url_refused")
-    resolver = ThreadedResolver() if listed and private else _Public()
-    if isinstance(resolver, _Public) and _is_literal(host) and not _is_public(host):
+    private = private and listed
+    # a literal is not resolved
+    if not private and _is_literal(host) and not _is_public(host):
         raise OSError("not a public address")
-    connector = TCPConnector(resolver=resolver, force_close=True, limit=1)
+    connector = TCPConnector(resolver=ThreadedResolver() if private else _Public(), force_close=True, limit=1)
     async with (
-        ClientSession(connector=connector, timeout=ClientTimeout(total=SECONDS), trust_env=False) as session,
+        ClientSession(connector=connector) as session,
         session.get(url, allow_redirects=False) as answer,
     ):
         if 300 <= answer.status < 400 and "Location" in answer.headers:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dflash_deploy.serve.gateway.asgi import ErrorAnswer
+from dflash_deploy.serve.gateway.asgi import MIB, ErrorAnswer
 from dflash_deploy.serve.gateway.fetch import Fetched, fetch
 from dflash_deploy.serve.gateway.request import IN_A_THREAD, Request
 from dflash_deploy.serve.settings import MOST_MEGAPIXELS, Settings
@@ -83,7 +83,7 @@ class Media:
         self._most = Settings.limit_images_per_prompt.read(environment) or MOST_IMAGES
         self._pixels = Settings.max_image_megapixels.read(environment) * MEGA
         self._domains = Settings.allowed_media_domains.read(environment)
-        self._bytes = Settings.max_body_mib.read(environment) << 20
+        self._bytes = Settings.max_body_mib.read(environment) * MIB
 
     async def check(self, request: Request) -> None:
         """Raises ErrorAnswer for media beyond the limits, and for an address that must not be fetched.

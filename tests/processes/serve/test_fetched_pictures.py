@@ -38,7 +38,7 @@ async def serve(request: web.BaseRequest) -> web.StreamResponse:
         case "/to":
             raise web.HTTPFound(request.query["to"])
         case "/silent":
-            await asyncio.sleep(3)
+            await asyncio.Event().wait()
     raise web.HTTPNotFound
 
 
@@ -53,7 +53,7 @@ def at(path: str, check: Callable[[str], Awaitable[Any]]) -> Any:
     """Call `check` with the port of the host, which answers on all loopback addresses."""
 
     async def run() -> Any:
-        runner = web.ServerRunner(web.Server(serve))
+        runner = web.ServerRunner(web.Server(serve), shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
