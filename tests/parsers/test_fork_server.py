@@ -53,7 +53,8 @@ def test_every_check_but_those_of_its_answers_passes(served: Path) -> None:
     checks = {check["name"]: check for check in ran.document["data"]["checks"]}
     failed = {name for name, check in checks.items() if check["status"] == "failed"}
     assert ran.code is ExitCode.SMOKE_TEST
-    assert failed == {"drafts", "lossless"}
+    # whether one of the changed answers comes in the five seconds of `mixed` is chance
+    assert failed - {"mixed"} == {"drafts", "lossless"}
     # the first finding, before any grade of acceptance: no mask token and no revision is wrong
     assert ran.document["error"]["message"].startswith("the answers are not the target's own; 2 of ")
     assert "`Count from 1 to 40.`: at token 13 the target prefers `5`" in checks["lossless"]["got"]

