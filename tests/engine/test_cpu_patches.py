@@ -56,6 +56,14 @@ def test_the_patched_wait_is_the_only_one_that_yields() -> None:
     assert [str(file.relative_to(package)) for file in files] == ["distributed/utils.py"]
 
 
+def test_the_installed_release_starts_its_core_at_the_one_place_that_is_patched() -> None:
+    package = package_directory("vllm")
+    assert package is not None
+    source = (package / "v1/engine/utils.py").read_text(encoding="utf-8")
+    lines = ("from multiprocessing import connection\n", "        context = get_mp_context()\n")
+    assert [source.count(line) for line in lines] == [1, 1]
+
+
 def test_the_installed_release_still_needs_the_patches(played: Played) -> None:
     assert played("yielding", "unpatched")["yields"]
     assert "must match the size of tensor b" in played("gdn_steps", "unpatched")["died"]
