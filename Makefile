@@ -34,7 +34,7 @@ LIGHT := $(if $(wildcard .venv/.ready),.venv,.venv-test)
 .venv-llamacpp/.ready: EXTRAS = llamacpp
 .venv-llamacpp/.ready: CONTENT = llama.cpp's server and the tools into .venv-llamacpp (226 MB)
 
-.PHONY: demo demo-down check test test-quick test-all test-unit test-cli test-job test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-fuzz fuzz schemas times lint generate docs pictures bench score-diagnosis kills dist clean
+.PHONY: demo demo-down check test test-quick test-all test-unit test-cli test-job test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-fuzz fuzz schemas times lint generate options docs pictures bench score-diagnosis kills dist clean
 
 .venv/.ready .venv-test/.ready .venv-llamacpp/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
@@ -164,6 +164,10 @@ generate: $(LIGHT)/.ready
 	$(LIGHT)/bin/python -m tools.reference
 	$(LIGHT)/bin/python -m tools.readme
 	$(LIGHT)/bin/python -m dflash_deploy.monitoring
+
+# what the engines' own parsers know, in dflash_deploy/catalog: after a new release of an engine
+options: $(READY)
+	$(BIN)/python -m tools.options
 
 # the site, in site/: strict, so that a broken link or a page without a place fails
 docs: $(LIGHT)/.ready

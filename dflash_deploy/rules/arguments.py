@@ -1,12 +1,20 @@
-"""Rules about copied settings: removed arguments and variables, settings of another engine."""
+"""Rules about copied settings: removed and unknown arguments and variables, settings of another engine."""
 
 from __future__ import annotations
 
+import re
+from difflib import get_close_matches
+
+from dflash_deploy.catalog.options import options_of
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.compatible import below
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule
+from dflash_deploy.serve.engines.base import extra_flags
 from dflash_deploy.serve.settings import Settings
+
+FLAG = re.compile(r"-{1,2}[a-zA-Z]")
+"""What may be an option: -1 and -0.5 are values."""
 
 
 def argument_is_gone(plan: Plan, facts: HostFacts) -> Finding | None:
@@ -27,6 +35,25 @@ def argument_is_gone(plan: Plan, facts: HostFacts) -> Finding | None:
     return None
 
 
+def argument_is_unknown(plan: Plan, facts: HostFacts) -> Finding | None:
+    """An argument that the parser of this release does not know."""
+    known = options_of(plan.engine.name) if plan.engine_version == plan.engine.version else frozenset()
+    gone = {one.old for one in plan.engine.renamed}
+    for flag in extra_flags(plan.settings) if known and plan.settings.extra_args else ():
+        if not FLAG.match(flag) or flag in known | gone or plan.engine.kind.reads_as(flag, known):
+            continue
+        near = get_close_matches(flag, known, n=1)
+        return Finding(
+            id="argument-is-unknown",
+            severity="error",
+            message=f"{Settings.extra_args} holds {flag}: {plan.engine.title} has no such option",
+            why="the engine would end at once, with the list of its options",
+            fix=f"did you mean {near[0]}? Otherwise remove it" if near else "remove it",
+            source="the release's own parser",
+        )
+    return None
+
+
 def setting_of_another_engine(plan: Plan, facts: HostFacts) -> Finding | None:
     """Settings that this engine does not have."""
     kind = plan.engine.kind
@@ -42,4 +69,4 @@ def setting_of_another_engine(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
-RULES: tuple[Rule, ...] = (argument_is_gone, setting_of_another_engine)
+RULES: tuple[Rule, ...] = (argument_is_gone, argument_is_unknown, setting_of_another_engine)

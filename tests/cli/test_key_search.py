@@ -113,7 +113,7 @@ def deployment(tmp_path: Path) -> Path:
     options = ("--profile", "cpu", "--runtime", "native", "--port", str(free_port()))
     initialise(*options, at=tmp_path)
     key = key_of(tmp_path)
-    edit_env(tmp_path, SERVED_MODEL_NAME=key, EXTRA_ARGS=f"'--x {key}'", DFLASH_DRAFTER=f"/models/{key}")
+    edit_env(tmp_path, SERVED_MODEL_NAME=key, EXTRA_ARGS=f"'--lora-modules {key}'", DFLASH_DRAFTER=f"/models/{key}")
     (tmp_path / ".dflash" / "engine.log").write_text(f"api_key: {key}\n")
     return tmp_path
 

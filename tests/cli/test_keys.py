@@ -61,13 +61,14 @@ def test_rotate_changes_the_key_and_nothing_else(deployment: Path) -> None:
 
 def test_the_old_key_stays_nowhere_in_env(deployment: Path) -> None:
     old = key_of(deployment)
-    edit_env(deployment, DFLASH_API_KEYS=f"key-of-a-colleague-0123456789,{old}", EXTRA_ARGS=f"'--x {old} {old}-longer'")
+    extra = f"'--lora-modules {old} {old}-longer'"
+    edit_env(deployment, DFLASH_API_KEYS=f"key-of-a-colleague-0123456789,{old}", EXTRA_ARGS=extra)
     with (deployment / ".env").open("a") as env:
         env.write(f"\n# the key is {old}\n")
     ran = dflash("keys", "rotate", at=deployment).succeeded()
     new, text = key_of(deployment), (deployment / ".env").read_text()
     assert f"DFLASH_API_KEYS=key-of-a-colleague-0123456789,{new}\n" in text
-    assert f"--x {new} {old}-longer" in text
+    assert f"--lora-modules {new} {old}-longer" in text
     assert f"# the key is {new}\n" in text
     assert text.count(old) == 1
     assert "in DFLASH_API_KEYS, EXTRA_ARGS, which had the old key" in ran.out

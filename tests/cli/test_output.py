@@ -45,7 +45,7 @@ def test_the_key_is_not_printed(spark: Path, verb: list[str]) -> None:
 
 def test_a_key_that_got_into_another_setting_is_redacted(tmp_path: Path) -> None:
     initialise("--profile", "cpu", at=tmp_path)
-    edit_env(tmp_path, EXTRA_ARGS=f"'--x {key_of(tmp_path)}'")
+    edit_env(tmp_path, EXTRA_ARGS=f"'--lora-modules {key_of(tmp_path)}'")
     for options in ([], ["--json"]):
         ran = dflash("plan", *options, at=tmp_path).succeeded()
         assert key_of(tmp_path) not in ran.out + ran.err
@@ -54,7 +54,7 @@ def test_a_key_that_got_into_another_setting_is_redacted(tmp_path: Path) -> None
 
 def test_text_is_printed_as_it_is(tmp_path: Path) -> None:
     initialise("--profile", "cpu", at=tmp_path)
-    edit_env(tmp_path, EXTRA_ARGS="'--x a:key:b [bold]'")
+    edit_env(tmp_path, EXTRA_ARGS="'--lora-modules a:key:b [bold]'")
     assert "a:key:b [bold]" in dflash("plan", at=tmp_path).succeeded().out
 
 

@@ -183,38 +183,38 @@ def test_settings_of_the_shell_do_not_reach_the_container(deployment: Deployment
     assert ran.succeeded().document["data"]["changed"] is False
 
 
-UNKNOWN_FLAG = Fault(
-    "an unknown engine argument after a successful start",
+WRONG_VALUE = Fault(
+    "a wrong value of an engine argument after a successful start",
     "a real container",
     "up",
     180,
     (
-        "unrecognized arguments: --no-such-flag",
+        "argument --seed: invalid int value: 'none'",
         "the engine runs with the last working settings again",
-        "EXTRA_ARGS: (empty) -> --no-such-flag",
+        "EXTRA_ARGS: (empty) -> --seed=none",
     ),
     ExitCode.NOT_READY,
-    "remove it",
+    "correct the setting, or the argument in EXTRA_ARGS",
 )
 
 
-@shows(UNKNOWN_FLAG)
+@shows(WRONG_VALUE)
 def test_settings_that_do_not_start_are_explained_and_give_way_to_the_last_good_ones(deployment: Deployment) -> None:
-    edit_env(deployment.directory, EXTRA_ARGS="--no-such-flag")
+    edit_env(deployment.directory, EXTRA_ARGS="--seed=none")
     patient = Patient(deployment.directory)
     try:
-        patient.notices(UNKNOWN_FLAG)
+        patient.notices(WRONG_VALUE)
         data = dflash("status", "--json", at=deployment.directory).succeeded().document["data"]
         assert data["state"] == "ready"
         assert "not those of .env" in data["instead"]
         # what a person wrote is theirs to change
-        assert Deployment(deployment.directory).values["EXTRA_ARGS"] == "--no-such-flag"
+        assert Deployment(deployment.directory).values["EXTRA_ARGS"] == "--seed=none"
         rows = dflash("rollback", "--json", at=deployment.directory).succeeded().document["data"]["changed"]
         assert rows == ["EXTRA_ARGS"]
         assert "instead" not in dflash("status", "--json", at=deployment.directory).succeeded().document["data"]
     finally:
         edit_env(deployment.directory, EXTRA_ARGS="")
-    patient.recovers(UNKNOWN_FLAG)
+    patient.recovers(WRONG_VALUE)
 
 
 def test_down_removes_the_container_and_leaves_weights_and_settings(deployment: Deployment) -> None:

@@ -131,10 +131,10 @@ def test_ended_on_the_way_it_leaves_a_key_and_up_goes_on(drafting: Server) -> No
     assert "the old key is no longer valid; continue with `dflash-deploy up`" in said
 
     # an engine that does not come back
-    edit_env(directory, EXTRA_ARGS="--no-such-flag")
+    edit_env(directory, EXTRA_ARGS="--seed=none")
     failed = dflash("keys", "rotate", at=directory)
     assert failed.code is ExitCode.NOT_READY
-    assert "unrecognized arguments: --no-such-flag" in failed.err
+    assert "argument --seed: invalid int value: 'none'" in failed.err
     assert "the old key is no longer valid; continue with `dflash-deploy up`" in failed.err
     assert drafting.key not in {oldest, held}
 

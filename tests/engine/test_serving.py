@@ -138,10 +138,10 @@ def test_another_up_is_refused_the_port(drafting: Server, tmp_path: Path) -> Non
 def test_an_engine_that_dies_at_start_is_explained(tmp_path: Path) -> None:
     port = str(free_port())
     dflash("init", "--profile", "cpu", "--runtime", "native", "--port", port, at=tmp_path).succeeded()
-    edit_env(tmp_path, EXTRA_ARGS="--no-such-flag")
+    edit_env(tmp_path, EXTRA_ARGS="--seed=none")
     ran = dflash("up", at=tmp_path)
     assert ran.code is ExitCode.NOT_READY
-    assert "unrecognized arguments: --no-such-flag" in ran.err
+    assert "argument --seed: invalid int value: 'none'" in ran.err
     assert "ended with code 2" in ran.err
     # nothing of it is left running
     assert dflash("status", "--json", at=tmp_path).document["data"]["state"] == "exited"

@@ -124,7 +124,7 @@ def test_an_engine_that_fails_each_request_and_says_it_is_healthy_harms_no_clien
 
 def test_settings_that_fail_stop_at_the_first_engine_and_go_back(two_engines: Path) -> None:
     before = {number: member.engine.identity for number, member in members(two_engines).items()}
-    edit_env(two_engines, EXTRA_ARGS="--no-such-option")
+    edit_env(two_engines, EXTRA_ARGS="--seed none")
     try:
         ran, askers = under_load(two_engines, lambda: dflash("up", at=two_engines), least=50)
     finally:

@@ -200,8 +200,8 @@ _declared: list[object] = []
 
 sys.meta_path.append(_CpuMetadata())
 sys.meta_path.insert(0, _BeforePatched())
-# Of the 11 s of CPU time that vLLM's API server and its worker each import for, looking for garbage takes 2.3 s with Python's
-# threshold of 700 objects, and 0.8 s with this one.
+# Of the 11 s of CPU time that vLLM's API server and its worker each import for, looking for garbage takes 2.3 s with
+# Python's threshold of 700 objects, and 0.8 s with this one.
 gc.set_threshold(50_000, 10, 10)
 if _built_for("torch") == "cpu":
     sys.meta_path.insert(0, _BeforeTorchvision())

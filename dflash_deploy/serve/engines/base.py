@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -208,6 +208,15 @@ class Engine(ABC):
                 why = "which has a setting of its own" if of.fields else str(of)
                 hint = f"set {of}" if of.fields else f"remove it from {Settings.extra_args}"
                 raise Refused(f"{Settings.extra_args} holds {found}, {why}", hint=hint)
+
+    def reads_as(self, flag: str, known: Collection[str]) -> bool:
+        """Whether the engine's parser takes a flag for one that it knows: abbreviated, with a `.key`, or `-O3`."""
+        whole = flag.partition(".")[0]
+        if not self.abbreviates:
+            return False
+        return whole in known or any(
+            one.startswith(whole) if whole.startswith("--") else whole.startswith(one) for one in known
+        )
 
     def _abbreviated(self, flag: str) -> str:
         """The flag that the engine's parser may take this one for; empty if none. A flag can be longer by a `.key`."""

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+OPTIONS = ["its options"]
+"""Instead of a list of arguments: the answer has the names of all options, between spaces."""
 
 
-def answer(check: Callable[[list[str]], str | None]) -> None:
+def answer(check: Callable[[list[str]], str | None], options: Callable[[], Iterable[str]] = tuple) -> None:
     """Ask `check` about the lists on each line of standard input, and end the process with it.
 
     The answers of a line are a line for the descriptor that is named first: the engines write to standard output.
     """
     with os.fdopen(int(sys.argv[1]), "w") as answers:
         for line in sys.stdin:
-            answers.write(f"{json.dumps([check(arguments) for arguments in json.loads(line)])}\n")
+            asked: list[list[str]] = json.loads(line)
+            said = [" ".join(options()) if one == OPTIONS else check(one) for one in asked]
+            answers.write(f"{json.dumps(said)}\n")
             answers.flush()
     # the engines leave threads and handlers behind that are no part of the question
     os._exit(0)
@@ -36,3 +42,8 @@ def argparse_rejection(parse: Callable[[], object]) -> str | None:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return None
+
+
+def argparse_options(parser: argparse.ArgumentParser) -> list[str]:
+    """The names of all options of a parser, in every spelling, also those that its help leaves out."""
+    return sorted(parser._option_string_actions)

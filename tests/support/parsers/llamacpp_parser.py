@@ -12,7 +12,7 @@ import importlib.util
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ _LLAMA_EXAMPLE_SERVER = 12
 # a Python object without attributes of its own starts with its counter and its type; common_params follows
 _OFFSET = object.__basicsize__
 
+_WORD = re.compile(rb"(?<![\w-])--?[a-zA-Z][\w-]*(?=\0)")
 _LITERAL = r'\s*"(?:[^"\\]|\\.)*"\s*'
 _OPTION = re.compile(
     rf"add_opt\(common_arg\(\s*\{{(?P<names>(?:{_LITERAL},?)+)\}}\s*,(?:\s*\{{(?P<negated>(?:{_LITERAL},?)*)\}}\s*,)?"
@@ -45,6 +46,7 @@ class Parser:
             raise ImportError("xllamacpp is not on the path")
         (library,) = Path(specification.origin).parent.glob("xllamacpp*.so")
         self._parameters: Any = importlib.import_module("xllamacpp").CommonParams
+        self._library = library
         self._parse = ctypes.CDLL(str(library))[_PARSE]
         self._parse.restype = ctypes.c_bool
         parameters = self._parameters()
@@ -68,6 +70,15 @@ class Parser:
         if not self._call(arguments, parameters):
             raise ValueError(f"not accepted: {arguments}")
         return parameters
+
+    def options(self, source: Iterable[str]) -> list[str]:
+        """The options of a server, of those that the source names and those that are words of the library."""
+        words = {word.decode() for word in _WORD.findall(self._library.read_bytes())}
+        return [
+            name
+            for name in sorted(words | set(source))
+            if f"invalid argument: {name}\n" not in f"{self.rejection([name, os.devnull])}\n"
+        ]
 
     def rejection(self, arguments: list[str]) -> str | None:
         """`None`, or what the parser wrote; a child asks, because the parser may end its process."""
@@ -116,7 +127,9 @@ def main() -> None:
     """Answer for the lists on standard input."""
     parser = Parser()
     options = option_values(Path(os.environ["LLAMACPP_OPTION_SOURCE"]).read_text(encoding="utf-8"))
-    answer(lambda arguments: parser.rejection(arguments) or unknown(arguments, options))
+    answer(
+        lambda arguments: unknown(arguments, options) or parser.rejection(arguments), lambda: parser.options(options)
+    )
 
 
 if __name__ == "__main__":

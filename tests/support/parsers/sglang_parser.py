@@ -7,10 +7,11 @@ has read the model; over a wrong backend for the drafter it warns and takes anot
 
 from __future__ import annotations
 
+import argparse
 import importlib
 
 from tests.support.parsers.absent import stub_absent
-from tests.support.parsers.answers import answer, argparse_rejection
+from tests.support.parsers.answers import answer, argparse_options, argparse_rejection
 
 
 def main() -> None:
@@ -27,7 +28,9 @@ def main() -> None:
         if backend is not None and backend not in backends:
             raise ValueError(f"--speculative-draft-attention-backend: {backend!r} is none of {backends}")
 
-    answer(lambda arguments: argparse_rejection(lambda: check(arguments)))
+    parser = argparse.ArgumentParser()
+    importlib.import_module("sglang.srt.server_args").ServerArgs.add_cli_args(parser)
+    answer(lambda arguments: argparse_rejection(lambda: check(arguments)), lambda: argparse_options(parser))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import argparse
 import importlib
 from typing import Any
 
-from tests.support.parsers.answers import answer, argparse_rejection
+from tests.support.parsers.answers import answer, argparse_options, argparse_rejection
 
 
 def _first(*names: str) -> Any:
@@ -24,14 +24,16 @@ def _first(*names: str) -> Any:
     raise ImportError(f"vLLM has none of {', '.join(names)}")
 
 
-def _serve_parser() -> argparse.ArgumentParser:
+def _parsers() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+    """The parser of `vllm`, and that of its command `serve`."""
     parser_class = _first("vllm.utils.argparse_utils:FlexibleArgumentParser")
     add_arguments = _first(
         "vllm.entrypoints.common.cli_args:make_arg_parser", "vllm.entrypoints.launchers.cli_args:make_arg_parser"
     )
     parser: argparse.ArgumentParser = parser_class(prog="vllm")
-    add_arguments(parser.add_subparsers(dest="subparser", required=True).add_parser("serve"))
-    return parser
+    serve = parser.add_subparsers(dest="subparser", required=True).add_parser("serve")
+    add_arguments(serve)
+    return parser, serve
 
 
 class _Configuration:
@@ -82,9 +84,13 @@ class _Configuration:
 
 def main() -> None:
     """Answer for the lists on standard input."""
-    parser = _serve_parser()
+    parser, serve = _parsers()
     configuration = _Configuration()
-    answer(lambda arguments: argparse_rejection(lambda: configuration.make(parser.parse_args(arguments))))
+    answer(
+        lambda arguments: argparse_rejection(lambda: configuration.make(parser.parse_args(arguments))),
+        # the class reads -O3 as --optimization-level 3 before argparse sees it
+        lambda: [*argparse_options(serve), "-O"],
+    )
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from dflash_deploy.catalog import load_catalog
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan import Checkpoints, Choice, Finding, Severity
 from dflash_deploy.rules import CHECKPOINT_RULES, RULES, plan_deployment
+from dflash_deploy.rules.arguments import argument_is_unknown
 from dflash_deploy.rules.weights import target_unknown_to_engine
 from dflash_deploy.serve.settings import Settings
 from tests.support.machines import DOCKER, H100, MACHINES, SPARK, machine
@@ -228,6 +229,13 @@ CASES = [
     Case("argument-is-gone", "warning", "h100", {"VLLM_NVFP4_GEMM_BACKEND": "flashinfer-cutlass"}),
     Case("argument-is-gone", "error", "h100", {"EXTRA_ARGS": "--mamba-scheduler-strategy extra_buffer"},
          choice={"engine": "sglang"}),
+    Case("argument-is-unknown", "error", "h100", {"EXTRA_ARGS": "--no-such"}),
+    Case("argument-is-unknown", "error", "h100", {"EXTRA_ARGS": "--max-num-seqss 4"}),
+    Case("argument-is-unknown", "error", "h100", {"EXTRA_ARGS": "--cache-ram 0"}),
+    Case("argument-is-unknown", "error", "h100", {"EXTRA_ARGS": "--schedule-policy lpm"}),
+    Case("argument-is-unknown", "error", "h100", {"EXTRA_ARGS": "--no-such-thing"}, choice={"engine": "sglang"}),
+    Case("argument-is-unknown", "error", "rtx-3090", {"EXTRA_ARGS": "--thread 4"}, choice={"engine": "llamacpp"}),
+    Case("argument-is-unknown", "error", "rtx-3090", {"EXTRA_ARGS": "-nglx 4"}, choice={"engine": "llamacpp"}),
     Case("setting-of-another-engine", "warning", "rtx-3090", {"ATTENTION_BACKEND": "FLASH_ATTN"}),
     Case("bind-is-no-address", "error", "h100", {"DFLASH_BIND": "localhost"}),
     Case("open-to-the-network", "warning", "h100", {"DFLASH_BIND": "0.0.0.0"}),
@@ -354,3 +362,24 @@ def test_a_budget_of_8192_is_enough_for_releases_that_compare_the_whole_step() -
 def test_fp8_for_the_target_alone_is_allowed_where_its_backend_reads_it(dtype: str) -> None:
     edited = {"KV_CACHE_DTYPE": dtype, "DFLASH_KV_CACHE_DTYPE": "auto"}
     assert "fp8-kv-refused" not in findings(Case("", "note", "h100", edited))
+
+
+@each_of([
+    ("h100", None, "--seed 1 --enable_eplb -O3 -O.mode=3 -ep --compilation-config.mode 3 --generation-c auto"),
+    ("h100", None, "--override-generation-config '{\"temperature\": -1}' --no-enable-chunked-prefill"),
+    ("h100", "sglang", "--schedule-policy lpm --page-size 64 --random-seed -1 --cuda-graph-max 8"),
+    ("rtx-3090", "llamacpp", "-t 4 --threads 4 --temp -1 --load-mode mmap --slot_save_path x"),
+    # its parser was never asked
+    ("dgx-spark", "aeon-ultimate-0.27", "--no-such"),
+])  # fmt: skip
+def test_an_option_that_the_release_knows_is_allowed(row: tuple[str, str | None, str]) -> None:
+    profile, engine, arguments = row
+    found = findings(Case("", "note", profile, {"EXTRA_ARGS": arguments}, choice={"engine": engine}))
+    assert "argument-is-unknown" not in found
+
+
+def test_a_release_of_another_version_is_not_judged() -> None:
+    case = Case("", "note", "h100", {"EXTRA_ARGS": "--no-such"})
+    made = plan_deployment(MACHINES["h100"], Choice(profile="h100", edited=case.edited), load_catalog(), Checkpoints())
+    assert argument_is_unknown(made, MACHINES["h100"]) is not None
+    assert argument_is_unknown(replace(made, engine_version="0.34.0"), MACHINES["h100"]) is None
