@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: prints one table for each group of measurements, but the hour only by its name.
+"""`python -m benchmarks`: prints one table for each group of measurements, the longest only by their names.
 
 Both sides of a row are measured in one run on one machine, at least five times. Compare the ratios of medians:
 absolute times on a shared machine are not stable.
@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import (
+    attack,
     capacity,
     command,
     downloads,
@@ -33,13 +34,16 @@ from benchmarks import (
 )
 from benchmarks.rows import table
 
-LONG = frozenset({"monitoring-hour"})
+LONG = frozenset({"attack", "mixed", "mixed-vllm", "monitoring-hour"})
 """Groups that run only if they are named."""
 
 
 def main() -> None:
     """Run the groups named on the command line; without a name, all groups but those of LONG."""
     groups: dict[str, Callable[[], Table]] = {
+        "attack": attack.table,
+        "mixed": lambda: attack.mixed("llamacpp"),
+        "mixed-vllm": lambda: attack.mixed("vllm"),
         "speed-model": speed_model.table,
         "capacity": lambda: table("capacity", capacity.rows(), ("measured", "predicted")),
         "command": lambda: table("command", command.rows(), ("docker", "dflash-deploy")),

@@ -13,7 +13,7 @@
    with `index ... is out of bounds for dimension 1`: the sampler reads memory that nothing has written.
 5. With a drafter, `top_k` ends the engine with `max(): Expected reduction dim` in a step without draft tokens.
 6. On two cores streams and /metrics stop for seconds at times, while the engine generates.
-7. The engine's core imports anew what the API server has imported already: 10 s of CPU time at each start.
+7. The engine's core imports again what the API server has imported already: 10 s of CPU time at each start.
 
 For 3 to 7 the source of the module is patched as it is compiled, only if it holds exactly the known lines: a release
 that has its own fix stays as it is.
