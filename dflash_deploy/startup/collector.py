@@ -231,7 +231,8 @@ class Collector:
 
     def _other(self, line: LogLine) -> None:
         message = line.message
-        indented = message[0].isspace()
+        # a frame of torch's native code names functions such as c10::Error::Error
+        indented = message[0].isspace() or message.startswith("frame #")
         if indented and ((thrown := message.strip()).startswith(_THROWN) or RAISED.match(thrown)):
             # the text of an exception of native code, below `terminate called after throwing an instance of`
             _keep(self._now.errors, thrown, self._groups.of_error(line))

@@ -29,6 +29,7 @@ _ECHO = re.compile(
     r"|engine core exited unexpectedly|died unexpectedly|^(?:SystemExit|KeyboardInterrupt|EOFError|BrokenPipeError)\b"
     r"|CancelledError|^subprocess\.CalledProcessError|Error raised in subprocess|^Process \w+:$"
     r"|[Rr]eceived sigquit|^SIGQUIT received\. signum|kill_process_tree|exiting due to model loading error|^Aborted\b"
+    r"|^zsh: (?:abort|killed|segmentation fault)\b"
     r"|^Killed$|: line \d{1,6}: +\d{1,9} (?:Aborted|Killed|Segmentation fault)\b"
     r"|^Rank \d{1,4} scheduler is dead"
     r"|^Fatal Python error: Aborted|exactly one out metadata, path_model"
@@ -63,7 +64,8 @@ class Raised:
     """One exception: where it was raised, its text, and whether another one was raised from it.
 
     `reported`: a row of the catalog says that such an exception only reports another failure. `loading`: a function
-    that loads weights raised it, or called what did.
+    that loads weights raised it, or called what did. `combines`: so did this frame, in which a drafter reads its
+    target.
     """
 
     process: str
@@ -72,6 +74,7 @@ class Raised:
     cause: bool = False
     reported: bool = False
     loading: bool = False
+    combines: str = ""
 
     @property
     def echo(self) -> bool:
@@ -185,9 +188,14 @@ def _tells_something(message: str) -> bool:
 
 
 def texts(raised: Iterable[Raised]) -> Iterator[str]:
-    """Yield the lines of exceptions, and what pydantic refuses as one line: it writes the field above the reason."""
+    """Yield the lines of exceptions, and as one line what two lines tell.
+
+    Pydantic writes the field above the reason, and torch does not say that a drafter read its target.
+    """
     for one in raised:
         yield from one.text
+        if one.combines:
+            yield f"{one.text[0]} {one.combines}"
         if _REFUSED_CONFIG.search(one.text[0]):
             yield ": ".join(line.strip() for line in one.text[: 1 + MOST_REFUSED])
 

@@ -37,13 +37,16 @@ _FUNCTION = re.compile(r"\s*File \"[^\"]{1,400}\", line \d{1,7}, in (?P<name>[\w
 _LOADS = re.compile(r"(?:.*\.)?(?:\w*weight_loader\w*|_?load_(?:\w{0,40}_)?weights?(?:_\w{1,40})?|load_model)$")
 """Functions of vLLM, SGLang and their plugins that load weights."""
 
+_COMBINES = re.compile(r"in combine_hidden_states\b|models/\w*(?:eagle|dflash|dspark)\w*\.py\", .*\.fc\(")
+"""Where a drafter reads the hidden states of its target: a frame, or a frame and its code."""
+
 
 @dataclass
 class TracebackReading:
     """How far a traceback of one process has been read. `loading`: a function in it loads weights.
 
-    `behind` counts the lines behind its last frame. `prefixed`: what begins the line of the exception also begins each
-    line of its text.
+    `combines` is the frame in which a drafter reads its target. `behind` counts the lines behind its last frame.
+    `prefixed`: what begins the line of the exception also begins each line of its text.
     """
 
     level: str = ""
@@ -52,6 +55,7 @@ class TracebackReading:
     frame: tuple[str, ...] = ()
     raised: Raised | None = None
     loading: bool = False
+    combines: str = ""
     behind: int = 0
 
     def raises(self, process: str, line: LogLine) -> Raised:
@@ -60,14 +64,14 @@ class TracebackReading:
             self.prefixed = "record"
         else:
             self.prefixed = "process" if line.process and not line.record else ""
-        self.raised = Raised(process, [line.message], self.frame, loading=self.loading)
-        self.inside, self.frame, self.loading = False, (), False
+        self.raised = Raised(process, [line.message], self.frame, loading=self.loading, combines=self.combines)
+        self.inside, self.frame, self.loading, self.combines = False, (), False, ""
         return self.raised
 
     def passes(self, message: str) -> None:
         """Note whether a line begins a traceback, or has a function that loads weights."""
         if TRACEBACK in message:
-            self.loading = False
+            self.loading, self.combines = False, ""
         elif function := _function(message):
             self.loading, self.behind = self.loading or _LOADS.match(function) is not None, 0
         elif not self.inside:
@@ -80,6 +84,8 @@ class TracebackReading:
             self.frame = (message,)
         elif self.frame and (len(self.frame) == 1 or not _MARKS.issuperset(message)):
             self.frame = (*self.frame[:2], message)
+        if self.frame and _COMBINES.search("".join(self.frame)):
+            self.combines = self.frame[0].strip()
 
     def loose(self, message: str) -> None:
         """Read a line that may be of a traceback without a beginning, and with or without indents."""

@@ -22,7 +22,7 @@ from tests.support.rows import each_of, rows_of
 FAILURES = load_catalog().failures
 LINES: list[dict[str, Any]] = rows_of(Path(__file__).with_name("failure_lines.yaml"))
 
-NAMES = {*all_setting_names(), "AVX2", "TRITON_ATTN"}
+NAMES = {*all_setting_names(), "AVX2", "TRITON_ATTN", "DOCKER_HOST"}
 """What may be written in capitals."""
 
 HEALTHY = """\
