@@ -17,6 +17,9 @@ class LogSign(Entry):
 
     engine: EngineName
     wrote: Annotated[str, Field(min_length=3, description="regular expression of lines that only this engine writes")]
+    mentions: Annotated[
+        str, Field(description="regular expression of lines that count if no engine is recognised by `wrote`")
+    ] = "(?!)"
     release: Annotated[str, Field(min_length=3, description="regular expression whose first group is the release")]
     prefix: Annotated[str, Field(description="what a release begins with and the log leaves out")] = ""
     source: str
@@ -25,6 +28,11 @@ class LogSign(Entry):
     def writes(self) -> re.Pattern[str]:
         """The pattern of lines that only this engine writes."""
         return re.compile(self.wrote)
+
+    @cached_property
+    def mentioned(self) -> re.Pattern[str]:
+        """The pattern of lines that another engine may write, too."""
+        return re.compile(self.mentions)
 
     @cached_property
     def releases(self) -> re.Pattern[str]:
