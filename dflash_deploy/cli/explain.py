@@ -10,6 +10,7 @@ import typer
 
 from dflash_deploy import operations
 from dflash_deploy.cli.command import command
+from dflash_deploy.cli.completion import engines
 from dflash_deploy.cli.options import Json
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.redact import redact_by_shape
@@ -27,11 +28,18 @@ def explain(
     exit_code: Annotated[
         int | None, typer.Option("--exit-code", help="How the process ended, if you know it; a signal is negative.")
     ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="Engine that wrote the log: vllm, sglang, llamacpp, or a release of the catalog.",
+            autocompletion=engines,
+        ),
+    ] = None,
     issue: Annotated[bool, typer.Option("--issue", help="Print a text for an issue, secrets redacted.")] = False,
     as_json: Json = False,
 ) -> Report:
     """Explain the log of any engine: cause, evidence, fix. Needs no deployment."""
-    found = operations.explain_log(file, exit_code=exit_code)
+    found = operations.explain_log(file, exit_code=exit_code, engine=engine)
     return Report(found.document(), (found.issue(),) if issue else tuple(_shown(found)))
 
 

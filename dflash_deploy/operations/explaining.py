@@ -47,7 +47,7 @@ class ExplainedLog:
     def not_known(self) -> tuple[str, ...]:
         """What the log does not say, and would help."""
         missing = (
-            ("the engine: no line of the log names it", not self.engine),
+            ("the engine, which no line of the log names: pass --engine if you know it", not self.engine),
             ("the engine's release: rows for other releases may match", bool(self.engine) and not self.release),
             ("how the process ended: pass --exit-code if you know it", self.exit_code is None),
         )
@@ -85,18 +85,21 @@ class ExplainedLog:
         return redact_by_shape("\n".join((*facts, "", f"{fence}text", *self.explanation.lines, fence)))
 
 
-def explain_log(path: Path, *, exit_code: int | None = None) -> ExplainedLog:
+def explain_log(path: Path, *, exit_code: int | None = None, engine: str | None = None) -> ExplainedLog:
     """Read the log of an engine from a file, a pipe, or standard input (`-`), in bounded memory, and explain it.
 
-    Raises FileMissing, FileInvalid, FileDenied or FileRefused if it cannot be read.
+    `engine` is the name of the engine that wrote it, or of its release; else the log names it. Raises UnknownEngine;
+    FileMissing, FileInvalid, FileDenied or FileRefused if the log cannot be read.
     """
     catalog = load_catalog()
-    recognised = Recognised(catalog.log_signs)
+    told = None if engine is None or engine in ENGINES else catalog.engine(engine)
+    recognised = Recognised(catalog.log_signs, told.engine if told else engine or "")
     collected = Collector().read(map(clean, recognised.watch(lines_of(path))))
-    reader = LogReader(catalog.failures, recognised.engine, recognised.release)
+    release = recognised.release or (told.version if told else "")
+    reader = LogReader(catalog.failures, recognised.engine, release)
     return ExplainedLog(
         engine=recognised.engine,
-        release=recognised.release,
+        release=release,
         lines=recognised.lines,
         exit_code=exit_code,
         failed=bool(collected.evidence()),

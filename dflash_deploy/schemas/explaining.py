@@ -26,9 +26,9 @@ class ExplainData(Documented):
     """What the log of an engine says, without secrets."""
 
     engine: str | None
-    """Name of the engine; null if no line names it."""
+    """Name of the engine; null if neither `--engine` nor a line of the log names it."""
     release: str | None
-    """Release of the engine; null if no line names it."""
+    """Release of the engine; null if neither `--engine` nor a line of the log names it."""
     verdict: Literal["named", "likely", "unknown", "none"]
     """How sure the cause is. `none`: the log shows no failure."""
     failure: KnownFailureData | None

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from dflash_deploy import operations
 from dflash_deploy.cli.app import app
-from dflash_deploy.errors import FileInvalid, FileMissing
+from dflash_deploy.errors import FileInvalid, FileMissing, UnknownEngine
 from dflash_deploy.intake.lines import LONGEST, lines_of
 from tools.diagnosis.score import HALVES, cases
 
@@ -221,6 +221,36 @@ def test_the_engine_is_recognised_in_the_logs_of_others(tmp_path: Path, half: st
         if found.verdict != "unknown" and found.explanation.diagnosis is not None:
             assert found.explanation.diagnosis.id in case.right, case.name
     assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    ("engine", "title", "failure"),
+    [
+        ("llamacpp", "llama.cpp", "llamacpp-assertion"),
+        ("llamacpp-cpu-b11549", "llama.cpp b11549", "llamacpp-assertion"),
+        ("vllm", "vLLM", None),
+        ("sglang-0.5.23", "SGLang 0.5.23", None),
+    ],
+)
+def test_the_engine_of_a_log_that_does_not_name_it_can_be_told(
+    tmp_path: Path, engine: str, title: str, failure: str | None
+) -> None:
+    file = log(tmp_path, "/x/ggml.c:2245: GGML_ASSERT(ggml_can_repeat(b, a)) failed\n")
+    assert f"engine    {title}\n" in explained(file, "--engine", engine)
+    data = json.loads(explained(file, "--engine", engine, "--json"))["data"]
+    assert (data["failure"] and data["failure"]["id"]) == failure
+    assert not any("--engine" in text for text in data["not_known"])
+
+
+def test_a_log_without_an_engine_says_how_to_name_it(tmp_path: Path) -> None:
+    assert "pass --engine if you know it" in explained(log(tmp_path, "RuntimeError: the moon\n"))
+
+
+@pytest.mark.parametrize(("engine", "guess"), [("vllm-0.3", "vllm-0.33"), ("sglang-0.5", "sglang-0.5.23"), ("vlm", "")])
+def test_an_engine_that_is_not_known_is_refused_as_init_does(tmp_path: Path, engine: str, guess: str) -> None:
+    with pytest.raises(UnknownEngine, match=f"`{engine}` is not a known engine release") as refused:
+        operations.explain_log(log(tmp_path, KNOWN), engine=engine)
+    assert (f"did you mean {guess}?" if guess else "valid names: ") in refused.value.hint
 
 
 def test_an_empty_log_is_not_a_log_without_failures(tmp_path: Path) -> None:
