@@ -125,7 +125,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 PAGE = re.compile(r"docs/(?:tutorials|how-to|reference|explanation)/[\w./-]+\.(?:md|yaml)")
 """A page of the documents, as programs and texts name it."""
 
-NOT_PROSE = {"pattern", "begins", "counts", "source", "prompt", "messages"}
+NOT_PROSE = {"pattern", "wrote", "mentions", "begins", "counts", "source", "prompt", "messages"}
 """Keys whose values are data: log lines, regular expressions, sources, and the prompts of measurements."""
 
 
