@@ -17,12 +17,16 @@ from dflash_deploy.startup.diagnosis import Diagnosis, Explanation, LogReader, P
 from dflash_deploy.startup.log_lines import clean
 from dflash_deploy.startup.recognise import Recognised
 
+STOPPED = (None, 0, 130, -2, 143, -15)
+"""Exit codes of an engine that was stopped: none is known, it ended by itself, or by SIGINT or SIGTERM."""
+
 
 @dataclass(frozen=True)
 class ExplainedLog:
     """What a log says, secrets included: what shows it redacts it.
 
-    `engine` and `release` are empty if it does not name them. `failed`: it has errors.
+    `engine` and `release` are empty if it does not name them. `failed`: it has errors, or the exit code is one
+    of a failure.
     """
 
     engine: str
@@ -102,7 +106,7 @@ def explain_log(path: Path, *, exit_code: int | None = None, engine: str | None 
         release=release,
         lines=recognised.lines,
         exit_code=exit_code,
-        failed=bool(collected.evidence()),
+        failed=collected.failed() or exit_code not in STOPPED,
         explanation=reader.explain(collected, ProcessEnd(exit_code)),
         costs=reader.costs_of(collected),
     )

@@ -27,7 +27,7 @@ MOST_BEFORE = 3
 _THROWN = "what():"
 
 _ERROR = re.compile(
-    r"\b(?:error|fatal|failed|failure|abort(?:ed)?|assert(?:ion)?|panic|killed|refused|cannot|could\w'?t|denied|dead|died)\b"
+    r"(?<![\w-])(?:error|fatal|failed|failure|abort(?:ed)?|assert(?:ion)?|panic|killed|refused|cannot|could\w'?t|denied|dead|died)\b"
     r"|_assert\(|kernel only supports sm|not found \(required|terminate called|not found$|out of memory"
     r"|[a-z](?:error|exception): |\bsegmentation fault|\(core dumped\)"
     r"|watchdog timeout \((?!.{0,60}soft=true)|crashed with exit code"
@@ -90,6 +90,10 @@ class Collector:
         """What is kept: of a new start that shows nothing yet, the evidence of the one before."""
         now, before = self._now, self._before
         return before if before is not None and not now and not now.serves else now
+
+    def failed(self) -> bool:
+        """Whether the log shows a failure: an error, or a traceback whose exception is missing."""
+        return bool(self.evidence()) or any(reading.unfinished for reading in self._open.values())
 
     def read(self, lines: Iterable[str]) -> Collector:
         """Read lines that are free of colors."""
@@ -247,6 +251,7 @@ def _tells_more(line: str) -> bool:
     # one comparison after the other: a log of 200 MB has more than a million of these lines
     return (
         "startup" in line
+        or "model loaded" in line
         or "version " in line
         or "eceived request" in line
         or "Receive: " in line
@@ -273,6 +278,7 @@ def _serving(message: str) -> bool:
         "Application startup complete" in message
         or "The server is fired up" in message
         or "server is listening on" in message
+        or message.endswith(": model loaded")
         or "init: listening on" in message
         or "llama_server: listening on" in message
         or "are idle" in message

@@ -35,7 +35,7 @@ _ECHO = re.compile(
     r"|^Fatal Python error: Aborted|exactly one out metadata, path_model"
     r"|failed to load (?:multimodal |draft )?model(?:,? '[^']{0,300}')?$"
     r"|failed \(exitcode: |closing signal SIG|Server process terminated unexpectedly with exit code"
-    r"|this warning is normal during memory fitting|Failed to init server, please check the input params"
+    r"|Failed to init server, please check the input params"
     r"|^Subprocess \w{1,40} \(pid=\d{1,9}\) crashed with exit code|subprocess exited with code -?\d"
     r"|Initialization failed\. Please see the error messages above"
     r"|^Pyspy (?:failed|dump)|^All pyspy dump attempts failed"

@@ -52,8 +52,11 @@ _PYTHON_WARNING = re.compile(
     r"(?:\S{1,300}:\d{1,6}: )?\w{0,40}Warning: |[Ww]arning: |NCCL WARN|\{\"timestamp\".{0,60}\"level\":\"WARN"
 )
 
-_SURVIVED = "Ignore import error when loading "
-"""SGLang's warning for a model whose code it cannot import; it writes no level."""
+_SURVIVED = re.compile(
+    r"Ignore import error when loading |Failed to import Triton kernels\b|\[ERROR\] `\w{1,60}` is part of "
+    r"|.{0,160}(?:failed to measure draft model memory|\(this warning is normal during memory fitting\)$)"
+)
+"""What SGLang, vLLM, Transformers and llama.cpp write of something that they do without, some as errors."""
 
 _NAMES = {
     "WARN": "WARNING",
@@ -131,8 +134,8 @@ def _collected(line: str) -> int:
 
 
 def _judged(level: str, message: str) -> str:
-    """The level of a message: an access log is INFO, and warnings of Python and SGLang have no level of their own."""
-    if not level and message.startswith(_SURVIVED):
+    """The level of a message: an access log is INFO, and some warnings have no level, or that of an error."""
+    if level not in QUIET and _SURVIVED.match(message):
         return "WARNING"
     if not level and ("arning: " in message or "WARN" in message) and _PYTHON_WARNING.match(message):
         return "WARNING"

@@ -58,6 +58,11 @@ class TracebackReading:
     combines: str = ""
     behind: int = 0
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether it has frames, and no exception yet."""
+        return bool(self.frame) and (self.inside or bool(_function(self.frame[0])))
+
     def raises(self, process: str, line: LogLine) -> Raised:
         """Read the line of an exception. vLLM's logger, and processes that write their names, begin each line."""
         if line.form == OF_EACH_LINE:

@@ -18,7 +18,7 @@ from dflash_deploy import operations
 from dflash_deploy.cli.app import app
 from dflash_deploy.errors import FileInvalid, FileMissing, UnknownEngine
 from dflash_deploy.intake.lines import LONGEST, lines_of
-from tools.diagnosis.score import HALVES, cases
+from tools.diagnosis.score import BLIND_SETS, HALVES, cases
 
 CORE = "(EngineCore pid=274) ERROR 08-03 17:46:10 [core.py:1136] "
 BANNER = "(APIServer pid=1) INFO 08-03 17:45:30 [utils.py:299]   █▄█▀ █     █     █     █  version 0.28.0"
@@ -251,6 +251,84 @@ def test_an_engine_that_is_not_known_is_refused_as_init_does(tmp_path: Path, eng
     with pytest.raises(UnknownEngine, match=f"`{engine}` is not a known engine release") as refused:
         operations.explain_log(log(tmp_path, KNOWN), engine=engine)
     assert (f"did you mean {guess}?" if guess else "valid names: ") in refused.value.hint
+
+
+LOADING = "0.00.168.542 I srv    load_model: loading model 'Qwen3.6-27B-Q4_K_M.gguf'"
+FITTING = (
+    "0.00.461.531 E llama_init_from_model: failed to initialize the context: dflash requires ctx_other to be set "
+    "(this warning is normal during memory fitting)"
+)
+TRITON = "ERROR 04-01 11:21:57 [config.py:29] Failed to import Triton kernels. Error: No module named 'triton_kernels'"
+MEMORY_ERROR = "0.00.010.128 E srv    load_model: something failed"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (
+            LOADING,
+            *(f"0.00.2{number}0.000 I load_tensors: layer {number}" for number in range(8)),
+            "main: model loaded",
+        ),
+        (LOADING, MEMORY_ERROR, "0.00.268.853 I srv          init: model loaded"),
+        (LOADING, MEMORY_ERROR, "0.00.221.347 I llama_server: model loaded"),
+        (LOADING, FITTING, "0.07.911.111 I srv    load_model: initializing, n_slots = 1"),
+        (FITTING.partition(" E ")[2],),
+        (TRITON, BANNER),
+        (
+            BANNER,
+            "(EngineCore pid=3) [ERROR] `min_frames` is part of Qwen3VLVideoProcessorInitKwargs, but not documented.",
+        ),
+        (BANNER, "[ok] patched marlin.py (asym-assert message + guard block)"),
+        (BANNER, "Loading safetensors checkpoint shards:  33% Completed | 1/3 [00:01<00:02,  1.00it/s]"),
+        (MEMORY_ERROR, f"{BANNER}\n(APIServer pid=1) INFO:     Application startup complete."),
+        ("[2025-06-25 14:01:42] Load weight begin. avail mem=22.46 GB",),
+    ],
+)
+def test_a_log_that_loads_or_has_loaded_is_not_of_an_unknown_cause(tmp_path: Path, lines: tuple[str, ...]) -> None:
+    assert "cause     the log shows no failure" in explained(log(tmp_path, "\n".join(lines) + "\n"))
+
+
+FRAME = '  File "/x/vllm/moon/new.py", line 7, in load\n    value = table[name]\n'
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        f"Traceback (most recent call last):\n{FRAME}",
+        FRAME,
+        "".join(f"{CORE}{line}\n" for line in ("Traceback (most recent call last):", *FRAME.splitlines())),
+        f"main: model loaded\nTraceback (most recent call last):\n{FRAME}",
+    ],
+)
+def test_a_log_that_ends_in_a_traceback_shows_a_failure(tmp_path: Path, end: str) -> None:
+    data = json.loads(explained(log(tmp_path, f"{BANNER}\n{end}"), "--json"))["data"]
+    assert data["verdict"] == "unknown"
+    assert data["lines"]
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict"), [(1, "unknown"), (7, "unknown"), (-10, "unknown"), (0, "none"), (143, "none")]
+)
+def test_an_exit_code_of_a_failure_is_one_whatever_the_log_shows(tmp_path: Path, code: int, verdict: str) -> None:
+    data = json.loads(explained(log(tmp_path, f"{BANNER}\n"), "--json", "--exit-code", str(code)))["data"]
+    assert data["verdict"] == verdict
+
+
+NOT_CERTAIN = {
+    "unknown-model-asked",
+    "n-vllm-unknown-models-asked",
+    "v-healthy-nvfp4-wsl-404-then-serves",
+    "q-healthy-vllm-spark-engine-dead-only-at-shutdown",
+}
+"""Logs that end with an error of a request, or of a shutdown: the same lines end logs of failures."""
+
+
+@pytest.mark.parametrize("name", ["healthy", *BLIND_SETS])
+def test_the_log_of_an_engine_that_worked_shows_no_failure(tmp_path: Path, name: str) -> None:
+    worked = [case for case in cases(name) if not case.decisive]
+    ill = {one.name for one in worked if operations.explain_log(log(tmp_path, "\n".join(one.lines))).verdict != "none"}
+    assert ill <= NOT_CERTAIN
 
 
 def test_an_empty_log_is_not_a_log_without_failures(tmp_path: Path) -> None:
