@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dflash_deploy.errors import FileDenied, FileInvalid, FileRefused, WeightsMissing
 from dflash_deploy.intake import MIB, Invalid, open_file, parse_object, read_bytes
 from dflash_deploy.intake.documents import ShardIndex, parse_document
-from dflash_deploy.weights.gguf import MAGIC, HeaderEnds, NotGguf, least_size
+from dflash_deploy.weights.gguf import MAGIC, HeaderEnds, Layout, NotGguf, read_layout
 from dflash_deploy.weights.lockfile import is_within
+from dflash_deploy.weights.needed import is_needed
 
 INDEX = "model.safetensors.index.json"
 POINTER = b"version https://git-lfs"
@@ -25,6 +27,9 @@ MOST_VALUES = 4_000_000
 MOST_HEADER = 100 * 2**20
 """The longest header that the safetensors library reads."""
 
+_PART = re.compile(r"(.*-)\d{5}-of-(0\d{4})(\.\w+)", re.ASCII)
+"""The name of one of several files of a model, numbered from 1."""
+
 
 def check_weights(directory: Path, *, role: str, remedy: str, mounted: bool = False, file: str = "") -> None:
     """Check config.json and every weight file, or the one GGUF that `file` names.
@@ -35,7 +40,8 @@ def check_weights(directory: Path, *, role: str, remedy: str, mounted: bool = Fa
     """
     try:
         if not directory.is_dir():
-            raise WeightsMissing(f"the {role}'s directory {directory} does not exist", hint=remedy)
+            lack = _absence(directory) if directory.is_symlink() else "does not exist"
+            raise WeightsMissing(f"the {role}'s directory {directory} {lack}", hint=remedy)
         problems = _gguf_problems(directory, file, mounted=mounted) if file else _problems(directory, mounted=mounted)
         problem = next(problems, None)
     except (PermissionError, FileDenied) as denied:
@@ -56,8 +62,11 @@ def check_weights(directory: Path, *, role: str, remedy: str, mounted: bool = Fa
 
 def _problems(directory: Path, *, mounted: bool) -> Iterator[str]:
     config = directory / "config.json"
+    for file in sorted(directory.iterdir()):
+        if not file.exists() and is_needed(PurePosixPath(file.name), "drafter"):
+            yield f"{file.name} {_absence(file)}"
     if not config.is_file():
-        yield "config.json is missing"
+        yield f"config.json {_absence(config)}"
     elif not _is_json(config):
         yield "config.json is damaged"
     try:
@@ -71,38 +80,59 @@ def _problems(directory: Path, *, mounted: bool) -> Iterator[str]:
         yield from _file_problems(directory, name, mounted=mounted)
 
 
-def _gguf_problems(directory: Path, name: str, *, mounted: bool) -> Iterator[str]:
-    problems = list(_file_problems(directory, name, mounted=mounted))
-    yield from problems or _gguf_damage(directory / name)
+def _gguf_problems(directory: Path, name: str, *, mounted: bool, place: int = 0) -> Iterator[str]:
+    """Compare part `place` of a GGUF, from 0, with its header, and after part 0 the others: an engine does so too late.
 
-
-def _gguf_damage(file: Path) -> Iterator[str]:
-    """Compare the size of a GGUF with the end of its last tensor; engines tell it in the middle of a start."""
+    Only the first problem is meant to be read: what is missing cannot be opened.
+    """
+    file = directory / name
+    yield from _file_problems(directory, name, mounted=mounted)
     if not _starts_with(file, MAGIC):
-        yield f"{file.name} is not a GGUF file"
-        return
-    size = file.stat().st_size
+        yield f"{name} is not a GGUF file"
     try:
-        needed = least_size(file)
+        layout = read_layout(file)
     except HeaderEnds:
-        yield f"{file.name} is truncated in its header"
+        yield f"{name} is truncated in its header"
     except NotGguf as problem:
-        yield f"{file.name} has a damaged header: {problem}"
+        yield f"{name} has a damaged header: {problem}"
     else:
-        if size < needed:
-            yield f"{file.name} is truncated: {size} of {needed} bytes"
+        yield from _layout_problems(name, layout, file.stat().st_size, place)
+        others = _parts(name)[1:] if layout.parts > 1 and place == 0 else ()
+        for number, part in enumerate(others, 1):
+            yield from _gguf_problems(directory, part, mounted=mounted, place=number)
+
+
+def _layout_problems(name: str, layout: Layout, size: int, place: int) -> Iterator[str]:
+    if size < layout.size:
+        yield f"{name} is truncated: {size} of {layout.size} bytes"
+    if layout.rows is not None and layout.tokens > layout.rows:
+        yield f"{name} has {layout.tokens} tokens, but its embedding has {layout.rows} rows"
+    if layout.part != place:
+        yield f"{name} is part {layout.part + 1} of {layout.parts}, in place of part {place + 1}"
+    if layout.parts > 1 and len(_parts(name)) != layout.parts:
+        yield f"{name} is one of {layout.parts} parts, which must be named *-00001-of-{layout.parts:05}.gguf and so on"
 
 
 def _file_problems(directory: Path, name: str, *, mounted: bool) -> Iterator[str]:
     file = directory / name
     if not file.exists():
-        yield f"{name} is missing" + (" (a broken symlink)" if file.is_symlink() else "")
+        yield f"{name} {_absence(file)}"
     elif file.stat().st_size == 0:
         yield f"{name} is empty"
     elif problem := content_problem(file):
         yield f"{name} {problem}"
     elif mounted and directory.resolve() not in file.resolve().parents:
         yield f"{name} is a symlink to a file outside the directory, which a container does not see"
+
+
+def _absence(file: Path) -> str:
+    return f"is a broken symlink to {file.readlink()}" if file.is_symlink() else "is missing"
+
+
+def _parts(name: str) -> list[str]:
+    """Return the names of all files of a model in several, of which `name` is one; only `name` for another model."""
+    part = _PART.fullmatch(name)
+    return [f"{part[1]}{n:05}-of-{part[2]}{part[3]}" for n in range(1, int(part[2]) + 1)] if part else [name]
 
 
 def content_problem(file: Path) -> str:
@@ -165,14 +195,14 @@ def _is_json(file: Path) -> bool:
 
 
 def _weight_files(directory: Path) -> list[str]:
-    """Return the files that the index names, or all safetensors files without an index."""
+    """Return the files that the index names; without an index all safetensors files, and the parts between them."""
     index = directory / INDEX
     if index.is_file():
         names = sorted(set(_weight_map(index).values()))
         if not all(map(is_within, names)):
             raise Invalid("names a file outside its directory")
         return names
-    return sorted(file.name for file in directory.glob("*.safetensors"))
+    return sorted({part for file in directory.glob("*.safetensors") for part in _parts(file.name)})
 
 
 def _weight_map(index: Path) -> dict[str, str]:

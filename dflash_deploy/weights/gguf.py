@@ -6,6 +6,7 @@ import hashlib
 import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,6 +32,9 @@ _TEXT, _ARRAY = 8, 9
 TOKENS = "tokenizer.ggml.tokens"
 TOKENS_LENGTH, TOKENS_DIGEST = f"{TOKENS}.length", f"{TOKENS}.sha256"
 """Keys that replace the vocabulary: its number of tokens, and the sha256 of their texts."""
+
+EMBEDDING = b"token_embd.weight"
+"""The tensor with a row for each token."""
 
 FILE_TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
@@ -61,6 +65,21 @@ class HeaderEnds(NotGguf):
     """Raised when the bytes end within the header: more bytes may complete it."""
 
 
+@dataclass(frozen=True)
+class Layout:
+    """What a file must hold by its header. `size`: the bytes that it has at least, up to the end of its last tensor.
+
+    `tokens` is the size of the vocabulary, `rows` that of the embedding, `None` if it is in another file. `part` is the
+    number of this file, from 0, among the `parts` of a split model.
+    """
+
+    size: int
+    tokens: int
+    rows: int | None
+    part: int
+    parts: int
+
+
 def read_header(path: Path) -> Header:
     """Return the keys of the header and their values, without arrays of texts; the vocabulary as length and digest.
 
@@ -84,25 +103,32 @@ def parse_header(file: BinaryIO, name: str) -> Header:
         raise HeaderEnds(f"{name} ends within its header") from None
 
 
-def least_size(path: Path) -> int:
-    """Return the bytes that a whole file has at least: the end of its last tensor.
-
-    Raises NotGguf, and FileRefused if the file cannot be read.
-    """
+def read_layout(path: Path) -> Layout:
+    """Return what a header says about its file. Raises NotGguf, and FileRefused if the file cannot be read."""
     with open_file(path) as file, reading(path):
         header = parse_header(file, path.name)
         try:
-            ends = list(_ends(file))
+            tensors = list(_tensors(file))
         except struct.error:
             raise HeaderEnds(f"{path.name} ends within its list of tensors") from None
         alignment = header.get("general.alignment", 32)
         if not isinstance(alignment, int) or not 0 < alignment <= MOST_KEYS:
             raise NotGguf(f"the header of {path.name} is damaged: an alignment of {alignment}")
-        return -(-file.tell() // alignment) * alignment + max(ends) if ends else file.tell()
+        begin = -(-file.tell() // alignment) * alignment if tensors else file.tell()
+        rows = next((rows for rows, _ in tensors if rows is not None), None)
+        tokens, part, parts = (_whole(header.get(key)) for key in (TOKENS_LENGTH, "split.no", "split.count"))
+        return Layout(begin + max((end for _, end in tensors), default=0), tokens, rows, part, parts)
 
 
-def _ends(file: BinaryIO) -> Iterator[int]:
-    """Yield where each tensor ends, in bytes after the beginning of the first, from a stream behind the keys."""
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _tensors(file: BinaryIO) -> Iterator[tuple[int | None, int]]:
+    """Yield the rows of the embedding, `None` for another tensor, and where a tensor ends after the first one begins.
+
+    The stream is behind the keys.
+    """
     place = file.tell()
     file.seek(8)
     (count,) = struct.unpack("<Q", file.read(8))
@@ -112,12 +138,12 @@ def _ends(file: BinaryIO) -> Iterator[int]:
     for _ in range(count):
         if file.tell() > LONGEST:
             raise NotGguf(f"the header is longer than {LONGEST} bytes")
-        _raw(file)
+        embedding = _raw(file) == EMBEDDING
         if (dimensions := _number(file, "<I")) > MOST_DIMENSIONS:
             raise NotGguf(f"a tensor with {dimensions} dimensions is in no GGUF")
         *shape, kind, offset = struct.unpack(f"<{dimensions}QIQ", file.read(8 * dimensions + 12))
         block, size = TENSOR_TYPES.get(kind, (1, 0))
-        yield offset + math.prod(shape) // block * size
+        yield shape[-1] if embedding and shape else None, offset + math.prod(shape) // block * size
 
 
 class _Limits:

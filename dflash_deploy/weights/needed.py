@@ -22,10 +22,11 @@ def needed(files: Iterable[LockedFile], role: Role, names: Iterable[str] = ()) -
     wanted = frozenset(name for name in names if name)
     if wanted:
         return tuple(file for file in files if file.path in wanted)
-    return tuple(file for file in files if _is_needed(PurePosixPath(file.path), role))
+    return tuple(file for file in files if is_needed(PurePosixPath(file.path), role))
 
 
-def _is_needed(path: PurePosixPath, role: Role) -> bool:
+def is_needed(path: PurePosixPath, role: Role) -> bool:
+    """Return whether an engine that loads safetensors reads this file."""
     # hidden files are none of the model's, and one of them would replace .dflash-verified.json
     if len(path.parts) > 1 or path.name.startswith(".") or path.name in _NEVER:
         return False

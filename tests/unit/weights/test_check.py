@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from dflash_deploy.assets import asset
 from dflash_deploy.errors import WeightsMissing
 from dflash_deploy.weights import check_weights
+from tests.support.gguf import header, key, tensor
 
 
 def look(directory: Path) -> None:
@@ -41,11 +43,42 @@ def test_a_missing_shard(model: Path) -> None:
         look(model)
 
 
-def test_a_link_into_a_cache_that_is_not_there(model: Path) -> None:
-    (model / "model-2.safetensors").unlink()
-    (model / "model-2.safetensors").symlink_to("../../blobs/abc")
-    with pytest.raises(WeightsMissing, match="a broken symlink"):
+@pytest.mark.parametrize(("there", "absent"), [("1-of-00002", "2-of-00002"), ("2-of-00003", "1-of-00003")])
+def test_a_part_is_missed_without_an_index(model: Path, there: str, absent: str) -> None:
+    (model / "model.safetensors.index.json").unlink()
+    (model / "model-1.safetensors").rename(model / f"model-0000{there}.safetensors")
+    with pytest.raises(WeightsMissing, match=rf"model-0000{absent}\.safetensors is missing"):
         look(model)
+
+
+def test_all_parts_without_an_index(model: Path) -> None:
+    (model / "model.safetensors.index.json").unlink()
+    for number in (1, 2):
+        (model / f"model-{number}.safetensors").rename(model / f"model-{number:05}-of-00002.safetensors")
+    look(model)
+
+
+@pytest.mark.parametrize("name", ["model-2.safetensors", "config.json", "tokenizer.json", "preprocessor_config.json"])
+def test_a_link_into_a_cache_that_is_not_there(model: Path, name: str) -> None:
+    (model / name).unlink(missing_ok=True)
+    (model / name).symlink_to("../../blobs/abc")
+    with pytest.raises(WeightsMissing, match=rf"incomplete: {name} is a broken symlink to \.\./\.\./blobs/abc"):
+        look(model)
+
+
+def test_a_link_to_nowhere_that_no_engine_reads(model: Path) -> None:
+    (model / "README.md").symlink_to("../../blobs/abc")
+    (model / "onnx").symlink_to("../../blobs/abc")
+    look(model)
+
+
+def test_a_directory_and_a_gguf_that_are_links_to_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "target").symlink_to("/mnt/unplugged")
+    (tmp_path / "target.gguf").symlink_to("/mnt/unplugged/target.gguf")
+    with pytest.raises(WeightsMissing, match=r"target is a broken symlink to /mnt/unplugged"):
+        look(tmp_path / "target")
+    with pytest.raises(WeightsMissing, match=r"target\.gguf is a broken symlink to /mnt/unplugged/target\.gguf"):
+        check_weights(tmp_path, role="target", remedy="pull", file="target.gguf")
 
 
 def test_a_link_into_a_cache_leads_nowhere_in_a_container(
@@ -113,3 +146,72 @@ def test_no_weights_and_no_config(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(WeightsMissing, match=r"no \*\.safetensors"):
         look(tmp_path)
+
+
+def split(directory: Path, *parts: str, count: int = 3) -> Path:
+    """A GGUF in parts, written as llama-gguf-split writes it: the numbers in the headers count from 0."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for number, name in enumerate(parts):
+        numbers = key("split.no", number), key("split.count", count)
+        (directory / name).write_bytes(header(*numbers, tensors=1) + tensor("a", 0, 0, 8) + bytes(64))
+    return directory
+
+
+PARTS = tuple(f"model-{number:05}-of-00003.gguf" for number in (1, 2, 3))
+
+
+def look_at_parts(directory: Path, file: str = PARTS[0]) -> None:
+    check_weights(directory, role="target", remedy="pull", file=file)
+
+
+def test_a_gguf_in_parts_passes_in_a_directory_below_too(tmp_path: Path) -> None:
+    look_at_parts(split(tmp_path, *PARTS))
+    split(tmp_path / "Q4", *PARTS)
+    look_at_parts(tmp_path, f"Q4/{PARTS[0]}")
+
+
+def test_a_missing_part_of_a_gguf(tmp_path: Path) -> None:
+    split(tmp_path, *PARTS)
+    (tmp_path / PARTS[2]).unlink()
+    with pytest.raises(WeightsMissing, match=f"{PARTS[2]} is missing"):
+        look_at_parts(tmp_path)
+    (tmp_path / PARTS[2]).symlink_to("/mnt/unplugged/part")
+    with pytest.raises(WeightsMissing, match=f"{PARTS[2]} is a broken symlink to /mnt/unplugged/part"):
+        look_at_parts(tmp_path)
+
+
+@pytest.mark.parametrize(("left", "problem"), [(0, "is empty"), (40, "in its header"), (-40, r"truncated: \d+ of")])
+def test_a_damaged_part_of_a_gguf(tmp_path: Path, left: int, problem: str) -> None:
+    second = split(tmp_path, *PARTS) / PARTS[1]
+    second.write_bytes(second.read_bytes()[:left])
+    with pytest.raises(WeightsMissing, match=rf"{PARTS[1]} .*{problem}"):
+        look_at_parts(tmp_path)
+
+
+def test_parts_of_a_gguf_in_another_order_or_under_other_names(tmp_path: Path) -> None:
+    split(tmp_path / "a", *PARTS)
+    with pytest.raises(WeightsMissing, match=f"{PARTS[1]} is part 2 of 3, in place of part 1"):
+        look_at_parts(tmp_path / "a", PARTS[1])
+    split(tmp_path / "b", PARTS[0], PARTS[2], PARTS[1])
+    with pytest.raises(WeightsMissing, match=f"{PARTS[1]} is part 3 of 3, in place of part 2"):
+        look_at_parts(tmp_path / "b")
+    split(tmp_path / "c", "one.gguf", "two.gguf", "three.gguf")
+    with pytest.raises(WeightsMissing, match=r"one\.gguf is one of 3 parts, which must be named \*-00001-of-00003"):
+        look_at_parts(tmp_path / "c", "one.gguf")
+
+
+@pytest.mark.parametrize(("rows", "sound"), [(2, False), (3, True), (64, True)])
+def test_a_vocabulary_larger_than_the_embedding_of_a_gguf(tmp_path: Path, rows: int, sound: bool) -> None:
+    words = key("tokenizer.ggml.tokens", ["a", "b", "c"])
+    embedding = tensor("token_embd.weight", 0, 0, 8, rows)
+    (tmp_path / "x.gguf").write_bytes(header(words, tensors=1) + embedding + bytes(32 * rows + 32))
+    if sound:
+        look_at_parts(tmp_path, "x.gguf")
+        return
+    with pytest.raises(WeightsMissing, match=r"x\.gguf has 3 tokens, but its embedding has 2 rows"):
+        look_at_parts(tmp_path, "x.gguf")
+
+
+@pytest.mark.parametrize("name", ["target.gguf", "drafter.gguf", "drafter-buun.gguf", "mmproj.gguf"])
+def test_the_bundled_ggufs_pass(name: str) -> None:
+    look_at_parts(asset("models/tiny/gguf"), name)

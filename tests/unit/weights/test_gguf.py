@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dflash_deploy.errors import WeightsMissing
 from dflash_deploy.weights import check_weights
-from dflash_deploy.weights.gguf import HeaderEnds, NotGguf, least_size, parse_header, read_header
+from dflash_deploy.weights.gguf import HeaderEnds, NotGguf, parse_header, read_header, read_layout
 from tests.support.gguf import header, key, tensor, text
 
 NAME = text("general.architecture") + struct.pack("<I", 8)
@@ -76,7 +76,7 @@ def test_any_bytes_are_a_header_or_refused(
     file = write(tmp_path_factory.mktemp("gguf"), begin + content)
     try:
         read_header(file)
-        least_size(file)
+        read_layout(file)
     except NotGguf as refusal:
         assert file.name in str(refusal) or "GGUF" in str(refusal) or "text" in str(refusal)  # noqa: PT017
 
@@ -87,19 +87,19 @@ LIST = header(BLOCK, tensors=2) + tensor("a", 0, 0, 8, 2) + tensor("b", 14, 64, 
 
 def test_a_file_has_its_tensors_behind_the_header_at_a_multiple_of_the_alignment(tmp_path: Path) -> None:
     begin = -(-len(LIST) // 32) * 32
-    assert least_size(write(tmp_path, LIST)) == begin + 64 + 3 * 210
+    assert read_layout(write(tmp_path, LIST)).size == begin + 64 + 3 * 210
     aligned = header(BLOCK, key("general.alignment", 64), tensors=1) + tensor("a", 0, 0, 8)
-    assert least_size(write(tmp_path, aligned)) == -(-len(aligned) // 64) * 64 + 32
+    assert read_layout(write(tmp_path, aligned)).size == -(-len(aligned) // 64) * 64 + 32
     # of a type that is not known only the beginning is
     newer = header(tensors=1) + tensor("a", 99, 640, 8)
-    assert least_size(write(tmp_path, newer)) == -(-len(newer) // 32) * 32 + 640
-    assert least_size(write(tmp_path, header(BLOCK))) == len(header(BLOCK))
+    assert read_layout(write(tmp_path, newer)).size == -(-len(newer) // 32) * 32 + 640
+    assert read_layout(write(tmp_path, header(BLOCK))).size == len(header(BLOCK))
 
 
 @given(st.integers(len(header(BLOCK)), len(LIST) - 1))
 def test_a_list_of_tensors_that_is_cut_says_that_it_ends(tmp_path_factory: pytest.TempPathFactory, end: int) -> None:
     with pytest.raises(HeaderEnds):
-        least_size(write(tmp_path_factory.mktemp("gguf"), LIST[:end]))
+        read_layout(write(tmp_path_factory.mktemp("gguf"), LIST[:end]))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_list_of_tensors_that_is_cut_says_that_it_ends(tmp_path_factory: pytes
 )
 def test_a_list_of_tensors_that_no_model_has_is_refused(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(NotGguf):
-        least_size(write(tmp_path, content))
+        read_layout(write(tmp_path, content))
     with pytest.raises(WeightsMissing, match=r"drafter\.gguf has a damaged header"):
         check_weights(tmp_path, role="drafter", remedy="pull", file="drafter.gguf")
 
