@@ -47,8 +47,10 @@ class Choice:
 class Checkpoints:
     """What is known about weights: their config.json, or a GGUF's header. `None`: unknown.
 
-    `tokenizer` and `template` say whether the target has a tokenizer and a chat template, `head` whether its files
-    hold weights of an MTP head.
+    `tokenizer`, `template` and `processor` say whether the target has a tokenizer, a chat template and a processor of
+    images, `head` whether its files hold weights of an MTP head. `largest_token` is the largest id of its added tokens,
+    `projector` the architecture of the GGUF that is named as projector. `snapshots` has a directory to use instead for
+    each setting that names a model's folder in the cache of the Hub's client.
     """
 
     target: Mapping[str, object] | None = None
@@ -56,3 +58,7 @@ class Checkpoints:
     tokenizer: bool | None = None
     template: bool | None = None
     head: bool | None = None
+    processor: bool | None = None
+    largest_token: int | None = None
+    projector: str | None = None
+    snapshots: Mapping[str, str] = field(default_factory=dict)

@@ -11,8 +11,15 @@ from dflash_deploy.plan.compatible import below
 from dflash_deploy.plan.model_metadata import ModelMetadata, metadata_of
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule, reads_checkpoints
+from dflash_deploy.serve.engines.base import extra_flags
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import MTP
+
+PROJECTOR = "clip"
+"""`general.architecture` of a vision projector (llama.cpp b11549, tools/mtmd/clip.cpp)."""
+
+WITHOUT_VISION = frozenset({"--language-model-only", "--limit-mm-per-prompt"})
+"""Flags with which an engine serves only the language model of one with vision."""
 
 PADDING = 1024
 """Tokens by which vLLM lets a padded vocabulary differ from the other one (vllm-project/vllm#46435)."""
@@ -53,9 +60,11 @@ def target_of_another_model(plan: Plan, facts: HostFacts) -> Finding | None:
 def target_unknown_to_engine(plan: Plan, facts: HostFacts) -> Finding | None:
     """The target's GGUF has an architecture that the engine does not load as a language model."""
     kind, found = plan.engine.kind, (plan.checkpoints.target or {}).get("general.architecture")
-    # a newer build may know more
+    # a newer build may know more, but none loads a projector or a drafter as a target
     judged = plan.engine_version == kind.architectures_of or below(plan.engine_version, kind.architectures_of)
-    if not judged or not isinstance(found, str) or found in kind.architectures:
+    if not isinstance(found, str) or not (
+        found in {PROJECTOR, *plan.engine.drafters} or (judged and found not in kind.architectures)
+    ):
         return None
     return Finding(
         id="target-unknown-to-engine",
@@ -65,6 +74,77 @@ def target_unknown_to_engine(plan: Plan, facts: HostFacts) -> Finding | None:
         fix=f"name the target's own GGUF in {Settings.model_file}, or choose another model or engine: "
         "`dflash-deploy models list` shows which engine serves it",
         source="llama.cpp src/llama-arch.cpp",
+    )
+
+
+@reads_checkpoints
+def projector_of_another_kind(plan: Plan, facts: HostFacts) -> Finding | None:
+    """The file that is named as vision projector is another GGUF, such as the target's."""
+    found, field = plan.checkpoints.projector, Settings.mmproj_file
+    if found in {None, PROJECTOR}:
+        return None
+    return Finding(
+        id="projector-of-another-kind",
+        severity="error",
+        message=f"{field}={plan.settings.mmproj_file} is not a vision projector: its architecture is {found}, "
+        f"not {PROJECTOR}",
+        why="the engine ends with `failed to load CLIP model`",
+        fix=f"name the target's projector (mmproj-*.gguf), or empty {field} to serve texts only",
+        source="general.architecture in the GGUF's header",
+    )
+
+
+@reads_checkpoints
+def cache_instead_of_snapshot(plan: Plan, facts: HostFacts) -> Finding | None:
+    """A model's folder in the cache of the Hugging Face Hub's client, in place of the snapshot in it."""
+    field, snapshot = next(iter(plan.checkpoints.snapshots.items()), ("", ""))
+    if not field:
+        return None
+    copied = f"copy the model with `cp -rL {snapshot} DIRECTORY`, and set {field}=DIRECTORY"
+    return Finding(
+        id="cache-instead-of-snapshot",
+        severity="error",
+        message=f"{field}={plan.values[field]} is a folder of the Hugging Face cache, and the model is in a snapshot",
+        why="in the cache, the files of a model are links in snapshots/, which a container cannot follow",
+        fix=f"set {field}={snapshot}" if plan.runtime == "native" else copied,
+        source="huggingface_hub: cache structure",
+    )
+
+
+@reads_checkpoints
+def target_without_processor(plan: Plan, facts: HostFacts) -> Finding | None:
+    """A target with vision, without the file that says how images are prepared: quantized repositories leave it out."""
+    node = plan.checkpoints.target or {}
+    # others have a processor of their own in the engine
+    usual = isinstance(node.get("vision_config"), dict) and (metadata_of(node).architecture or "").endswith(
+        "ForConditionalGeneration"
+    )
+    if plan.checkpoints.processor is not False or not usual or WITHOUT_VISION & set(extra_flags(plan.settings)):
+        return None
+    return Finding(
+        id="target-without-processor",
+        severity="error",
+        message="the target reads images, but has neither preprocessor_config.json nor processor_config.json",
+        why="the engine ends while loading",
+        fix="copy it from the repository of the model that the target was made from",
+        source="transformers models/auto/image_processing_auto.py",
+    )
+
+
+@reads_checkpoints
+def token_beyond_embedding(plan: Plan, facts: HostFacts) -> Finding | None:
+    """A tokenizer that has more tokens than the target: one of another model, or with tokens added to it."""
+    largest, rows = plan.checkpoints.largest_token, metadata_of(plan.checkpoints.target).vocabulary
+    if largest is None or rows is None or largest < rows:
+        return None
+    return Finding(
+        id="token-beyond-embedding",
+        # a few tokens that no request has are in healthy models, such as the image token of Gemma 3 1B
+        severity="error" if largest >= rows + PADDING else "warning",
+        message=f"tokenizer.json has token {largest}, but the target has a vocabulary of {rows}, from 0",
+        why="the engine has no values for such a token: a request with it fails, or ends the engine",
+        fix="use the tokenizer of the repository that the weights are from",
+        source="tokenizer.json and config.json",
     )
 
 
@@ -221,6 +301,10 @@ RULES: tuple[Rule, ...] = (
     weights_of_another_model,
     target_of_another_model,
     target_unknown_to_engine,
+    projector_of_another_kind,
+    cache_instead_of_snapshot,
+    target_without_processor,
+    token_beyond_embedding,
     target_without_tokenizer,
     target_without_template,
     target_without_head,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dflash_deploy.errors import FileRefused
-from dflash_deploy.intake import MIB, Invalid, parse_object, read_bytes
+from dflash_deploy.intake import MIB, Invalid, open_file, parse_object, read_bytes
 from dflash_deploy.plan import Checkpoints
 from dflash_deploy.plan.command import drafter_directory
 from dflash_deploy.plan.model_metadata import metadata_of
@@ -21,6 +23,14 @@ LARGEST_CONFIG = 16 * MIB
 
 TOKENIZERS = frozenset({"tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", "tiktoken.model"})
 TEMPLATES = frozenset({"chat_template.jinja", "chat_template.json"})
+PROCESSORS = frozenset({"preprocessor_config.json", "processor_config.json"})
+"""Files of which transformers reads the processor of images from the first that is there (5.19,
+models/auto/image_processing_auto.py)."""
+
+LARGEST_ADDED = 4 * MIB
+"""Bytes of tokenizer.json with the added tokens, which the tokenizers library writes before all others."""
+
+_TOKEN_ID = re.compile(rb'"id"\s*:\s*([0-9]{1,9})\b')
 
 
 @dataclass(frozen=True)
@@ -48,14 +58,22 @@ def read_checkpoints(
     drafter = ahead.headers.get("drafter") or _read(
         resolve(drafter_place) if drafter_place else None, settings.drafter_file
     )
+    known = Checkpoints(target, drafter, snapshots=dict(_snapshots(settings, resolve)))
     if target is None or directory is None:
-        return Checkpoints(target, drafter)
+        return known
     if file:
-        return Checkpoints(target, drafter, "tokenizer.ggml.model" in target, "tokenizer.chat_template" in target)
-    names = _names(directory) | ahead.names.get("target", frozenset())
+        found = "tokenizer.ggml.model" in target, "tokenizer.chat_template" in target
+        projector = metadata_of(_read(directory, settings.mmproj_file)).architecture if settings.mmproj_file else None
+        return replace(known, tokenizer=found[0], template=found[1], projector=projector)
     # the headers of all shards are read only if the answer matters
     head = _has_head(directory, target) if settings.uses_mtp_head else None
-    return Checkpoints(target, drafter, bool(names & TOKENIZERS), _has_template(directory, names), head)
+    known = replace(known, head=head, largest_token=_largest_token(directory))
+    names = _names(directory) | ahead.names.get("target", frozenset())
+    if not any(name.endswith(".safetensors") for name in names):
+        # what an interrupted download has not fetched yet is not missing
+        return known
+    template = _has_template(directory, names)
+    return replace(known, tokenizer=bool(names & TOKENIZERS), template=template, processor=bool(names & PROCESSORS))
 
 
 def metadata_in(directory: Path) -> Mapping[str, object] | None:
@@ -64,10 +82,28 @@ def metadata_in(directory: Path) -> Mapping[str, object] | None:
 
 
 def _names(directory: Path) -> frozenset[str]:
+    """Return the names of all files; none while a download is incomplete."""
     try:
-        return frozenset(entry.name for entry in directory.iterdir())
+        unfinished = any((directory / ".pull").glob("*.part"))
+        return frozenset(entry.name for entry in directory.iterdir() if not unfinished)
     except OSError:
         return frozenset()
+
+
+def _largest_token(directory: Path) -> int | None:
+    with suppress(FileRefused, OSError), open_file(directory / "tokenizer.json") as file:
+        return max(map(int, _TOKEN_ID.findall(file.read(LARGEST_ADDED))), default=None)
+    return None
+
+
+def _snapshots(settings: Settings, resolve: Callable[[str], Path]) -> Iterator[tuple[str, str]]:
+    """Yield each setting that names a model's folder in the cache of the Hub's client, with its newest snapshot."""
+    for setting in (Settings.model_host_path, Settings.drafter_host_path, Settings.dflash_drafter):
+        place = resolve(settings[setting]) if settings[setting] else Path()
+        place = place if place.name == "snapshots" else place / "snapshots"
+        with suppress(OSError, ValueError):
+            if (place.parent / "blobs").is_dir():
+                yield setting.name, str(max(place.iterdir(), key=lambda entry: entry.stat().st_mtime))
 
 
 def _has_head(directory: Path, config: Mapping[str, object]) -> bool | None:

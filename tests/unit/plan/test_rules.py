@@ -31,6 +31,7 @@ class Case:
     tokenizer: bool | None = None
     template: bool | None = None
     head: bool | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
     choice: Mapping[str, Any] = field(default_factory=dict)
     facts: HostFacts | None = None
 
@@ -43,7 +44,7 @@ def findings(case: Case) -> Mapping[str, Finding]:
     """The findings of the case's plan."""
     facts = case.facts if case.facts is not None else MACHINES[case.profile]
     choice = Choice(profile=case.profile, **{"master_addr": master_of(case.profile), **case.choice})
-    read = Checkpoints(case.target, case.drafter, case.tokenizer, case.template, case.head)
+    read = Checkpoints(case.target, case.drafter, case.tokenizer, case.template, case.head, **case.more)
     made = plan_deployment(facts, replace(choice, edited=case.edited), load_catalog(), read)
     return {finding.id: finding for finding in made.findings}
 
@@ -72,6 +73,7 @@ GGUF = {
     "tokenizer.ggml.tokens.length": 248320,
     "tokenizer.ggml.tokens.sha256": "a",
 }
+VISION = {"architectures": ["Qwen3_5ForConditionalGeneration"], "vision_config": {"depth": 2}}
 WITH_HEAD = {"text_config": {"mtp_num_hidden_layers": 1}}
 FORK = {"model": "qwen3.5-27b-gguf-buun"}
 CASES = [
@@ -180,6 +182,25 @@ CASES = [
     # a vision projector
     Case("target-unknown-to-engine", "error", "cpu", target={"general.architecture": "clip"},
          choice={"engine": "llamacpp"}),
+    Case("target-unknown-to-engine", "error", "cpu", target={"general.architecture": "clip"},
+         choice={"engine": "llamacpp-buun"}),
+    # a drafter
+    Case("target-unknown-to-engine", "error", "cpu", target={"general.architecture": "dflash"},
+         choice={"engine": "llamacpp"}),
+    Case("projector-of-another-kind", "error", "rtx-3090", {"MMPROJ_FILE": "target.gguf"}, target=GGUF,
+         more={"projector": "qwen35"}),
+    Case("projector-of-another-kind", "error", "rtx-3090", {"MMPROJ_FILE": "drafter.gguf"}, target=GGUF,
+         more={"projector": "dflash"}),
+    Case("cache-instead-of-snapshot", "error", "h100", {"MODEL_HOST_PATH": "/hub/models--a--b"},
+         more={"snapshots": {"MODEL_HOST_PATH": "/hub/models--a--b/snapshots/1f"}}),
+    Case("cache-instead-of-snapshot", "error", "h100", {"DRAFTER_HOST_PATH": "/hub/models--a--b"},
+         more={"snapshots": {"DRAFTER_HOST_PATH": "/hub/models--a--b/snapshots/1f"}}),
+    Case("target-without-processor", "error", "h100", target=VISION, more={"processor": False}),
+    Case("target-without-processor", "error", "h100", target=VISION, more={"processor": False},
+         choice={"engine": "sglang"}),
+    Case("token-beyond-embedding", "warning", "h100", target={"vocab_size": 262144}, more={"largest_token": 262144}),
+    Case("token-beyond-embedding", "error", "h100", target={"text_config": {"vocab_size": 32000}},
+         more={"largest_token": 151668}),
     Case("target-without-tokenizer", "error", "h100", target={}, tokenizer=False),
     Case("target-without-template", "warning", "h100", target={}, template=False),
     Case("positions-differ", "note", "h100", target={"rope_parameters": {"rope_theta": 1e7}},
@@ -276,7 +297,7 @@ def test_every_rule_has_a_case_and_is_named_after_what_it_finds() -> None:
 
 def test_a_rule_that_reads_checkpoints_says_so() -> None:
     """`pull` checks these rules before it fetches weights, so none may be missing."""
-    unread: dict[str, Any] = {"target": None, "drafter": None, "tokenizer": None, "template": None, "head": None}
+    unread: dict[str, Any] = dict.fromkeys(("target", "drafter", "tokenizer", "template", "head")) | {"more": {}}
     cases = [case for case in CASES if case.rule in findings(case)]
     readers = {case.rule for case in cases if case.rule not in findings(replace(case, **unread))}
     assert {rule.__name__.replace("_", "-") for rule in CHECKPOINT_RULES} == readers
@@ -383,3 +404,22 @@ def test_a_release_of_another_version_is_not_judged() -> None:
     made = plan_deployment(MACHINES["h100"], Choice(profile="h100", edited=case.edited), load_catalog(), Checkpoints())
     assert argument_is_unknown(made, MACHINES["h100"]) is not None
     assert argument_is_unknown(replace(made, engine_version="0.34.0"), MACHINES["h100"]) is None
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("", "note", "h100", target=VISION, more={"processor": True}),
+        Case("", "note", "h100", target=VISION),
+        Case("", "note", "h100", {"EXTRA_ARGS": "--language_model_only"}, VISION, more={"processor": False}),
+        Case("", "note", "h100", {"EXTRA_ARGS": "--limit-mm-per-prompt={}"}, VISION, more={"processor": False}),
+        Case("", "note", "h100", target=VISION | {"vision_config": None}, more={"processor": False}),
+        # its processor is the engine's
+        Case("", "note", "h100", target=VISION | {"architectures": ["InternVLChatModel"]}, more={"processor": False}),
+        Case("", "note", "h100", target={"vocab_size": 1024}, more={"largest_token": 1023}),
+        Case("", "note", "h100", target={}, more={"largest_token": 1023}),
+        Case("", "note", "rtx-3090", {"MMPROJ_FILE": "mmproj.gguf"}, GGUF, more={"projector": "clip"}),
+    ],
+)
+def test_weights_that_have_what_they_need(case: Case) -> None:
+    assert not {"target-without-processor", "token-beyond-embedding", "projector-of-another-kind"} & set(findings(case))
