@@ -20,18 +20,21 @@ def may_listen_on(host: str, port: int) -> bool:
 
 def is_address_here(host: str) -> bool:
     """Whether `host` is an address of this machine, so that something can listen there."""
-    return _refusal(host, 0) != errno.EADDRNOTAVAIL
+    return _refusal(host, 0) not in {errno.EADDRNOTAVAIL, errno.EINVAL}
 
 
 def _refusal(host: str, port: int) -> int | None:
-    """The system's error number if nothing can listen there; `None` if something can, or `host` is not an address."""
+    """The system's error number if nothing can listen there; `None` if something can."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             # as servers do: ignore connections of an earlier listener in TIME_WAIT
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
+    except socket.gaierror:
+        # a name without an address
+        return errno.EADDRNOTAVAIL
     except OSError as problem:
-        # a kernel without IPv6 has no IPv6 addresses
+        # a kernel without IPv6 has no IPv6 addresses; a link-local one without its interface is EINVAL
         return errno.EADDRNOTAVAIL if problem.errno == errno.EAFNOSUPPORT else problem.errno
     return None

@@ -33,6 +33,13 @@ def text(name: str, value: str) -> str:
     return value
 
 
+def path(name: str, value: str) -> str:
+    """A path, or a name that is not one. The programs that read `.env` disagree about `$`."""
+    if "$" in value:
+        raise Refused(f"{name}={value} has a $", hint=f"write {name} without variables, such as ~/models")
+    return value
+
+
 def words(name: str, value: str) -> tuple[str, ...]:
     """Words separated by white space."""
     return tuple(value.split())
@@ -190,7 +197,7 @@ def inner_path(name: str, value: str) -> str:
     """A file below the directory of the weights."""
     if value.startswith("/") or ".." in value.split("/"):
         raise Refused(f"{name}={value} is outside the weights' directory", hint="name a file below it")
-    return value
+    return path(name, value)
 
 
 def quantization(name: str, value: str) -> str:

@@ -34,8 +34,12 @@ def preflight(
     for finding in plan.errors:
         raise PreflightRefused(finding.message, hint=finding.fix)
     runtime.preflight()
+    published = plan.settings.answers_requests and not is_private(deployment, plan)
+    if published and not is_address_here(plan.settings.dflash_bind):
+        said = f"{Settings.dflash_bind}=`{plan.settings.dflash_bind}` is not an address of this machine"
+        raise PreflightRefused(said, hint="list its addresses with `ip addr`")
     check_models(deployment, plan)
-    if plan.settings.answers_requests and not is_private(deployment, plan):
+    if published:
         _check_port(plan, runtime)
 
 
@@ -74,13 +78,8 @@ def _check_key(deployment: Deployment) -> None:
 
 
 def _check_port(plan: Plan, runtime: Runtime) -> None:
-    """Check that the address belongs to this machine and that no other process listens on the port."""
+    """Check that no other process listens on the port."""
     host, port = plan.settings.dflash_bind, plan.settings.dflash_port
-    if not is_address_here(host):
-        raise PreflightRefused(
-            f"{Settings.dflash_bind}=`{host}` is not an address of this machine",
-            hint="list its addresses with `ip addr`",
-        )
     if not runtime.state().holds(host, port) and listener_on(host, port):
         raise PortTaken(
             f"port {port} on {host} is already in use",

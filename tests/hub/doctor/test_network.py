@@ -168,6 +168,18 @@ def test_a_free_port() -> None:
     assert (check.status, check.saw) == ("ok", f"127.0.0.1:{number} is free")
 
 
+@pytest.mark.parametrize("runtime", ["compose", "native"])
+@pytest.mark.parametrize("host", ["192.0.2.7", "203.0.113.9", "2001:db8::1", "nowhere.invalid"])
+def test_an_address_of_another_machine(host: str, runtime: str) -> None:
+    check = only(network.port, a_subject(a_plan(DFLASH_BIND=host, runtime=runtime)))
+    assert (check.status, check.saw) == ("no", f"DFLASH_BIND=`{host}` is not an address of this machine")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1", "127.0.0.2", "localhost"])
+def test_an_address_of_this_machine(host: str) -> None:
+    assert only(network.port, a_subject(a_plan(DFLASH_BIND=host, DFLASH_PORT=str(free_port())))).status == "ok"
+
+
 def test_a_port_that_somebody_holds() -> None:
     with listening() as number:
         assert only(network.port, a_subject(a_plan(DFLASH_PORT=str(number)))).status == "no"

@@ -16,8 +16,9 @@ def test_a_listener_is_seen_and_its_absence_too() -> None:
 
 def test_addresses_of_this_machine_are_told_from_others() -> None:
     assert all(map(is_address_here, ("127.0.0.1", "0.0.0.0", "::")))
-    # an address that RFC 5737 keeps for texts
-    assert not is_address_here("192.0.2.7")
+    assert is_address_here("localhost")
+    # addresses that RFC 5737 and RFC 3849 keep for texts, one without its interface, and a name without an address
+    assert not any(map(is_address_here, ("192.0.2.7", "203.0.113.9", "2001:db8::1", "fe80::1", "nowhere.invalid")))
 
 
 def test_facts_of_this_machine() -> None:

@@ -55,6 +55,23 @@ def test_a_value_of_the_wrong_kind_is_refused_by_name(name: str, value: str) -> 
     assert refusal.value.hint
 
 
+@pytest.mark.parametrize("name", [field.name for field in Settings.fields() if field.unit in {"directory", "file"}])
+@pytest.mark.parametrize("value", ["$HOME/models", "${HOME}/models", "/data/a$b", "models$"])
+def test_a_path_has_no_variables(name: str, value: str) -> None:
+    if getattr(Settings, name.lower()).internal:
+        Settings(BARE | {name: value})
+        return
+    with pytest.raises(Refused, match=f"{name}={re.escape(value)} has a \\$") as refusal:
+        Settings(BARE | {name: value})
+    assert "~/models" in refusal.value.hint
+
+
+@pytest.mark.parametrize("name", ["MODEL_FILE", "MMPROJ_FILE", "DRAFTER_FILE", "DFLASH_DRAFTER"])
+def test_a_file_and_a_drafter_have_no_variables(name: str) -> None:
+    with pytest.raises(Refused, match=name):
+        Settings(BARE | {name: "$NAME/model.gguf"})
+
+
 @pytest.mark.parametrize("port", ["8441", "8442", "8443", "8444"])
 @pytest.mark.parametrize("name", ["DFLASH_HTTPS_PORT", "DFLASH_HTTP_PORT"])
 def test_a_port_of_the_domain_is_none_of_the_routers_and_the_engines(name: str, port: str) -> None:
