@@ -25,10 +25,11 @@ from dflash_deploy.deployment.keys_file import remove_keys, write_keys
 from dflash_deploy.deployment.router_files import make_router_keys, router_keys
 from dflash_deploy.deployment.service_names import ROUTER, SERVICE, engine_service
 from dflash_deploy.deployment.services import ROUTER_LABEL, VARIABLE, shared_out, with_fingerprints, with_fronts
+from dflash_deploy.host.gpu import VISIBLE
 from dflash_deploy.intake import parse_packaged_yaml
 from dflash_deploy.intake.state import read_state_text
 from dflash_deploy.plan import Plan
-from dflash_deploy.plan.replicas import IN_ORDER, VISIBLE
+from dflash_deploy.plan.replicas import IN_ORDER
 from dflash_deploy.redact import Secret, generate_key
 from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.serve.settings import Settings

@@ -17,9 +17,10 @@ from dflash_deploy.deployment.door_files import door_files
 from dflash_deploy.deployment.service_names import DOOR, ROUTER, SERVICE, engine_service
 from dflash_deploy.errors import FileRefused
 from dflash_deploy.host import threads_here
+from dflash_deploy.host.gpu import VISIBLE
 from dflash_deploy.intake import Invalid, parse_yaml, read_text
 from dflash_deploy.plan import Plan
-from dflash_deploy.plan.replicas import IN_ORDER, VISIBLE, gpus_of_member, member_of
+from dflash_deploy.plan.replicas import IN_ORDER, gpus_of_member, member_of
 from dflash_deploy.serve.gateway.health import MEMORY_FILE
 from dflash_deploy.serve.settings import Settings
 

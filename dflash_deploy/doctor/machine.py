@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dflash_deploy.doctor.check import Check, at_least, gib
 from dflash_deploy.doctor.context import DoctorContext
 from dflash_deploy.host import Gpu
+from dflash_deploy.host.gpu import VISIBLE
 from dflash_deploy.host.gpu_processes import GpuProcess, gpu_processes
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.base_image import base_images, driver_needed
@@ -36,8 +37,10 @@ def gpu(subject: DoctorContext) -> Iterator[Check]:
         yield Check("gpu", "warning", saw, "run `nvidia-smi` and `dmesg | grep NVRM`; a lost GPU needs a reboot")
     elif any(one.mig for one in facts.gpus):
         cut = ", ".join(str(one.index) for one in facts.gpus if one.mig)
-        saw = f"{_named(facts.gpus)}; GPU {cut} is split into MIG slices, but the plan uses the whole card"
-        yield Check("gpu", "warning", saw, "disable MIG (`nvidia-smi -mig 0`), or set the sizes for a slice by hand")
+        saw = f"{_named(facts.gpus)}; GPU {cut} is split into MIG slices, of which {VISIBLE} names none"
+        choice = ", ".join(f"{part.uuid} ({part.name})" for one in facts.gpus for part in one.slices)
+        fix = f"set {VISIBLE} in .env to a slice: {choice or 'none exists yet (`nvidia-smi mig -cgi`)'}"
+        yield Check("gpu", "warning", saw, f"{fix}; or disable MIG: `nvidia-smi -mig 0`")
     else:
         yield Check("gpu", "ok", _named(facts.gpus))
 

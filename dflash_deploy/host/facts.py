@@ -6,7 +6,7 @@ import os
 import platform
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dflash_deploy.host.containers import ContainerEngine, find_container_engine
@@ -48,6 +48,13 @@ def read_facts() -> HostFacts:
         gpu_problem=reading.problem,
         numa_nodes=_numa_nodes(),
     )
+
+
+def with_named_slices(facts: HostFacts, visible: str) -> HostFacts:
+    """The facts with the MIG slices that CUDA_VISIBLE_DEVICES names as the only GPUs; unchanged if it names none."""
+    slices = {one.uuid: one for gpu in facts.gpus for one in gpu.slices}
+    named = tuple(slices[word.strip()] for word in visible.split(",") if word.strip() in slices)
+    return replace(facts, gpus=named) if named else facts
 
 
 def _numa_nodes(nodes: Path = Path("/sys/devices/system/node")) -> int:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dflash_deploy.host import nvidia_smi
 
 FIELDS = ("index", "name", "compute_cap", "memory.total", "memory.free", "driver_version", "mig.mode.current")
 PCI_DEVICES = Path("/sys/bus/pci/devices")
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+_LISTED = re.compile(r"^GPU (\d+):|^\s+MIG (\S*?(\d+)gb\S*)\s+Device\s+\d+: \(UUID: (MIG-[^)\s]+)\)", re.MULTILINE)
+"""The lines of `nvidia-smi -L`: a GPU, and a slice of it with the GB of its memory in its name (NVIDIA MIG User Guide,
+"MIG Device Names"; tests/support/recorded/nvidia-smi)."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +25,8 @@ class Gpu:
     with the system.
 
     `compute_capability` is empty if the driver is too old to report it. `mig` is true if the GPU is split into MIG
-    slices; `memory` is still that of the whole card. The name does not identify a machine: a DGX Spark reports
+    `slices`; `memory` is still that of the whole card. A slice has a `uuid`, and the memory of its name, which is up to
+    3 % more than it has. The name does not identify a machine: a DGX Spark reports
     `NVIDIA GB10` or `NVIDIA JMJWOA-Generic-GPU`, and so do other machines.
     """
 
@@ -29,6 +37,8 @@ class Gpu:
     index: int = 0
     mig: bool = False
     free: int | None = None
+    uuid: str = ""
+    slices: tuple[Gpu, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,8 @@ def read_gpus(
     """
     table = nvidia_smi.query("gpu", FIELDS, program=program, timeout=timeout)
     gpus = gpus_of(table.rows)
+    if any(gpu.mig for gpu in gpus):
+        gpus = with_slices(gpus, nvidia_smi.listing(program, timeout=timeout))
     if gpus:
         return GpuReading(gpus, table.problem)
     if table.absent:
@@ -71,6 +83,20 @@ def gpus_of(rows: Iterable[Mapping[str, str]]) -> tuple[Gpu, ...]:
         )
         for place, row in enumerate(rows)
     )
+
+
+def with_slices(gpus: Iterable[Gpu], listing: str) -> tuple[Gpu, ...]:
+    """The GPUs with their MIG slices, from the output of `nvidia-smi -L`."""
+    slices: dict[int, list[Gpu]] = {gpu.index: [] for gpu in gpus}
+    cards, index = {gpu.index: gpu for gpu in gpus}, -1
+    for number, name, gigabytes, uuid in _LISTED.findall(listing):
+        index = int(number) if number else index
+        if uuid and index in cards:
+            card = cards[index]
+            size = int(gigabytes) * 2**30
+            cut = replace(card, name=f"{card.name} MIG {name}", memory=size, free=None, mig=False, uuid=uuid)
+            slices[index].append(cut)
+    return tuple(replace(gpu, slices=tuple(slices[gpu.index])) for gpu in gpus)
 
 
 def mebibytes(cell: str) -> int | None:

@@ -58,6 +58,12 @@ def query(kind: str, fields: tuple[str, ...], *, program: str | None = None, tim
     return table
 
 
+def listing(program: str | None = None, *, timeout: float = TIMEOUT) -> str:
+    """The output of `nvidia-smi -L`: GPUs and their MIG slices. Empty if it fails."""
+    answers = (ask(place, "-L", timeout=timeout) for place in ((program,) if program else programs()))
+    return next((answer.out for answer in answers if answer.good), "")
+
+
 def _query(program: str, kind: str, fields: tuple[str, ...], timeout: float) -> Table:
     asked = list(fields)
     while True:

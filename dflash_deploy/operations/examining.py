@@ -11,6 +11,8 @@ from dflash_deploy.doctor import Check, DoctorContext, run_checks
 from dflash_deploy.doctor.hub import HUB
 from dflash_deploy.errors import DeployError, PreflightRefused
 from dflash_deploy.host import read_facts
+from dflash_deploy.host.facts import with_named_slices
+from dflash_deploy.host.gpu import VISIBLE
 from dflash_deploy.plan import Choice
 from dflash_deploy.planning import make_plan
 from dflash_deploy.redact import Secret
@@ -59,6 +61,7 @@ def _subject(directory: Path, *, probe: bool) -> DoctorContext:
             token = deployment.secrets[Settings.hf_token.name] or token
             hub = os.environ.get("HF_ENDPOINT") or deployment.values.get("HF_ENDPOINT") or HUB
         choice = Choice(edited=deployment.values) if deployment else Choice()
+        facts = with_named_slices(facts, choice.edited.get(VISIBLE, ""))
         plan = make_plan(choice, deployment, facts)
     except DeployError as refusal:
         return DoctorContext(facts, refusal=refusal, deployment=deployment, token=token, hub=hub, probe=probe)

@@ -12,6 +12,7 @@ from dflash_deploy.catalog.models import Weights
 from dflash_deploy.catalog.schema import CatalogSetting
 from dflash_deploy.catalog.settings import setting_names
 from dflash_deploy.host import HostFacts
+from dflash_deploy.host.gpu import VISIBLE
 from dflash_deploy.plan.base_image import base_image_for
 from dflash_deploy.plan.choose import fitting_gpus, has_compose
 from dflash_deploy.plan.command import in_home, refusals_of_env
@@ -274,7 +275,7 @@ def _subset(profile: Profile, facts: HostFacts) -> Iterator[Decision]:
     used = fitting_gpus(profile, facts)
     if used and len(used) < len(facts.gpus):
         numbers = ",".join(str(gpu.index) for gpu in used)
-        yield Decision("CUDA_VISIBLE_DEVICES", numbers, "hardware", f"the {used[0].name} among this machine's GPUs")
+        yield Decision(VISIBLE, numbers, "hardware", f"the {used[0].name} among this machine's GPUs")
         yield Decision("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "hardware", "the order of nvidia-smi's numbers")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
 from dflash_deploy.host import HostFacts, Thread
+from dflash_deploy.host.gpu import VISIBLE
 from dflash_deploy.plan.choose import gpu_fits
 from dflash_deploy.plan.command import read_settings
 from dflash_deploy.plan.cores import shares_of_cores
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 
-VISIBLE, IN_ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+IN_ORDER = "CUDA_DEVICE_ORDER"
 """The variables that name an engine's GPUs, by the numbers of nvidia-smi."""
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from dflash_deploy.host import HostFacts
-from dflash_deploy.host.gpu import Gpu
+from dflash_deploy.host.gpu import VISIBLE, Gpu
 from dflash_deploy.plan.base_image import base_images, driver_needed
 from dflash_deploy.plan.choose import fits, fitting_gpus
 from dflash_deploy.plan.compatible import below
@@ -13,10 +13,6 @@ from dflash_deploy.plan.memory import GIB
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule
 from dflash_deploy.serve.settings import Settings
-
-DEVICES = "CUDA_VISIBLE_DEVICES"
-BY_UUID = ("GPU-", "MIG-")
-"""Beginnings of names that CUDA takes instead of numbers."""
 
 LEAST_SHARE = 0.85
 """Of the memory that a GPU is sold with: drivers report a few percent less."""
@@ -50,40 +46,46 @@ def gpus_unused(plan: Plan, facts: HostFacts) -> Finding | None:
         severity="note",
         message=f"the plan uses {len(used)} of {len(facts.gpus)} GPUs: {_named(used)}, not {_named(left)}",
         why="the engine splits a model over equal GPUs, and the profile is for this number of them",
-        fix=f"to use another {used[0].name}, set {DEVICES}" if same else "another kind needs another --profile",
+        fix=f"to use another {used[0].name}, set {VISIBLE}" if same else "another kind needs another --profile",
     )
 
 
 def visible_gpus(plan: Plan, facts: HostFacts) -> Finding | None:
-    """CUDA_VISIBLE_DEVICES names GPUs that are missing, too few, or too small for the profile."""
-    written = plan.values.get(DEVICES, "").strip()
-    if not written or not facts.gpus:
-        return None
-    known = {str(gpu.index): gpu for gpu in facts.gpus}
-    words = [word.strip() for word in written.split(",")]
-    missing = [word for word in words if word not in known and not word.startswith(BY_UUID)]
-    smaller = [known[word] for word in words if word in known and _is_smaller(known[word], plan)]
-    needed = plan.settings.tensor_parallel_size or 1
-    if missing:
-        saw, why = (
-            f"this machine has no GPU `{missing[0]}`",
-            "CUDA ends the list there, and the engine finds no GPU after it",
-        )
-    elif len(words) < needed:
-        saw, why = f"that is {len(words)} of the {needed} GPUs of {Settings.tensor_parallel_size}", "the engine ends"
-    elif smaller:
-        size = (smaller[0].memory or 0) / GIB
-        saw = f"GPU {smaller[0].index} is {smaller[0].name} with {size:.0f} GiB"
-        why = f"the plan is for {plan.profile.hardware.memory_gib:g} GiB"
-    else:
+    """CUDA_VISIBLE_DEVICES names GPUs that are missing, too few, too small for the profile, or split into slices."""
+    written = plan.values.get(VISIBLE, "").strip()
+    problem = next(_invisible(written.split(","), plan, facts), None) if written and facts.gpus else None
+    if problem is None:
         return None
     return Finding(
         id="visible-gpus",
         severity="error",
-        message=f"{DEVICES}={written}: {saw}",
-        why=why,
-        fix=f"name GPUs by their numbers in `nvidia-smi` (0 to {len(facts.gpus) - 1}) or UUIDs, or empty it",
+        message=f"{VISIBLE}={written}: {problem[0]}",
+        why=problem[1],
+        fix="name GPUs by their numbers and MIG slices by their UUIDs, as `nvidia-smi -L` lists them, or empty it",
     )
+
+
+def _invisible(written: Iterable[str], plan: Plan, facts: HostFacts) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the GPUs that CUDA_VISIBLE_DEVICES names, and why it matters."""
+    known = {gpu.uuid or str(gpu.index): gpu for gpu in facts.gpus}
+    # a GPU's UUID is not read, nor are slices if `nvidia-smi -L` fails
+    unread = ("GPU-", "MIG-") if any(gpu.mig and not gpu.slices for gpu in facts.gpus) else ("GPU-",)
+    words = [word.strip() for word in written]
+    missing = [word for word in words if word not in known and not word.startswith(unread)]
+    named = [known[word] for word in words if word in known]
+    needed = plan.settings.tensor_parallel_size or 1
+    if missing:
+        yield f"this machine has no GPU `{missing[0]}`", "CUDA ends the list there"
+    if needed > 1 and any(gpu.uuid for gpu in named):
+        yield f"{Settings.tensor_parallel_size}={needed} over MIG slices", "CUDA gives a process one slice only"
+    if len(words) < needed:
+        yield f"that is {len(words)} of the {needed} GPUs of {Settings.tensor_parallel_size}", "the engine ends"
+    for gpu in named:
+        if gpu.mig:
+            yield f"GPU {gpu.index} is split into MIG slices, and none is named", "the engine gets the first slice"
+        if _is_smaller(gpu, plan):
+            size, wanted = (gpu.memory or 0) / GIB, plan.profile.hardware.memory_gib
+            yield f"GPU {gpu.index} is {gpu.name} with {size:.0f} GiB", f"the plan is for {wanted:g} GiB"
 
 
 def _is_smaller(gpu: Gpu, plan: Plan) -> bool:

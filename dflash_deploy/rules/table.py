@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from dflash_deploy.catalog import Catalog
 from dflash_deploy.host import HostFacts
+from dflash_deploy.host.facts import with_named_slices
+from dflash_deploy.host.gpu import VISIBLE
 from dflash_deploy.plan.plan import NO_CHECKPOINTS, decide
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.plan.wishes import Checkpoints, Choice
@@ -31,6 +33,7 @@ CHECKPOINT_RULES: tuple[Rule, ...] = tuple(rule for rule in RULES if is_about_ch
 
 def judge(plan: Plan, facts: HostFacts, rules: Iterable[Rule] = RULES) -> Iterator[Finding]:
     """The findings of the rules, in their order."""
+    facts = with_named_slices(facts, plan.values.get(VISIBLE, ""))
     for rule in rules:
         finding = rule(plan, facts)
         if finding is not None:
@@ -41,5 +44,5 @@ def plan_deployment(
     facts: HostFacts, choice: Choice, catalog: Catalog, checkpoints: Checkpoints = NO_CHECKPOINTS
 ) -> Plan:
     """Decide everything about one deployment, and check it against every rule. Raises what `plan.decide` raises."""
-    plan = decide(facts, choice, catalog, checkpoints)
+    plan = decide(with_named_slices(facts, choice.edited.get(VISIBLE, "")), choice, catalog, checkpoints)
     return replace(plan, findings=tuple(judge(plan, facts)))

@@ -34,7 +34,8 @@ def text(name: str, value: str) -> str:
 
 
 def path(name: str, value: str) -> str:
-    """A path, or a name that is not one. The programs that read `.env` disagree about `$`."""
+    """A path without `$`."""
+    # the programs that read `.env` disagree about it
     if "$" in value:
         raise Refused(f"{name}={value} has a $", hint=f"write {name} without variables, such as ~/models")
     return value

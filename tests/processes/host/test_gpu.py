@@ -51,6 +51,19 @@ def test_a_gpu_cut_into_slices_keeps_the_memory_of_the_whole_card(tmp_path: Path
     assert gpu.memory == 143771 * MIB
 
 
+def test_a_slice_has_the_memory_of_its_name_and_the_rest_of_its_gpu(tmp_path: Path) -> None:
+    rows = [f"{index}, NVIDIA A100-SXM4-40GB, 8.0, 40960, 40443, 580.65.06, Enabled" for index in (0, 1)]
+    rows += ["2, NVIDIA A100-SXM4-40GB, 8.0, 40960, 40443, 580.65.06, Disabled"]
+    body = f"case $1 in --query*) printf '%s\\n' {' '.join(map(repr, rows))}; exit;; esac"
+    gpus = reading(tmp_path, "mig-list.txt", body=body).gpus
+    assert [[one.uuid for one in gpu.slices] for gpu in gpus] == [
+        ["MIG-6e95ef19-5145-571b-b040-7e731f1c1af3"], ["MIG-b4bcd4f3-6f69-516d-9404-b5ada80d760b"], []
+    ]  # fmt: skip
+    (first,) = gpus[0].slices
+    assert (first.name, first.memory, first.mig) == ("NVIDIA A100-SXM4-40GB MIG 1g.10gb", 10 * 1024 * MIB, False)
+    assert first.compute_capability == "8.0"
+
+
 def test_four_of_a_kind(tmp_path: Path) -> None:
     gpus = reading(tmp_path, "rtx3090-x4.txt").gpus
     assert [gpu.index for gpu in gpus] == [0, 1, 2, 3]

@@ -7,6 +7,7 @@ import pytest
 
 from dflash_deploy.doctor import Check, DoctorContext, machine
 from dflash_deploy.host import Gpu, GpuProcess
+from dflash_deploy.host.facts import with_named_slices
 from dflash_deploy.plan import Plan
 from dflash_deploy.runtime import EngineState
 from tests.support.examined import H100, NVIDIA_DOCKER, a_machine, a_plan, a_subject, by_name, only
@@ -50,7 +51,15 @@ def test_a_driver_that_was_updated_under_way() -> None:
 
 
 def test_slices_and_lost_cards_are_warned_of() -> None:
-    assert only(gpu, a_subject(facts=a_machine(replace(H100, mig=True)))).status == "warning"
+    bare_mig = only(gpu, a_subject(facts=a_machine(replace(H100, mig=True))))
+    assert (bare_mig.status, "none exists yet" in bare_mig.fix) == ("warning", True)
+    card = replace(H100, mig=True, slices=(replace(H100, uuid="MIG-1", name="H100 MIG 1g.10gb", memory=10 * GIB),))
+    assert "MIG-1 (H100 MIG 1g.10gb)" in only(gpu, a_subject(facts=a_machine(card))).fix
+    named = with_named_slices(a_machine(card), "MIG-1")
+    assert only(gpu, a_subject(facts=named)).status == "ok"
+    assert "10.0 GiB" in only(gpu, a_subject(facts=named)).saw
+    # a share of the slice, not of the card
+    assert "9.2 GiB needed" in only(machine.memory, a_subject(facts=named)).saw
     lost = replace(a_machine(), gpu_problem="nvidia-smi fails: Lost GPU 1")
     assert only(gpu, a_subject(facts=lost)).status == "warning"
 

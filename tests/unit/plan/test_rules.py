@@ -9,6 +9,7 @@ import pytest
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.host import HostFacts
+from dflash_deploy.host.gpu import with_slices
 from dflash_deploy.plan import Checkpoints, Choice, Finding, Severity
 from dflash_deploy.rules import CHECKPOINT_RULES, RULES, plan_deployment
 from dflash_deploy.rules.arguments import argument_is_unknown
@@ -66,6 +67,11 @@ NVFP4 = {"model": "qwen3.6-27b-nvfp4"}
 AEON = {"engine": "aeon-vllm-dflash"}
 ULTIMATE = FP8 | {"engine": "aeon-ultimate-0.27"}
 MODELOPT = {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4_AWQ"}}
+LISTED = """GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-950792bf-a01c-3f1a-e122-3473e67f54b2)
+  MIG 7g.80gb     Device  0: (UUID: MIG-whole)
+  MIG 1c.1g.10gb  Device  1: (UUID: MIG-small)
+"""
+SLICED = machine(*with_slices([replace(H100, mig=True)], LISTED), container_engine=DOCKER)
 GGUF = {
     "general.architecture": "qwen35",
     "qwen35.embedding_length": 5120,
@@ -101,6 +107,11 @@ CASES = [
     Case("visible-gpus", "error", "h100", {"CUDA_VISIBLE_DEVICES": "0"}, facts=machine(
         replace(H100, name="NVIDIA GeForce GT 1030", memory=2 * 2**30), replace(H100, index=1)
     )),
+    Case("visible-gpus", "error", "h100", {"CUDA_VISIBLE_DEVICES": "0"}, facts=SLICED),
+    Case("visible-gpus", "error", "h100", {"CUDA_VISIBLE_DEVICES": "MIG-gone"}, facts=SLICED),
+    Case("visible-gpus", "error", "h100", {"CUDA_VISIBLE_DEVICES": "MIG-small"}, facts=SLICED),
+    Case("visible-gpus", "error", "h100", {"CUDA_VISIBLE_DEVICES": "MIG-any"}),
+    Case("visible-gpus", "error", "h100-x2", {"CUDA_VISIBLE_DEVICES": "MIG-whole,MIG-small"}, facts=SLICED),
     Case("driver-too-old", "error", "h100", facts=replace(MACHINES["h100"], gpus=(replace(H100, driver="550.54.15"),))),
     Case("no-image-for-processor", "error", "dgx-spark", facts=replace(SPARK, architecture="x86_64"), choice=AEON),
     Case("base-image-unseen", "note", "h100"),
@@ -423,3 +434,15 @@ def test_a_release_of_another_version_is_not_judged() -> None:
 )
 def test_weights_that_have_what_they_need(case: Case) -> None:
     assert not {"target-without-processor", "token-beyond-embedding", "projector-of-another-kind"} & set(findings(case))
+
+
+def test_a_named_slice_is_the_gpu_of_the_plan() -> None:
+    found = findings(Case("", "note", "h100", {"CUDA_VISIBLE_DEVICES": "MIG-whole"}, facts=SLICED))
+    assert not {"visible-gpus", "hardware-differs"} & set(found)
+    small = findings(Case("", "note", "h100", {"CUDA_VISIBLE_DEVICES": "MIG-small"}, facts=SLICED))
+    assert "NVIDIA H100 80GB HBM3 MIG 1c.1g.10gb with 10 GiB" in small["visible-gpus"].message
+    two = findings(Case("", "note", "h100-x2", {"CUDA_VISIBLE_DEVICES": "MIG-whole,MIG-small"}, facts=SLICED))
+    assert "TENSOR_PARALLEL_SIZE=2 over MIG slices" in two["visible-gpus"].message
+    # slices that were not read may be there
+    unread = machine(replace(H100, mig=True), container_engine=DOCKER)
+    assert "visible-gpus" not in findings(Case("", "note", "h100", {"CUDA_VISIBLE_DEVICES": "MIG-any"}, facts=unread))
