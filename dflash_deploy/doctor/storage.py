@@ -77,7 +77,8 @@ def weights(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
         name = f"weights of {model.role}"
         if not model.there:
             size = f"; {gib(model.size)} to download" if model.repo else ""
-            yield Check(name, "warning", f"{model.lack}{size}", model.remedy)
+            # `up` downloads them
+            yield Check(name, "warning" if model.repo else "no", f"{model.lack}{size}", model.remedy)
             continue
         user, group = _engine_user(subject, plan)
         mighty = plan.runtime == "native" and user == 0

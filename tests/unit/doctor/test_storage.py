@@ -97,6 +97,15 @@ def test_weights_that_are_missing_are_named() -> None:
     assert "20.0 GiB to download" in checks["weights of target"].saw
 
 
+def test_weights_that_up_cannot_download_keep_it_from_starting(tmp_path: Path) -> None:
+    plan = a_plan(models=whole_weights(tmp_path), repos=False)
+    assert {check.status for check in by_name(storage.weights, a_subject(plan)).values()} == {"ok"}
+    (tmp_path / "target" / "tokenizer.json").symlink_to("/nowhere/blob")
+    check = by_name(storage.weights, a_subject(plan))["weights of target"]
+    assert check.status == "no"
+    assert "tokenizer.json is a broken symlink to /nowhere/blob" in check.saw
+
+
 def test_llama_cpp_wants_one_file(tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
     plan = a_plan(models=tmp_path, family="llamacpp", MODEL_FILE="model-Q4.gguf")
