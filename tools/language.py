@@ -141,9 +141,9 @@ class Quoted:
 QUOTED = (
     Quoted("benchmarks/load.py", "Go on.", "a prompt: it is part of the measurement"),
     Quoted("models/training/images.py", "I look at the image.", "a text that the tiny target is trained on"),
-    Quoted("dflash_deploy/catalog/options.yaml", "--reasoning-budget", "an option of vLLM and llama.cpp"),
-    Quoted("dflash_deploy/catalog/options.yaml", "-sam-budget", "an option of SGLang"),
-    Quoted("dflash_deploy/catalog/options.yaml", "-via-", "an option of SGLang"),
+    Quoted("dflash_deploy/catalog/options.yaml", "--reasoning-budget", "the name of an option of vLLM and llama.cpp"),
+    Quoted("dflash_deploy/catalog/options.yaml", "-sam-budget", "the name of an option of SGLang"),
+    Quoted("dflash_deploy/catalog/options.yaml", "-via-", "the name of an option of SGLang"),
     Quoted("dflash_deploy/doctor/container.py", "container engine", "the name of a check in `doctor --json`"),
     Quoted("docs/reference/failures.md", "links of the hub's cache", "the source of a fact, as the catalog states it"),
     Quoted("docs/reference/failures.md", "16 to 32 streams", "the source of a fact, as the catalog states it"),
