@@ -8,7 +8,6 @@ from pathlib import Path
 
 from dflash_deploy.catalog.models import Weights as Published
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.doctor.hub import HUB
 from dflash_deploy.errors import DeployError, EngineMissing, WeightsMissing
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan import Plan
@@ -18,6 +17,7 @@ from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights import check_weights
 from dflash_deploy.weights.lockfile import Role
+from dflash_deploy.weights.source import HUB
 
 NO_TOKEN = Secret("")
 

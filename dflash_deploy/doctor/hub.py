@@ -9,12 +9,13 @@ from ssl import SSLContext
 
 import httpx
 
-from dflash_deploy.errors import SettingsRefused
+from dflash_deploy.errors import DeployError, SettingsRefused
 from dflash_deploy.intake import Invalid
 from dflash_deploy.intake.answers import fetch_answer, new_client
 from dflash_deploy.redact import Secret
-
-HUB = "https://huggingface.co"
+from dflash_deploy.weights.hub import authorization
+from dflash_deploy.weights.hub_errors import is_page, refusal, unreachable
+from dflash_deploy.weights.source import Source
 
 TIMEOUT = 5.0
 """Seconds for the Hub to respond."""
@@ -22,33 +23,33 @@ TIMEOUT = 5.0
 
 @dataclass(frozen=True)
 class HubAnswer:
-    """The response of the Hub. Without a response `status` is `None` and `problem` says why.
+    """The response of the Hub. `status` is `None` without a response; `problem` says why, or why it is a refusal.
 
-    `ahead` is this machine's clock minus the Hub's; `None` if the response has no date.
+    `ahead` is this machine's clock minus the Hub's; `None` if the response has no date. `fix` is the next step.
     """
 
     status: int | None = None
     problem: str = ""
     ahead: timedelta | None = None
+    fix: str = ""
 
 
 def ask_hub(hub: str, token: Secret, repo: str, *, timeout: float = TIMEOUT) -> HubAnswer:
-    """With a token, request the account of the token; without one, request the repository."""
-    path, headers = f"/api/models/{repo}", {}
-    if token:
-        path, headers = "/api/whoami-v2", {"authorization": f"Bearer {token.reveal()}"}
+    """Request the repository as `pull` does. The Hub rejects an invalid token for public repositories too."""
+    answer, error = None, None
     try:
-        with new_client(timeout=timeout, headers=headers) as client:
-            request = client.build_request("GET" if token else "HEAD", f"{hub.rstrip('/')}{path}")
-            answer = fetch_answer(client, request, seconds=2 * timeout, redirects=not token)
-    except SettingsRefused as problem:
-        return HubAnswer(problem=f"{problem.message}; {problem.hint}")
-    except httpx.InvalidURL:
-        return HubAnswer(problem="HF_ENDPOINT is not a valid URL")
-    except (httpx.HTTPError, ValueError) as problem:
-        said = str(problem).replace(token.reveal(), "") if token else str(problem)
-        return HubAnswer(problem=said[:300] or type(problem).__name__)
-    return HubAnswer(answer.status, ahead=_ahead(answer.headers))
+        source = Source.of(token, hub)
+        with new_client(timeout=timeout, headers=authorization(token)) as client:
+            request = client.build_request("HEAD", f"{source.endpoint}/api/models/{repo}")
+            answer = fetch_answer(client, request, seconds=2 * timeout, redirects=True)
+        if not answer.succeeded or is_page(answer.headers):
+            error = refusal(answer.status, answer.headers, answer.url, source, repo)
+    except httpx.HTTPError as problem:
+        error = unreachable(problem, source)
+    except DeployError as problem:
+        error = problem
+    said, fix = (error.message, error.hint) if error else ("", "")
+    return HubAnswer(answer.status, said, _ahead(answer.headers), fix) if answer else HubAnswer(problem=said, fix=fix)
 
 
 def ask_date(url: str, trust: SSLContext | None = None, *, timeout: float = TIMEOUT) -> HubAnswer:

@@ -11,13 +11,13 @@ from dflash_deploy.doctor.hub import HubAnswer, ask_hub
 from dflash_deploy.host import is_address_here, listener_on
 from dflash_deploy.plan import Plan
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.weights.hub import without_credentials
+from dflash_deploy.weights.hub_errors import TOKENS, TRANSIENT
+from dflash_deploy.weights.source import without_credentials
 
 CLOCK_TOLERANCE = timedelta(minutes=5)
 """The maximum clock difference; beyond it certificates can look expired or not yet valid."""
 
-_ELSEWHERE = "check the network and its proxy (HTTPS_PROXY), or set HF_ENDPOINT to a mirror"
-_NEW_TOKEN = f"make a new token at https://huggingface.co/settings/tokens and set {Settings.hf_token} in .env"
+_NEW_TOKEN = f"make a new token at {TOKENS} and set {Settings.hf_token} in .env"
 
 
 def port(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
@@ -57,20 +57,11 @@ def judge_hub(hub: str, answer: HubAnswer, *, token: bool, missing: bool, gated:
 
     `gated` is a missing repository that requires an account; empty if none does.
     """
-    in_the_way: Status = "no" if missing else "warning"
-    beside = "" if missing else "; all weights are already on disk"
-    if answer.status is None:
-        clock = "; check the clock too" if "certificate" in answer.problem.lower() else ""
-        return Check("hub", in_the_way, f"{hub} cannot be reached: {answer.problem}{beside}", f"{_ELSEWHERE}{clock}")
-    if token and answer.status == 401:
-        saw = f"{hub} rejects {Settings.hf_token} (401); an invalid token blocks public models too{beside}"
-        return Check("hub", in_the_way, saw, f"{_NEW_TOKEN}, or leave it empty for public models")
-    if not token and answer.status in {401, 404}:
-        saw = f"{hub} answers {answer.status} without a token: the repository is private, renamed or deleted{beside}"
-        return Check("hub", in_the_way, saw, _NEW_TOKEN)
-    if answer.status >= 400:
-        saw = f"{hub} answers {answer.status}{beside}"
-        return Check("hub", "warning", saw, "try again later")
+    if answer.problem:
+        # a busy Hub answers `pull`, which asks several times
+        in_the_way: Status = "no" if missing and answer.status not in TRANSIENT else "warning"
+        beside = "" if missing else "; all weights are already on disk"
+        return Check("hub", in_the_way, f"{answer.problem}{beside}", answer.fix)
     if gated and not token:
         saw = f"{hub} responds, but {gated} is gated and {Settings.hf_token} is not set"
         return Check("hub", "no", saw, f"accept the licence on the repository's page, then {_NEW_TOKEN}")

@@ -30,9 +30,9 @@ from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup.diagnosis import LogReader
 from dflash_deploy.weights.checkpoints import metadata_in
 from dflash_deploy.weights.configs import lay_out
-from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import LOCK_FILE, Role, read_lock
 from dflash_deploy.weights.pull import network_is_refused, requested_models
+from dflash_deploy.weights.source import Source
 
 DETAIL_LINES = 20
 """Last lines of an engine that gave no answer."""

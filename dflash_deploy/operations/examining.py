@@ -8,16 +8,16 @@ from pathlib import Path
 
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.doctor import Check, DoctorContext, run_checks
-from dflash_deploy.doctor.hub import HUB
+from dflash_deploy.doctor.context import NO_TOKEN
 from dflash_deploy.errors import DeployError, PreflightRefused
 from dflash_deploy.host import read_facts
 from dflash_deploy.host.facts import with_named_slices
 from dflash_deploy.host.gpu import VISIBLE
 from dflash_deploy.plan import Choice
 from dflash_deploy.planning import make_plan
-from dflash_deploy.redact import Secret
 from dflash_deploy.runtime import runtime_for
 from dflash_deploy.serve.settings import Settings
+from dflash_deploy.weights.source import HUB
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,13 @@ def doctor(directory: Path, *, probe: bool = False) -> Examined:
 
 def _subject(directory: Path, *, probe: bool) -> DoctorContext:
     """The machine is read once. If no plan can be made, that is a finding, and the other checks run."""
-    facts, hub = read_facts(), os.environ.get("HF_ENDPOINT") or HUB
-    token = Secret(os.environ.get(Settings.hf_token.name, ""))
+    facts, hub, token = read_facts(), os.environ.get("HF_ENDPOINT") or HUB, NO_TOKEN
     deployment = Deployment(directory) if Deployment(directory).exists() else None
     try:
         if deployment is not None:
             deployment = Deployment.existing(directory)
-            token = deployment.secrets[Settings.hf_token.name] or token
-            hub = os.environ.get("HF_ENDPOINT") or deployment.values.get("HF_ENDPOINT") or HUB
+            token = deployment.secrets[Settings.hf_token.name]
+            hub = deployment.values.get("HF_ENDPOINT") or hub
         choice = Choice(edited=deployment.values) if deployment else Choice()
         facts = with_named_slices(facts, choice.edited.get(VISIBLE, ""))
         plan = make_plan(choice, deployment, facts)

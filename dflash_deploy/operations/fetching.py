@@ -18,7 +18,6 @@ from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.ahead import read_hub_metadata
 from dflash_deploy.weights.checkpoints import HubMetadata
 from dflash_deploy.weights.fetch import DownloadOptions, fetch
-from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import LOCK_FILE, Lock, read_lock, write_lock
 from dflash_deploy.weights.offline import export_weights, import_weights
 from dflash_deploy.weights.pull import (
@@ -30,6 +29,7 @@ from dflash_deploy.weights.pull import (
     require_all,
     wrong_files,
 )
+from dflash_deploy.weights.source import Source
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,11 @@ from dflash_deploy.redact import Secret
 from dflash_deploy.startup.preflight import check_models
 from dflash_deploy.startup.progress import StartProgress
 from dflash_deploy.weights.fetch import DownloadOptions, fetch
-from dflash_deploy.weights.hub import Source, is_address, without_credentials
 from dflash_deploy.weights.lockfile import LOCK_FILE, Lock, read_lock, write_lock
 from dflash_deploy.weights.meter import Meter
 from dflash_deploy.weights.offer import WeightsServer, offered_files, serving
 from dflash_deploy.weights.pull import RequestedModel, lock_for, requested_models
+from dflash_deploy.weights.source import Source, is_address, without_credentials
 
 OFFERS = "offers weights"
 """The phase of an offer that listens; `last_line` is its URL."""

@@ -14,9 +14,9 @@ from dflash_deploy.errors import DownloadFailed
 from dflash_deploy.weights.checkpoints import HubMetadata
 from dflash_deploy.weights.fetch import DownloadOptions, fetch, missing_files
 from dflash_deploy.weights.gguf import LONGEST, Header, HeaderEnds, NotGguf, parse_header, read_header
-from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import Lock, LockedFile, LockedModel, Role
 from dflash_deploy.weights.pull import RequestedModel
+from dflash_deploy.weights.source import Source
 from dflash_deploy.weights.spans import open_progress
 from dflash_deploy.weights.staging import check_room, download_client, locked_staging, named_write_errors, part_files
 from dflash_deploy.weights.transfer import Download, Transfer

@@ -14,9 +14,9 @@ from dflash_deploy.intake import MIB, Invalid, parse_object, read_bytes
 from dflash_deploy.serve.engines.vllm_question import has_tokenizer
 from dflash_deploy.weights.checkpoints import LARGEST_CONFIG
 from dflash_deploy.weights.fetch import DownloadOptions, fetch
-from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import Lock, LockedFile, LockedModel, Role
 from dflash_deploy.weights.pull import RequestedModel, lock_for, network_is_refused
+from dflash_deploy.weights.source import Source
 
 CONFIG = "config.json"
 

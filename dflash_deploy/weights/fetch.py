@@ -20,8 +20,8 @@ from dflash_deploy.deployment.files import PUBLIC, remove_leftovers, replace_dur
 from dflash_deploy.errors import DownloadFailed, FileRefused, SettingsRefused
 from dflash_deploy.intake import MIB, Invalid, read_bytes
 from dflash_deploy.intake.documents import Stamp, VerifiedStamps, parse_document
-from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import LockedFile, LockedModel
+from dflash_deploy.weights.source import Source
 from dflash_deploy.weights.spans import FileProgress, Span, open_progress
 from dflash_deploy.weights.staging import (
     STAGING,

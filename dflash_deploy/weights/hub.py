@@ -1,38 +1,28 @@
-"""Resolve commits and files on the Hugging Face Hub. Each kind of refusal is an error with its own hint."""
+"""Resolve commits and files on the Hugging Face Hub."""
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import time
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Annotated
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx
 from pydantic import Field
 
-from dflash_deploy.errors import (
-    DeployError,
-    HubUnreachable,
-    RepositoryGated,
-    RepositoryMissing,
-    SettingsRefused,
-    TokenRefused,
-)
+from dflash_deploy.errors import HubUnreachable, SettingsRefused, TokenRefused
 from dflash_deploy.intake import Invalid
 from dflash_deploy.intake.answers import Answer, ForeignDocument, fetch_answer, new_client
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.settings import Settings
+from dflash_deploy.weights.hub_errors import TRANSIENT, is_final, is_page, refusal, unreachable
 from dflash_deploy.weights.lockfile import LockedFile, LockedModel, is_within
+from dflash_deploy.weights.source import Source
 
-HUB = "https://huggingface.co"
 TRIES = 5
 FIRST_PAUSE = 0.5
-TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
-UNAUTHORISED, FORBIDDEN, MISSING = 401, 403, 404
 
 ANSWER_TIMEOUT = 60.0
 """Seconds for a whole answer of the Hub's API."""
@@ -74,52 +64,6 @@ class HubModel(ForeignDocument):
     id: Annotated[str | None, Field(pattern=_REPOSITORY)] = None
     sha: Annotated[str, Field(pattern=r"^[0-9a-f]{40,64}$")]
     siblings: Annotated[list[HubFile] | None, Field(max_length=100_000)] = None
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where weights come from: the Hugging Face Hub or a mirror, and the token for it.
-
-    `direct`: without the proxy of the environment, such as another host of a fleet.
-    """
-
-    endpoint: str
-    token: Secret
-    direct: bool = False
-
-    @classmethod
-    def of(cls, token: Secret, endpoint: str | None = None) -> Source:
-        """Return the Hub in HF_ENDPOINT, else the public one. Raises SettingsRefused if it is not a valid URL."""
-        url = (endpoint or os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
-        if not is_address(url):
-            raise SettingsRefused(
-                f"HF_ENDPOINT: `{without_credentials(url)[:200]}` is not a valid URL",
-                hint="set it to http://HOST:PORT or https://HOST:PORT",
-            )
-        return cls(url, token)
-
-    @property
-    def shown(self) -> str:
-        """The endpoint for messages, without credentials."""
-        return without_credentials(self.endpoint)
-
-    def file(self, repo: str, commit: str, path: str) -> str:
-        """Return the URL of one file of a commit."""
-        return f"{self.endpoint}/{repo}/resolve/{quote(commit, safe='')}/{quote(path)}"
-
-
-def is_address(url: str) -> bool:
-    """Return whether a URL has a scheme and a host that requests can be sent to."""
-    try:
-        parts = urlsplit(url)
-        return httpx.URL(url).scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except (ValueError, httpx.InvalidURL):
-        return False
-
-
-def without_credentials(url: str) -> str:
-    """Return a URL, valid or not, without the text before its last `@`."""
-    return re.sub(r"^([a-z][a-z0-9+.-]*://)?.*@", r"\1", url, flags=re.IGNORECASE | re.DOTALL)
 
 
 def resolve(source: Source, repo: str, revision: str | None) -> LockedModel:
@@ -184,45 +128,16 @@ def _asked(source: Source, url: str, repo: str) -> Answer:
             except Invalid as problem:
                 raise _unexpected(source, repo, problem) from None
             except httpx.HTTPError as problem:
-                if last or not isinstance(problem, httpx.TransportError):
-                    raise HubUnreachable(
-                        f"{source.shown} cannot be reached: {str(problem)[:300] or type(problem).__name__}",
-                        hint="check the network or its proxy (HTTPS_PROXY), or set HF_ENDPOINT to a mirror",
-                    ) from None
+                if last or is_final(problem) or not isinstance(problem, httpx.TransportError):
+                    raise unreachable(problem, source) from None
                 time.sleep(pause(attempt))
                 continue
-            if answer.succeeded:
+            if answer.succeeded and not is_page(answer.headers):
                 return answer
             if last or answer.status not in TRANSIENT:
-                raise refusal(answer.status, answer.headers.get("x-error-code", ""), source, repo)
+                raise refusal(answer.status, answer.headers, answer.url, source, repo)
             time.sleep(pause(attempt, retry_after(answer.headers.get("retry-after"))))
     raise AssertionError("the last attempt returns or raises")
-
-
-def refusal(status: int, code: str, source: Source, repo: str) -> DeployError:
-    """Return the error for a refused request: what it means, and what to do."""
-    page = f"{source.shown}/{repo}"
-    shown = bool(source.token.reveal())
-    if code == "GatedRepo" or (status == FORBIDDEN and shown):
-        missing = f"write your token to {Settings.hf_token} in .env"
-        ask = "the token's account has not accepted them yet" if shown else missing
-        return RepositoryGated(
-            f"{repo} is gated: only accounts that accepted its terms can download it",
-            hint=f"accept them on {page}; {ask}",
-        )
-    if code == "RevisionNotFound":
-        return RepositoryMissing(f"{repo} does not have this revision", hint=f"choose one of {page}/commits")
-    if status == UNAUTHORISED and shown and code != "RepoNotFound":
-        return TokenRefused(
-            f"{source.shown} rejects the token, even for a public repository",
-            hint=f"it is expired or revoked: write a new one to {Settings.hf_token} in .env, or clear the line",
-        )
-    if status in {UNAUTHORISED, MISSING} or code == "RepoNotFound":
-        private = "" if shown else f"; if it is private, write a token to {Settings.hf_token} in .env"
-        return RepositoryMissing(f"{source.shown} has no {repo}", hint=f"check whether it was renamed{private}")
-    return HubUnreachable(
-        f"{source.shown} returned {status} for {repo}", hint="try again later: downloaded bytes are kept"
-    )
 
 
 def retry_after(value: str | None) -> float | None:

@@ -22,9 +22,9 @@ from typing import Any
 from dflash_deploy.errors import FileRefused
 from dflash_deploy.intake import open_file
 from dflash_deploy.redact import Secret
-from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import Lock, LockedFile
 from dflash_deploy.weights.pull import RequestedModel
+from dflash_deploy.weights.source import Source
 from dflash_deploy.weights.spans import identity_of
 
 MOST_CONNECTIONS = 512

@@ -14,11 +14,15 @@ WINDOW = 60.0
 
 
 class TryAgain(Exception):
-    """Raised when an attempt fails and can be repeated; `after` is the server's Retry-After in seconds."""
+    """Raised when an attempt fails and can be repeated; `after` is the server's Retry-After in seconds.
 
-    def __init__(self, why: str, after: float | None = None) -> None:
+    `hint` is the next step of a person if no attempt succeeds.
+    """
+
+    def __init__(self, why: str, after: float | None = None, hint: str = "") -> None:
         super().__init__(why)
         self.after = after
+        self.hint = hint
 
 
 class TooSlow(TryAgain):

@@ -13,9 +13,10 @@ from dflash_deploy.errors import FilesMissing, RepositoryMissing
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.command import drafter_directory, is_directory
 from dflash_deploy.weights.fetch import missing_files
-from dflash_deploy.weights.hub import Source, resolve
+from dflash_deploy.weights.hub import resolve
 from dflash_deploy.weights.lockfile import Lock, LockedFile, LockedModel, Role
 from dflash_deploy.weights.needed import needed
+from dflash_deploy.weights.source import Source
 from dflash_deploy.weights.verify import verify
 
 

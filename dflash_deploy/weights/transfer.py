@@ -21,18 +21,11 @@ import httpx
 
 from dflash_deploy.errors import DeployError, DownloadFailed, Interrupted
 from dflash_deploy.intake.answers import open_stream
-from dflash_deploy.weights.hub import (
-    FORBIDDEN,
-    MISSING,
-    TRANSIENT,
-    Source,
-    authorization,
-    pause,
-    refusal,
-    retry_after,
-)
+from dflash_deploy.weights.hub import authorization, pause, retry_after
+from dflash_deploy.weights.hub_errors import FORBIDDEN, MISSING, TRANSIENT, is_final, is_page, refusal, unreachable
 from dflash_deploy.weights.lockfile import LockedFile, LockedModel
 from dflash_deploy.weights.pace import Throttle, TooSlow, TryAgain, fast_enough
+from dflash_deploy.weights.source import Source
 from dflash_deploy.weights.spans import FileProgress, Span
 
 WRITE = 1 << 20
@@ -140,11 +133,8 @@ class Download:
             except (TryAgain, httpx.HTTPError) as problem:
                 moved = span.done > before and not isinstance(problem, TooSlow)
                 fruitless = 0 if moved else fruitless + 1
-                if fruitless >= FRUITLESS:
-                    raise DownloadFailed(
-                        f"{self.name}: download stalled at {self.progress.done} of {self.file.size} bytes: {problem}",
-                        hint="run `dflash-deploy pull` again to resume",
-                    ) from None
+                if fruitless >= FRUITLESS or (isinstance(problem, httpx.HTTPError) and is_final(problem)):
+                    raise self._stalled(problem) from None
                 self._rest(pause(fruitless, getattr(problem, "after", None)))
         with self._guard:
             self.progress.save()
@@ -153,6 +143,17 @@ class Download:
     def name(self) -> str:
         """Repository and path, for messages."""
         return f"{self._transfer.model.repo}: {self.file.path}"
+
+    def _stalled(self, problem: TryAgain | httpx.HTTPError) -> DownloadFailed:
+        """The error of a last attempt. A host that cannot be reached is named: large files are at another one."""
+        said, hint = str(problem), problem.hint if isinstance(problem, TryAgain) else ""
+        if isinstance(problem, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError):
+            found = unreachable(problem, self._source)
+            said, hint = found.message, found.hint
+        return DownloadFailed(
+            f"{self.name}: download stalled at {self.progress.done} of {self.file.size} bytes: {said}",
+            hint=f"{hint}{'; then ' if hint else ''}run `dflash-deploy pull` again to resume",
+        )
 
     def _rest(self, seconds: float) -> None:
         if self._transfer.options.stopped.wait(seconds):
@@ -184,14 +185,18 @@ class Download:
             answer.url.host != httpx.URL(self._source.endpoint).host
             or answer.url.port != httpx.URL(self._source.endpoint).port
         )
-        if status in TRANSIENT or status == OUT_OF_RANGE or (status == FORBIDDEN and away):
+        blocked = status == FORBIDDEN and away
+        if is_page(answer.headers) and (blocked or status in {WHOLE, PART}):
+            # a sign-in page ends when someone signs in
+            page = self._refused(answer)
+            raise TryAgain(page.message, hint=page.hint)
+        if status in TRANSIENT or status == OUT_OF_RANGE or blocked:
             # a signed address expires: the next attempt asks for a new one
             raise TryAgain(f"the server returned {status}", retry_after(answer.headers.get("retry-after")))
         if status not in {WHOLE, PART}:
             raise self._refused(answer)
-        kind = answer.headers.get("content-type", "")
-        if kind.startswith("text/html") or answer.headers.get("content-encoding", "identity") not in {"", "identity"}:
-            raise TryAgain(f"a proxy returned {kind or 'another content encoding'}")
+        if answer.headers.get("content-encoding", "identity") not in {"", "identity"}:
+            raise TryAgain("a proxy returned another content encoding")
         self._same_file(answer)
         if status == WHOLE:
             return span.done
@@ -201,13 +206,13 @@ class Download:
         return 0
 
     def _refused(self, answer: httpx.Response) -> DeployError:
-        model, code = self._transfer.model, answer.headers.get("x-error-code", "")
+        model = self._transfer.model
         if answer.status_code == MISSING:
             return DownloadFailed(
                 f"{model.repo} at {model.commit[:10]} no longer has {self.file.path}",
                 hint="update to the newest commit with `dflash-deploy pull --update`",
             )
-        return refusal(answer.status_code, code, self._source, model.repo)
+        return refusal(answer.status_code, answer.headers, answer.url, self._source, model.repo)
 
     def _same_file(self, answer: httpx.Response) -> None:
         """Restart the file from byte 0 if its ETag has changed, so that bytes of two versions are never mixed."""

@@ -17,6 +17,7 @@ from dflash_deploy.client.events import read_events
 from dflash_deploy.intake.answers import read_lines
 from dflash_deploy.redact import Redactor, Secret
 from dflash_deploy.weights import hub
+from dflash_deploy.weights.source import Source
 from tests.fuzz.hostile import BYTES, SECRET, TEXTS, changed, damaged, json_documents, written
 from tests.fuzz.judge import Shown
 from tests.fuzz.kind import Kind
@@ -170,7 +171,7 @@ class _Session:
 
 def read_hub(content: bytes) -> object:
     """Resolve a repository whose hub gives this answer; the address of the hub has a password."""
-    source = hub.Source.of(Secret("hf_abcdefghijklmnop"), f"http://user:{SECRET}@127.0.0.1:1")
+    source = Source.of(Secret("hf_abcdefghijklmnop"), f"http://user:{SECRET}@127.0.0.1:1")
     with patch.object(hub, "new_client", answering(content)), patch.object(hub, "pause", lambda *known: 0.0):
         model = hub.resolve(source, "owner/name", None)
     if SECRET in repr(model):

@@ -14,8 +14,9 @@ from dflash_deploy.redact import Secret
 from dflash_deploy.weights import hub as asking
 from dflash_deploy.weights import transfer
 from dflash_deploy.weights.fetch import DownloadOptions, fetch
-from dflash_deploy.weights.hub import Source, resolve, retry_after, without_credentials
+from dflash_deploy.weights.hub import resolve, retry_after
 from dflash_deploy.weights.lockfile import LockedFile, LockedModel
+from dflash_deploy.weights.source import Source, without_credentials
 from tests.support.odd_answers import HEAD, MIB, ODD_BODIES, Reply, answering, as_json, bomb, endless
 
 COMMIT = "0" * 40
@@ -179,7 +180,8 @@ def test_an_environment_that_cannot_be_used_is_named(name: str, value: str, monk
     refused = asked("http://127.0.0.1:9")
     assert refused.exit_code is ExitCode.USAGE
     assert name in f"{refused.message} {refused.hint}"
-    assert name in ask_hub("http://127.0.0.1:9", Secret(""), "o/target").problem
+    answer = ask_hub("http://127.0.0.1:9", Secret(""), "o/target")
+    assert (answer.problem, answer.fix) == (refused.message, refused.hint)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from dflash_deploy.errors import DeployError, DownloadFailed
 from dflash_deploy.redact import Secret, generate_key
 from dflash_deploy.weights import staging, transfer
 from dflash_deploy.weights.fetch import DownloadOptions, fetch
-from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lockfile import Lock, LockedFile, LockedModel
 from dflash_deploy.weights.offer import WeightsServer, offered_files, serving
 from dflash_deploy.weights.pull import RequestedModel
+from dflash_deploy.weights.source import Source
 from tests.support.hub import Generated, read, sha256_of
 
 WEIGHTS = Generated(70 * 2**20, seed=3)
