@@ -127,10 +127,14 @@ def export_kubernetes(
 @command
 def export_compose(
     directory: Directory = HERE,
-    out: Folder = Path("compose"),
-    name: Annotated[
-        str, typer.Option(help="Name of the Compose project, else one of the deployment.", show_default=False)
-    ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder to write; its name is the name of the Compose project, else dflash-NAME-HASH-export.",
+            file_okay=False,
+            show_default=False,
+        ),
+    ] = None,
     image: Annotated[
         str, typer.Option(help="A pushed image, with its digest; else the folder builds it.", show_default=False)
     ] = "",
@@ -139,7 +143,7 @@ def export_compose(
     as_json: Json = False,
 ) -> Report:
     """Write a folder that runs with Docker Compose only. No key is in it; the README has the steps."""
-    project = operations.ComposeProject(name=name, image=image, router_image=router_image)
+    project = operations.ComposeProject(image=image, router_image=router_image)
     if check:
         _refuse_others(given=project != operations.ComposeProject())
         return _checked(operations.check_compose(directory, out))

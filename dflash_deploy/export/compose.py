@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dflash_deploy import __version__
@@ -34,8 +35,6 @@ HEADER = """\
 # Put changes into compose.override.yaml: an edited file is not written again.
 """
 
-LONGEST_NAME = 40
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _STATE = "./.dflash/"
 _ONLY_HERE = ("dev.dflash.secrets-hash", "dev.dflash.router-keys")
 """Labels with a hash of keys that only the deployment has."""
@@ -45,23 +44,28 @@ _ONLY_HERE = ("dev.dflash.secrets-hash", "dev.dflash.router-keys")
 class ComposeProject:
     """The choices for the folder. Empty texts leave a choice to the deployment.
 
-    `name` is that of the Compose project, `image` replaces the engine's image and `router_image` that of the router
-    and the door. Images that are named here are not built from the folder.
+    `image` replaces the engine's image and `router_image` that of the router and the door. Images that are named here
+    are not built from the folder.
     """
 
-    name: str = ""
     image: str = ""
     router_image: str = ""
 
     def __post_init__(self) -> None:
         """Raises BadInput for what Compose would refuse."""
-        if self.name and (not _NAME.fullmatch(self.name) or len(self.name) > LONGEST_NAME):
-            raise BadInput(
-                f"`{self.name[:80]}` is not a valid name for a Compose project",
-                hint=f"expected lower-case letters, digits, - and _, at most {LONGEST_NAME} characters, such as vision",
-            )
         check_form("image", self.image, IMAGE, "registry.example.com/dflash-vllm:1@sha256:DIGEST")
         check_form("image", self.router_image, IMAGE, "registry.example.com/dflash-router:1@sha256:DIGEST")
+
+
+def project_of(folder: Path) -> str:
+    """The name that Compose gives the project of a folder. Raises BadInput if none is left."""
+    name = re.sub(r"[^a-z0-9_-]", "", folder.absolute().name.lower()).lstrip("_-")
+    if not name:
+        raise BadInput(
+            f"`{folder}` gives no name for a Compose project",
+            hint="name the folder with a letter or a digit: --out DIR",
+        )
+    return name
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,6 @@ class ComposeSource:
 
     plan: Plan
     document: Mapping[str, Any]
-    name: str
     door: Mapping[str, str]
     build: Mapping[str, str]
     places: Mapping[str, str]
@@ -98,9 +101,11 @@ class ComposeSource:
 
 
 def compose_document(source: ComposeSource, project: ComposeProject) -> dict[str, Any]:
-    """The Compose file of the folder: nothing in it is a path or a user of this machine."""
-    document = copy.deepcopy(dict(source.document))
-    document["name"] = project.name or source.name
+    """The Compose file of the folder: nothing in it is a path or a user of this machine.
+
+    It has no name, so that a copy of the folder is another project: `down` there stops no container of this one.
+    """
+    document = copy.deepcopy({key: value for key, value in source.document.items() if key != "name"})
     for name, service in document["services"].items():
         front = name in {DOOR, ROUTER}
         service["user"] = f"${{{USER}:?run `sh {SETUP}` first}}"

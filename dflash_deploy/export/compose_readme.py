@@ -24,7 +24,7 @@ def compose_readme(source: ComposeSource, document: Mapping[str, Any]) -> str:
     plan = source.plan
     services = ", ".join(document["services"])
     return f"""\
-# {document["name"]}
+# {plan.pair.name} with Docker Compose
 
 Profile {plan.profile.name}, models {plan.pair.name}, engine {plan.engine.name}. Services: {services}.
 
@@ -152,6 +152,10 @@ def _later(source: ComposeSource) -> str:
 
 def _notes(source: ComposeSource) -> Iterator[str]:
     yield "`docker compose down` stops all; weights and compiled kernels stay."
+    yield (
+        "This folder's name is the name of its Compose project: run `docker compose down` before you rename it. A copy "
+        "needs another name, and then is a project of its own; to run beside this one it needs other ports too."
+    )
     yield (
         f"A further key is an entry NAME:KEY in {Settings.dflash_api_keys} of `.env`, with commas between entries. "
         "After any change of `.env`: `docker compose up -d --force-recreate`, which starts every engine again."

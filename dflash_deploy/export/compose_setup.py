@@ -32,6 +32,11 @@ case $key in
 esac
 [ "${{#key}}" -ge 16 ] || fail "an API key has at least 16 characters"
 CDPATH= cd -- "$here"
+# Compose names the project after the folder, and takes another folder of this name for the same project
+name=$(printf %s "${{PWD##*/}}" | tr A-Z a-z | tr -cd a-z0-9_- | sed 's/^[_-]*//')
+other=$(docker ps -a --filter "label=com.docker.compose.project=$name" \
+  --format '{{{{.Label "com.docker.compose.project.working_dir"}}}}' 2>/dev/null | grep -vxF "$PWD") || other=
+[ -z "$other" ] || fail "Docker has containers of the project $name from another folder: rename this one"
 # what is left of a run that was killed
 rm -f .env.new
 trap 'rm -f .env.new' EXIT

@@ -32,7 +32,6 @@ class ExportOptions(Document):
 class ComposeOptions(Document):
     """The options of `export compose`, by the names of `ComposeProject`."""
 
-    name: Name = ""
     image: Name = ""
     router_image: Name = ""
 

@@ -13,7 +13,7 @@ from dflash_deploy.deployment.dotenv import quote
 from dflash_deploy.deployment.exported_folder import write_folder
 from dflash_deploy.deployment.render import environment_of, resolved_document
 from dflash_deploy.errors import NotPossible
-from dflash_deploy.export.compose import DOOR, KEPT, ROUTER, ComposeProject, ComposeSource, LockedRole
+from dflash_deploy.export.compose import DOOR, KEPT, ROUTER, ComposeProject, ComposeSource, LockedRole, project_of
 from dflash_deploy.export.compose_folder import compose_folder
 from dflash_deploy.intake import MIB, read_text
 from dflash_deploy.intake.export_documents import ComposeRecord
@@ -58,35 +58,43 @@ class ComposeExport:
         }
 
 
-def export_compose(directory: Path, out: Path, project: ComposeProject = USUAL_PROJECT) -> ComposeExport:
+def export_compose(directory: Path, out: Path | None, project: ComposeProject = USUAL_PROJECT) -> ComposeExport:
     """Write the deployment in a directory as a Compose folder into `out`, which is created.
+
+    Without `out`, its name is one that no other deployment has, because it is the name of the Compose project.
 
     Files of a person are never overwritten. Raises NotPossible for a native deployment and for engines on other hosts;
     BadInput for a folder that cannot be used; PreflightRefused if the plan has errors or the disk is full;
     NoDeployment, SettingsRefused, LockRefused.
     """
     deployment = Deployment.existing(directory)
+    out = out or _usual_folder(deployment)
+    name = project_of(out)
     source, texts = _rendered(deployment, project)
     write_folder(out, origin_of(deployment, COMMAND), texts, asdict(project))
     images = {name: project.router_image if name in {DOOR, ROUTER} else project.image for name in _services(source)}
     return ComposeExport(
         out.absolute(),
         tuple(sorted(texts)),
-        project.name or source.name,
+        name,
         tuple(_services(source)),
         tuple(sorted({images[name] or one["image"] for name, one in _services(source).items()})),
         tuple(source.locked),
     )
 
 
-def check_compose(directory: Path, out: Path) -> ExportCheck:
+def _usual_folder(deployment: Deployment) -> Path:
+    return Path(f"{deployment.project_name}-export")
+
+
+def check_compose(directory: Path, out: Path | None) -> ExportCheck:
     """Compare the folder `out` with what an export with the options of the last one would write; writes nothing.
 
     Raises BadInput if the folder has no export of this deployment, and what `export_compose` raises.
     """
     return check_folder(
         directory,
-        out,
+        out or _usual_folder(Deployment.existing(directory)),
         COMMAND,
         ComposeRecord,
         lambda deployment, record: _rendered(deployment, ComposeProject(**record.options.model_dump()))[1],
@@ -123,8 +131,6 @@ def compose_source(deployment: Deployment, plan: Plan) -> ComposeSource:
     return ComposeSource(
         plan=plan,
         document=resolved_document(deployment, plan, KEPT),
-        # neither that of the deployment's own containers, nor that of a directory of this name in another place
-        name=f"{deployment.project_name}-export",
         door=door_files(deployment, plan.settings, exported=True) if has_door else {},
         build={name: read_text(path, limit=MIB) for image in images for name, path in build_context(image).items()},
         places={name: quote(str(deployment.path(plan.values.get(name, "")).resolve())) for name in written},

@@ -24,7 +24,9 @@ def texts_of(out: Path) -> dict[str, str]:
 
 
 def export(deployment: Path, *options: str) -> Ran:
-    return dflash("export", "compose", *options, at=deployment)
+    return dflash(
+        "export", "compose", *(("--out", "compose", *options) if "--out" not in options else options), at=deployment
+    )
 
 
 @pytest.mark.parametrize("edits", [{}, {"REPLICAS": "2"}, {"DFLASH_DOMAIN": "ai.example.com"}])
@@ -49,13 +51,15 @@ def test_no_file_has_a_key_or_a_path_of_this_machine(deployment: Path, edits: di
     assert "VLLM_API_KEY=\n" in texts["env.template"]
 
 
-def test_the_project_has_another_name_than_the_deployment(deployment: Path) -> None:
-    data = export(deployment, "--json").succeeded().document["data"]
+def test_the_project_has_the_name_of_the_folder(deployment: Path) -> None:
+    ran = dflash("export", "compose", "--json", at=deployment).succeeded()
     own = Deployment(deployment).project_name
     assert own.startswith("dflash-vision-")
-    assert data["name"] == f"{own}-export"
-    export(deployment, "--name", "mine").succeeded()
-    assert yaml.safe_load((deployment / "compose/compose.yaml").read_text())["name"] == "mine"
+    assert ran.document["data"]["name"] == f"{own}-export"
+    assert ran.document["data"]["directory"] == str(deployment / f"{own}-export")
+    assert "name" not in yaml.safe_load((deployment / f"{own}-export/compose.yaml").read_text())
+    dflash("export", "compose", "--check", at=deployment).succeeded()
+    assert export(deployment, "--out", "My folder", "--json").succeeded().document["data"]["name"] == "myfolder"
 
 
 def test_directories_of_one_name_in_two_places_are_two_projects(tmp_path: Path) -> None:
@@ -64,7 +68,7 @@ def test_directories_of_one_name_in_two_places_are_two_projects(tmp_path: Path) 
         there = tmp_path / place / "vision"
         initialise("--profile", "cpu", "--runtime", "compose", at=there)
         names.add(Deployment(there).project_name)
-        names.add(export(there, "--json").succeeded().document["data"]["name"])
+        names.add(dflash("export", "compose", "--json", at=there).succeeded().document["data"]["name"])
     assert len(names) == 4
 
 
@@ -90,7 +94,7 @@ def test_a_second_export_keeps_what_a_person_added_and_stops_at_an_edited_file(d
 
 def test_a_check_names_each_setting_and_writes_nothing(deployment: Path) -> None:
     out = deployment / "compose"
-    export(deployment, "--name", "mine").succeeded()
+    export(deployment, "--image", "example.com/vllm:1").succeeded()
     assert export(deployment, "--check", "--json").succeeded().document["data"] == {
         "directory": str(out),
         "differs": [],
@@ -121,10 +125,10 @@ def test_a_check_names_each_setting_and_writes_nothing(deployment: Path) -> None
         ({"MAX_MODEL_LEN": "999999"}, (), ExitCode.PREFLIGHT, "999999"),
         ({}, ("--out", "."), ExitCode.USAGE, "has files that this command did not write"),
         ({}, ("--out", ".dflash/out"), ExitCode.USAGE, "is a directory of a deployment"),
-        ({}, ("--name", "Vision"), ExitCode.USAGE, "`Vision` is not a valid name for a Compose project"),
+        ({}, ("--out", "é"), ExitCode.USAGE, "`é` gives no name for a Compose project"),
         ({}, ("--image", "a b"), ExitCode.USAGE, "`a b` is not a valid image"),
         ({}, ("--check",), ExitCode.USAGE, "has no export"),
-        ({}, ("--check", "--name", "mine"), ExitCode.USAGE, "--check uses the options of the last export"),
+        ({}, ("--check", "--image", "mine:1"), ExitCode.USAGE, "--check uses the options of the last export"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_exported_is_refused_and_nothing_is_written(

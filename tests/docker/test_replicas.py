@@ -101,6 +101,11 @@ def test_the_exported_folder_runs_without_this_program(deployment: Deployment, t
         assert all(one["HostConfig"]["ReadonlyRootfs"] for one in found.values())
         assert folder.lines_of_the_readme() == "401"
         assert opened(folder.url) == {("GET", "/health"), ("HEAD", "/health")}
+        # a copy cannot have the port of the original, and ends nothing of it
+        copy = f"cp -r . {tmp_path}/copy && cd {tmp_path}/copy"
+        folder.run(f"{copy} && ! docker compose up -d --no-build && docker compose down -v -t 1")
+        assert {one["Id"] for one in folder.services().values()} == {one["Id"] for one in found.values()}
+        assert folder.lines_of_the_readme() == "401"
 
 
 def test_engines_are_in_a_network_with_router_and_door(deployment: Deployment) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dflash_deploy.deployment import Deployment
-from dflash_deploy.export.compose import ComposeProject
+from dflash_deploy.export.compose import ComposeProject, project_of
 from dflash_deploy.export.compose_folder import compose_folder
 from dflash_deploy.operations.composing import compose_source
 from dflash_deploy.plan import Plan
@@ -66,6 +66,46 @@ def test_compose_reads_the_folder_of_every_profile(shape: str, tmp_path: Path) -
         published = {one for one, service in document["services"].items() if service.get("ports")}
         assert published == PUBLISHED.get(shape, {"door"}) or "network_mode" in document["services"]["engine"], name
     print(f"{shape}: {len(read)} folders")
+
+
+NAMES = ["COPY", "vision-copy", "_Vision.2 of Ada", "other/vision.b", "vision copy é"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_copy_is_a_project_of_its_own(name: str, tmp_path: Path) -> None:
+    """Its containers, volumes and networks have the name of its project, which Compose makes of the folder's."""
+    folder, copy = written(plan_for("h100", replicas=2), tmp_path / "vision"), tmp_path / name
+    assert setup(folder).returncode == 0
+    copy.parent.mkdir(exist_ok=True)
+    checked("cp", "-r", str(folder), str(copy))
+    names = []
+    for one in (folder, copy):
+        read = config_of(one)
+        assert read["name"] == project_of(one)
+        named = [made["name"] for kind in ("volumes", "networks", "secrets") for made in read[kind].values()]
+        assert {made.partition("_")[0] for made in named} == {read["name"].partition("_")[0]}
+        names += [read["name"], *named]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("name", ["vision", "Vision", "_vi.sion"])
+def test_setup_refuses_the_name_of_a_folder_whose_containers_exist(name: str, tmp_path: Path) -> None:
+    folder = written(plan_for("h100"), tmp_path / name)
+    (tmp_path / "bin").mkdir()
+    docker, place = tmp_path / "bin/docker", tmp_path / "place"
+    # as Docker 28 lists them: a line with the folder for each container of the project
+    docker.write_text(f'#!/bin/sh\ncase "$*" in *project=vision\\ *) cat {place} ;; esac\n')
+    docker.chmod(0o755)
+    path = f"{tmp_path}/bin:/usr/bin:/bin"
+    place.write_text("/srv/other/vision\n")
+    done = setup(folder, path=path)
+    assert (done.returncode, (folder / ".env").exists()) == (1, False)
+    assert "Docker has containers of the project vision from another folder: rename this one" in done.stderr
+    place.write_text(f"{folder}\n{folder}\n")
+    assert setup(folder, path=path).returncode == 0
+    (folder / ".env").unlink()
+    docker.write_text("#!/bin/sh\nexit 1\n")
+    assert setup(folder, path=path).returncode == 0
 
 
 def test_compose_says_what_is_missing_before_setup(tmp_path: Path) -> None:

@@ -14,7 +14,15 @@ from dflash_deploy.deployment import Deployment
 from dflash_deploy.deployment.render import ALL_GPUS, environment_of
 from dflash_deploy.deployment.services import member_plans
 from dflash_deploy.errors import BadInput
-from dflash_deploy.export.compose import KEPT, USER, ComposeProject, ComposeSource, LockedRole, compose_document
+from dflash_deploy.export.compose import (
+    KEPT,
+    USER,
+    ComposeProject,
+    ComposeSource,
+    LockedRole,
+    compose_document,
+    project_of,
+)
 from dflash_deploy.export.compose_folder import compose_folder
 from dflash_deploy.operations.composing import compose_source
 from dflash_deploy.plan import Plan
@@ -135,10 +143,23 @@ def test_a_person_changes_no_file_that_the_export_writes(tmp_path: Path) -> None
     assert "env.template" not in texts["README.md"]
 
 
-@pytest.mark.parametrize("name", ["Vision", "-a", "a" * 41, "a b", "é"])
-def test_a_name_that_compose_refuses_is_refused(name: str) -> None:
-    with pytest.raises(BadInput, match="is not a valid name for a Compose project"):
-        ComposeProject(name=name)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_name_is_shared_with_a_copy_of_the_folder(shape: str) -> None:
+    """`down` in a copy stopped the containers of the original: both had the `name` of the file."""
+    for name, texts in folders_in(shape).items():
+        document = yaml_document(texts["compose.yaml"])
+        assert "name" not in document, name
+        assert not [one for one in document["services"].values() if "container_name" in one], name
+        for kind in ("volumes", "networks", "secrets"):
+            assert not [
+                one for one in document.get(kind, {}).values() if "name" in (one or {}) or "external" in (one or {})
+            ]
+
+
+@pytest.mark.parametrize("name", ["é", "...", "-_-", "日本"])
+def test_a_folder_whose_name_gives_no_project_is_refused(name: str) -> None:
+    with pytest.raises(BadInput, match="gives no name for a Compose project"):
+        project_of(Path("/srv") / name)
 
 
 @pytest.mark.parametrize("field", ["image", "router_image"])
