@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dflash_deploy.doctor.check import Check, at_least
 from dflash_deploy.doctor.context import DoctorContext
 from dflash_deploy.errors import EngineMissing
-from dflash_deploy.host import ContainerEngine, elsewhere, why_no_container_engine
+from dflash_deploy.host import ContainerEngine, elsewhere
 from dflash_deploy.host.ask import ask
 from dflash_deploy.host.containers import DOCKER_TIMEOUT, NVIDIA_DEVICE, has_image
 from dflash_deploy.plan import Plan
@@ -38,11 +38,11 @@ def runs_it(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
         return
     engine = subject.facts.container_engine
     if engine is None:
-        message, hint = why_no_container_engine()
+        message, hint = subject.facts.no_docker
         own = ", or use `init --runtime native`" if plan.engine.native else ""
         yield Check("container engine", "no", message, f"{hint}{own}")
         return
-    if (other := elsewhere(engine)) is not None:
+    if (other := elsewhere(engine.host)) is not None:
         yield Check("container engine", "no", *other)
         return
     yield _engine(engine)

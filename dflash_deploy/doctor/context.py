@@ -64,6 +64,9 @@ class DoctorContext:
     @cached_property
     def engine_state(self) -> EngineState:
         """The state of the deployment's own engine, which may hold the port and the memory; absent if unknown."""
+        if self.plan is not None and self.plan.runtime == "compose" and any(self.facts.no_docker):
+            # a Docker that hangs is not asked again
+            return EngineState("absent")
         try:
             return self.runtime.state() if self.runtime else EngineState("absent")
         except EngineMissing:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dflash_deploy.lazy import lazily
 
 if TYPE_CHECKING:
-    from dflash_deploy.host.containers import ContainerEngine, elsewhere, find_container_engine, why_no_container_engine
+    from dflash_deploy.host.containers import ContainerEngine, container_engine, elsewhere, find_container_engine
     from dflash_deploy.host.disk import DiskRoom, bytes_under, disk_room
     from dflash_deploy.host.facts import HostFacts, read_facts
     from dflash_deploy.host.gpu import Gpu
@@ -19,7 +19,7 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            ".containers": ("ContainerEngine", "elsewhere", "find_container_engine", "why_no_container_engine"),
+            ".containers": ("ContainerEngine", "container_engine", "elsewhere", "find_container_engine"),
             ".disk": ("DiskRoom", "bytes_under", "disk_room"),
             ".facts": ("HostFacts", "read_facts"),
             ".gpu": ("Gpu",),
@@ -38,6 +38,7 @@ __all__ = [
     "HostFacts",
     "Thread",
     "bytes_under",
+    "container_engine",
     "disk_room",
     "elsewhere",
     "find_container_engine",
@@ -47,5 +48,4 @@ __all__ = [
     "may_listen_on",
     "read_facts",
     "threads_here",
-    "why_no_container_engine",
 ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from dflash_deploy.errors import FileRefused
+from dflash_deploy.errors import EngineMissing, FileRefused
 from dflash_deploy.host.ask import CommandOutput, ask
 from dflash_deploy.intake import MIB, Invalid, parse_object, read_text
 
@@ -23,6 +23,13 @@ LONGEST_WORDS = 200
 
 LARGEST_CDI = 16 * MIB
 """Bytes of a CDI specification."""
+
+_STARTS = {
+    "/.docker/desktop/": "systemctl --user start docker-desktop",
+    "/run/user/": "systemctl --user start docker",
+    "/snap/": "sudo snap start docker",
+}
+"""How Docker Desktop, a rootless Docker and the snap start, by a part of the socket or of the command."""
 
 NVIDIA_DEVICE = "nvidia.com/gpu"
 HOOK = "nvidia-container-runtime-hook"
@@ -66,39 +73,54 @@ class Container:
     state: str
 
 
-def find_container_engine() -> ContainerEngine | None:
-    """The Docker of DOCKER_HOST, else of the current context; `None` if it does not respond."""
+def container_engine() -> ContainerEngine:
+    """The Docker of DOCKER_HOST, else of the current context. Raises EngineMissing with Docker's own words."""
     answer = ask("docker", "info", "--format", "{{json .}}", timeout=DOCKER_TIMEOUT)
     # it fails if Docker does not respond, and with some warnings too
     info = _document(answer.out)
-    if not info.get("ServerVersion"):
+    if info.get("ServerVersion"):
+        return engine_of(info, host=_host(info))
+    message, hint = _why_none(answer, info)
+    raise EngineMissing(message, hint=hint)
+
+
+def find_container_engine() -> ContainerEngine | None:
+    """`container_engine`, or `None` if it does not respond."""
+    try:
+        return container_engine()
+    except EngineMissing:
         return None
-    return engine_of(info, host=_host(info))
 
 
-def why_no_container_engine() -> tuple[str, str]:
-    """Why `find_container_engine` found none, and what to do, with Docker's own words if it said any."""
-    if shutil.which("docker") is None:
+def _why_none(answer: CommandOutput, info: Mapping[str, Any]) -> tuple[str, str]:
+    """Why Docker gave no information about itself, and what to do."""
+    if answer.absent:
         return "Docker is not installed", f"install Docker Engine with Compose: {INSTALL}"
-    version = ask("docker", "--version", timeout=DOCKER_TIMEOUT)
-    if "podman" in f"{version.out}{version.err}".lower():
+    # a command that hangs is not asked again
+    version = CommandOutput() if answer.late else ask("docker", "--version", timeout=DOCKER_TIMEOUT)
+    if "podman" in f"{version.out}{version.err}{answer.err}".lower():
         said = "`docker` is Podman's command here, whose Compose and GPU options are not those of Docker"
         return said, f"install Docker Engine with Compose: {INSTALL}"
-    answer = ask("docker", "info", "--format", "{{json .}}", timeout=DOCKER_TIMEOUT)
-    words = [str(one) for one in _document(answer.out).get("ServerErrors") or [] if one]
+    words = [str(one) for one in info.get("ServerErrors") or [] if one]
     said = " ".join((words[0] if words else answer.err).split())[:LONGEST_WORDS]
+    host = os.environ.get("DOCKER_HOST", "") if answer.late else _host(info)
+    if (other := elsewhere(host)) is not None:
+        return f"Docker at {host} does not respond{f': {said}' if said else ''}", other[1]
     if "permission denied" in said.lower():
         group = "add your user to the group `docker` (`sudo usermod -aG docker $USER`) and log in again"
         return f"Docker does not let this user in: {said}", group
-    return f"Docker does not respond{f': {said}' if said else ''}", "start it with `systemctl start docker`"
+    said = said or answer.problem
+    seen = f"{host} {said} {shutil.which('docker')}"
+    start = next((command for part, command in _STARTS.items() if part in seen), "systemctl start docker")
+    return f"Docker does not respond{f': {said}' if said else ''}", f"start it with `{start}`"
 
 
-def elsewhere(engine: ContainerEngine) -> tuple[str, str] | None:
-    """Why a Docker that answers is of no use, and what to do: its files and GPUs are those of another machine."""
+def elsewhere(host: str) -> tuple[str, str] | None:
+    """Why the Docker at this address is of no use, and what to do: its files and GPUs are those of another machine."""
     here = ("unix://", "npipe://", "tcp://127.0.0.1", "tcp://localhost", "tcp://[::1]")
-    if engine.host.startswith(here) or not engine.host:
+    if host.startswith(here) or not host:
         return None
-    said = f"Docker is on another machine ({engine.host}), and so are its files and GPUs"
+    said = f"Docker is on another machine ({host}), and so are its files and GPUs"
     return said, "run dflash-deploy there, or `docker context use default` and unset DOCKER_HOST"
 
 

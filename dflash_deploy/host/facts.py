@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dflash_deploy.host.containers import ContainerEngine, find_container_engine
+from dflash_deploy.errors import EngineMissing
+from dflash_deploy.host.containers import ContainerEngine, container_engine
 from dflash_deploy.host.gpu import Gpu, read_gpus
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.engines.installed import InstalledEngine
@@ -20,7 +21,8 @@ class HostFacts:
     """The facts about a machine that `plan` uses. Memory is in bytes, `None` if the system does not report it.
 
     `native_engines` are the installed engines by name. `gpu_problem` says why a machine that seems to have GPUs reports
-    none, or too few; otherwise it is empty. `cpus` are the cores that this process may use.
+    none, or too few; otherwise it is empty. `cpus` are the cores that this process may use. `no_docker` is why Docker
+    did not respond, and what to do; both are empty if it did.
     """
 
     architecture: str
@@ -32,21 +34,24 @@ class HostFacts:
     native_engines: Mapping[str, InstalledEngine]
     gpu_problem: str = ""
     numa_nodes: int = 1
+    no_docker: tuple[str, str] = ("", "")
 
 
 def read_facts() -> HostFacts:
     """Read this machine. Facts that cannot be read are missing from the result; no error is raised."""
     memory, reading = _memory(), read_gpus()
+    docker, problem = _docker()
     return HostFacts(
         architecture=platform.machine(),
         cpus=len(os.sched_getaffinity(0)),
         memory_total=memory.get("MemTotal"),
         memory_available=memory.get("MemAvailable"),
         gpus=reading.gpus,
-        container_engine=find_container_engine(),
+        container_engine=docker,
         native_engines=_installed(),
         gpu_problem=reading.problem,
         numa_nodes=_numa_nodes(),
+        no_docker=problem,
     )
 
 
@@ -55,6 +60,13 @@ def with_named_slices(facts: HostFacts, visible: str) -> HostFacts:
     slices = {one.uuid: one for gpu in facts.gpus for one in gpu.slices}
     named = tuple(slices[word.strip()] for word in visible.split(",") if word.strip() in slices)
     return replace(facts, gpus=named) if named else facts
+
+
+def _docker() -> tuple[ContainerEngine | None, tuple[str, str]]:
+    try:
+        return container_engine(), ("", "")
+    except EngineMissing as missing:
+        return None, (missing.message, missing.hint)
 
 
 def _numa_nodes(nodes: Path = Path("/sys/devices/system/node")) -> int:

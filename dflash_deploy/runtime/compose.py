@@ -14,7 +14,7 @@ from dflash_deploy.deployment.render import render
 from dflash_deploy.deployment.service_names import INNER_PORT, service_of
 from dflash_deploy.deployment.services import ENGINES_NETWORK, FINGERPRINT, rendered_fingerprint
 from dflash_deploy.errors import EngineMissing, EngineNotReady
-from dflash_deploy.host import elsewhere, find_container_engine, why_no_container_engine
+from dflash_deploy.host import container_engine, elsewhere
 from dflash_deploy.runtime.compose_call import STOP_GRACE, remove_project, run_compose
 from dflash_deploy.runtime.container_job import first_line
 from dflash_deploy.runtime.container_log import read_container_log
@@ -52,14 +52,14 @@ class ComposeRuntime:
 
     def preflight(self) -> None:
         """Raise EngineMissing if Docker or its Compose plugin does not respond, or is on another machine."""
-        engine = find_container_engine()
-        if engine is None:
+        try:
+            engine = container_engine()
+        except EngineMissing as missing:
             kind = self._plan.engine.kind
             usable = self._plan.engine.native and kind.installed()
             own = f", or use the installed {kind.title} with `init --runtime native`" if usable else ""
-            message, hint = why_no_container_engine()
-            raise EngineMissing(message, hint=f"{hint}{own}")
-        if (other := elsewhere(engine)) is not None:
+            raise EngineMissing(missing.message, hint=f"{missing.hint}{own}") from None
+        if (other := elsewhere(engine.host)) is not None:
             raise EngineMissing(other[0], hint=other[1])
         if engine.compose is None:
             raise EngineMissing(

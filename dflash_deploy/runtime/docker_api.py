@@ -6,16 +6,17 @@ import docker
 from docker.errors import DockerException
 
 from dflash_deploy.errors import EngineMissing
-from dflash_deploy.host import find_container_engine, why_no_container_engine
+from dflash_deploy.host import container_engine
+from dflash_deploy.host.containers import LONGEST_WORDS
 
 
 def docker_client() -> docker.DockerClient:
     """Return a client of Docker's API. Raises EngineMissing if Docker does not respond."""
-    engine = find_container_engine()
+    engine = container_engine()
     try:
-        if engine is None:
-            raise DockerException
         return docker.DockerClient(base_url=engine.host or None)
-    except DockerException:
-        message, hint = why_no_container_engine()
-        raise EngineMissing(message, hint=hint) from None
+    except DockerException as problem:
+        raise EngineMissing(
+            f"Docker's API at {engine.host} does not respond: {str(problem)[:LONGEST_WORDS]}",
+            hint="check `docker context inspect` and DOCKER_HOST",
+        ) from None

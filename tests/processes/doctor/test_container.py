@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.doctor import container
-from tests.support.examined import a_machine, a_subject, by_name, only
+from tests.support.examined import a_subject, by_name
 
 
 @pytest.fixture(autouse=True)
@@ -40,35 +40,3 @@ def test_the_probe_quotes_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyP
     check = by_name(container.gpus_in_containers, a_subject(probe=True))["gpu probe"]
     assert check.status == "no"
     assert said in check.saw
-
-
-PERMISSION = "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock"
-STOPPED = "Cannot connect to the Docker daemon at unix:///var/run/docker.sock"
-ADVICE, START = "install Docker Engine", "systemctl start docker"
-
-
-@pytest.mark.parametrize(
-    ("answers", "says", "hint"),
-    [
-        # Podman's command in the place of Docker's (podman-container-tools/podman#25196)
-        ('case "$1" in --version) echo "podman version 5.4.2";; *) echo "{}";; esac', "Podman", ADVICE),
-        ("""echo "Emulate Docker CLI using podman." >&2; echo '{"host": {}}'""", "Podman", ADVICE),
-        (
-            f"""test "$1" = info && echo '{{"ServerErrors": ["{PERMISSION}"]}}'; exit 1""",
-            PERMISSION,
-            "usermod -aG docker",
-        ),
-        (f"""test "$1" = info && echo '{{"ServerErrors": ["{STOPPED}"]}}'; exit 1""", STOPPED, START),
-        ('test "$1" = info && echo "docker: broken" >&2; exit 1', "docker: broken", START),
-        ("exit 1", "does not respond", START),
-    ],
-)
-def test_what_keeps_docker_from_answering_is_told_apart(
-    answers: str, says: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    docker(tmp_path, monkeypatch, answers)
-    check = only(container.runs_it, a_subject(facts=a_machine(engine=None)))
-    assert check.status == "no"
-    assert says in check.saw
-    assert hint in check.fix
-    assert "native" in check.fix

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.doctor import container
-from dflash_deploy.host.containers import engine_of
+from dflash_deploy.host.containers import ContainerEngine, engine_of
 from tests.support.examined import NVIDIA_DOCKER, a_machine, a_plan, a_subject, by_name, only
 from tests.support.machines import CPU_ENGINE
 from tests.support.machines import machine as bare
@@ -113,9 +113,50 @@ def test_a_docker_elsewhere_is_refused(host: str, status: str) -> None:
     assert host in checks["container engine"].saw
 
 
-def test_a_snap_and_a_rootless_docker_get_their_own_advice() -> None:
-    snap = replace(NVIDIA_DOCKER, root="/var/snap/docker/common/var-lib-docker")
-    checks = by_name(container.runs_it, a_subject(facts=a_machine(engine=snap)))
-    assert "snap remove docker" in checks["container engine"].fix
-    rootless = replace(NVIDIA_DOCKER, rootless=True, gpu_access="")
-    assert "no-cgroups" in only(container.gpus_in_containers, a_subject(facts=a_machine(engine=rootless))).fix
+def info(name: str, **more: object) -> ContainerEngine:
+    """A recorded Docker with other values."""
+    return engine_of({**json.loads(recorded("docker-info", name)), **more})
+
+
+@pytest.mark.parametrize(
+    ("root", "snap"),
+    [
+        ("/var/snap/docker/common/var-lib-docker", True),
+        ("/var/snap/docker/2963/data", True),
+        ("/var/snap/microk8s-docker/common", True),
+        ("/var/lib/docker", False),
+        ("/data/var/snap/docker", False),
+    ],
+)
+def test_the_snap_gets_its_own_advice(root: str, snap: bool) -> None:
+    found = info("engine-28-nvidia-runtime.json", DockerRootDir=root)
+    check = by_name(container.runs_it, a_subject(facts=a_machine(engine=found)))["container engine"]
+    assert ("snap remove docker" in check.fix, check.status) == (snap, "warning" if snap else "ok")
+
+
+@pytest.mark.parametrize("options", [["name=seccomp,profile=builtin", "name=rootless"], ["name=rootless"], None, []])
+def test_a_rootless_docker_gets_its_own_advice(options: list[str] | None) -> None:
+    found = info("engine-29-plain.json", SecurityOptions=options)
+    subject, rootless = a_subject(facts=a_machine(engine=found)), bool(options)
+    assert ("no-cgroups" in only(container.gpus_in_containers, subject).fix) is rootless
+    assert ("rootless Docker" in by_name(container.runs_it, subject)["container engine"].saw) is rootless
+
+
+@pytest.mark.parametrize(
+    ("system", "kernel", "no_gpu"),
+    [
+        ("Docker Desktop", "6.8.0-45-generic", True),
+        ("Docker Desktop (containerized)", "6.8.0-45-generic", True),
+        ("Docker Desktop", "5.15.167.4-microsoft-standard-WSL2", False),
+        ("Ubuntu 24.04.1 LTS", "6.8.0-45-generic", False),
+    ],
+)
+def test_docker_desktop_has_no_gpu_on_linux(
+    system: str, kernel: str, no_gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.release", lambda: kernel)
+    found = info("engine-29-plain.json", OperatingSystem=system)
+    check = only(container.gpus_in_containers, a_subject(facts=a_machine(engine=found)))
+    assert ("Docker Desktop gives containers no GPU" in check.saw) is no_gpu
+    assert ("docker context use default" in check.fix) is no_gpu
+    assert ("NVIDIA Container Toolkit" in check.fix) is not no_gpu
