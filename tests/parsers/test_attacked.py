@@ -10,7 +10,9 @@ import pytest
 from dflash_deploy.deployment import Deployment
 from tests.support import attacked
 from tests.support.attacked import Endpoint
+from tests.support.attackers import attacking
 from tests.support.cli import dflash, edit_env
+from tests.support.honest import load
 from tests.support.llamacpp_native import processes
 from tests.support.ports import free_run
 from tests.support.under_domain import HOST, port_of, root_of, url_of
@@ -55,6 +57,15 @@ def test_it_holds_behind_caddy(served: Path) -> None:
     trust = ssl.create_default_context(cafile=str(root_of(served)))
     behind = Endpoint(url_of(served), native(served).key, trust)
     attacked.holds(behind, process_of(served, "dflash_deploy.serve.door"), half=300)
+
+
+def test_honest_clients_are_answered_as_before_under_attack(served: Path) -> None:
+    """As `make bench` measures for ten minutes."""
+    with attacking(native(served)):
+        told = load(native(served), 4, lambda told: told.asked < 200)
+    assert not told.failed
+    assert not told.changed
+    assert told.health
 
 
 def test_a_burst_of_a_limited_key_stays_within_its_minute(served: Path) -> None:
