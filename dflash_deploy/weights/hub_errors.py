@@ -40,6 +40,11 @@ def refusal(status: int, headers: httpx.Headers, url: httpx.URL, source: Source,
             hint="a filter, proxy or sign-in page of this network answers, or HF_ENDPOINT is not a Hugging Face Hub: "
             f"open the URL in a browser, have {url.host} allowed, or {_MIRROR} that this network allows",
         )
+    if status in {UNAUTHORISED, FORBIDDEN} and source.token and url.host != httpx.URL(source.endpoint).host:
+        return HubUnreachable(
+            f"{_server(url, source)} returned {status} for {repo}, without the token",
+            hint=f"the token is sent to {source.shown} only: set HF_ENDPOINT to the host that needs it",
+        )
     return _refused_access(status, code, source, repo) or HubUnreachable(
         f"{_server(url, source)} returned {status} for {repo}", hint="try again later: downloaded bytes are kept"
     )

@@ -214,6 +214,19 @@ def test_a_mirror_that_redirects_is_not_the_host_that_cannot_be_reached(hub: Hub
         assert f"this network must reach {host.partition(':')[0]} too" in said
 
 
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("token", ["hf_reader", "hf_expired"])
+def test_a_token_that_a_redirect_leaves_behind_is_not_called_expired(hub: Hub, status: int, token: str) -> None:
+    with answering(Reply(b"{}", status)) as real:
+        there = real.replace("127.0.0.1", "localhost")
+        moved = Answer(308, {"Location": f"{there}/api/models/{REPO}"})
+        with Hub(accounts={token: "reader"}) as mirror:
+            mirror.faults(f"/api/models/{REPO}", moved, stage="api", method="*", forever=True)
+            said = told(mirror.endpoint, HubUnreachable, token)
+    assert f"{there}, where {mirror.endpoint} redirects, returned {status} for {REPO}, without the token" in said
+    assert "set HF_ENDPOINT to the host that needs it" in said
+
+
 def test_a_name_that_does_not_exist_and_a_closed_port_are_the_hubs(hub: Hub) -> None:
     for endpoint in ("http://hub.invalid", f"http://127.0.0.1:{free_port()}", f"https://localhost:{free_port()}"):
         said = told(endpoint, HubUnreachable)
