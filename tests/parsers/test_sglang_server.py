@@ -9,6 +9,7 @@ import pytest
 
 from tests.support import attacked
 from tests.support.attacked import Endpoint
+from tests.support.caddy import in_front_of
 from tests.support.routes import METHODS
 from tests.support.sglang_server import HANGS, Running, running
 
@@ -105,6 +106,11 @@ def test_a_body_above_the_limit_is_refused(served: Running) -> None:
 
 def test_the_gateway_holds_under_attack(served: Running) -> None:
     attacked.holds(Endpoint(served.url, KEY), served.pid, half=1500, route="/metrics", mib=4)
+
+
+def test_it_holds_under_attack_behind_caddy(served: Running, tmp_path: Path) -> None:
+    with in_front_of(Endpoint(served.url, KEY), tmp_path, mib=4) as behind:
+        attacked.holds(behind, served.pid, half=300, mib=4)
 
 
 def test_no_key_of_the_endpoint_is_told(served: Running) -> None:

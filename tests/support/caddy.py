@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.door import Door, Site, caddyfile, find_caddy
+from tests.support.attacked import Endpoint
 from tests.support.door import HANGS, until
 from tests.support.ports import free_port
 
@@ -143,3 +144,12 @@ def published(place: Path, door: Door) -> Iterator[Published]:
             until(lambda: any((made.storage / "certificates").rglob("*.crt")))
             until(lambda: hands_over_a_certificate(site))
         yield made
+
+
+@contextmanager
+def in_front_of(endpoint: Endpoint, place: Path, *, mib: int = 64) -> Iterator[Endpoint]:
+    """An endpoint under a domain: Caddy with our Caddyfile and TLS. `mib` is the limit of its bodies."""
+    site = Site("127.0.0.1", free_port(), free_port())
+    upstream = endpoint.url.removeprefix("http://")
+    with published(place / "caddy", Door(site, (upstream,), str(place / "data"), mib << 20)) as caddy:
+        yield Endpoint(site.url, endpoint.key, ssl.create_default_context(cafile=str(caddy.root)))
