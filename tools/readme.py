@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dflash_deploy.catalog import Catalog, load_catalog
 from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.planning import UNREAD
 from dflash_deploy.rules.survey import survey
 
@@ -40,11 +41,18 @@ def _row(catalog: Catalog, profile: Profile) -> str:
 
 
 def _speed(catalog: Catalog, profile: Profile) -> str:
-    """Without and with DFlash at concurrency 1, from the lowest to the highest of the workloads."""
-    wanted = (profile.name, profile.pair, 1)
-    rows = [row for row in catalog.speeds if (row.profile, row.pair, row.concurrency) == wanted]
-    if not rows:
+    """Without and with DFlash at concurrency 1, from the lowest to the highest of the workloads, by target."""
+    rows = [row for row in catalog.speeds if (row.profile, row.concurrency) == (profile.name, 1)]
+    own = [row for row in rows if row.pair == profile.pair]
+    if own:
+        return _shown(own)
+    if profile.speed or not rows:
         return profile.speed or "none published"
+    others = {pair: [row for row in rows if row.pair == pair] for pair in dict.fromkeys(row.pair for row in rows)}
+    return "none; " + "; ".join(f"{catalog.pair(pair).title}: {_shown(some)}" for pair, some in others.items())
+
+
+def _shown(rows: Sequence[PublishedSpeed]) -> str:
     sources = dict.fromkeys(row.source.partition(",")[0] for row in rows)
     plain = [row.plain for row in rows if row.plain is not None]
     without = f"{_span(plain)} → " if plain else ""

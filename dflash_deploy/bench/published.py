@@ -20,6 +20,10 @@ LIKE = {
     "MT-Bench": ("mt-bench", "chat"),
     "short answers": ("chat",),
     "prose, raw prompt": ("prose",),
+    "code": ("code",),
+    "prose": ("prose",),
+    "reasoning": ("maths",),
+    "dialogue": ("chat",),
 }
 """Workloads to compare a published one with, the most similar first. Prompts, lengths and engines differ."""
 

@@ -68,6 +68,7 @@ class Profile(Entry):
     engines: Annotated[list[EngineChoice], Field(min_length=1, description="in order of preference")]
     evidence: Evidenced
     speed: Annotated[str, Field(description="tokens/s at concurrency 1 and source, if speeds.yaml has no row")] = ""
+    speed_of: Annotated[str, Field(description="the pair that `speed` was measured with, which must be `pair`")] = ""
     first_start: Annotated[FirstStart | None, Field(description="`null` if unknown")] = None
     settings: Annotated[Settings, Field(description="settings for every engine")] = {}
 

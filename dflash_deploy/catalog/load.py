@@ -97,6 +97,14 @@ class Catalog:
             raise UnknownEngine(f"`{name}` is not a known engine release", hint=nearest(name, self.engines))
         return self.engines[name]
 
+    @cached_property
+    def options(self) -> Mapping[str, frozenset[str]]:
+        """The options of each release whose own parser was asked. They are read when they are used first."""
+        from dflash_deploy.catalog.options import ReleaseOptions  # noqa: PLC0415 - needed to check EXTRA_ARGS
+
+        rows = _rows(resources.files(PACKAGED), "options.yaml", ReleaseOptions)
+        return {row.release: frozenset(row.options.split()) for row in rows}
+
 
 def nearest(name: str, known: Iterable[str], lists: str = "") -> str:
     """A hint with the closest name first, then the valid names.
@@ -192,6 +200,22 @@ def _contradictions(catalog: Catalog) -> Iterator[str]:
             if name not in all_setting_names() and not passed_on(name):
                 near = difflib.get_close_matches(name, all_setting_names(), n=1)
                 yield f"profile {profile.name} sets {name}, which is not a setting" + (f" ({near[0]}?)" if near else "")
+    yield from _speeds_of_others(catalog)
+
+
+def _speeds_of_others(catalog: Catalog) -> Iterator[str]:
+    """Speeds that are not beside what they were measured with."""
+    for profile in catalog.profiles.values():
+        if profile.speed and profile.speed_of != profile.pair:
+            yield f"profile {profile.name} has a speed of {profile.speed_of or 'no pair'}, and serves {profile.pair}"
     for speed in catalog.speeds:
         if speed.profile not in catalog.profiles or speed.pair not in catalog.pairs:
             yield f"speeds.yaml names {speed.profile} and {speed.pair}, one of which is not in the catalog"
+        elif speed.engine not in _engines(catalog, speed.profile):
+            yield f"speeds.yaml has a speed of {speed.engine} on {speed.profile}, which the profile does not offer"
+
+
+def _engines(catalog: Catalog, profile: str) -> set[str]:
+    """The engines of a profile whose releases are known."""
+    releases = (catalog.engines.get(choice.release) for choice in catalog.profiles[profile].engines)
+    return {release.engine for release in releases if release is not None}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import resources
+from typing import Annotated
 
-from dflash_deploy.intake import parse_packaged_yaml
+from pydantic import Field
+
+from dflash_deploy.catalog.schema import Entry
 
 
-@cache
-def options_of(release: str) -> frozenset[str]:
-    """Every spelling of every option; empty if the release's parser was not asked."""
-    file = resources.files(__package__) / "options.yaml"
-    return frozenset(parse_packaged_yaml(file.read_text(encoding="utf-8")).get(release, "").split())
+class ReleaseOptions(Entry):
+    """Every spelling of every option of one release."""
+
+    release: Annotated[str, Field(description="name of the engine release")]
+    options: Annotated[str, Field(min_length=1, description="the names, between spaces")]

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from dflash_deploy.catalog.releases import EngineName
 from dflash_deploy.catalog.schema import Entry
 
 
@@ -17,9 +18,24 @@ class PublishedSpeed(Entry):
     workload: Annotated[str, Field(description="what was generated")]
     concurrency: Annotated[int, Field(ge=1, description="requests at the same time")]
     draft_tokens: Annotated[int, Field(ge=1, description="per step, without the token that the target adds")]
+    engine: Annotated[EngineName, Field(description="the engine that it was measured with")]
+    release: Annotated[str, Field(description="its release as published; empty if not published")] = ""
+    sequences: Annotated[
+        int | None, Field(ge=1, description="the most at the same time; `null` if as many as requests: others wait")
+    ] = None
     plain: Annotated[float | None, Field(description="tokens per second without speculative decoding")] = None
     dflash: Annotated[float, Field(description="tokens per second with the drafter")]
     mtp: Annotated[float | None, Field(description="tokens per second with the target's MTP head instead")] = None
     acceptance_length: Annotated[float | None, Field(description="mean of that run; `null` if not published")] = None
     mtp_acceptance_length: Annotated[float | None, Field(description="the same with the MTP head")] = None
     source: Annotated[str, Field(description="who published it")]
+
+    @property
+    def measured_with(self) -> str:
+        """The engine and its release."""
+        return f"{self.engine} {self.release}".strip()
+
+    @property
+    def queued(self) -> bool:
+        """Whether some of its requests waited for others, which is slower than that concurrency."""
+        return self.sequences is not None and self.sequences < self.concurrency

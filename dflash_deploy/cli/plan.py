@@ -192,7 +192,8 @@ def _published(speeds: Iterable[PublishedSpeed]) -> Iterator[str]:
     for speed in speeds:
         plain = f"{speed.plain:g} -> " if speed.plain is not None else ""
         length = f", acceptance length {speed.acceptance_length:g}" if speed.acceptance_length is not None else ""
+        waited = f", {speed.sequences} at a time" if speed.queued else ""
         yield (
-            f"seen     {speed.workload}, concurrency {speed.concurrency}, {speed.draft_tokens} draft tokens: "
-            f"{plain}{speed.dflash:g} tokens/s{length} ({speed.source})"
+            f"seen     {speed.workload}, concurrency {speed.concurrency}{waited}, {speed.draft_tokens} draft tokens: "
+            f"{plain}{speed.dflash:g} tokens/s{length} ({speed.source}; {speed.measured_with})"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from difflib import get_close_matches
 
-from dflash_deploy.catalog.options import options_of
+from dflash_deploy.catalog import load_catalog
 from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.compatible import below
 from dflash_deploy.plan.result import Finding, Plan
@@ -37,9 +37,10 @@ def argument_is_gone(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def argument_is_unknown(plan: Plan, facts: HostFacts) -> Finding | None:
     """An argument that the parser of this release does not know."""
-    known = options_of(plan.engine.name) if plan.engine_version == plan.engine.version else frozenset()
-    gone = {one.old for one in plan.engine.renamed}
-    for flag in extra_flags(plan.settings) if known and plan.settings.extra_args else ():
+    if not plan.settings.extra_args or plan.engine_version != plan.engine.version:
+        return None
+    known, gone = load_catalog().options.get(plan.engine.name, frozenset()), {one.old for one in plan.engine.renamed}
+    for flag in extra_flags(plan.settings) if known else ():
         if not FLAG.match(flag) or flag in known | gone or plan.engine.kind.reads_as(flag, known):
             continue
         near = get_close_matches(flag, known, n=1)

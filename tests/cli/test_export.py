@@ -187,7 +187,13 @@ def test_two_deployments_do_not_share_a_folder(deployment: Path, tmp_path: Path)
         ({}, {}, ".", ExitCode.USAGE, "has files that this command did not write"),
         ({}, {}, ".env", ExitCode.USAGE, ".env"),
         ({"MAX_MODEL_LEN": "999999"}, {}, "out", ExitCode.PREFLIGHT, "999999"),
-        ({"EXTRA_ARGS": "'--x hf_a1b2c3d4e5a1b2c3d4e5'"}, {}, "out", ExitCode.USAGE, "the setting EXTRA_ARGS would"),
+        (
+            {"EXTRA_ARGS": "'--lora-modules hf_a1b2c3d4e5a1b2c3d4e5'"},
+            {},
+            "out",
+            ExitCode.USAGE,
+            "the setting EXTRA_ARGS would",
+        ),
     ],
 )
 def test_what_cannot_be_exported_is_one_line_and_writes_nothing(

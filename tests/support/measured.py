@@ -10,6 +10,7 @@ from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.client import SpecCounters, TimedCompletion
 
 PUBLISHED = PublishedSpeed(
+    engine="vllm",
     profile="b200",
     pair="p",
     workload="HumanEval",

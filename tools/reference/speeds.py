@@ -13,13 +13,15 @@ Tokens per second that others have published, all requests together. `plan` show
 them next to its own measurements, and the [speed model](../explanation/speed-model.md) was fitted to a part of them.
 Their prompts, lengths, engines and versions differ. This project has measured none of them.
 
+`At a time`: the requests that ran together, if fewer; the others waited, so it is slower than that concurrency.
 An empty cell was not published. MTP is the target's MTP head instead of the drafter, at the same block size; a ratio
 below 1 is slower than no speculative decoding. The acceptance length includes the token that the target adds.
 
 {GENERATED.format(source="`dflash_deploy/catalog/speeds.yaml`")}
 """
 
-_COLUMNS = ("workload", "concurrency", "draft tokens", "without the drafter", "with it", "ratio", "acceptance length")
+_LOAD = ("workload", "concurrency", "at a time", "draft tokens")
+_COLUMNS = (*_LOAD, "without the drafter", "with it", "ratio", "acceptance length")
 _MTP = ("MTP head", "its ratio", "its acceptance length")
 
 
@@ -31,7 +33,7 @@ def page(speeds: Iterable[PublishedSpeed]) -> str:
     parts = [_HEAD]
     for (profile, pair), rows in groups.items():
         head = any(row.mtp for row in rows)
-        columns = (*_COLUMNS, *(_MTP if head else ()), "source")
+        columns = (*_COLUMNS, *(_MTP if head else ()), "engine", "source")
         parts += [f"## {profile}: {pair}\n", *table(columns, (_row(row, head=head) for row in rows))]
     return joined(*parts)
 
@@ -41,12 +43,14 @@ def _row(speed: PublishedSpeed, *, head: bool) -> tuple[str, ...]:
     return (
         speed.workload,
         str(speed.concurrency),
-        str(speed.draft_tokens),
+        _figure(speed.sequences if speed.queued else None),
+        _figure(speed.draft_tokens),
         _figure(speed.plain),
         _figure(speed.dflash),
         _ratio(speed.dflash, speed.plain),
         _figure(speed.acceptance_length),
         *(mtp if head else ()),
+        speed.measured_with,
         speed.source,
     )
 

@@ -2,10 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 import dflash_deploy
 from dflash_deploy.catalog import EngineRelease, Profile, load_catalog
+from dflash_deploy.catalog.load import _contradictions
 from dflash_deploy.catalog.releases import Bug
 from dflash_deploy.catalog.settings import setting_names
 from dflash_deploy.errors import DeployError
@@ -121,3 +125,17 @@ def test_the_consistency_of_a_wrong_catalog_is_refused() -> None:
     assert ("DFLASH_NUM_SPEC_TOKENS", "10") in LINE.findall(crash.do)
     assert "GB10" in spark.match.names
     assert str(spark.settings_for("aeon-ultimate-0.27")["DFLASH_NUM_SPEC_TOKENS"].value) == "10"
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"pair": "qwen9"}, "names b200 and qwen9"),
+        ({"profile": "b400"}, "names b400 and"),
+        ({"engine": "llamacpp"}, "a speed of llamacpp on b200, which the profile does not offer"),
+    ],
+)
+def test_a_speed_is_refused_beside_what_it_was_not_measured_with(changed: dict[str, str], says: str) -> None:
+    catalog = load_catalog()
+    row = catalog.speeds[0].model_copy(update=changed)
+    assert [problem for problem in _contradictions(replace(catalog, speeds=(row,))) if says in problem]

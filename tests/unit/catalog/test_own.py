@@ -63,6 +63,8 @@ def test_a_profile_of_ones_own_is_one_more(own: Path) -> None:
         ("      MAX_NUM_SEQS:\n        value:", "      MAX_NUM_SEQS:\n        vaule:", "vaule", "did you mean value?"),
         ("memory_gib: 45 ", "memory_gib: much ", "hardware.memory_gib", "annotated example"),
         ("pair: qwen3.5-27b-gguf", "pair: qwen9", "qwen9", "name exactly as"),
+        ('speed: ""', 'speed: "40; a card"', "has a speed of no pair, and serves qwen3.5-27b-gguf", "name exactly as"),
+        ('speed: ""\nspeed_of: ""', "speed: a\nspeed_of: tiny", "speed of tiny, and serves", "name exactly as"),
         ("match:", "match: [", "is not valid YAML", "annotated example"),
     ],
 )
