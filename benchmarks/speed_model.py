@@ -16,9 +16,6 @@ from dflash_deploy.plan.speed import step_seconds
 FITTED = frozenset({"b200", "dgx-spark"})
 """Profiles whose figures the constants in plan/speed.py are fitted to; the other profiles test the constants."""
 
-LATER = frozenset({"AEON-7 BENCHMARKS.md"})
-"""Sources that were read after the fit: they test the constants, too."""
-
 
 @dataclass(frozen=True)
 class Compared:
@@ -32,7 +29,7 @@ class Compared:
     @property
     def fitted(self) -> bool:
         """Whether the constants are fitted to it."""
-        return self.published.profile in FITTED and self.published.source not in LATER
+        return self.published.profile in FITTED
 
     @property
     def error(self) -> float:
