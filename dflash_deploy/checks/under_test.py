@@ -13,6 +13,7 @@ from dflash_deploy.client import Endpoint, EndpointError
 from dflash_deploy.plan import Plan
 from dflash_deploy.plan.command import model_path
 from dflash_deploy.serve.engines import ENGINES, Engine
+from dflash_deploy.serve.engines.vllm_arguments import TEXT_ONLY
 
 ROOM = 200
 """Tokens for a short answer."""
@@ -33,10 +34,6 @@ Explain = Callable[[EndpointError], str]
 def no_explanation(problem: EndpointError) -> str:
     """Explain nothing."""
     return ""
-
-
-TEXT_ONLY = "--language-model-only"
-"""vLLM's argument that leaves the vision tower out (vLLM 0.33.0 config/multimodal.py)."""
 
 
 @dataclass(frozen=True)

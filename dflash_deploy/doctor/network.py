@@ -8,7 +8,7 @@ from datetime import timedelta
 from dflash_deploy.doctor.check import Check, Status
 from dflash_deploy.doctor.context import DoctorContext
 from dflash_deploy.doctor.hub import HubAnswer, ask_hub
-from dflash_deploy.host import is_address_here, listener_on
+from dflash_deploy.host import foreign_bind, listener_on
 from dflash_deploy.plan import Plan
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.hub_errors import TOKENS, TRANSIENT
@@ -26,9 +26,8 @@ def port(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     state = subject.engine_state
     if state.holds(host, number):
         yield Check("port", "ok", f"{host}:{number} is held by this deployment's own engine")
-    elif plan.settings.answers_requests and not is_address_here(host):
-        saw = f"{Settings.dflash_bind}=`{host}` is not an address of this machine"
-        yield Check("port", "no", saw, "list its addresses with `ip addr`")
+    elif plan.settings.answers_requests and (foreign := foreign_bind(host)) is not None:
+        yield Check("port", "no", *foreign)
     elif listener_on(host, number):
         saw = f"another process already listens on {host}:{number}"
         fix = f"set another {Settings.dflash_port} in .env, or find the process with `ss -ltnp`"

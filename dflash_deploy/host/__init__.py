@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dflash_deploy.host.gpu import Gpu
     from dflash_deploy.host.gpu_processes import GpuProcess
     from dflash_deploy.host.kernel_log import kernel_lines
-    from dflash_deploy.host.ports import is_address_here, listener_on, may_listen_on
+    from dflash_deploy.host.ports import foreign_bind, is_address_here, listener_on, may_listen_on
     from dflash_deploy.host.topology import Thread, threads_here
 else:
     __getattr__ = lazily(
@@ -25,7 +25,7 @@ else:
             ".gpu": ("Gpu",),
             ".gpu_processes": ("GpuProcess",),
             ".kernel_log": ("kernel_lines",),
-            ".ports": ("is_address_here", "listener_on", "may_listen_on"),
+            ".ports": ("foreign_bind", "is_address_here", "listener_on", "may_listen_on"),
             ".topology": ("Thread", "threads_here"),
         },
     )
@@ -42,6 +42,7 @@ __all__ = [
     "disk_room",
     "elsewhere",
     "find_container_engine",
+    "foreign_bind",
     "is_address_here",
     "kernel_lines",
     "listener_on",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import socket
 
+from dflash_deploy.serve.settings import Settings
+
 
 def listener_on(host: str, port: int) -> bool:
     """Whether another process already listens on `host:port`. A port that this user may not bind is reported as free:
@@ -21,6 +23,13 @@ def may_listen_on(host: str, port: int) -> bool:
 def is_address_here(host: str) -> bool:
     """Whether `host` is an address of this machine, so that something can listen there."""
     return _refusal(host, 0) not in {errno.EADDRNOTAVAIL, errno.EINVAL}
+
+
+def foreign_bind(host: str) -> tuple[str, str] | None:
+    """Why the endpoint cannot listen on DFLASH_BIND, and what to do; `None` if it is an address of this machine."""
+    if is_address_here(host):
+        return None
+    return f"{Settings.dflash_bind}=`{host}` is not an address of this machine", "list its addresses with `ip addr`"
 
 
 def _refusal(host: str, port: int) -> int | None:

@@ -12,13 +12,14 @@ from dflash_deploy.plan.model_metadata import ModelMetadata, metadata_of
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule, reads_checkpoints
 from dflash_deploy.serve.engines.base import extra_flags
+from dflash_deploy.serve.engines.vllm_arguments import TEXT_ONLY
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import MTP
 
 PROJECTOR = "clip"
 """`general.architecture` of a vision projector (llama.cpp b11549, tools/mtmd/clip.cpp)."""
 
-WITHOUT_VISION = frozenset({"--language-model-only", "--limit-mm-per-prompt"})
+WITHOUT_VISION = frozenset({TEXT_ONLY, "--limit-mm-per-prompt"})
 """Flags with which an engine serves only the language model of one with vision."""
 
 PADDING = 1024

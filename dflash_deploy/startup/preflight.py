@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dflash_deploy.errors import PortTaken, PreflightRefused, SettingsRefused
-from dflash_deploy.host import is_address_here, listener_on
+from dflash_deploy.host import foreign_bind, listener_on
 from dflash_deploy.plan.command import drafter_directory, engine_command
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup.known import is_private
@@ -35,9 +35,8 @@ def preflight(
         raise PreflightRefused(finding.message, hint=finding.fix)
     runtime.preflight()
     published = plan.settings.answers_requests and not is_private(deployment, plan)
-    if published and not is_address_here(plan.settings.dflash_bind):
-        said = f"{Settings.dflash_bind}=`{plan.settings.dflash_bind}` is not an address of this machine"
-        raise PreflightRefused(said, hint="list its addresses with `ip addr`")
+    if published and (foreign := foreign_bind(plan.settings.dflash_bind)) is not None:
+        raise PreflightRefused(foreign[0], hint=foreign[1])
     check_models(deployment, plan)
     if published:
         _check_port(plan, runtime)

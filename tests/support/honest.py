@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,7 +105,7 @@ def load(endpoint: Endpoint, clients: int, going: Callable[[Told], bool]) -> Tol
 
     def ask() -> None:
         with endpoint.client() as client:
-            while not end.is_set():
+            while going(told):
                 with lock:
                     name = next(names)
                 _ask(told, lock, client, name, bodies[name])
@@ -116,14 +117,13 @@ def load(endpoint: Endpoint, clients: int, going: Callable[[Told], bool]) -> Tol
                 client.get("/health").raise_for_status()
                 told.health.append(time.monotonic() - begun)
 
-    threads = [threading.Thread(target=run) for run in (*[ask] * clients, ask_for_health)]
-    for thread in threads:
-        thread.start()
-    while going(told):
-        time.sleep(0.2)
-    end.set()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(clients + 1) as pool:
+        health, *askers = [pool.submit(run) for run in (ask_for_health, *[ask] * clients)]
+        wait(askers)
+        end.set()
+    # what a thread did not expect ends the test, and so does a health check that fails
+    for one in (health, *askers):
+        one.result()
     return told
 
 

@@ -17,6 +17,9 @@ MIDDLEWARE = "dflash_deploy.serve.gateway.auth.DenyByDefault"
 MIDDLEWARE_WITH_CORS = "dflash_deploy.serve.gateway.auth.DenyButPreflights"
 """The lock in front of all routes: without CORS, and with origins whose pages may send requests."""
 
+TEXT_ONLY = "--language-model-only"
+"""Leaves the vision tower out (vLLM 0.33.0 config/multimodal.py)."""
+
 EARLY_BUILDS = re.compile(r"0\.(18\.2|19\.1)rc")
 """Builds with DFlash before 0.20, such as AEON's 0.19.1rc1.dev110."""
 
