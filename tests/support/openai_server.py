@@ -27,6 +27,8 @@ KEY = "the-key-of-a-scripted-server-0123456789"
 MODEL = "scripted"
 PICTURE_TOKENS = 50
 SECONDS_PER_TOKEN = 0.002
+TOGETHER = 0.5
+"""Seconds that a request waits for others where an engine fails only beside them."""
 
 PROGRAM = "def fibonacci(n): return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2) # from 0 on"
 
@@ -37,7 +39,8 @@ class Engine:
 
     `forgets`: from its third word on an answer repeats itself, since a rejected draft has changed the target's state,
     while the same words read as a prompt are rated right. buun-llama-cpp 1c4788192 does so with hybrid targets.
-    `forgets_above`: only while more requests are running; llama.cpp b11549 does so with four sequences and a drafter.
+    `forgets_above`: only while more requests are running, which each one waits for; llama.cpp b11549 does so with four
+    sequences and a drafter.
     """
 
     model: str = MODEL
@@ -201,11 +204,20 @@ class Handler(Quiet, BaseHTTPRequestHandler):
         self.refuse(401, "a key is needed")
         return False
 
+    def _crowded(self) -> bool:
+        """Whether as many requests are running as it takes to forget, once they have had time to come."""
+        above, end = self.engine.forgets_above, time.monotonic() + TOGETHER
+        if above is None:
+            return False
+        while self.engine.running <= above and time.monotonic() < end:
+            time.sleep(TOGETHER / 100)
+        return self.engine.running > above
+
     def _complete(self, asked: dict[str, Any]) -> None:
         with self.engine.lock:
             self.engine.running += 1
-            crowded = self.engine.forgets_above is not None and self.engine.running > self.engine.forgets_above
             name = f"chatcmpl-{next(self.engine.numbers)}"
+        crowded = self._crowded()
         try:
             words = _words(reply(self.engine, asked))
             if asked.get("ignore_eos"):
