@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import Field
 
 from dflash_deploy.catalog.schema import Architecture, Entry, Evidenced, Settings
+
+BRANDS = ("NVIDIA ", "GeForce ", "Quadro ", "Tesla ")
+"""Words before a GPU's name, which depend on the driver."""
 
 Capability = Annotated[str, Field(pattern=r"^\d+\.\d$", description="compute capability as nvidia-smi prints it")]
 
@@ -23,8 +27,22 @@ class Match(Entry):
         Field(description="minimum and maximum memory of one GPU in GiB; a GPU that reports no memory matches too"),
     ] = None
     names: Annotated[
-        list[str], Field(description="parts of the GPU's name, for drivers that report no compute capability")
+        list[str],
+        Field(description="names of the GPU as nvidia-smi prints them; with or without `NVIDIA`, `GeForce` or `Tesla`"),
     ] = []
+
+
+def is_named(names: Iterable[str], *printed: str) -> bool:
+    """Whether one of the printed names is among these. `H100 PCIe` is not an `H100`: names are compared as a whole."""
+    return not {_plain(name) for name in names}.isdisjoint(map(_plain, printed))
+
+
+def _plain(name: str) -> str:
+    # a MIG slice has the card's name before its own
+    name = name.partition(" MIG ")[0]
+    for brand in BRANDS:
+        name = name.removeprefix(brand)
+    return name.casefold()
 
 
 class Hardware(Entry):

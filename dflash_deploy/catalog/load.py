@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel
 
+from dflash_deploy.catalog.computed import computed
+from dflash_deploy.catalog.gpus import GpuModel, GpuModels, of_profile
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.models import Family, ModelPair
 from dflash_deploy.catalog.phases import PhaseMark
@@ -36,6 +38,7 @@ OWN = "DFLASH_CATALOG"
 
 FOLDERS = ("profiles", "families", "engines")
 FAILURES = "failures.yaml"
+GPUS = "gpus.yaml"
 PACKAGED = "dflash_deploy.catalog"
 
 MOST_ALIKE = 5
@@ -65,11 +68,27 @@ class Catalog:
 
         return _rows(resources.files(PACKAGED), "log_signs.yaml", LogSign)
 
+    @cached_property
+    def gpu_models(self) -> tuple[GpuModel, ...]:
+        """GPUs that profiles are computed for: those of profiles, of a custom catalog, then of the packaged file."""
+        files = [read_entry(self.own / GPUS, GpuModels)] if self.own is not None and (self.own / GPUS).exists() else []
+        files.append(read_packaged(resources.files(PACKAGED) / GPUS, GpuModels))
+        described = filter(None, map(of_profile, self.profiles.values()))
+        return (*described, *(one for file in files for one in file.gpus))
+
     def profile(self, name: str) -> Profile:
-        """The profile of that name. Raises UnknownProfile with a hint that suggests the closest name."""
-        if name not in self.profiles:
+        """The profile of that name, which may be computed.
+
+        Raises UnknownProfile with a hint that suggests the closest name.
+        """
+        found = self.find_profile(name)
+        if found is None:
             raise UnknownProfile(f"`{name}` is not a known profile", hint=nearest(name, self.profiles))
-        return self.profiles[name]
+        return found
+
+    def find_profile(self, name: str) -> Profile | None:
+        """The profile of that name, else the computed one; `None` if there is neither."""
+        return self.profiles.get(name) or computed(name, self.gpu_models, self.profiles, self.engines)
 
     def pair(self, name: str) -> ModelPair:
         """The pair of that name, or of the target with that repository; upper and lower case are equal.
@@ -158,12 +177,12 @@ def _own_root(own: str) -> Path:
         hint = "write an absolute path"
         raise CatalogRefused(f"{OWN}={own}: the home directory does not exist", hint=hint) from None
     try:
-        there = [part for part in (*FOLDERS, FAILURES) if (root / part).exists()]
+        there = [part for part in (*FOLDERS, FAILURES, GPUS) if (root / part).exists()]
     except (OSError, ValueError) as problem:
         hint = f"check the path in {OWN}"
         raise CatalogRefused(f"{OWN}={shown(root)} cannot be read: {problem}", hint=hint) from None
     if not there:
-        hint = f"a catalog has at least one of the folders {', '.join(FOLDERS)}, or {FAILURES}"
+        hint = f"a catalog has at least one of the folders {', '.join(FOLDERS)}, {GPUS} or {FAILURES}"
         raise CatalogRefused(f"{OWN}={own} contains no catalog", hint=hint)
     return root
 
@@ -200,6 +219,7 @@ def _contradictions(catalog: Catalog) -> Iterator[str]:
             if name not in all_setting_names() and not passed_on(name):
                 near = difflib.get_close_matches(name, all_setting_names(), n=1)
                 yield f"profile {profile.name} sets {name}, which is not a setting" + (f" ({near[0]}?)" if near else "")
+    yield from _unknown_bases(catalog)
     yield from _speeds_of_others(catalog)
 
 
@@ -219,3 +239,12 @@ def _engines(catalog: Catalog, profile: str) -> set[str]:
     """The engines of a profile whose releases are known."""
     releases = (catalog.engines.get(choice.release) for choice in catalog.profiles[profile].engines)
     return {release.engine for release in releases if release is not None}
+
+
+def _unknown_bases(catalog: Catalog) -> Iterator[str]:
+    # the packaged GPUs are read when they are needed
+    if catalog.own is None or not (catalog.own / GPUS).exists():
+        return
+    for model in catalog.gpu_models:
+        if model.like is not None and model.like not in catalog.profiles:
+            yield f"GPU {model.name} names the profile {model.like}, which is not in the catalog"

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Evidence = Literal["verified", "reported", "untested"]
-"""`verified`: run by this project. `reported`: by the named source. `untested`: read or inferred, not run."""
+Evidence = Literal["verified", "reported", "untested", "computed"]
+"""`verified`: run by this project. `reported`: by the named source. `untested`: read or inferred, not run. `computed`:
+another profile's settings with a GPU's own figures; no file of the catalog has it."""
 
 Architecture = Literal["x86_64", "aarch64"]
 """The processor architecture, as `uname -m` prints it."""
@@ -59,5 +60,5 @@ Settings = dict[str, CatalogSetting]
 class Evidenced(Entry):
     """The evidence that an entry works."""
 
-    state: Annotated[Evidence, Field(description="run by this project, reported by the named source, or untested")]
+    state: Annotated[Evidence, Field(description="run by this project, reported by the source, untested, or computed")]
     by: Annotated[str, Field(description="who ran it, on which hardware, when; or the document that says so")]

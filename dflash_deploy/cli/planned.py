@@ -19,15 +19,15 @@ def refusal_of(plan: Plan) -> tuple[str, ...]:
 
 def evidence_of(plan: Plan) -> str:
     """The evidence of the profile, or `untested` if the plan has other models than the profile."""
-    if plan.pair.name != plan.profile.pair:
-        return "untested with this model"
-    return plan.profile.evidence.state
+    state = plan.profile.evidence.state
+    return state if state == "computed" or plan.pair.name == plan.profile.pair else "untested with this model"
 
 
 def evidence_line(plan: Plan) -> str:
     """The evidence, and who has run what."""
     evidence = plan.profile.evidence
-    own = f"; {plan.profile.pair} is {evidence.state}" if plan.pair.name != plan.profile.pair else ""
+    other = plan.pair.name != plan.profile.pair and evidence.state != "computed"
+    own = f"; {plan.profile.pair} is {evidence.state}" if other else ""
     return f"{evidence_of(plan)}{own}: {evidence.by}"
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from dflash_deploy.catalog import EngineRelease, ModelPair, Profile, load_catalog
+from dflash_deploy.errors import UnknownProfile
 from dflash_deploy.host import read_facts
 from dflash_deploy.plan.choose import choose_profile
 from dflash_deploy.planning import UNREAD
@@ -93,9 +95,13 @@ class ProfileFit:
 
 
 def profiles() -> tuple[ProfileFit, ...]:
-    """Every hardware profile of the catalog."""
+    """Every hardware profile of the catalog, after the one that is computed for this machine."""
     catalog, facts = load_catalog(), read_facts()
-    return tuple(ProfileFit(one, why_profile_does_not_fit(one, facts)) for one in catalog.profiles.values())
+    every = dict(catalog.profiles)
+    with suppress(UnknownProfile):
+        own = choose_profile(facts, catalog)
+        every = {own.name: own, **every} if own.name not in every else every
+    return tuple(ProfileFit(one, why_profile_does_not_fit(one, facts)) for one in every.values())
 
 
 def profile_fit(profile: Profile) -> ProfileFit:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import islice, product
 
 from dflash_deploy.catalog import Catalog, EngineRelease, ModelPair, Profile
-from dflash_deploy.catalog.hardware import Match
+from dflash_deploy.catalog.computed import COUNTS, is_related, name_of, nearest_profile
+from dflash_deploy.catalog.hardware import Match, is_named
+from dflash_deploy.catalog.load import GPUS
 from dflash_deploy.errors import NotPossible, UnknownProfile
 from dflash_deploy.host import Gpu, HostFacts
-from dflash_deploy.plan.compatible import obstacles
+from dflash_deploy.plan.compatible import capability, obstacles
 from dflash_deploy.plan.memory import GIB
 from dflash_deploy.plan.sizes import fits_at_all
 from dflash_deploy.plan.wishes import RuntimeName
 
 
 def gpu_fits(match: Match, gpu: Gpu) -> bool:
-    """Whether a GPU is of the profile's kind, by what the driver reports."""
-    if gpu.mig:
+    """Whether a GPU is of the profile's kind, by what the driver reports. A match without names takes any name."""
+    if gpu.mig or (match.names and not is_named(match.names, gpu.name)):
         return False
     if match.memory_gib is not None and gpu.memory is not None:
         least, most = match.memory_gib
@@ -25,7 +27,7 @@ def gpu_fits(match: Match, gpu: Gpu) -> bool:
             return False
     if gpu.compute_capability and match.compute_capability is not None:
         return gpu.compute_capability == match.compute_capability
-    return any(name in gpu.name for name in match.names)
+    return bool(match.names)
 
 
 def fitting_gpus(profile: Profile, facts: HostFacts) -> tuple[Gpu, ...]:
@@ -42,24 +44,59 @@ def fits(profile: Profile, facts: HostFacts) -> bool:
 
 
 def choose_profile(facts: HostFacts, catalog: Catalog) -> Profile:
-    """The profile that uses most of this machine. Raises UnknownProfile, naming the GPUs, if none fits."""
-    known = ", ".join(sorted(catalog.profiles))
+    """The profile that uses most of this machine, computed if none describes its GPUs. Raises UnknownProfile."""
     if facts.gpu_problem and not facts.gpus:
         raise UnknownProfile(
             f"the GPU cannot be read: {facts.gpu_problem}",
-            hint=f"fix the driver, or name the hardware with --profile: {known}",
+            hint=f"fix the driver, or name the hardware with --profile: {', '.join(sorted(catalog.profiles))}",
         )
-    candidates = [
-        profile for profile in catalog.profiles.values() if profile.hardware.machines == 1 and fits(profile, facts)
-    ]
+    described = (one for one in catalog.profiles.values() if one.hardware.machines == 1 and fits(one, facts))
+    candidates = [*described, *_computed(facts, catalog)]
     if candidates:
-        return max(candidates, key=lambda profile: profile.match.gpus * profile.hardware.memory_gib)
-    seen = ", ".join(_described(gpu) for gpu in facts.gpus)
-    raise UnknownProfile(
-        f"no profile fits this machine: {seen}",
-        hint=("switch MIG off (`nvidia-smi -mig 0`), or " if any(gpu.mig for gpu in facts.gpus) else "")
-        + f"name the nearest profile with --profile: {known}",
+        return max(candidates, key=_size)
+    raise _none_fits(facts, catalog)
+
+
+def _size(profile: Profile) -> tuple[float, float]:
+    """The memory of a profile's GPUs together, then their bandwidth: of two cards of 24 GB the faster one is used."""
+    hardware, gpus = profile.hardware, profile.match.gpus
+    return gpus * hardware.memory_gib, gpus * hardware.bandwidth
+
+
+def _computed(facts: HostFacts, catalog: Catalog) -> Iterator[Profile]:
+    """For each kind of GPU that the catalog has figures of, the profile for as many of them as share a model."""
+    for model in catalog.gpu_models if facts.gpus else ():
+        seen = sum(is_named(model.names, gpu.name) for gpu in facts.gpus)
+        named = (catalog.find_profile(name_of(model, count)) for count in COUNTS if count <= seen)
+        yield from islice((one for one in named if one is not None and fits(one, facts)), 1)
+
+
+def _none_fits(facts: HostFacts, catalog: Catalog) -> UnknownProfile:
+    """Why no profile fits, and the nearest one."""
+    seen = ", ".join(map(_described, facts.gpus)) or "no GPU"
+    largest = max(facts.gpus, key=lambda gpu: gpu.memory or 0, default=Gpu("", "", None, ""))
+    near = nearest_profile(catalog.profiles, largest.compute_capability, (largest.memory or 0) / GIB)
+    instead = ""
+    if any(gpu.mig for gpu in facts.gpus):
+        why, instead = "MIG splits a GPU into slices", "switch MIG off (`nvidia-smi -mig 0`), or "
+    elif near is None or not is_related(near, largest.compute_capability):
+        why = _unsupported(largest, catalog)
+    else:
+        why, instead = "the catalog has no bandwidth of it", f"add it to {GPUS} of a custom catalog, or "
+    nearest = f" (nearest: {near.name}, {near.title})" if near else ""
+    hint = f"{instead}name a profile with --profile{nearest}; `dflash-deploy profiles list` prints all"
+    return UnknownProfile(f"no profile fits this machine: {seen}; {why}", hint=hint)
+
+
+def _unsupported(gpu: Gpu, catalog: Catalog) -> str:
+    """Why no engine of the catalog runs DFlash on a GPU: draft models are BF16, which old GPUs do not compute."""
+    here = gpu.compute_capability or "unknown"
+    least = min(
+        (one.loads["bf16"] for one in catalog.engines.values() if "bf16" in one.loads and not one.cpu), key=capability
     )
+    if capability(here) < capability(least):
+        return f"vLLM and SGLang load draft models, which are BF16, from compute capability {least} on"
+    return f"no engine is known to run DFlash on compute capability {here}"
 
 
 def _described(gpu: Gpu) -> str:

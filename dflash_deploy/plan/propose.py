@@ -275,7 +275,8 @@ def _subset(profile: Profile, facts: HostFacts) -> Iterator[Decision]:
     used = fitting_gpus(profile, facts)
     if used and len(used) < len(facts.gpus):
         numbers = ",".join(str(gpu.index) for gpu in used)
-        yield Decision(VISIBLE, numbers, "hardware", f"the {used[0].name} among this machine's GPUs")
+        every = ", ".join(f"GPU {gpu.index} is {gpu.name}" for gpu in facts.gpus)
+        yield Decision(VISIBLE, numbers, "hardware", f"those that the profile is for; {every}")
         yield Decision("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "hardware", "the order of nvidia-smi's numbers")
 
 

@@ -164,23 +164,24 @@ def _repository(tag: str) -> str:
     return tag.split("@", 1)[0].rsplit("/", 1)[-1].split(":", 1)[0]
 
 
-def gpu_has_another_name(plan: Plan, facts: HostFacts) -> Finding | None:
-    """A GPU that was recognized only by its compute capability and memory."""
-    used, names = fitting_gpus(plan.profile, facts), plan.profile.match.names
-    if not used or any(name in used[0].name for name in names):
+def profile_computed(plan: Plan, facts: HostFacts) -> Finding | None:
+    """A GPU that no profile describes: the settings are another profile's, sizes and speeds are computed."""
+    profile = plan.profile
+    if profile.evidence.state != "computed":
         return None
     return Finding(
-        id="gpu-has-another-name",
+        id="profile-computed",
         severity="note",
-        message=f"{used[0].name} is treated as {plan.profile.title}: same compute capability and memory",
-        why="settings and expected speed are those of the other card",
-        fix="expect other speeds: the memory bandwidth may differ",
+        message=f"no profile describes {profile.title}: {profile.evidence.by}",
+        why="no run of these settings on this GPU is known; the expected speed is computed from its bandwidth",
+        fix="measure it with `dflash-deploy bench`, and find its settings with `dflash-deploy tune`",
+        source=profile.hardware.source,
     )
 
 
 RULES: tuple[Rule, ...] = (
     hardware_differs,
-    gpu_has_another_name,
+    profile_computed,
     gpus_unused,
     visible_gpus,
     driver_too_old,

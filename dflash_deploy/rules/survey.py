@@ -62,10 +62,7 @@ def why_profile_does_not_fit(profile: Profile, facts: HostFacts) -> str:
         return f"needs {profile.hardware.machines} machines: choose it with --profile on each of them"
     if fits(profile, facts):
         return ""
-    match = profile.match
-    if match.gpus == 0:
+    if profile.match.gpus == 0:
         return "this machine has a GPU"
     found = ", ".join(f"{gpu.name} ({gpu.memory / GIB:.0f} GiB)" if gpu.memory else gpu.name for gpu in facts.gpus)
-    count = f"{match.gpus} x " if match.gpus > 1 else ""
-    wanted = f"{count}compute capability {match.compute_capability}"
-    return f"needs {wanted}; found {found or facts.gpu_problem or 'no GPU'}"
+    return f"needs {profile.title}; found {found or facts.gpu_problem or 'no GPU'}"

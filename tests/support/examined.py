@@ -49,7 +49,7 @@ def a_plan(
     target = Weights(bytes=20 * GIB, repo="ada/target" if repos else None, bundled=bundled)
     drafter = Weights(bytes=3 * GIB, repo="ada/drafter" if repos else None, bundled=bundled, gated=gated)
     hardware = SimpleNamespace(driver=driver, unified=unified, memory_gib=80, most_utilisation=0.95)
-    match = Match(gpus=0 if cpu else gpus, names=["NVIDIA"])
+    match = Match(gpus=0 if cpu else gpus, names=["H100 80GB HBM3", "RTX 3090", "GB10"])
     written = {**settings, **values}
     plan = SimpleNamespace(
         profile=SimpleNamespace(name="h100", title="one H100", hardware=hardware, match=match, gpus=match.gpus),

@@ -18,6 +18,13 @@ _EVIDENCE = """- `verified`: this project has run it.
 - `untested`: read or inferred, not run.
 """
 
+_COMPUTED = """## GPUs without a profile
+
+A GPU of this table is planned from its own figures: its profile is `computed`. It has the settings of the nearest
+profile, by compute capability, and no speed that was measured on another GPU. Several equal GPUs have a profile too:
+`NAME-x2`, `NAME-x4` and `NAME-x8`. `gpus.yaml` of a [custom catalog](catalog/README.md) adds GPUs.
+"""
+
 _PROFILES = f"""# Profiles
 
 A profile is one kind of machine: how it is recognised, its hardware, and the settings that suit it. `dflash-deploy
@@ -56,7 +63,19 @@ def profiles(catalog: Catalog) -> str:
     known = catalog.profiles.values()
     rows = ((f"[{one.name}](#{one.name})", one.title, code(one.pair), one.evidence.state) for one in known)
     overview = table(("profile", "machine", "default model", "evidence"), rows)
-    return joined(_PROFILES, *overview, *(_profile(one) for one in known))
+    return joined(_PROFILES, *overview, _COMPUTED, *_gpus(catalog), *(_profile(one) for one in known))
+
+
+def _gpus(catalog: Catalog) -> Iterator[str]:
+    head = ("profile", "GPU", "compute capability", "memory, GiB", "GB/s", "BF16 TFLOPS", "settings of", "source")
+    rows = []
+    for one in catalog.gpu_models:
+        found = catalog.profile(one.name)
+        if found.evidence.state == "computed":
+            like = code(found.evidence.by.split(",")[0].rsplit(" ", 1)[-1])
+            figures = (f"{number:g}" for number in (one.memory_gib, one.bandwidth, one.tflops))
+            rows.append((code(one.name), one.title, one.compute_capability, *figures, like, one.source))
+    return table(head, rows)
 
 
 def _profile(profile: Profile) -> str:

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.failures import Failures
+from dflash_deploy.catalog.gpus import GpuModels
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.load import _load
 from dflash_deploy.catalog.models import Family
@@ -22,6 +23,7 @@ KINDS: list[tuple[str, type[BaseModel]]] = [
     ("families/example.yaml", Family),
     ("engines/example.yaml", EngineRelease),
     ("failures.yaml", Failures),
+    ("gpus.yaml", GpuModels),
 ]
 
 
@@ -184,3 +186,32 @@ def test_a_pattern_that_is_invalid_or_slow_is_refused(
 def test_a_path_that_no_catalog_can_have_is_refused(own: str) -> None:
     with pytest.raises(CatalogRefused):
         _load(own)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("    source:", "    # source:", "gpus.0.source: Field required"),
+        (
+            "like: rtx-4090",
+            "like: rtx-9090",
+            "GPU rtx-4500-ada names the profile rtx-9090, which is not in the catalog",
+        ),
+        ("bandwidth: 432", "bandwidth: fast", "gpus.0.bandwidth: Input should be a valid number"),
+    ],
+)
+def test_a_gpu_without_source_or_with_unknown_figures_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, says: str
+) -> None:
+    monkeypatch.setenv("DFLASH_CATALOG", str(tmp_path))
+    text = (EXAMPLES / "gpus.yaml").read_text()
+    assert old in text
+    (tmp_path / "gpus.yaml").write_text(text)
+    _load.cache_clear()
+    assert load_catalog().profile("rtx-4500-ada-x2").evidence.state == "computed"
+    (tmp_path / "gpus.yaml").write_text(text.replace(old, new, 1))
+    _load.cache_clear()
+    with pytest.raises(CatalogRefused) as refusal:
+        load_catalog()
+    assert says in refusal.value.message
+    assert "\n" not in refusal.value.message + refusal.value.hint

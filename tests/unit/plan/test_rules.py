@@ -84,7 +84,8 @@ WITH_HEAD = {"text_config": {"mtp_num_hidden_layers": 1}}
 FORK = {"model": "qwen3.5-27b-gguf-buun"}
 CASES = [
     Case("hardware-differs", "warning", "h100", facts=SPARK),
-    Case("gpu-has-another-name", "note", "h100", facts=machine(replace(H100, name="NVIDIA Generic"))),
+    Case("hardware-differs", "warning", "h100", facts=machine(replace(H100, name="NVIDIA H100 PCIe"))),
+    Case("profile-computed", "note", "h100-pcie", facts=machine(replace(H100, name="NVIDIA H100 PCIe"))),
     Case("base-image-of-another-engine", "warning", "h100", {"DFLASH_BASE_IMAGE": "lmsysorg/sglang:v0.5.23"}),
     Case("streams-wait-for-memory", "warning", "h100", {"MAX_NUM_SEQS": "300", "MAX_NUM_BATCHED_TOKENS": "65536"}),
     Case("drafter-slows-down", "note", "dgx-spark", choice={"model": "qwen3-coder-30b-a3b-fp8"}),
@@ -282,6 +283,7 @@ ALWAYS = {
     "loader-unproven",
     "base-image-unseen",
     "context-beyond-drafter",
+    "profile-computed",
     "target-notice",
     "repository-gated",
     "drafter-slows-down",

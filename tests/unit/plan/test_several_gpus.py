@@ -27,7 +27,8 @@ def planned(profile: str, *, model: str | None = None, engine: str | None = None
     [
         ([RTX_4090], "rtx-4090"),
         ([RTX_5090] * 2, "rtx-5090-x2"),
-        ([A100] * 8, "a100"),
+        ([A100] * 8, "a100-x8"),
+        ([A100] * 7, "a100-x4"),
         ([H100], "h100"),
         ([H100] * 3, "h100-x2"),
         ([H100] * 7, "h100-x4"),
