@@ -58,6 +58,7 @@ def sizing_of(
         # vLLM's platforms/cpu.py turns asynchronous scheduling off
         steps_in_flight=1 if engine.cpu else kind.steps_in_flight,
         drafter_windows="drafter-windows" in engine.abilities,
+        most_at_once=kind.most_at_once,
         reserve_within=kind.utilization_covers_activations,
         cache_bytes=int(space * GIB) if space is not None and engine.cpu else None,
     )
