@@ -16,6 +16,9 @@ class PublishedSpeed(Entry):
     pair: Annotated[str, Field(description="name of the model: a target with its drafter")]
     workload: Annotated[str, Field(description="what was generated")]
     concurrency: Annotated[int, Field(ge=1, description="requests at the same time")]
+    sequences: Annotated[
+        int | None, Field(ge=1, description="max_num_seqs, if fewer than the requests; the others waited")
+    ] = None
     draft_tokens: Annotated[int, Field(ge=1, description="per step, without the token that the target adds")]
     plain: Annotated[float | None, Field(description="tokens per second without speculative decoding")] = None
     dflash: Annotated[float, Field(description="tokens per second with the drafter")]
