@@ -4,32 +4,75 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from statistics import median
 
+from pydantic import Field
 from rich import box
 from rich.table import Table
 
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog import ModelPair, Profile, load_catalog
+from dflash_deploy.catalog.schema import Entry
 from dflash_deploy.catalog.speeds import PublishedSpeed
+from dflash_deploy.intake.yaml_text import parse_packaged_yaml
 from dflash_deploy.plan.speed import step_seconds
 
-FITTED = frozenset({"b200", "dgx-spark"})
-"""Profiles whose figures the constants in plan/speed.py are fitted to; the other profiles test the constants."""
+POINTS = Path(__file__).with_name("points.yaml")
+
+FITTED_WORKLOADS = frozenset({"Math500", "MT-Bench", "short answers"})
+"""Workloads in the catalog that the constants of plan/speed.py are fitted to. points.yaml marks each of its points."""
+
+
+class Point(Entry):
+    """One published speed that the catalog does not cite."""
+
+    profile: str
+    pair: str
+    hardware: dict[str, float | str] = Field(default={}, description="what differs from the profile's hardware")
+    target_gb: float | None = None
+    drafter_gb: float | None = None
+    engine: str
+    workload: str
+    concurrency: int
+    sequences: int | None = None
+    draft_tokens: int = 0
+    acceptance_length: float = 1.0
+    drafts_only: bool = False
+    speed: float
+    fitted: bool
+    later: bool = False
+    source: str
+
+    @property
+    def machine(self) -> Profile:
+        """The catalog's profile with the hardware of this point."""
+        profile = load_catalog().profiles[self.profile]
+        return profile.model_copy(update={"hardware": profile.hardware.model_copy(update=self.hardware)})
+
+    @property
+    def weights(self) -> ModelPair:
+        """The catalog's pair with the weights' sizes of this point."""
+        pair = load_catalog().pairs[self.pair]
+        drafter = pair.drafter.model_copy(update={"bytes": int(self.drafter_gb * 1e9)} if self.drafter_gb else {})
+        changed: dict[str, object] = {"drafter": drafter}
+        if self.target_gb:
+            changed["bytes"] = int(self.target_gb * 1e9)
+        return ModelPair(pair.family, pair.target.model_copy(update=changed))
+
+    @property
+    def length(self) -> float:
+        """Tokens per step, the target's own included."""
+        return self.acceptance_length + self.drafts_only
 
 
 @dataclass(frozen=True)
 class Compared:
     """One published figure in tokens per second, and the model's prediction for the same acceptance length."""
 
-    published: PublishedSpeed
-    drafting: bool
+    point: Point
     seen: float
     expected: float
-
-    @property
-    def fitted(self) -> bool:
-        """Whether the constants are fitted to it."""
-        return self.published.profile in FITTED
 
     @property
     def error(self) -> float:
@@ -37,23 +80,47 @@ class Compared:
         return self.expected / self.seen - 1
 
 
-def compared() -> Iterator[Compared]:
+@lru_cache(maxsize=1)
+def points() -> tuple[Point, ...]:
     """All figures that can be compared. A figure with the drafter needs the acceptance length of its run."""
-    catalog = load_catalog()
+    others = [Point.model_validate(one) for one in parse_packaged_yaml(POINTS.read_text(encoding="utf-8"))]
+    # the file says more of its points: the quantity fitted, sizes, hardware
+    known = {(one.profile, one.pair, one.speed) for one in others}
+    return (*(one for one in _cited() if (one.profile, one.pair, one.speed) not in known), *others)
+
+
+def compared() -> list[Compared]:
+    """Each figure with the model's."""
+    return [_compare(point) for point in points()]
+
+
+def _compare(point: Point) -> Compared:
+    running = min(point.concurrency, point.sequences or point.concurrency)
+    seconds = step_seconds(point.machine, point.weights, concurrency=running, draft_tokens=point.draft_tokens)
+    return Compared(point, point.speed, running * point.length / seconds)
+
+
+def _cited() -> Iterator[Point]:
     counted = set()
-    for row in catalog.speeds:
-        if row.queued:
-            continue
-        profile, pair = catalog.profiles[row.profile], catalog.pairs[row.pair]
+    for row in load_catalog().speeds:
         plain = (row.profile, row.pair, row.workload, row.concurrency)
         # the same baseline is published once for each number of draft tokens
         if row.plain is not None and plain not in counted:
             counted.add(plain)
-            seconds = step_seconds(profile, pair, concurrency=row.concurrency, draft_tokens=0)
-            yield Compared(row, False, row.plain, row.concurrency / seconds)
+            yield _point(row, speed=row.plain)
         if row.acceptance_length is not None:
-            seconds = step_seconds(profile, pair, concurrency=row.concurrency, draft_tokens=row.draft_tokens)
-            yield Compared(row, True, row.dflash, row.concurrency * row.acceptance_length / seconds)
+            yield _point(
+                row,
+                speed=row.dflash,
+                draft_tokens=row.draft_tokens,
+                acceptance_length=row.acceptance_length,
+                sequences=row.sequences,
+            )
+
+
+def _point(row: PublishedSpeed, **figures: float | None) -> Point:
+    same = row.model_dump(include={"profile", "pair", "workload", "concurrency", "source"})
+    return Point.model_validate({**same, **figures, "engine": "", "fitted": row.workload in FITTED_WORKLOADS})
 
 
 def median_error(rows: list[Compared]) -> float:
@@ -61,27 +128,60 @@ def median_error(rows: list[Compared]) -> float:
     return median(abs(row.error) for row in rows)
 
 
+def groups(rows: list[Compared]) -> dict[str, list[Compared]]:
+    """The figures by their part in the fit."""
+    return {
+        "fitted": [row for row in rows if row.point.fitted],
+        "not fitted": [row for row in rows if not row.point.fitted],
+        "not fitted, of others than z-lab": [
+            row for row in rows if not row.point.fitted and row.point.source != "z-lab model card"
+        ],
+        "collected after the fit": [row for row in rows if row.point.later],
+    }
+
+
+def summary(rows: list[Compared]) -> tuple[str, str, str, str]:
+    """Number, median error, errors beyond 40 %, and the largest error."""
+    errors = [abs(row.error) for row in rows]
+    return str(len(rows)), f"{median(errors):.0%}", str(sum(error > 0.4 for error in errors)), f"{max(errors):.0%}"
+
+
 def table() -> Table:
-    """Every published figure with the model's, and the median errors in the last rows."""
-    rows = list(compared())
-    columns = ("profile", "workload", "concurrency", "drafts", "published", "model", "error")
+    """Every published figure with the model's and its source, and the errors of each group in the last rows."""
+    rows = compared()
+    columns = (
+        "profile",
+        "model",
+        "workload",
+        "concurrency",
+        "drafts",
+        "length",
+        "published",
+        "model's",
+        "error",
+        "fit",
+        "source",
+    )
     drawn = Table(*columns, title="speed model, tokens/s", box=box.SIMPLE_HEAD)
     for row in rows:
-        seen = row.published
+        point = row.point
         drawn.add_row(
-            seen.profile,
-            seen.workload,
-            str(seen.concurrency),
-            str(seen.draft_tokens) if row.drafting else "",
+            point.profile,
+            point.pair,
+            point.workload,
+            str(point.concurrency),
+            str(point.draft_tokens or ""),
+            f"{point.length:.2f}" if point.draft_tokens else "",
             f"{row.seen:.4g}",
             f"{row.expected:.4g}",
             f"{row.error:+.0%}",
+            "fitted" if point.fitted else "later" if point.later else "",
+            point.source,
         )
     drawn.add_section()
-    for name, chosen in (
-        ("all", rows),
-        ("fitted", [row for row in rows if row.fitted]),
-        ("not fitted", [row for row in rows if not row.fitted]),
-    ):
-        drawn.add_row("median error", name, "", "", "", str(len(chosen)), f"{median_error(chosen):.0%}")
+    for name, chosen in groups(rows).items():
+        number, middle, beyond, most = summary(chosen)
+        drawn.add_row(
+            "median error", name, f"{number} figures", "", "", "", "", f"{beyond} > 40%", middle, f"to {most}", ""
+        )
     return drawn

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -53,6 +53,9 @@ class Hardware(Entry):
     unified: Annotated[bool, Field(description="the GPU uses the system's memory")] = False
     bandwidth: Annotated[float, Field(gt=0, description="memory bandwidth in 1e9 bytes/s, from the data sheet")]
     tflops: Annotated[float, Field(gt=0, description="dense BF16 tensor arithmetic in 1e12 operations/s")]
+    link: Annotated[
+        Literal["nvlink", "pcie", "network"], Field(description="the link between the GPUs of one model")
+    ] = "pcie"
     machines: Annotated[int, Field(ge=1, description="machines that serve one model together")] = 1
     driver: Annotated[str | None, Field(description="lowest NVIDIA driver that supports this hardware")] = None
     most_utilisation: Annotated[

@@ -57,6 +57,8 @@ class Sizing:
     """Recurrent states that a sequence holds; `None`: one for every position of a step, as in vLLM."""
     caches: int = 1
     """KV caches of a sequence: the fork of llama.cpp has one more as a backup."""
+    most_at_once: int | None = None
+    """Most tokens that the engine computes at once, if fewer than `max_num_batched_tokens`."""
     reserve_within: bool = True
     """Whether the share includes activations and graphs; SGLang's does not."""
     cache_bytes: int | None = None

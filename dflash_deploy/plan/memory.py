@@ -1,18 +1,30 @@
 """Whether a deployment fits into memory: what one GPU holds, and the context and sequences that its cache has room for.
 
-`cache_pool` counts the cache. The rest is a rule of thumb, with every term named in `Reserve`. It has not been compared
-with a GPU.
+`cache_pool` counts the cache. `Reserve` estimates what the engine's own profile finds besides weights: its terms follow
+what vLLM holds at the same time, and their factors are from logs that others published. `python -m benchmarks memory`
+compares the cache with them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dflash_deploy.catalog.models import ModelPair, Shape
+from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.plan.cache_pool import Sizing, full_sequences, kinds_of
 from dflash_deploy.serve.speculation import positions
 
 GIB = 2**30
+
+IN_LAYER, IN_MODEL, COPIES_FOR_DRAFTER = 10, 10, 2
+"""Hidden states per token of a step: in the widest layer, split over the GPUs; outside of it, on each of them; and
+copies of the drafter's input, which has one for each target layer that the drafter reads.
+
+vllm-project/vllm#50722 logs 5.66 GiB of peak activation for 40,000 tokens of a 35B-A3B on four GPUs, and 1.47 GiB for
+graphs and other memory; these factors give 5.6 and 1.5.
+"""
+
+USUAL_TARGET_LAYERS = 5
+"""Target layers that a drafter reads if the catalog does not have them."""
 
 LEAST_CONTEXT = 2048
 """Tokens of a short conversation: a context below this is of no use."""
@@ -25,7 +37,7 @@ class Reserve:
     context: int
     """CUDA context, NCCL, captured graphs."""
     activations: int
-    """One step of `max_num_batched_tokens` through the widest layer, in BF16."""
+    """One step of `max_num_batched_tokens` through the widest layer, with the drafter's input, in BF16."""
     logits: int
     """Logits of every verified position, in FP32, twice."""
 
@@ -80,7 +92,7 @@ def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
     budget = int(sizing.memory * sizing.utilization)
     target = pair.target.bytes // sizing.gpus
     drafter = pair.drafter.bytes // sizing.gpus if drafting else 0
-    reserved = reserve(pair.shape, sizing).total
+    reserved = reserve(pair, sizing).total
     left = budget - target - drafter - (reserved if sizing.reserve_within else 0)
     # weights take precedence on a processor too, whatever size its cache has
     cache = left if sizing.cache_bytes is None else min(sizing.cache_bytes, left)
@@ -102,11 +114,16 @@ def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
     )
 
 
-def reserve(shape: Shape, sizing: Sizing) -> Reserve:
-    """The estimate. It assumes that the widest layer is eight times the hidden size."""
+def reserve(pair: ModelPair, sizing: Sizing) -> Reserve:
+    """The estimate for one GPU."""
+    shape = pair.shape
     verified = sizing.max_num_seqs * positions(sizing.draft_tokens)
+    tokens = min(sizing.max_num_batched_tokens, sizing.most_at_once or sizing.max_num_batched_tokens)
+    held = IN_LAYER / sizing.gpus + IN_MODEL + (shape.experts[1] if shape.experts else 0)
+    if sizing.draft_tokens and not sizing.uses_mtp_head:
+        held += COPIES_FOR_DRAFTER * (len(pair.drafter.target_layer_ids) or USUAL_TARGET_LAYERS)
     return Reserve(
         context=int(1.5 * GIB),
-        activations=sizing.max_num_batched_tokens * shape.hidden_size * 8 * 2 // sizing.gpus,
+        activations=int(tokens * shape.hidden_size * 2 * held),
         logits=verified * shape.vocabulary * 4 * 2 // sizing.gpus,
     )

@@ -58,6 +58,7 @@ def sizing_of(
         # vLLM's platforms/cpu.py turns asynchronous scheduling off
         steps_in_flight=1 if engine.cpu else kind.steps_in_flight,
         drafter_windows="drafter-windows" in engine.abilities,
+        most_at_once=kind.most_at_once,
         reserve_within=kind.utilization_covers_activations,
         cache_bytes=int(space * GIB) if space is not None and engine.cpu else None,
     )
@@ -109,6 +110,17 @@ def budget_of(settings: Settings, sequences: int) -> int:
     return budget_for(sequences, settings.draft_tokens, settings.max_num_batched_tokens or 0)
 
 
+def smaller_steps(sizing: Sizing, engine: EngineRelease) -> Iterator[Sizing]:
+    """The same with half, a quarter ... of the tokens of a step, whose activations take less memory."""
+    if engine.cpu or not engine.kind.knows(Settings.max_num_batched_tokens):
+        return
+    # vLLM computes a prompt in several steps, and warns below PROMPT_TOKENS
+    least = budget_for(sizing.max_num_seqs, sizing.draft_tokens, 0, prompts=LEAST_CONTEXT)
+    while sizing.max_num_batched_tokens // 2 >= least:
+        sizing = replace(sizing, max_num_batched_tokens=sizing.max_num_batched_tokens // 2)
+        yield sizing
+
+
 def machine_settings(profile: Profile, engine: EngineRelease) -> Settings:
     """The profile's settings for an engine, without those that it does not have. Raises SettingsRefused."""
     known = setting_names(engine.engine)
@@ -124,8 +136,8 @@ def fits_at_all(
     chosen, most = machine_settings(profile, engine), pair.drafter.most_draft_tokens
     draft_tokens = min(chosen.dflash_num_spec_tokens or most, most)
     sizing = sizing_of(chosen, profile, pair, engine, memory=memory, draft_tokens=draft_tokens)
-    sizing = replace(sizing, gpus=gpus or sizing.gpus)
-    return fit(pair, replace(sizing, max_num_seqs=1, max_model_len=LEAST_CONTEXT)).fits
+    sizing = replace(sizing, gpus=gpus or sizing.gpus, max_num_seqs=1, max_model_len=LEAST_CONTEXT)
+    return any(fit(pair, one).fits for one in (sizing, *smaller_steps(sizing, engine)))
 
 
 class Sizer:
@@ -157,6 +169,7 @@ class Sizer:
             self._within_model()
         # before memory is divided: more tokens in a step take some of it
         self._enough_budget()
+        self._smaller_steps()
         self._within_memory(fixed_length=choice.max_model_len is not None, fixed_seqs=choice.concurrency is not None)
         yield from self._decisions.values()
 
@@ -240,6 +253,18 @@ class Sizer:
             reason = f"{PROMPT_TOKENS} for prompts beside {positions(sizing.draft_tokens)} positions of each sequence"
             changed = replace(sizing, max_num_batched_tokens=budget)
             self._change(Settings.max_num_batched_tokens, budget, changed, "formula", reason)
+
+    def _smaller_steps(self) -> None:
+        """Fewer tokens in a step if their activations leave no room for one short conversation."""
+        one = replace(self.sizing, max_num_seqs=1, max_model_len=min(SHORT_CONTEXT, self.sizing.max_model_len))
+        if self._fits(one):
+            return
+        smaller = next((step for step in smaller_steps(one, self._engine) if self._fits(step)), None)
+        if smaller is not None:
+            tokens = smaller.max_num_batched_tokens
+            changed = replace(self.sizing, max_num_batched_tokens=tokens)
+            reason = f"a step of {self.sizing.max_num_batched_tokens} tokens leaves no memory for a sequence"
+            self._change(Settings.max_num_batched_tokens, tokens, changed, "memory", reason)
 
     def _length(self, tokens: int, origin: str, reason: str) -> None:
         self._change(Settings.max_model_len, tokens, replace(self.sizing, max_model_len=tokens), origin, reason)

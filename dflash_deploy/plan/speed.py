@@ -1,14 +1,15 @@
-"""The expected speed: the time of a step from bytes, arithmetic and a few overheads.
+"""The expected speed: the time of a step from bytes, arithmetic, all-reduces and a few overheads.
 
 One step of decoding reads the weights once and computes every position of every sequence:
 
-    seconds = weights / (0.9 x bandwidth) + 4.5 ms
-            + 2 x parameters x positions / (0.275 x arithmetic) + 0.1 ms x sequences
+    seconds = overlap(weights / bandwidth, 2 x parameters x positions / arithmetic)
+            + recurrent states of every position / bandwidth
+            + overheads per layer and sequence + all-reduces between GPUs
 
-With a drafter the same step verifies a block of each sequence. The drafter adds its own weights, its arithmetic and
-7 ms, and a step yields as many tokens as the acceptance length. The five constants were fitted to catalog/speeds.yaml,
-where most rows are the B200 of z-lab's card; `make bench` prints the model beside every row of it. Published figures
-include prefill and were measured once: a prediction is a range.
+With a drafter the same step verifies a block of each sequence. The drafter adds its own weights, arithmetic and
+overheads, and a step yields as many tokens as the acceptance length. The constants are shares of the data sheet and
+seconds, fitted to a half of the published speeds (benchmarks/fit_speed.py, benchmarks/points.yaml).
+`python -m benchmarks speed-model` compares the model with all of them.
 """
 
 from __future__ import annotations
@@ -17,18 +18,44 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dflash_deploy.catalog import ModelPair, Profile
-from dflash_deploy.catalog.models import Acceptance
+from dflash_deploy.catalog.models import Acceptance, Shape
 from dflash_deploy.serve.speculation import DRAFT_TOKENS, positions
 
-BANDWIDTH_REACHED = 0.9
-STEP_OVERHEAD = 4.5e-3
-ARITHMETIC_REACHED = 0.275
-DRAFT_OVERHEAD = 7e-3
-SEQUENCE_OVERHEAD = 0.1e-3
-"""Seconds and shares, fitted to catalog/speeds.yaml."""
+BANDWIDTH_REACHED, UNIFIED_REACHED = 0.93, 0.83
+"""Share of the bandwidth that reads of weights reach; the second on unified memory."""
 
-SPREAD = 0.2
-"""Half of the range around a prediction. The model's error is below it in nine rows of ten."""
+ARITHMETIC_REACHED = {"bf16": 0.26, "fp8": 0.6, "fp4": 1.3, "int4": 1.7}
+"""Reached arithmetic by the type that is computed in, as a multiple of the data sheet's dense BF16 (FP32 accumulation).
+
+FP8 and FP4 tensor cores have two and four times the rate of BF16. INT4 is the rate of GeForce cards, whose kernels
+compute in FP16. Each only on a GPU of the right capability; else BF16.
+"""
+
+OVERLAP = 3.0
+"""Exponent of the sum of reading and arithmetic: 1 is one after the other, infinity the longer of both."""
+
+LAYER_OVERHEAD, SEQUENCE_OVERHEAD = 72e-6, 0.1e-3
+"""Seconds per step for each of the target's layers, and for each sequence."""
+
+VERIFY_OVERHEAD, DRAFT_OVERHEAD = 70e-6, 0.7e-3
+"""Further seconds with a drafter: for each of the target's layers, and once."""
+
+REDUCE_LATENCY = {"nvlink": 4.4e-6, "pcie": 61e-6, "network": 300e-6}
+"""Seconds of one all-reduce; except on NVLink, for each further GPU.
+
+That of a network is not fitted: two DGX Sparks were reported to be as fast as one.
+"""
+
+REDUCE_BANDWIDTH = {"nvlink": 400e9, "pcie": 16e9, "network": 20e9}
+"""Bytes per second of an all-reduce, from data sheets."""
+
+SPREAD = 0.3
+"""Half of the range around a prediction. The error is below it for eight of ten figures that were not fitted."""
+
+WIDEST = 2.5
+"""The widest range, as upper through lower end. Prose can be slower than that, and repetitive code faster."""
+
+_GEFORCE = ("8.6", "8.9", "12.0")
 
 UNKNOWN_LENGTHS = (2.0, 6.0)
 """Range of acceptance lengths that users of 27B targets report, from prose to code (AEON-7, noonghunna)."""
@@ -68,8 +95,13 @@ def predict(
         lengths = acceptance_range(pair, draft_tokens)
         seconds = step_seconds(profile, pair, concurrency=concurrency, draft_tokens=draft_tokens, gpus=gpus)
         steps = concurrency / seconds
-        dflash = (steps * lengths[0] * (1 - SPREAD), steps * lengths[1] * (1 + SPREAD))
+        dflash = _narrowed(steps * lengths[0] * (1 - SPREAD), steps * lengths[1] * (1 + SPREAD))
     return Speed(concurrency, (plain * (1 - SPREAD), plain * (1 + SPREAD)), dflash, lengths)
+
+
+def _narrowed(low: float, high: float) -> tuple[float, float]:
+    middle, half = (low * high) ** 0.5, min(high / low, WIDEST) ** 0.5
+    return (middle / half, middle * half)
 
 
 def step_seconds(
@@ -78,32 +110,81 @@ def step_seconds(
     """Seconds of one step that verifies `draft_tokens` of each sequence, drafting included. `gpus`: as in `predict`."""
     verified = concurrency * positions(draft_tokens)
     used = gpus or profile.gpus
-    bandwidth = profile.hardware.bandwidth * 1e9 * used * BANDWIDTH_REACHED
-    arithmetic = profile.hardware.tflops * 1e12 * used * ARITHMETIC_REACHED
-    shape = pair.shape
-    active = shape.active_parameters or shape.parameters
-    seconds = bytes_read(pair, verified) / bandwidth + STEP_OVERHEAD + concurrency * SEQUENCE_OVERHEAD
-    seconds += 2 * (active - shape.vision_parameters) * verified / arithmetic
+    bandwidth = _bandwidth(profile) * used
+    shape, drafter = pair.shape, pair.drafter
+    seconds = _overlapped(bytes_read(pair, verified) / bandwidth, verified * _position_seconds(profile, pair) / used)
+    seconds += shape.layers * LAYER_OVERHEAD + concurrency * SEQUENCE_OVERHEAD
+    seconds += concurrency * (positions(draft_tokens) + 1) * _state_bytes(shape) / bandwidth
+    layers = shape.layers
     if draft_tokens:
-        # two bytes per parameter, however it is quantized on disk: drafters compute in BF16
-        seconds += pair.drafter.bytes / bandwidth + DRAFT_OVERHEAD + pair.drafter.bytes * verified / arithmetic
-    return seconds
+        layers += drafter.layers
+        rate = _arithmetic(profile, "int4" if drafter.quantised else "bf16") * used
+        # an unquantized drafter has two bytes per parameter, a quantized one about 0.6
+        operations = 2 * drafter.bytes / (0.6 if drafter.quantised else 2)
+        seconds += _overlapped(drafter.bytes / bandwidth, operations * verified / rate)
+        seconds += DRAFT_OVERHEAD + shape.layers * VERIFY_OVERHEAD
+    return seconds + 2 * layers * _reduce_seconds(profile, used, 2 * shape.hidden_size * verified)
 
 
 def prompt_token_seconds(profile: Profile, pair: ModelPair) -> float:
     """Seconds that one token of a prompt adds to a step: its arithmetic, at the same share of the GPU's as decoding."""
+    return _position_seconds(profile, pair) / profile.gpus
+
+
+def _overlapped(reading: float, computing: float) -> float:
+    return float((reading**OVERLAP + computing**OVERLAP) ** (1 / OVERLAP))
+
+
+def _bandwidth(profile: Profile) -> float:
+    reached = UNIFIED_REACHED if profile.hardware.unified else BANDWIDTH_REACHED
+    return profile.hardware.bandwidth * 1e9 * reached
+
+
+def _position_seconds(profile: Profile, pair: ModelPair) -> float:
+    """Seconds of arithmetic of one position on one GPU."""
     active = pair.shape.active_parameters or pair.shape.parameters
-    arithmetic = profile.hardware.tflops * 1e12 * profile.gpus * ARITHMETIC_REACHED
-    return 2 * (active - pair.shape.vision_parameters) / arithmetic
+    return 2 * (active - pair.shape.vision_parameters) / _arithmetic(profile, pair.target.quantisation)
+
+
+def _arithmetic(profile: Profile, quantisation: str) -> float:
+    """Operations per second of one GPU for weights of this quantization, in the fastest type that it can compute in."""
+    capability = profile.match.compute_capability or "0"
+    computed = "bf16"
+    if quantisation == "fp8" and float(capability) >= 8.9:
+        computed = "fp8"
+    elif "fp4" in quantisation and float(capability) >= 10:
+        computed = "fp4"
+    elif quantisation.startswith(("int4", "gguf")) and capability in _GEFORCE:
+        computed = "int4"
+    return profile.hardware.tflops * 1e12 * ARITHMETIC_REACHED[computed]
+
+
+def _state_bytes(shape: Shape) -> int:
+    """Bytes of the recurrent states of one position: a step reads those of a sequence, and writes some per position."""
+    linear = shape.linear_attention
+    if linear is None:
+        return 0
+    return linear.layers * linear.value_heads * linear.value_dim * linear.key_dim * linear.state_bytes
+
+
+def _reduce_seconds(profile: Profile, gpus: int, size: int) -> float:
+    """Seconds of one all-reduce of `size` bytes; each layer has two."""
+    link = profile.hardware.link
+    rounds = min(gpus - 1, 1) if link == "nvlink" else gpus - 1
+    return rounds * REDUCE_LATENCY[link] + 2 * (gpus - 1) / gpus * size / REDUCE_BANDWIDTH[link]
 
 
 def bytes_read(pair: ModelPair, positions: int) -> float:
-    """Bytes of weights that one step reads. The embedding is only looked up, the vision tower not run; both are BF16.
+    """Bytes of weights that one step reads. The embedding is only looked up, the vision tower not run.
 
     In a mixture of experts a step reads the experts that at least one position chose, assumed to be chosen at random.
     """
     shape = pair.shape
-    idle = 2.0 * (shape.vision_parameters + shape.vocabulary * shape.hidden_size)
+    embedding = shape.vocabulary * shape.hidden_size
+    idle = 2.0 * (shape.vision_parameters + embedding)
+    if pair.target.quantisation == "gguf":
+        # the embedding is quantized too, and the vision tower is another file
+        idle = pair.target.bytes * embedding / shape.parameters
     read = max(pair.target.bytes - idle, 0.5 * pair.target.bytes)
     if shape.experts is None or shape.active_parameters is None:
         return read

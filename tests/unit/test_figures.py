@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.speed_model import compared, median_error
+from benchmarks import memory
+from benchmarks.speed_model import compared, groups, summary
 from dflash_deploy.catalog import load_catalog
 from dflash_deploy.checks.acceptance import BROKEN_BELOW, WEAK_BELOW
 from dflash_deploy.plan import speed
@@ -56,23 +57,35 @@ def test_the_published_acceptance_lengths_are_those_of_the_catalog() -> None:
 
 def test_the_constants_of_the_speed_model_are_those_of_the_program() -> None:
     page = text("speed-model.md")
+    reached = {name.upper(): f"{share:g}" for name, share in speed.ARITHMETIC_REACHED.items()}
+    latency = {name: f"{seconds * 1000:g} ms" for name, seconds in speed.REDUCE_LATENCY.items()}
     for stated in (
-        f"({speed.BANDWIDTH_REACHED:g} x bandwidth) + {speed.STEP_OVERHEAD * 1000:g} ms",
-        f"({speed.ARITHMETIC_REACHED:g} x arithmetic) + {speed.SEQUENCE_OVERHEAD * 1000:g} ms x sequences",
-        f"its arithmetic and {speed.DRAFT_OVERHEAD * 1000:g} ms",
-        f"{speed.SPREAD:.0%}".replace("%", " %"),
+        f"{speed.LAYER_OVERHEAD * 1000:g} ms x layers + {speed.SEQUENCE_OVERHEAD * 1000:g} ms x sequences",
+        f"{speed.DRAFT_OVERHEAD * 1000:g} ms, and {speed.VERIFY_OVERHEAD * 1000:g} ms for each of the target's layers",
+        f"| {speed.BANDWIDTH_REACHED:g}, unified memory {speed.UNIFIED_REACHED:g} |",
+        "| " + ", ".join(f"{name} {share}" for name, share in reached.items()) + " |",
+        f"NVLink {latency['nvlink']}, PCIe {latency['pcie']} and network {latency['network']} per further GPU",
+        f"{speed.SPREAD:.0%} around".replace("%", " %"),
+        f"at most {speed.WIDEST:g} times wide",
     ):
         assert stated in page
+    assert speed.OVERLAP == 3
 
 
 def test_the_errors_of_the_speed_model_are_those_of_its_comparison() -> None:
-    every = list(compared())
-    fitted = [row for row in every if row.fitted]
-    others = [row for row in every if not row.fitted]
-    page = text("speed-model.md")
-    assert f"fitted to {len(fitted)} published speeds" in page
-    assert f"(median error {median_error(fitted):.0%})".replace("%", " %") in page
-    assert f"The error is {median_error(others):.0%} for {len(others)} speeds".replace("%", " %") in page
+    found = [
+        [name, *(cell.replace("%", " %") for cell in summary(group))] for name, group in groups(compared()).items()
+    ]
+    assert rows("speed-model.md", "fitted|not fitted.*|collected after.*") == found
+
+
+def test_the_errors_of_the_memory_estimate_are_those_of_its_comparison() -> None:
+    errors = [row.error for row in memory.compared()]
+    less, more = [error for error in errors if error <= 0], [error for error in errors if error > 0]
+    ((_, few, span), (_, many, most)) = rows("memory.md", ".*than published.*")
+    assert [few, many] == [str(len(less)), str(len(more))]
+    assert span == f"{min(less):.0%} to {max(less):.0%}".replace("%", " %").replace("-0 %", "0 %")
+    assert most == f"{max(more):+.0%}".replace("%", " %")
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,8 @@ class Engine(ABC):
     recurrent_states: ClassVar[int | None] = None
     """Recurrent states that a sequence holds; `None`: one for each position of a step."""
 
+    most_at_once: ClassVar[int | None] = None
+    """Most tokens that it computes at once; `None`: `max_num_batched_tokens`."""
     steps_in_flight: ClassVar[int] = 1
     """Steps that are scheduled at the same time; a window keeps the tokens of all of them."""
     stateful_prompt_steps: ClassVar[int] = 1

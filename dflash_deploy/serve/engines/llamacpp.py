@@ -89,6 +89,7 @@ class Llamacpp(Engine):
     utilization = None
     # the state, and one to roll back to
     recurrent_states = 2
+    most_at_once = 512  # the default of --ubatch-size
     # the last 4 tokens have a step of their own: the state before them is kept (server-context.cpp, llama.cpp#20288)
     stateful_prompt_steps = 2
     counts_by_position = True

@@ -54,13 +54,6 @@ def test_each_engine_of_a_profile_has_a_plan_that_fits(name: str) -> None:
         assert memory.target >= plan.pair.target.bytes / CATALOG.profiles[name].gpus * 0.9
 
 
-def test_the_memory_of_two_5090_is_that_of_the_report() -> None:
-    # noonghunna/club-3090#1084: 16.01 GiB for the cache at a share of 0.9 or so, INT4 target and BF16 cache
-    memory = planned("rtx-5090-x2", engine="vllm-0.33").memory
-    assert memory is not None
-    assert memory.cache / 2**30 == pytest.approx(16.01, rel=0.05)
-
-
 def test_fp8_blocks_of_minimax_are_not_divided_among_eight_gpus() -> None:
     assert planned("h100-x4", model="minimax-m2.7-fp8", engine="vllm-0.33").errors == ()
     with pytest.raises(NotPossible, match="among 4 GPUs at most, not among 8"):
