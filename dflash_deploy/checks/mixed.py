@@ -17,7 +17,10 @@ from dflash_deploy.client import REREADERS, AnswerInTokens, EndpointError, Rerea
 from dflash_deploy.serve.settings import Settings
 
 SECONDS = 5.0
-"""How long. llama.cpp b11549 changed one answer in 400 with four sequences, one in 20 with five."""
+"""How long. llama.cpp b11549 changed one answer in 400 with four sequences, one in 20 with five.
+
+One in 5,000 with three takes longer to find.
+"""
 
 CLIENTS = 4
 """Requests at once for each sequence: those that wait begin as soon as another ends."""

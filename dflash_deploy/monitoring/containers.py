@@ -11,10 +11,10 @@ from dflash_deploy.monitoring.files import dumped
 from dflash_deploy.monitoring.prometheus import KEY_FILE, RULE_FILES
 
 IMAGES: Mapping[str, str] = {
-    "prometheus": "prom/prometheus:v3.5.0",
-    "alertmanager": "prom/alertmanager:v0.28.1",
-    "grafana": "grafana/grafana:12.1.1",
-    "node": "prom/node-exporter:v1.9.1",
+    "prometheus": "prom/prometheus:v3.15.0",
+    "alertmanager": "prom/alertmanager:v0.34.1",
+    "grafana": "grafana/grafana:13.2.3",
+    "node": "prom/node-exporter:v1.12.1",
     "gpu": "nvcr.io/nvidia/k8s/dcgm-exporter:4.5.3-4.8.2-distroless",
 }
 """The image of each service, by a tag that its publisher does not move."""

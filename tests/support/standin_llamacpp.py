@@ -1,4 +1,4 @@
-"""A substitute for llama.cpp's image `server-b11549`, with the real server of the wheel of `xllamacpp` in it.
+"""A substitute for llama.cpp's image `server-b11515`, with the real server of the wheel of `xllamacpp` in it.
 
 The wheel holds the server as a library. The program that runs it is the module of this project which does the same
 natively; it reads the arguments with llama.cpp's own parser.
