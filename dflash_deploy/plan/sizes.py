@@ -255,9 +255,9 @@ class Sizer:
             self._change(Settings.max_num_batched_tokens, budget, changed, "formula", reason)
 
     def _smaller_steps(self) -> None:
-        """Fewer tokens in a step if their activations leave no room for one short conversation."""
+        """Fewer tokens in a step if their activations leave no room for a sequence: as many as leave a short context."""
         one = replace(self.sizing, max_num_seqs=1, max_model_len=min(SHORT_CONTEXT, self.sizing.max_model_len))
-        if self._fits(one):
+        if self._fits(replace(one, max_model_len=LEAST_CONTEXT)):
             return
         smaller = next((step for step in smaller_steps(one, self._engine) if self._fits(step)), None)
         if smaller is not None:
