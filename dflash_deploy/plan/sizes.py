@@ -255,7 +255,7 @@ class Sizer:
             self._change(Settings.max_num_batched_tokens, budget, changed, "formula", reason)
 
     def _smaller_steps(self) -> None:
-        """Fewer tokens in a step if their activations leave no room for a sequence: as many as leave a short context."""
+        """Fewer tokens in a step if their activations leave no room for a sequence: as many as allow a short one."""
         one = replace(self.sizing, max_num_seqs=1, max_model_len=min(SHORT_CONTEXT, self.sizing.max_model_len))
         if self._fits(replace(one, max_model_len=LEAST_CONTEXT)):
             return
