@@ -40,7 +40,9 @@ Model = Annotated[
 Engine = Annotated[
     str | None, typer.Option(help="vllm, sglang, llamacpp, or a release of the catalog.", autocompletion=engines)
 ]
-Goal = Annotated[Literal["latency", "throughput", "context"] | None, typer.Option(help="What to choose the sizes for.")]
+Goal = Annotated[
+    Literal["latency", "throughput", "context", "coding"] | None, typer.Option(help="What to choose the sizes for.")
+]
 Length = Annotated[
     int | None, typer.Option(min=1, max=10_000_000, help="Longest sequence in tokens, prompt and answer together.")
 ]

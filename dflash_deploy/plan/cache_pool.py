@@ -55,6 +55,10 @@ class Sizing:
     block_tokens: int = 16
     states: int | None = None
     """Recurrent states that a sequence holds; `None`: one for every position of a step, as in vLLM."""
+    drafter_kv_cache_dtype: str = ""
+    """The type of the drafter's KV cache; empty: the target's."""
+    whole_contexts: bool = False
+    """Whether the engine takes the cache of all sequences when it starts, as llama.cpp does, and not page by page."""
     caches: int = 1
     """KV caches of a sequence: the fork of llama.cpp has one more as a backup."""
     most_at_once: int | None = None
@@ -103,9 +107,12 @@ def bytes_per_element(kv_cache_dtype: str) -> float:
 def kinds_of(pair: ModelPair, sizing: Sizing) -> list[Kind]:
     """The layers of target and drafter in a pool whose pages have one size, as `unify_kv_cache_spec_page_size` does.
 
-    A smaller page gets more tokens if the largest is a multiple of it, else it is padded.
+    A smaller page gets more tokens if the largest is a multiple of it, else it is padded. An engine that takes whole
+    contexts has no pool and no pages: there a page is a token.
     """
     layers = _merged([*_target_layers(pair.shape, sizing), *_drafter_layers(pair.drafter, sizing)])
+    if sizing.whole_contexts:
+        return [_kind(one, one.per_token or one.state, 1, sizing) for one in layers]
     block = _block_tokens(layers, sizing)
     pages = [block * one.per_token or one.state for one in layers]
     largest = max(pages, default=0)
@@ -171,7 +178,8 @@ def _drafter_layers(drafter: Drafter, sizing: Sizing) -> Iterator[_Layers]:
     if not sizing.draft_tokens or sizing.uses_mtp_head:
         return
     heads = max(1, drafter.kv_heads // sizing.gpus)
-    per_token = int(2 * heads * drafter.head_dim * bytes_per_element(sizing.kv_cache_dtype))
+    element = bytes_per_element(sizing.drafter_kv_cache_dtype or sizing.kv_cache_dtype)
+    per_token = int(2 * heads * drafter.head_dim * element)
     windows = drafter.layers_with_window if sizing.drafter_windows else 0
     if windows:
         yield _Layers(windows, per_token, window=drafter.window, heads=(heads, drafter.head_dim))
@@ -200,13 +208,15 @@ def _state_bytes(shape: Shape, sizing: Sizing) -> int:
     return (window + linear.value_heads * linear.value_dim * linear.key_dim * linear.state_bytes) // sizing.gpus
 
 
-def full_sequences(kinds: list[Kind], cache: int) -> float:
-    """Sequences of full length that the pool holds.
+def full_sequences(kinds: list[Kind], cache: int, *, pooled: bool = True) -> float:
+    """Sequences of full length that the pool holds, or that fit beside each other if there is none.
 
     Source: `get_kv_cache_groups` of vLLM's v1/core/kv_cache_planning.py, 0.33.0, without packed layouts.
     """
     if not kinds:
         return 0.0
+    if not pooled:
+        return cache / sum(kind.layers * kind.page * kind.blocks for kind in kinds)
     if len({(kind.tokens, kind.blocks) for kind in kinds}) == 1:
         return (cache // sum(kind.layers * kind.page for kind in kinds)) / kinds[0].blocks
     least, most = min(kind.layers for kind in kinds), max(kind.layers for kind in kinds)

@@ -23,6 +23,9 @@ vllm-project/vllm#50722 logs 5.66 GiB of peak activation for 40,000 tokens of a 
 graphs and other memory; these factors give 5.6 and 1.5.
 """
 
+STEP = 1024
+"""Tokens by which a context is shortened."""
+
 USUAL_TARGET_LAYERS = 5
 """Target layers that a drafter reads if the catalog does not have them."""
 
@@ -63,11 +66,15 @@ class MemoryFit:
     """Sequences of the full length that fit."""
     short_sequences: float
     """Sequences of at most LEAST_CONTEXT tokens that fit: as many can be decoded at the same time."""
+    needed: int
+    """Sequences of the full length that must fit: an engine that takes the whole cache at its start needs all."""
+    longest: int
+    """Tokens of the longest context, up to that of the sizes, in which they fit; 0 if there is none."""
 
     @property
     def fits(self) -> bool:
-        """Whether one sequence of the full length fits; engines refuse to start otherwise."""
-        return self.sequences >= 1.0
+        """Whether the sequences fit that must; engines refuse to start otherwise."""
+        return self.sequences >= self.needed
 
     def row(self) -> dict[str, float | int | bool]:
         """The figures for `--json`."""
@@ -97,7 +104,11 @@ def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
     # weights take precedence on a processor too, whatever size its cache has
     cache = left if sizing.cache_bytes is None else min(sizing.cache_bytes, left)
     kinds = kinds_of(pair, sizing)
-    sequences = full_sequences(kinds, max(cache, 0))
+    needed = sizing.max_num_seqs if sizing.whole_contexts else 1
+    sequences, short = (
+        _sequences(pair, replace(sizing, max_model_len=tokens), max(cache, 0))
+        for tokens in (sizing.max_model_len, min(LEAST_CONTEXT, sizing.max_model_len))
+    )
     return MemoryFit(
         budget=budget,
         target=target,
@@ -108,10 +119,28 @@ def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
         state_per_sequence=sum(kind.layers * kind.page * kind.blocks for kind in kinds if not kind.tokens),
         tokens=int(sequences * sizing.max_model_len),
         sequences=sequences,
-        short_sequences=full_sequences(
-            kinds_of(pair, replace(sizing, max_model_len=min(LEAST_CONTEXT, sizing.max_model_len))), max(cache, 0)
-        ),
+        short_sequences=short,
+        needed=needed,
+        longest=_longest(pair, sizing, max(cache, 0), needed),
     )
+
+
+def _sequences(pair: ModelPair, sizing: Sizing, cache: int) -> float:
+    return full_sequences(kinds_of(pair, sizing), cache, pooled=not sizing.whole_contexts)
+
+
+def _longest(pair: ModelPair, sizing: Sizing, cache: int, needed: int) -> int:
+    def fits(length: int) -> bool:
+        return _sequences(pair, replace(sizing, max_model_len=length), cache) >= needed
+
+    if fits(sizing.max_model_len):
+        return sizing.max_model_len
+    # in steps of 1024 tokens: the longest is below `high`
+    low, high = 0, -(-sizing.max_model_len // STEP)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle * STEP) else (low, middle)
+    return low * STEP
 
 
 def reserve(pair: ModelPair, sizing: Sizing) -> Reserve:

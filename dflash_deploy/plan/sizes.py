@@ -9,7 +9,7 @@ from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
 from dflash_deploy.catalog.settings import setting_names
 from dflash_deploy.plan.cache_pool import Sizing
 from dflash_deploy.plan.command import refusals_of_env
-from dflash_deploy.plan.compatible import backend_on
+from dflash_deploy.plan.compatible import KV_OF_16_BITS, backend_on
 from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT, fit
 from dflash_deploy.plan.result import Decision, decided
 from dflash_deploy.plan.speed import best_draft_tokens
@@ -20,6 +20,19 @@ from dflash_deploy.serve.speculation import PROMPT_TOKENS, positions
 
 SHORT_CONTEXT = 8192
 """Tokens of context if many short requests are the goal."""
+
+CODING_CONTEXT = 65536
+"""Tokens of context for coding agents.
+
+Measured against this project's endpoint, 2026-11: the first request of Codex 0.169 has 9,347 tokens, of Qwen Code 0.15
+19,474, and Claude Code 2.1 asks for answers of up to 32,000 after 85 kB of instructions and tools.
+"""
+
+COST_OF_CACHES = {
+    "q8_0": "half the memory; the probabilities of the next token change little",
+    "q4_0": "a quarter of the memory; answers after long prompts get worse",
+}
+"""What llama.cpp's types of KV cache cost. Source: the tables of ggml-org/llama.cpp#7412 and #21038."""
 
 MANY = (128, 64, 32, 16, 8, 4, 2)
 """Numbers of sequences to choose from."""
@@ -54,6 +67,8 @@ def sizing_of(
         prefix_caching=bool(settings.enable_prefix_caching),
         block_tokens=CPU_BLOCK if engine.cpu else _block_tokens(settings, profile, pair, engine, draft_tokens),
         states=kind.recurrent_states,
+        drafter_kv_cache_dtype=settings.dflash_kv_cache_dtype or kind.drafter_kv_cache_dtype,
+        whole_contexts=kind.whole_contexts,
         caches=kind.drafting_caches if draft_tokens else 1,
         # vLLM's platforms/cpu.py turns asynchronous scheduling off
         steps_in_flight=1 if engine.cpu else kind.steps_in_flight,
@@ -167,6 +182,8 @@ class Sizer:
             self._length(choice.max_model_len, "--max-model-len", "as requested")
         else:
             self._within_model()
+        if choice.max_model_len is not None or goal in {"context", "coding"}:
+            self._smaller_cache(f"--goal {goal}" if choice.max_model_len is None else "--max-model-len")
         # before memory is divided: more tokens in a step take some of it
         self._enough_budget()
         self._smaller_steps()
@@ -188,6 +205,10 @@ class Sizer:
             if self.sizing.draft_tokens:
                 self._best_draft_tokens(MANY[1])
             self._sequences(self._most_sequences(), origin, "as many sequences as the memory has states for")
+        elif goal == "coding":
+            if self.sizing.max_model_len < CODING_CONTEXT:
+                why = "room for the instructions, tools and files of a coding agent"
+                self._length(min(CODING_CONTEXT, self._pair.shape.context), origin, why)
         else:
             self._sequences(1, origin, "one sequence has all the memory")
             self._length(self._pair.shape.context, origin, "as long as target and memory allow")
@@ -211,34 +232,27 @@ class Sizer:
 
     def _within_memory(self, *, fixed_length: bool, fixed_seqs: bool) -> None:
         if not fixed_seqs:
-            most = self._most_sequences(up_to=self.sizing.max_num_seqs)
+            whole = fixed_length and self.sizing.whole_contexts
+            length = self.sizing.max_model_len if whole else LEAST_CONTEXT
+            most = self._most_sequences(up_to=self.sizing.max_num_seqs, length=length)
             if most < self.sizing.max_num_seqs:
                 reason = "each sequence holds its own states and cache; more of them do not fit at the same time"
                 self._sequences(most, "memory", reason)
         if not fixed_length and not self._fits(self.sizing):
-            length = self._longest()
+            length = max(fit(self._pair, self.sizing).longest, min(LEAST_CONTEXT, self.sizing.max_model_len))
             reason = "the longest sequence that fits beside the weights; fewer draft tokens or a smaller quantization "
             reason += "leave room for more"
+            if self._engine.kind.smaller_caches and self.sizing.kv_cache_dtype in KV_OF_16_BITS:
+                reason += ", and so does a smaller cache (`--goal context`)"
             self._length(length, "memory", reason)
 
-    def _most_sequences(self, up_to: int = MANY[0]) -> int:
-        """The largest number of sequences, of those to choose from, that fit with the least context."""
+    def _most_sequences(self, up_to: int = MANY[0], length: int = LEAST_CONTEXT) -> int:
+        """The largest number of sequences, of those to choose from, that fit with this context."""
         for count in sorted({up_to, *(number for number in MANY if number < up_to)}, reverse=True):
-            short = replace(self.sizing, max_num_seqs=count, max_model_len=LEAST_CONTEXT)
+            short = replace(self.sizing, max_num_seqs=count, max_model_len=length)
             if fit(self._pair, short).sequences >= count:
                 return count
         return 1
-
-    def _longest(self) -> int:
-        """The longest sequence that fits, in steps of 1024 tokens; LEAST_CONTEXT if none does."""
-        low, high = LEAST_CONTEXT // 1024, self.sizing.max_model_len // 1024
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._fits(replace(self.sizing, max_model_len=middle * 1024)):
-                low = middle
-            else:
-                high = middle - 1
-        return min(low * 1024, self.sizing.max_model_len)
 
     def _fits(self, sizing: Sizing) -> bool:
         return fit(self._pair, sizing).fits
@@ -253,6 +267,19 @@ class Sizer:
             reason = f"{PROMPT_TOKENS} for prompts beside {positions(sizing.draft_tokens)} positions of each sequence"
             changed = replace(sizing, max_num_batched_tokens=budget)
             self._change(Settings.max_num_batched_tokens, budget, changed, "formula", reason)
+
+    def _smaller_cache(self, origin: str) -> None:
+        """The most exact of the engine's types of KV cache in which the context fits, else the smallest."""
+        if self._fits(self.sizing):
+            return
+        for name in (name for name in self._engine.kind.smaller_caches if name in self._engine.kv_dtypes):
+            self.sizing = replace(self.sizing, kv_cache_dtype=name, drafter_kv_cache_dtype=name)
+            reason = f"{self.sizing.max_model_len} tokens do not fit in 16 bits; {name} takes {COST_OF_CACHES[name]}"
+            fields = [Settings.kv_cache_dtype, *([Settings.dflash_kv_cache_dtype] if self.sizing.draft_tokens else [])]
+            for field in fields:
+                self._decisions[field.name] = decided(field, name, origin, reason, "ggml-org/llama.cpp#7412, #21038")
+            if self._fits(self.sizing):
+                return
 
     def _smaller_steps(self) -> None:
         """Fewer tokens in a step if their activations leave no room for a sequence: as many as allow a short one."""

@@ -6,7 +6,7 @@ import math
 
 from dflash_deploy.catalog.models import Drafter
 from dflash_deploy.host import HostFacts
-from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT
+from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT, MemoryFit
 from dflash_deploy.plan.model_metadata import metadata_of
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule, reads_checkpoints
@@ -142,19 +142,33 @@ def weights_do_not_fit(plan: Plan, facts: HostFacts) -> Finding | None:
 
 
 def sequence_does_not_fit(plan: Plan, facts: HostFacts) -> Finding | None:
-    """A cache that is too small for one sequence of the full length."""
+    """A cache too small for a sequence of the full length, or for all where the engine takes it at its start."""
     fit = plan.memory
     if fit is None or fit.short_sequences < 1 or fit.fits:
         return None
     length, draft_tokens = Settings.max_model_len, Settings.dflash_num_spec_tokens
+    of = f"each of {fit.needed} sequences" if fit.needed > 1 else "one sequence"
     return Finding(
         id="sequence-does-not-fit",
         severity="warning",
-        message=f"the cache holds about {fit.tokens} tokens of one sequence, and {length} asks for more",
-        why="an engine refuses to start if one sequence of the full length does not fit",
-        fix=f"lower {length} or {draft_tokens}, or use an FP8 cache if the hardware reads it",
+        message=f"the cache holds about {fit.longest} tokens of {of}, and {length} asks for more",
+        why="an engine refuses to start if its sequences of the full length do not fit",
+        fix=f"lower {length}{_fewer_sequences(fit)} or {draft_tokens}{_smaller_cache(plan)}",
         source="an estimate, plan/memory.py",
     )
+
+
+def _fewer_sequences(fit: MemoryFit) -> str:
+    return f", {Settings.max_num_seqs}" if fit.needed > 1 else ""
+
+
+def _smaller_cache(plan: Plan) -> str:
+    """A smaller type of KV cache that this engine may read."""
+    kind, kept = plan.engine.kind, plan.settings.kv_cache_dtype
+    smaller = [name for name in kind.smaller_caches if name != kept and kept not in kind.smaller_caches[-1:]]
+    if smaller:
+        return f", or set {Settings.kv_cache_dtype}={' or '.join(smaller)}"
+    return ", or use an FP8 cache if the hardware reads it" if kind.knows(Settings.attention_backend) else ""
 
 
 def streams_wait_for_memory(plan: Plan, facts: HostFacts) -> Finding | None:

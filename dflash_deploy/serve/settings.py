@@ -17,7 +17,7 @@ from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.speculation import DRAFT_TOKENS, MTP, OFF, Speculation, positions
 from dflash_deploy.serve.traces import TracesEndpoint, traces_endpoint
 
-Goal = Literal["latency", "throughput", "context"]
+Goal = Literal["latency", "throughput", "context", "coding"]
 """What the sizes are chosen for."""
 
 RuntimeName = Literal["compose", "native"]
@@ -95,7 +95,7 @@ class Settings(Values):
     dflash_num_spec_tokens = Field[int | None](kinds.positive, None, unit="tokens")
     dflash_spec_schedule = Field[Schedule](kinds.schedule, (), templates=(VLLM,))
     dflash_attention_backend = Field(kinds.text, "", templates=_PYTHON)
-    dflash_kv_cache_dtype = Field(kinds.text, "", templates=_PYTHON)
+    dflash_kv_cache_dtype = Field(kinds.text, "")
     dflash_draft_window = Field[int | None](kinds.positive, None, unit="tokens", templates=(SGLANG,))
     # --- sizes
     max_model_len = Field[int | None](kinds.positive, None, unit="tokens")

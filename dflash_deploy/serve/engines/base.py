@@ -98,6 +98,15 @@ class Engine(ABC):
     """Share of a GPU's memory that the engine claims if none is set; `None`: it takes what the weights need."""
     utilization_covers_activations: ClassVar[bool] = True
     """Whether the share counts activations and graphs, or only weights and cache."""
+    drafter_kv_cache_dtype: ClassVar[str] = ""
+    """Type of the drafter's KV cache if none is set; empty: the target's."""
+
+    smaller_caches: ClassVar[tuple[str, ...]] = ()
+    """Types of KV cache for a context that does not fit in 16 bits, the most exact first."""
+
+    whole_contexts: ClassVar[bool] = False
+    """Whether it takes the KV cache of all sequences, each of full length, when it starts."""
+
     recurrent_states: ClassVar[int | None] = None
     """Recurrent states that a sequence holds; `None`: one for each position of a step."""
 

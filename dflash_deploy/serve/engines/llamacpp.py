@@ -87,8 +87,10 @@ class Llamacpp(Engine):
         tpot_counters=("tokens_predicted_seconds_total", "tokens_predicted_total"),
     )
     utilization = None
-    # the state, and one to roll back to
-    recurrent_states = 2
+    # its log: `K (q8_0)` of the target beside `K (f16)` of the drafter, and all cells before the first request
+    drafter_kv_cache_dtype = "f16"
+    whole_contexts = True
+    smaller_caches = ("q8_0", "q4_0")
     most_at_once = 512  # the default of --ubatch-size
     # the last 4 tokens have a step of their own: the state before them is kept (server-context.cpp, llama.cpp#20288)
     stateful_prompt_steps = 2
@@ -132,6 +134,12 @@ class Llamacpp(Engine):
         "-ctk": reserved(Settings.kv_cache_dtype),
         "--cache-type-v": reserved(Settings.kv_cache_dtype),
         "-ctv": reserved(Settings.kv_cache_dtype),
+        "--spec-draft-type-k": reserved(Settings.dflash_kv_cache_dtype),
+        "-ctkd": reserved(Settings.dflash_kv_cache_dtype),
+        "--cache-type-k-draft": reserved(Settings.dflash_kv_cache_dtype),
+        "--spec-draft-type-v": reserved(Settings.dflash_kv_cache_dtype),
+        "-ctvd": reserved(Settings.dflash_kv_cache_dtype),
+        "--cache-type-v-draft": reserved(Settings.dflash_kv_cache_dtype),
     }
 
     def arguments(self, settings: Settings, build: Build) -> list[str]:
@@ -204,6 +212,8 @@ class LlamacppBuun(Llamacpp):
     counts_every_draft = False
     drafting_sequences = 1
     drafting_caches = FORK_CACHES
+    # the state, and one to roll back to; upstream keeps one for every draft token (`rs_seq` in its log)
+    recurrent_states = 2
     architectures_of = ""
     dflash_option: ClassVar[bytes] = b"dflash-max-slots"
 
@@ -300,6 +310,10 @@ def _speculation(speculation: Speculation | None, build: Build, *, fork: bool) -
         return
     weights = drafter_weights(speculation, "llama.cpp")
     if fork:
+        if speculation.kv_cache_dtype:
+            raise Refused(
+                "the fork has no type for the drafter's cache", hint=f"empty {Settings.dflash_kv_cache_dtype}"
+            )
         yield from ("--model-draft", weights, "--spec-type", "dflash", "--draft-max", str(speculation.draft_tokens))
         yield from ("--ctx-size-draft", str(FORK_DRAFT_CONTEXT))
         if not build.cpu:
@@ -307,5 +321,7 @@ def _speculation(speculation: Speculation | None, build: Build, *, fork: bool) -
         return
     yield from ("--spec-draft-model", weights, "--spec-type", "draft-dflash")
     yield from ("--spec-draft-n-max", str(speculation.draft_tokens))
+    if (kept := speculation.kv_cache_dtype) not in {"", "auto"}:
+        yield from ("--spec-draft-type-k", kept, "--spec-draft-type-v", kept)
     if not build.cpu:
         yield from ("--spec-draft-ngl", "99")

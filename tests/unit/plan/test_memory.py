@@ -9,10 +9,11 @@ from dflash_deploy.catalog import load_catalog
 from dflash_deploy.plan import Choice
 from dflash_deploy.plan.cache_pool import Sizing, bytes_per_element
 from dflash_deploy.plan.memory import GIB, fit
-from dflash_deploy.plan.sizes import sizing_of
+from dflash_deploy.plan.result import Plan
+from dflash_deploy.plan.sizes import CODING_CONTEXT, sizing_of
 from dflash_deploy.rules import plan_deployment
 from dflash_deploy.serve.settings import Settings
-from tests.support.machines import LAPTOP
+from tests.support.machines import LAPTOP, MACHINES
 from tests.support.rows import each_of
 
 CATALOG = load_catalog()
@@ -221,3 +222,65 @@ def test_the_activations_are_those_of_a_published_profile() -> None:
     # vllm-project/vllm#50722: 5.66 GiB of peak activation, 1.34 GiB of CUDA graphs and 0.13 GiB of other memory
     (row,) = [row for row in compared() if "50722" in row.point.source]
     assert row.point.planned.reserve / GIB == pytest.approx(5.66 + 1.34 + 0.13, rel=0.05)
+
+
+def of_llamacpp(choice: Choice) -> Plan:
+    return plan_deployment(MACHINES["rtx-3090"], replace(choice, profile="rtx-3090", engine="llamacpp"), CATALOG)
+
+
+def test_llamacpp_keeps_a_state_for_every_draft_token() -> None:
+    """1047.38 MiB with six draft tokens of a 27B: GenerelSchwerz/llama.cpp#37; `7 rs_seq` for seven in our own log."""
+    pair = CATALOG.pairs["qwen3.5-27b-gguf"]
+    states = fit(pair, replace(H100, draft_tokens=6, states=None, kv_cache_dtype="f16")).state_per_sequence
+    assert states / 2**20 == pytest.approx(1047.38, rel=0.1)
+    made = of_llamacpp(Choice())
+    assert made.memory is not None
+    assert made.memory.state_per_sequence > made.settings.positions_per_step * 140 * 2**20
+
+
+def test_llamacpp_keeps_the_drafter_s_cache_in_16_bits() -> None:
+    sizes = [replace(H100, kv_cache_dtype="q8_0", drafter_kv_cache_dtype=drafter) for drafter in ("", "f16")]
+    same, larger = (fit(CATALOG.pairs["qwen3.5-27b-gguf"], one).kv_per_token for one in sizes)
+    assert larger > same
+
+
+def test_llamacpp_needs_the_whole_context_of_every_sequence() -> None:
+    pair = CATALOG.pairs["qwen3.5-27b-gguf"]
+    few = replace(H100, memory=24 * GIB, max_num_batched_tokens=512, draft_tokens=7)
+    page_by_page = replace(few, max_num_seqs=2, max_model_len=8192)
+    whole = replace(page_by_page, whole_contexts=True)
+    assert fit(pair, page_by_page).fits
+    assert not fit(pair, whole).fits
+    longest = fit(pair, whole).longest
+    assert fit(pair, replace(whole, max_model_len=longest)).fits
+    assert not fit(pair, replace(whole, max_model_len=longest + 1024)).fits
+
+
+@pytest.mark.parametrize(
+    ("choice", "kept", "length"),
+    [
+        (Choice(), "", 20_000),
+        (Choice(max_model_len=20_000), "", 20_000),
+        (Choice(max_model_len=28_672), "q8_0", 28_672),
+        (Choice(goal="coding"), "q4_0", CODING_CONTEXT),
+        (Choice(goal="context"), "q4_0", CODING_CONTEXT),
+    ],
+)
+def test_a_context_that_does_not_fit_in_16_bits_gets_a_smaller_cache(choice: Choice, kept: str, length: int) -> None:
+    made = of_llamacpp(choice)
+    assert (made.settings.kv_cache_dtype, made.settings.dflash_kv_cache_dtype) == (kept, kept)
+    assert (made.settings.max_model_len or 0) >= length
+    assert made.memory is not None
+    assert made.memory.fits
+    reasons = [one.reason for one in made.decisions if one.name == "DFLASH_KV_CACHE_DTYPE" and one.value]
+    assert all("get worse" in reason or "change little" in reason for reason in reasons)
+    assert len(reasons) == bool(kept)
+
+
+def test_a_context_that_fits_nowhere_says_what_would() -> None:
+    made = of_llamacpp(Choice(max_model_len=250_000))
+    (finding,) = (one for one in made.findings if one.id == "sequence-does-not-fit")
+    assert made.memory is not None
+    assert f"holds about {made.memory.longest} tokens" in finding.message
+    assert "FP8" not in finding.fix
+    assert of_llamacpp(Choice(max_model_len=made.memory.longest)).memory is not None

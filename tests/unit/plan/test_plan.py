@@ -273,7 +273,7 @@ def test_ranks_are_for_several_machines() -> None:
 
 def test_draft_tokens_that_somebody_measured_count_more_than_the_speed_model() -> None:
     assert plan(MACHINES["rtx-3090-x4"], Choice(concurrency=10)).settings.dflash_num_spec_tokens == 5
-    assert plan(MACHINES["rtx-3090"], Choice(goal="latency")).settings.dflash_num_spec_tokens == 15
+    assert plan(MACHINES["rtx-3090"], Choice(goal="latency")).settings.dflash_num_spec_tokens == 7
 
 
 def test_without_a_drafter_no_setting_is_left_of_it() -> None:
