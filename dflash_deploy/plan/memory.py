@@ -7,10 +7,11 @@ compares the cache with them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from dflash_deploy.catalog.models import ModelPair
-from dflash_deploy.plan.cache_pool import Sizing, full_sequences, kinds_of
+from dflash_deploy.plan.cache_pool import Sizing, full_sequences, kinds_of, sequence_bytes
 from dflash_deploy.serve.speculation import positions
 
 GIB = 2**30
@@ -63,13 +64,17 @@ class MemoryFit:
     """Sequences of the full length that fit."""
     short_sequences: float
     """Sequences of at most LEAST_CONTEXT tokens that fit: as many can be decoded at the same time."""
+    sequence: int = 0
+    """Cache of one sequence of the full length."""
+    system: int | None = None
+    """Memory that remains for the system and other programs if the GPU uses the same; `None` if it does not."""
 
     @property
     def fits(self) -> bool:
         """Whether one sequence of the full length fits; engines refuse to start otherwise."""
         return self.sequences >= 1.0
 
-    def row(self) -> dict[str, float | int | bool]:
+    def row(self) -> dict[str, float | int | bool | None]:
         """The figures for `--json`."""
         return {
             "budget_bytes": self.budget,
@@ -83,17 +88,23 @@ class MemoryFit:
             "full_sequences": round(self.sequences, 2),
             "short_sequences": round(self.short_sequences, 2),
             "fits": self.fits,
+            "system_bytes": self.system,
         }
 
 
 def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
     """Divide one GPU's memory between weights, reserve and cache."""
     drafting = sizing.draft_tokens > 0 and not sizing.uses_mtp_head
-    budget = int(sizing.memory * sizing.utilization)
+    reserved = reserve(pair, sizing).total
+    within, outside = (reserved, 0) if sizing.reserve_within else (0, reserved)
+    share = sizing.utilization
+    if sizing.kept:
+        # a share is written in hundredths, and is not 0
+        share = min(share, max(math.floor(100 * (sizing.memory - sizing.kept - outside) / sizing.memory), 1) / 100)
+    budget = int(sizing.memory * share)
     target = pair.target.bytes // sizing.gpus
     drafter = pair.drafter.bytes // sizing.gpus if drafting else 0
-    reserved = reserve(pair, sizing).total
-    left = budget - target - drafter - (reserved if sizing.reserve_within else 0)
+    left = budget - target - drafter - within
     # weights take precedence on a processor too, whatever size its cache has
     cache = left if sizing.cache_bytes is None else min(sizing.cache_bytes, left)
     kinds = kinds_of(pair, sizing)
@@ -111,6 +122,8 @@ def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
         short_sequences=full_sequences(
             kinds_of(pair, replace(sizing, max_model_len=min(LEAST_CONTEXT, sizing.max_model_len))), max(cache, 0)
         ),
+        sequence=sequence_bytes(kinds),
+        system=sizing.memory - budget - outside if sizing.unified else None,
     )
 
 

@@ -20,7 +20,7 @@ from dflash_deploy.plan.compatible import backend_on, planned_backend, refused_t
 from dflash_deploy.plan.memory import GIB
 from dflash_deploy.plan.replicas import Share, decisions_of, share_of
 from dflash_deploy.plan.result import Decision, decided
-from dflash_deploy.plan.sizes import Sizer, machine_settings, sizing_of
+from dflash_deploy.plan.sizes import Sizer, machine_settings, proposed_sizing
 from dflash_deploy.plan.wishes import GOALS, Choice, Goal, RuntimeName
 from dflash_deploy.serve.settings import Settings
 
@@ -288,7 +288,7 @@ def _sized(basis: Basis) -> Iterator[Decision]:
     if wanted is not None and wanted > most and choice.drafter:
         yield _whole_block(pair)
     draft_tokens = min(wanted or most, most) if choice.drafter else 0
-    sizing = sizing_of(chosen, profile, pair, engine, memory=basis.memory, draft_tokens=draft_tokens)
+    sizing = proposed_sizing(profile, pair, engine, memory=basis.memory, draft_tokens=draft_tokens)
     share = _share(basis)
     if share is not None and share.gpus:
         sizing = replace(sizing, gpus=share.gpus)

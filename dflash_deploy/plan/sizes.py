@@ -13,13 +13,11 @@ from dflash_deploy.plan.compatible import backend_on
 from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT, fit
 from dflash_deploy.plan.result import Decision, decided
 from dflash_deploy.plan.speed import best_draft_tokens
+from dflash_deploy.plan.unified import SHORT_CONTEXT, unified_share
 from dflash_deploy.plan.wishes import Choice, Goal
 from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import PROMPT_TOKENS, positions
-
-SHORT_CONTEXT = 8192
-"""Tokens of context if many short requests are the goal."""
 
 MANY = (128, 64, 32, 16, 8, 4, 2)
 """Numbers of sequences to choose from."""
@@ -42,6 +40,7 @@ def sizing_of(
 ) -> Sizing:
     """The sizes that settings lead to. `memory` is that of one GPU in bytes, `draft_tokens` 0 without a drafter."""
     kind, kv_cache_dtype, space = engine.kind, settings.kv_cache_dtype or "auto", settings.vllm_cpu_kvcache_space
+    unified = profile.hardware.unified and not engine.cpu
     return Sizing(
         memory=memory - _prompt_cache(settings, profile, engine),
         utilization=utilization(settings, profile, engine),
@@ -61,7 +60,22 @@ def sizing_of(
         most_at_once=kind.most_at_once,
         reserve_within=kind.utilization_covers_activations,
         cache_bytes=int(space * GIB) if space is not None and engine.cpu else None,
+        unified=unified,
+        # an engine without a share takes what its sizes need, which are chosen here
+        kept=int(profile.hardware.system_gib * GIB) if unified and kind.utilization is None else 0,
     )
+
+
+def proposed_sizing(
+    profile: Profile, pair: ModelPair, engine: EngineRelease, *, memory: int, draft_tokens: int
+) -> Sizing:
+    """The sizes of the profile's settings; on unified memory the system keeps its part, whatever the profile's share.
+
+    `memory` is that of one GPU in bytes, `draft_tokens` 0 without a drafter.
+    """
+    settings = machine_settings(profile, engine)
+    sizing = sizing_of(settings, profile, pair, engine, memory=memory, draft_tokens=draft_tokens)
+    return replace(sizing, kept=int(profile.hardware.system_gib * GIB)) if sizing.unified else sizing
 
 
 def _prompt_cache(settings: Settings, profile: Profile, engine: EngineRelease) -> int:
@@ -135,7 +149,7 @@ def fits_at_all(
     """Whether one short sequence fits: a smaller deployment is of no use. `gpus`: those of the profile if left out."""
     chosen, most = machine_settings(profile, engine), pair.drafter.most_draft_tokens
     draft_tokens = min(chosen.dflash_num_spec_tokens or most, most)
-    sizing = sizing_of(chosen, profile, pair, engine, memory=memory, draft_tokens=draft_tokens)
+    sizing = proposed_sizing(profile, pair, engine, memory=memory, draft_tokens=draft_tokens)
     sizing = replace(sizing, gpus=gpus or sizing.gpus, max_num_seqs=1, max_model_len=LEAST_CONTEXT)
     return any(fit(pair, one).fits for one in (sizing, *smaller_steps(sizing, engine)))
 
@@ -171,6 +185,8 @@ class Sizer:
         self._enough_budget()
         self._smaller_steps()
         self._within_memory(fixed_length=choice.max_model_len is not None, fixed_seqs=choice.concurrency is not None)
+        if self.sizing.unified and self._engine.kind.utilization is not None:
+            self._share()
         yield from self._decisions.values()
 
     def _for_goal(self, goal: Goal) -> None:
@@ -217,9 +233,17 @@ class Sizer:
                 self._sequences(most, "memory", reason)
         if not fixed_length and not self._fits(self.sizing):
             length = self._longest()
-            reason = "the longest sequence that fits beside the weights; fewer draft tokens or a smaller quantization "
-            reason += "leave room for more"
+            beside = f" and the {self.sizing.kept / GIB:.0f} GiB of the system" if self.sizing.kept else ""
+            reason = f"the longest sequence that fits beside the weights{beside}; fewer draft tokens or a smaller "
+            reason += "quantization leave room for more"
             self._length(length, "memory", reason)
+
+    def _share(self) -> None:
+        """The share of unified memory: what the sizes need, within what the system leaves."""
+        field = Settings.gpu_memory_utilization
+        share, reason = unified_share(self._pair, self.sizing)
+        source = f"an estimate, plan/unified.py; what others run: `dflash-deploy profiles show {self._profile.name}`"
+        self._decisions[field.name] = decided(field, share, "memory", reason, source)
 
     def _most_sequences(self, up_to: int = MANY[0]) -> int:
         """The largest number of sequences, of those to choose from, that fit with the least context."""
