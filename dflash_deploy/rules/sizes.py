@@ -142,7 +142,7 @@ def _system_keeps_little(plan: Plan) -> Finding | None:
         why="engines take memory besides their share, and the whole machine freezes at the end of it",
         fix=f"remove {field} from .env, and the plan chooses it",
         source="hasso5703/dgx-spark-qwen38@719c17b docs/gb10-memory.md: 15 of 48 configurations ended at 0.85; "
-        "vllm-project/vllm#46307: 29 GiB beyond the share while the engine started",
+        "vllm-project/vllm#46307: 112 GiB in use during a start with a share of 83",
     )
 
 
