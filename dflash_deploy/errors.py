@@ -36,6 +36,7 @@
     │   ├── EngineDied                its process or container exited
     │   │   └── EngineAsked           another program ended it while it started
     │   ├── EngineStalled             it made no progress for too long
+    │   ├── EngineStopped             `up` stopped it before it took the last of the machine's memory
     │   └── RolledBack                the new settings failed; the last working settings run again
     ├── SmokeTestFailed            6  a check of `test` failed
     │   └── KeyNotReplaced            after `keys rotate` the endpoint still accepts the old key
@@ -246,6 +247,10 @@ class RolledBack(EngineNotReady):
 
 class EngineStalled(EngineNotReady):
     """Raised when the engine logs nothing and answers nothing for the stated time."""
+
+
+class EngineStopped(EngineNotReady):
+    """Raised when an engine that loads is stopped because the machine would freeze: its unified memory is used up."""
 
 
 class SmokeTestFailed(DeployError):

@@ -51,6 +51,9 @@ class Hardware(Entry):
     architecture: Annotated[Architecture | None, Field(description="`null` if both exist")] = None
     memory_gib: Annotated[float, Field(gt=0, description="memory of one GPU; if unified, of the machine")]
     unified: Annotated[bool, Field(description="the GPU uses the system's memory")] = False
+    system_gib: Annotated[
+        float, Field(ge=0, description="GiB of unified memory that a plan leaves to the system and other programs")
+    ] = 24
     bandwidth: Annotated[float, Field(gt=0, description="memory bandwidth in 1e9 bytes/s, from the data sheet")]
     tflops: Annotated[float, Field(gt=0, description="dense BF16 tensor arithmetic in 1e12 operations/s")]
     link: Annotated[

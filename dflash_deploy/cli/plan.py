@@ -162,6 +162,8 @@ def _memory(made: Plan) -> Iterator[str]:
             f"{_gib(fit.target)} target, {_gib(fit.drafter)} drafter, {_gib(fit.reserve)} for activations and graphs"
         )
         yield f"memory   of {_gib(fit.budget)} GiB of one GPU: {parts}, {_gib(fit.cache)} GiB for the cache (estimated)"
+    if fit.system is not None:
+        yield f"         {_gib(fit.system)} GiB of the machine's memory remain for the system"
     states = f", a sequence {_gib(fit.state_per_sequence)} GiB of recurrent states" if fit.state_per_sequence else ""
     yield f"         a token takes {fit.kv_per_token / 1024:.0f} KiB of cache{states}"
     yield (

@@ -100,13 +100,13 @@ def memory(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     elif plan.engine.cpu:
         yield _judged("memory", _cpu_need(plan), subject.facts.memory_available, ())
     elif plan.profile.hardware.unified:
-        need = _need(plan, subject.facts.memory_total)
+        need = needed_memory(plan, subject.facts.memory_total)
         yield _judged("memory", need, subject.facts.memory_available, gpu_processes())
     elif subject.facts.gpus:
         holders = gpu_processes()
         # GPUs that do not match the profile may be busy
         for one in fitting_gpus(plan.profile, subject.facts) or subject.facts.gpus:
-            need = _need(plan, one.memory)
+            need = needed_memory(plan, one.memory)
             place = f"memory of GPU {one.index}" if len(subject.facts.gpus) > 1 else "memory"
             yield _judged(place, need, one.free, holders)
 
@@ -131,7 +131,7 @@ def _holder(process: GpuProcess) -> str:
     return f"{place} ({process.name}){amount}" if process.name else f"{place}{amount}"
 
 
-def _need(plan: Plan, memory: int | None) -> float:
+def needed_memory(plan: Plan, memory: int | None) -> float:
     """Bytes that the engine takes of one GPU's memory: its share of the total; with llama.cpp at least the weights."""
     if plan.engine.kind.utilization is None:
         return _weights(plan) / max(plan.profile.gpus, 1)

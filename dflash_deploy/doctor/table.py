@@ -18,6 +18,7 @@ from dflash_deploy.doctor import (
     ray_cluster,
     storage,
     traces,
+    unified,
 )
 from dflash_deploy.doctor.check import Check
 from dflash_deploy.doctor.context import DoctorContext
@@ -38,6 +39,7 @@ OF_THE_PLAN: tuple[tuple[str, Callable[[DoctorContext, Plan], Iterator[Check]]],
     ("container engine", container.runs_it),
     ("gpu in containers", container.gpus_in_containers),
     ("memory", machine.memory),
+    ("unified memory", unified.unified_memory),
     ("disk", storage.disk),
     ("weights", storage.weights),
     ("port", network.port),

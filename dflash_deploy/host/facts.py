@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 from dflash_deploy.errors import EngineMissing
 from dflash_deploy.host.containers import ContainerEngine, container_engine
 from dflash_deploy.host.gpu import Gpu, read_gpus
+from dflash_deploy.host.memory import read_memory
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.engines.installed import InstalledEngine
 
@@ -39,7 +39,7 @@ class HostFacts:
 
 def read_facts() -> HostFacts:
     """Read this machine. Facts that cannot be read are missing from the result; no error is raised."""
-    memory, reading = _memory(), read_gpus()
+    memory, reading = read_memory(), read_gpus()
     docker, problem = _docker()
     return HostFacts(
         architecture=platform.machine(),
@@ -76,12 +76,3 @@ def _numa_nodes(nodes: Path = Path("/sys/devices/system/node")) -> int:
 
 def _installed() -> dict[str, InstalledEngine]:
     return {name: found for name, engine in ENGINES.items() if (found := engine.installed()) is not None}
-
-
-def _memory(meminfo: Path = Path("/proc/meminfo")) -> dict[str, int]:
-    """The lines of /proc/meminfo in bytes. MemAvailable is the memory that a new process can allocate."""
-    try:
-        text = meminfo.read_text(encoding="ascii")
-    except OSError:
-        return {}
-    return {name: int(kib) * 1024 for name, kib in re.findall(r"^(\w+): +(\d+) kB$", text, re.MULTILINE)}

@@ -71,6 +71,10 @@ class Sizing:
     """Whether the engine frees what is outside the window of a drafter's layer."""
     uses_mtp_head: bool = False
     """Whether the target's MTP head makes drafts: no further weights, and one more layer of full attention."""
+    unified: bool = False
+    """Whether the system uses the same memory."""
+    kept: int = 0
+    """Bytes that are left to the system, whatever the share; 0 with a share that is set."""
 
 
 @dataclass(frozen=True)
@@ -209,19 +213,33 @@ def _state_bytes(shape: Shape, sizing: Sizing) -> int:
 
 
 def full_sequences(kinds: list[Kind], cache: int, *, pooled: bool = True) -> float:
-    """Sequences of full length that the pool holds, or that fit beside each other if there is none.
+    """Sequences of full length that the pool holds, or that fit beside each other if there is none."""
+    if not pooled:
+        taken = sequence_bytes(kinds, pooled=False)
+        return cache / taken if taken else 0.0
+    block, taken = _blocks(kinds)
+    return (cache // block) / taken if block else 0.0
+
+
+def sequence_bytes(kinds: list[Kind], *, pooled: bool = True) -> int:
+    """Bytes that one sequence of full length takes, of the pool if there is one."""
+    if not pooled:
+        return sum(kind.layers * kind.page * kind.blocks for kind in kinds)
+    block, taken = _blocks(kinds)
+    return block * taken
+
+
+def _blocks(kinds: list[Kind]) -> tuple[int, int]:
+    """Bytes of a block of the pool, and the blocks that a sequence of full length takes.
 
     Source: `get_kv_cache_groups` of vLLM's v1/core/kv_cache_planning.py, 0.33.0, without packed layouts.
     """
     if not kinds:
-        return 0.0
-    if not pooled:
-        return cache / sum(kind.layers * kind.page * kind.blocks for kind in kinds)
+        return 0, 0
     if len({(kind.tokens, kind.blocks) for kind in kinds}) == 1:
-        return (cache // sum(kind.layers * kind.page for kind in kinds)) / kinds[0].blocks
+        return sum(kind.layers * kind.page for kind in kinds), kinds[0].blocks
     least, most = min(kind.layers for kind in kinds), max(kind.layers for kind in kinds)
     # a few layers more than the smallest kind do not make a separate group
     group = most if most < 1.5 * least else least
     block = group * max(kind.page for kind in kinds)
-    taken = sum(math.ceil(kind.layers / group) * kind.blocks for kind in kinds)
-    return (cache // block) / taken
+    return block, sum(math.ceil(kind.layers / group) * kind.blocks for kind in kinds)

@@ -7,10 +7,11 @@ compares the cache with them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from dflash_deploy.catalog.models import ModelPair
-from dflash_deploy.plan.cache_pool import Sizing, full_sequences, kinds_of
+from dflash_deploy.plan.cache_pool import Sizing, full_sequences, kinds_of, sequence_bytes
 from dflash_deploy.serve.speculation import positions
 
 GIB = 2**30
@@ -70,13 +71,17 @@ class MemoryFit:
     """Sequences of the full length that must fit: an engine that takes the whole cache at its start needs all."""
     longest: int
     """Tokens of the longest context, up to that of the sizes, in which they fit; 0 if there is none."""
+    sequence: int
+    """Cache of one sequence of the full length."""
+    system: int | None
+    """Memory that remains for the system and other programs if the GPU uses the same; `None` if it does not."""
 
     @property
     def fits(self) -> bool:
         """Whether the sequences fit that must; engines refuse to start otherwise."""
         return self.sequences >= self.needed
 
-    def row(self) -> dict[str, float | int | bool]:
+    def row(self) -> dict[str, float | int | bool | None]:
         """The figures for `--json`."""
         return {
             "budget_bytes": self.budget,
@@ -90,17 +95,23 @@ class MemoryFit:
             "full_sequences": round(self.sequences, 2),
             "short_sequences": round(self.short_sequences, 2),
             "fits": self.fits,
+            "system_bytes": self.system,
         }
 
 
 def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
     """Divide one GPU's memory between weights, reserve and cache."""
     drafting = sizing.draft_tokens > 0 and not sizing.uses_mtp_head
-    budget = int(sizing.memory * sizing.utilization)
+    reserved = reserve(pair, sizing).total
+    within, outside = (reserved, 0) if sizing.reserve_within else (0, reserved)
+    share = sizing.utilization
+    if sizing.kept:
+        # a share is written in hundredths, and is not 0
+        share = min(share, max(math.floor(100 * (sizing.memory - sizing.kept - outside) / sizing.memory), 1) / 100)
+    budget = int(sizing.memory * share)
     target = pair.target.bytes // sizing.gpus
     drafter = pair.drafter.bytes // sizing.gpus if drafting else 0
-    reserved = reserve(pair, sizing).total
-    left = budget - target - drafter - (reserved if sizing.reserve_within else 0)
+    left = budget - target - drafter - within
     # weights take precedence on a processor too, whatever size its cache has
     cache = left if sizing.cache_bytes is None else min(sizing.cache_bytes, left)
     kinds = kinds_of(pair, sizing)
@@ -109,6 +120,9 @@ def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
         _sequences(pair, replace(sizing, max_model_len=tokens), max(cache, 0))
         for tokens in (sizing.max_model_len, min(LEAST_CONTEXT, sizing.max_model_len))
     )
+    sequence = sequence_bytes(kinds, pooled=not sizing.whole_contexts)
+    # an engine without a pool takes what its sequences need, not all of its share
+    taken = target + drafter + reserved + needed * sequence if sizing.whole_contexts else budget + outside
     return MemoryFit(
         budget=budget,
         target=target,
@@ -122,6 +136,8 @@ def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
         short_sequences=short,
         needed=needed,
         longest=_longest(pair, sizing, max(cache, 0), needed),
+        sequence=sequence,
+        system=sizing.memory - taken if sizing.unified else None,
     )
 
 

@@ -20,7 +20,7 @@ from dflash_deploy.plan.compatible import backend_on, planned_backend, refused_t
 from dflash_deploy.plan.memory import GIB
 from dflash_deploy.plan.replicas import Share, decisions_of, share_of
 from dflash_deploy.plan.result import Decision, decided
-from dflash_deploy.plan.sizes import Sizer, machine_settings, sizing_of
+from dflash_deploy.plan.sizes import Sizer, machine_settings, proposed_sizing
 from dflash_deploy.plan.wishes import GOALS, Choice, Goal, RuntimeName
 from dflash_deploy.serve.settings import Settings
 
@@ -64,7 +64,7 @@ class Basis:
 
 def propose(basis: Basis) -> dict[str, Decision]:
     """The proposed settings by name; the last decision about a setting overrides earlier ones."""
-    proposed = {
+    return {
         setting.name: setting
         for setting in (
             *_identity(basis),
@@ -78,7 +78,6 @@ def propose(basis: Basis) -> dict[str, Decision]:
             *_prompt_cache(basis),
         )
     }
-    return proposed | {decision.name: decision for decision in _sound_sequences(basis, proposed)}
 
 
 def _identity(basis: Basis) -> Iterator[Decision]:
@@ -211,15 +210,6 @@ def _of_the_machine(basis: Basis) -> Iterator[Decision]:
             yield decided(Settings.master_addr, master, "--master-addr", "the address of rank 0")
 
 
-def _sound_sequences(basis: Basis, proposed: Mapping[str, Decision]) -> Iterator[Decision]:
-    """The most sequences that the release serves rightly with a drafter, if more are proposed."""
-    field = Settings.max_num_seqs
-    for bug in basis.engine.open_bugs if basis.choice.drafter else ():
-        most = bug.sound_sequences
-        if most is not None and field.name in proposed and int(proposed[field.name].value) > most:
-            yield decided(field, most, f"engine {basis.engine.name}", bug.what, bug.source)
-
-
 def _prompt_cache(basis: Basis) -> Iterator[Decision]:
     """The memory of the machine, which may be the GPU's too, that llama.cpp fills with the prompts it has read."""
     field, total = Settings.prompt_cache_mib, basis.facts.memory_total
@@ -288,7 +278,7 @@ def _sized(basis: Basis) -> Iterator[Decision]:
     if wanted is not None and wanted > most and choice.drafter:
         yield _whole_block(pair)
     draft_tokens = min(wanted or most, most) if choice.drafter else 0
-    sizing = sizing_of(chosen, profile, pair, engine, memory=basis.memory, draft_tokens=draft_tokens)
+    sizing = proposed_sizing(profile, pair, engine, memory=basis.memory, draft_tokens=draft_tokens)
     share = _share(basis)
     if share is not None and share.gpus:
         sizing = replace(sizing, gpus=share.gpus)

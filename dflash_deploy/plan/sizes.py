@@ -13,13 +13,11 @@ from dflash_deploy.plan.compatible import KV_OF_16_BITS, backend_on
 from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT, fit
 from dflash_deploy.plan.result import Decision, decided
 from dflash_deploy.plan.speed import best_draft_tokens
+from dflash_deploy.plan.unified import SHORT_CONTEXT, unified_share
 from dflash_deploy.plan.wishes import Choice, Goal
 from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import PROMPT_TOKENS, positions
-
-SHORT_CONTEXT = 8192
-"""Tokens of context if many short requests are the goal."""
 
 CODING_CONTEXT = 65536
 """Tokens of context for coding agents.
@@ -55,6 +53,7 @@ def sizing_of(
 ) -> Sizing:
     """The sizes that settings lead to. `memory` is that of one GPU in bytes, `draft_tokens` 0 without a drafter."""
     kind, kv_cache_dtype, space = engine.kind, settings.kv_cache_dtype or "auto", settings.vllm_cpu_kvcache_space
+    unified = profile.hardware.unified and not engine.cpu
     return Sizing(
         memory=memory - _prompt_cache(settings, profile, engine),
         utilization=utilization(settings, profile, engine),
@@ -76,7 +75,22 @@ def sizing_of(
         most_at_once=kind.most_at_once,
         reserve_within=kind.utilization_covers_activations,
         cache_bytes=int(space * GIB) if space is not None and engine.cpu else None,
+        unified=unified,
+        # an engine without a share takes what its sizes need, which are chosen here
+        kept=int(profile.hardware.system_gib * GIB) if unified and kind.utilization is None else 0,
     )
+
+
+def proposed_sizing(
+    profile: Profile, pair: ModelPair, engine: EngineRelease, *, memory: int, draft_tokens: int
+) -> Sizing:
+    """The sizes of the profile's settings; on unified memory the system keeps its part, whatever the profile's share.
+
+    `memory` is that of one GPU in bytes, `draft_tokens` 0 without a drafter.
+    """
+    settings = machine_settings(profile, engine)
+    sizing = sizing_of(settings, profile, pair, engine, memory=memory, draft_tokens=draft_tokens)
+    return replace(sizing, kept=int(profile.hardware.system_gib * GIB)) if sizing.unified else sizing
 
 
 def _prompt_cache(settings: Settings, profile: Profile, engine: EngineRelease) -> int:
@@ -150,7 +164,7 @@ def fits_at_all(
     """Whether one short sequence fits: a smaller deployment is of no use. `gpus`: those of the profile if left out."""
     chosen, most = machine_settings(profile, engine), pair.drafter.most_draft_tokens
     draft_tokens = min(chosen.dflash_num_spec_tokens or most, most)
-    sizing = sizing_of(chosen, profile, pair, engine, memory=memory, draft_tokens=draft_tokens)
+    sizing = proposed_sizing(profile, pair, engine, memory=memory, draft_tokens=draft_tokens)
     sizing = replace(sizing, gpus=gpus or sizing.gpus, max_num_seqs=1, max_model_len=LEAST_CONTEXT)
     return any(fit(pair, one).fits for one in (sizing, *smaller_steps(sizing, engine)))
 
@@ -169,9 +183,13 @@ class Sizer:
         self._engine = engine
         self.sizing = sizing
         self._decisions: dict[str, Decision] = {}
+        bugs = (bug for bug in engine.open_bugs if bug.sound_sequences is not None) if sizing.draft_tokens else iter(())
+        self._sound = next(bugs, None)
 
     def decide(self, choice: Choice, goal: Goal | None) -> Iterator[Decision]:
         """The settings that differ from those of profile and engine."""
+        # first: an engine may take the memory of all sequences when it starts
+        self._sequences(self.sizing.max_num_seqs, "", "")
         if goal is not None:
             self._for_goal(goal)
         if choice.concurrency is not None:
@@ -188,6 +206,8 @@ class Sizer:
         self._enough_budget()
         self._smaller_steps()
         self._within_memory(fixed_length=choice.max_model_len is not None, fixed_seqs=choice.concurrency is not None)
+        if self.sizing.unified and self._engine.kind.utilization is not None:
+            self._share()
         yield from self._decisions.values()
 
     def _for_goal(self, goal: Goal) -> None:
@@ -240,11 +260,19 @@ class Sizer:
                 self._sequences(most, "memory", reason)
         if not fixed_length and not self._fits(self.sizing):
             length = max(fit(self._pair, self.sizing).longest, min(LEAST_CONTEXT, self.sizing.max_model_len))
-            reason = "the longest sequence that fits beside the weights; fewer draft tokens or a smaller quantization "
-            reason += "leave room for more"
+            beside = f" and the {self.sizing.kept / GIB:.0f} GiB of the system" if self.sizing.kept else ""
+            reason = f"the longest sequence that fits beside the weights{beside}; fewer draft tokens or a smaller "
+            reason += "quantization leave room for more"
             if self._engine.kind.smaller_caches and self.sizing.kv_cache_dtype in KV_OF_16_BITS:
                 reason += ", and so does a smaller cache (`--goal context`)"
             self._length(length, "memory", reason)
+
+    def _share(self) -> None:
+        """The share of unified memory: what the sizes need, within what the system leaves."""
+        field = Settings.gpu_memory_utilization
+        share, reason = unified_share(self._pair, self.sizing)
+        source = f"an estimate, plan/unified.py; what others run: `dflash-deploy profiles show {self._profile.name}`"
+        self._decisions[field.name] = decided(field, share, "memory", reason, source)
 
     def _most_sequences(self, up_to: int = MANY[0], length: int = LEAST_CONTEXT) -> int:
         """The largest number of sequences, of those to choose from, that fit with this context."""
@@ -297,15 +325,21 @@ class Sizer:
         self._change(Settings.max_model_len, tokens, replace(self.sizing, max_model_len=tokens), origin, reason)
 
     def _sequences(self, count: int, origin: str, reason: str) -> None:
-        self._change(Settings.max_num_seqs, count, replace(self.sizing, max_num_seqs=count), origin, reason)
+        """So many sequences, but no more than the release serves rightly with a drafter."""
+        source, most = "", self._sound.sound_sequences if self._sound else None
+        if self._sound and most is not None and count > most:
+            count, origin, reason, source = most, f"engine {self._engine.name}", self._sound.what, self._sound.source
+        self._change(Settings.max_num_seqs, count, replace(self.sizing, max_num_seqs=count), origin, reason, source)
 
     def _draft_tokens(self, tokens: int, origin: str, reason: str) -> None:
         self.sizing = replace(self.sizing, draft_tokens=tokens)
         field = Settings.dflash_num_spec_tokens
         self._decisions[field.name] = decided(field, tokens, origin, reason)
 
-    def _change(self, field: Field[int | None], value: int, sizing: Sizing, origin: str, reason: str) -> None:
+    def _change(
+        self, field: Field[int | None], value: int, sizing: Sizing, origin: str, reason: str, source: str = ""
+    ) -> None:
         if sizing == self.sizing and field.name not in self._decisions:
             return
         self.sizing = sizing
-        self._decisions[field.name] = decided(field, value, origin, reason)
+        self._decisions[field.name] = decided(field, value, origin, reason, source)

@@ -107,19 +107,42 @@ def budget_hangs_unified_memory(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def memory_overcommitted(plan: Plan, facts: HostFacts) -> Finding | None:
     """A larger share of memory than the hardware can give; unified memory includes what the system needs."""
-    share, most = plan.settings.gpu_memory_utilization, plan.profile.hardware.most_utilisation
+    hardware, field = plan.profile.hardware, Settings.gpu_memory_utilization
+    share, most, unified = plan.settings.gpu_memory_utilization, hardware.most_utilisation, hardware.unified
+    asked = f"{field}={share}"
+    if share is None and unified and plan.engine.kind.utilization is not None:
+        # stock vLLM's default
+        share = plan.engine.kind.utilization
+        asked = f"{field} is empty, and the engine's own share of {share}"
     if share is None or share <= most:
-        return None
-    unified, field = plan.profile.hardware.unified, Settings.gpu_memory_utilization
+        return _system_keeps_little(plan) if unified else None
     return Finding(
         id="memory-overcommitted",
         severity="error" if unified else "warning",
-        message=f"{field}={share} is above the {most} that {plan.profile.title} can give",
+        message=f"{asked} is above the {most} that {plan.profile.title} can give",
         why="the system shares this memory, and the machine thrashes"
         if unified
         else "graphs and libraries need memory that this share does not include",
         fix=f"set {field}={most} or less",
         source="AEON-7/Qwen3.6-27B AGENTS.md: never above 0.88 on a DGX Spark" if unified else "",
+    )
+
+
+def _system_keeps_little(plan: Plan) -> Finding | None:
+    """A share of unified memory that leaves the system less than its part."""
+    field, kept = Settings.gpu_memory_utilization, plan.profile.hardware.system_gib
+    left = None if plan.memory is None else plan.memory.system
+    if left is None or plan.settings.gpu_memory_utilization is None or left >= kept * GIB:
+        return None
+    return Finding(
+        id="memory-overcommitted",
+        severity="warning",
+        message=f"{field}={plan.settings.gpu_memory_utilization} leaves {left / GIB:.1f} GiB for the system, "
+        f"which needs {kept:g}",
+        why="engines take memory besides their share, and the whole machine freezes at the end of it",
+        fix=f"remove {field} from .env, and the plan chooses it",
+        source="hasso5703/dgx-spark-qwen38@719c17b docs/gb10-memory.md: 15 of 48 configurations ended at 0.85; "
+        "vllm-project/vllm#46307: 112 GiB in use during a start with a share of 83",
     )
 
 
@@ -148,11 +171,18 @@ def sequence_does_not_fit(plan: Plan, facts: HostFacts) -> Finding | None:
         return None
     length, draft_tokens = Settings.max_model_len, Settings.dflash_num_spec_tokens
     of = f"each of {fit.needed} sequences" if fit.needed > 1 else "one sequence"
+    message = f"the cache holds about {fit.longest} tokens of {of}, and {length} asks for more"
+    kept, lacking = int(plan.profile.hardware.system_gib * GIB), fit.needed * fit.sequence - fit.cache
+    # with a larger share it may fit, but not in the part of the system
+    refused = fit.system is not None and fit.system - lacking < kept
+    if refused:
+        message += f": it needs {lacking / GIB:.1f} GiB more, and the system keeps {kept / GIB:.0f} GiB"
     return Finding(
         id="sequence-does-not-fit",
-        severity="warning",
-        message=f"the cache holds about {fit.longest} tokens of {of}, and {length} asks for more",
-        why="an engine refuses to start if its sequences of the full length do not fit",
+        severity="error" if refused else "warning",
+        message=message,
+        why="an engine refuses to start if its sequences of the full length do not fit; on unified memory a larger "
+        "share takes what the system needs",
         fix=f"lower {length}{_fewer_sequences(fit)} or {draft_tokens}{_smaller_cache(plan)}",
         source="an estimate, plan/memory.py",
     )

@@ -116,9 +116,9 @@ class ComposeRuntime:
         networks = {} if container is None else container.attrs["NetworkSettings"]["Networks"]
         return next((str(at["IPAddress"]) for name, at in networks.items() if name.endswith(f"_{ENGINES_NETWORK}")), "")
 
-    def halt(self) -> None:
-        """Stop the container, which also ends its restarts, and keep it for its log."""
-        self._compose("stop", "--timeout", str(STOP_GRACE), *self._only)
+    def halt(self, *, at_once: bool = False) -> None:
+        """Stop the container, which also ends its restarts, and keep it for its log. `at_once`: kill it."""
+        self._compose("stop", "--timeout", "0" if at_once else str(STOP_GRACE), *self._only)
 
     def down(self) -> bool:
         """Remove the container, and of a single engine the network. The cache volume and the weights stay."""

@@ -72,9 +72,9 @@ class ComposeSeveral(Several):
         # the router first: its service builds the image of both
         return any([start_front(self._deployment, self._plan, ROUTER, narrate), self._door.start(narrate)])
 
-    def halt(self) -> None:
-        """Stop all containers, and keep their logs."""
-        run_compose(self._deployment, "stop", "--timeout", str(STOP_GRACE))
+    def halt(self, *, at_once: bool = False) -> None:
+        """Stop all containers, and keep their logs. `at_once`: kill them."""
+        run_compose(self._deployment, "stop", "--timeout", "0" if at_once else str(STOP_GRACE))
 
     def _stop_all(self) -> bool:
         there = find_container(docker_client(), self._deployment) is not None

@@ -46,9 +46,9 @@ class EngineAndDoor:
         """The engine's own URL on this machine."""
         return self.engine.private_url
 
-    def halt(self) -> None:
-        """Stop the engine and keep its log; the door answers 503."""
-        self.engine.halt()
+    def halt(self, *, at_once: bool = False) -> None:
+        """Stop the engine and keep its log; the door answers 503. `at_once`: kill it."""
+        self.engine.halt(at_once=at_once)
 
     def down(self) -> bool:
         """Stop the door and the engine; return whether anything ran."""

@@ -81,9 +81,9 @@ class NativeRuntime:
     def _address(self) -> str:
         return f"{self._plan.settings.dflash_bind}:{self._plan.settings.dflash_port}"
 
-    def halt(self) -> None:
-        """Stop the engine and keep its log."""
-        self._process.halt()
+    def halt(self, *, at_once: bool = False) -> None:
+        """Stop the engine and keep its log. `at_once`: kill it."""
+        self._process.halt(at_once=at_once)
 
     def down(self) -> bool:
         """Stop the engine and forget it."""

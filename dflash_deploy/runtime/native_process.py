@@ -87,11 +87,11 @@ class NativeProcess:
         run = self._run()
         return run is not None and run.process.alive() and run.config == config
 
-    def halt(self) -> None:
-        """Stop it and keep its log."""
+    def halt(self, *, at_once: bool = False) -> None:
+        """Stop it and keep its log. `at_once`: kill it, without time to end."""
         run = self._run()
         if run is not None:
-            run.process.end(grace=self._grace)
+            run.process.end(grace=0.0 if at_once else self._grace)
 
     def down(self) -> bool:
         """Stop it and forget it; return whether it ran."""

@@ -88,11 +88,11 @@ class NativeSeveral(Several):
                 self._router.down()
             raise
 
-    def halt(self) -> None:
-        """Stop all engines, and keep their logs."""
-        self._single.halt()
+    def halt(self, *, at_once: bool = False) -> None:
+        """Stop all engines, and keep their logs. `at_once`: kill them."""
+        self._single.halt(at_once=at_once)
         for _, member in self._members():
-            member.halt()
+            member.halt(at_once=at_once)
 
     def next_line(self) -> str:
         """Return the beginning of all logs: each start has its own."""

@@ -76,8 +76,8 @@ class Runtime(Protocol):
     def private_url(self) -> str:
         """The URL at which a router beside the engine reaches it."""
 
-    def halt(self) -> None:
-        """Stop an engine that failed to become ready, and keep its log."""
+    def halt(self, *, at_once: bool = False) -> None:
+        """Stop an engine that failed to become ready, and keep its log. `at_once`: kill it, without time to end."""
 
     def down(self) -> bool:
         """Stop and remove the engine; weights and settings stay. Return whether there was an engine."""

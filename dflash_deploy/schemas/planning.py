@@ -56,6 +56,8 @@ class MemoryData(Documented):
     """Short sequences that fit into the cache: as many can be decoded at the same time."""
     fits: bool
     """Whether one sequence of the full length fits; the engine does not start otherwise."""
+    system_bytes: Count | None
+    """Bytes that remain for the system if the GPU uses the same memory; `null` if it does not."""
 
 
 class ExpectedSpeedData(Documented):

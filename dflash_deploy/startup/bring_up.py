@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dflash_deploy.client import Completion, Endpoint, EndpointError
-from dflash_deploy.errors import EngineNotReady
+from dflash_deploy.errors import EngineNotReady, EngineStopped
 from dflash_deploy.startup.known import endpoint_of, log_reader_for
+from dflash_deploy.startup.memory_guard import guard_for
 from dflash_deploy.startup.preflight import preflight
 from dflash_deploy.startup.progress import Phases, ShowProgress, Step, Timekeeper, usual_seconds
 from dflash_deploy.startup.wait import Waiting, explain
@@ -102,6 +103,7 @@ class _Start:
             times=self.times,
             cursor=self.cursor,
             found=not self.changed,
+            guard=guard_for(plan, runtime) if self.changed else None,
         )
 
 
@@ -124,11 +126,11 @@ def _stopped_if(changed: bool, runtime: Runtime) -> Iterator[None]:
     """Stop an engine that fails if this command started it; leave one that was already running."""
     try:
         yield
-    except EngineNotReady:
+    except EngineNotReady as problem:
         if changed:
             # if stopping fails too, report the first problem
             with suppress(EngineNotReady):
-                runtime.halt()
+                runtime.halt(at_once=isinstance(problem, EngineStopped))
         raise
 
 

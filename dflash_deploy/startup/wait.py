@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from dflash_deploy.client import Completion, Endpoint, EndpointError
@@ -17,6 +18,7 @@ from dflash_deploy.startup.refused import OF_OTHER_SETTINGS, why_refused
 
 if TYPE_CHECKING:
     from dflash_deploy.runtime import EngineState, Runtime
+    from dflash_deploy.startup.memory_guard import MemoryGuard
 
 POLL = 0.5
 """Seconds between two polls; a container that exits is noticed within 2 s."""
@@ -60,8 +62,12 @@ class Waiting:
         times: Timekeeper,
         cursor: str = "",
         found: bool = False,
+        guard: MemoryGuard | None = None,
     ) -> None:
-        """`found`: the engine ran before this wait. If it listens, its log is that of an earlier start: not shown."""
+        """`found`: the engine ran before this wait. If it listens, its log is that of an earlier start: not shown.
+
+        `guard` stops an engine that takes the last of unified memory.
+        """
         self._runtime = runtime
         self._endpoint = endpoint
         self._reader = reader
@@ -75,10 +81,17 @@ class Waiting:
         # restarts before this wait are not failures of this start
         self._restarts_before = runtime.state().restarts
         self._failed_answers = 0
+        self._guard = guard
         self._loads = not (found and endpoint.alive())
 
     def until_ready(self, question: str) -> Completion:
-        """Return the first answer. Raises EngineDied, or EngineStalled after `patience` silent seconds."""
+        """Return the first answer. Raises EngineDied, EngineStopped, EngineStalled after `patience` silent seconds."""
+        with self._guard or nullcontext():
+            answer = self._until_ready(question)
+        self._check_memory()
+        return answer
+
+    def _until_ready(self, question: str) -> Completion:
         while True:
             self._look()
             if self._endpoint.alive() and (answer := self._first_answer(question)) is not None:
@@ -88,21 +101,28 @@ class Waiting:
             time.sleep(POLL)
 
     def until_settled(self, seconds: float) -> None:
-        """Watch the engine for `seconds`. Raises EngineDied with the cause."""
-        while time.monotonic() - self._started < seconds:
-            self._look()
-            time.sleep(POLL)
+        """Watch the engine for `seconds`. Raises EngineDied or EngineStopped with the cause."""
+        with self._guard or nullcontext():
+            while time.monotonic() - self._started < seconds:
+                self._look()
+                time.sleep(POLL)
 
     def _look(self) -> None:
-        """Show new lines of the log, and raise EngineDied if the engine ended."""
+        """Show new lines of the log, and raise EngineDied if the engine ended, EngineStopped if the guard ended it."""
         self._follow_log()
         state = self._runtime.state()
+        self._check_memory()
         if not state.alive or state.restarts > self._restarts_before:
             self._follow_log()
             problem = self._died(state)
             # the rollback that follows takes a while
             self._times.tell(Step("stopping"), "the engine ended")
             raise problem
+
+    def _check_memory(self) -> None:
+        """Raise EngineStopped if the guard stopped the engine."""
+        if self._guard is not None:
+            self._guard.check(f"after {self._times.elapsed:.0f} s, while {self._step.phase}")
 
     def _follow_log(self) -> None:
         page = self._runtime.read_log(self._cursor)
@@ -123,6 +143,7 @@ class Waiting:
         try:
             return self._endpoint.chat(question, max_tokens=16)
         except EndpointError as problem:
+            self._check_memory()
             seen = f"the engine listens but does not generate: {problem}"
             if problem.status in OF_OTHER_SETTINGS:
                 raise EngineStalled(seen, hint=OTHER_SETTINGS) from None

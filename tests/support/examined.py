@@ -48,7 +48,7 @@ def a_plan(
     bundled = None if repos else "models/tiny/target"
     target = Weights(bytes=20 * GIB, repo="ada/target" if repos else None, bundled=bundled)
     drafter = Weights(bytes=3 * GIB, repo="ada/drafter" if repos else None, bundled=bundled, gated=gated)
-    hardware = SimpleNamespace(driver=driver, unified=unified, memory_gib=80, most_utilisation=0.95)
+    hardware = SimpleNamespace(driver=driver, unified=unified, memory_gib=80, most_utilisation=0.95, system_gib=24)
     match = Match(gpus=0 if cpu else gpus, names=["H100 80GB HBM3", "RTX 3090", "GB10"])
     written = {**settings, **values}
     plan = SimpleNamespace(

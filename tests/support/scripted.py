@@ -75,7 +75,7 @@ class ScriptedRuntime:
         """No router reaches it."""
         return ""
 
-    def halt(self) -> None:
+    def halt(self, *, at_once: bool = False) -> None:
         """Note that it was stopped."""
         self.halted = True
 

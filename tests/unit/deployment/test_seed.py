@@ -19,6 +19,7 @@ MISTAKES = {
     "MODEL_PATH": "a directory that is not mounted is taken for a repository, and downloaded for ever",
     "MAX_NUM_SEQS": "4 lets eight clients wait 14.7 s; the authors' later compose file says 16",
     "MAX_NUM_BATCHED_TOKENS": "65536 hung a DGX Spark (AEON-7/vllm-dflash#1)",
+    "GPU_MEMORY_UTILIZATION": "0.85 leaves the system too little: at that share earlyoom ended other users' engines",
     "HF_TOKEN": "a token in the environment is shown by docker inspect; downloading is not the engine's business",
     "VLLM_API_KEY": "a key in the environment is shown by docker inspect",
 }

@@ -112,7 +112,7 @@ def test_a_gpu_without_docker_uses_the_vllm_that_is_installed_if_it_serves_the_m
     assert (made.engine.name, made.runtime, made.pair.family) == ("vllm-0.33", "native", without.pair.family)
     assert "is installed here" in reason(made, "DFLASH_ENGINE")
     # another model is no way out: its weights do not fit here
-    small = replace(bare, memory_total=24 * GIB, native_engines={"vllm": VLLM_GPU})
+    small = replace(bare, memory_total=44 * GIB, native_engines={"vllm": VLLM_GPU})
     assert identity(chosen(small)) == identity(chosen(replace(small, native_engines={})))
     # a build for processors
     assert identity(chosen(replace(bare, native_engines={"llamacpp": LLAMACPP}))) == identity(without)
