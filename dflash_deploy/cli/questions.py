@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from shutil import get_terminal_size
 from textwrap import wrap
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,7 +17,6 @@ import typer
 
 from dflash_deploy import operations
 from dflash_deploy.cli.recipes import offer_lines
-from dflash_deploy.cli.report import console
 from dflash_deploy.errors import UnknownProfile
 
 if TYPE_CHECKING:
@@ -59,10 +59,9 @@ def _recipe(offered: Offer, profile: str) -> str | None:
     default = next((one.recipe.name for one in recipes if one.recipe.default), None)
     if default is None or len(recipes) < 2:
         return None
-    screen = console(stderr=True)
+    width = get_terminal_size().columns
     for line in offer_lines(recipes, profile):
-        for part in wrap(line, screen.width, subsequent_indent=" " * 6, break_on_hyphens=False):
-            screen.print(part, markup=False)
+        typer.echo("\n".join(wrap(line, width, subsequent_indent=" " * 6, break_on_hyphens=False)), err=True)
     return _asked("Recipe", default, _one_of([one.recipe.name for one in recipes], "recipe"))
 
 
