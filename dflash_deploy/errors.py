@@ -5,6 +5,7 @@
     │   ├── UnknownProfile            --profile names a hardware profile that does not exist, or none fits this machine
     │   ├── UnknownPair               --model or DFLASH_PAIR names an unknown model, or a drafter
     │   ├── UnknownEngine             --engine or DFLASH_ENGINE names an unknown engine release
+    │   ├── UnknownRecipe             --recipe names a recipe that the profile does not have
     │   ├── CatalogRefused            a catalog file has an unknown key or an invalid value
     │   ├── FleetRefused              fleet.yaml is missing or not valid
     │   ├── NotPossible               profile, model and engine do not work together
@@ -101,6 +102,10 @@ class UnknownPair(BadInput):
 
 class UnknownEngine(BadInput):
     """Raised when the catalog does not contain the named engine release."""
+
+
+class UnknownRecipe(BadInput):
+    """Raised when a profile does not have the named recipe."""
 
 
 class CatalogRefused(BadInput):

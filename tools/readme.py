@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dflash_deploy.catalog import Catalog, load_catalog
 from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.recipes import faster, offered
 from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.planning import UNREAD
 from dflash_deploy.rules.survey import survey
@@ -44,12 +45,23 @@ def _speed(catalog: Catalog, profile: Profile) -> str:
     """Without and with DFlash at concurrency 1, from the lowest to the highest of the workloads, by target."""
     rows = [row for row in catalog.speeds if (row.profile, row.concurrency) == (profile.name, 1)]
     own = [row for row in rows if row.pair == profile.pair]
-    if own:
-        return _shown(own)
+    recipe = _faster(catalog, profile)
+    if own or recipe:
+        return "; ".join(filter(None, (_shown(own) if own else "none", recipe)))
     if profile.speed or not rows:
         return profile.speed or "none published"
     others = {pair: [row for row in rows if row.pair == pair] for pair in dict.fromkeys(row.pair for row in rows)}
     return "none; " + "; ".join(f"{catalog.pair(pair).title}: {_shown(some)}" for pair, some in others.items())
+
+
+def _faster(catalog: Catalog, profile: Profile) -> str:
+    """The faster recipe, if the default is not the fastest published."""
+    found = faster(offered(profile, catalog))
+    if found is None:
+        return ""
+    best = found[1]
+    rows = [row for row in best.published if row.concurrency == 1]
+    return f"`--recipe {best.recipe.name}`, {best.pair.family.title.partition(' (')[0]}: {_shown(rows)}"
 
 
 def _shown(rows: Sequence[PublishedSpeed]) -> str:

@@ -24,6 +24,7 @@ LIKE = {
     "prose": ("prose",),
     "reasoning": ("maths",),
     "dialogue": ("chat",),
+    "code, reasoning, maths, prose": ("code",),
 }
 """Workloads to compare a published one with, the most similar first. Prompts, lengths and engines differ."""
 

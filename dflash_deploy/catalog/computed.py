@@ -96,6 +96,7 @@ def _starting_from(base: Profile, model: GpuModel, count: int, engines: Mapping[
             ),
             "speed": "",
             "first_start": None,
+            "recipes": [],
             "settings": _as_on(base, base.settings) | _split(count),
         }
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import date
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -81,6 +82,23 @@ class EngineChoice(Entry):
     settings: Annotated[Settings, Field(description="settings for this engine release")] = {}
 
 
+class Recipe(Entry):
+    """Models and an engine release that go together on one machine, and the settings that differ from the profile's.
+
+    Its published speeds are the rows of speeds.yaml with its models and its engine.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", description="as `--recipe` takes it")]
+    title: Annotated[str, Field(description="the recipe in a few words")]
+    date: Annotated[date, Field(description="its newest source is from this day or before")]
+    pair: Annotated[str, Field(description="name of the model pair")]
+    engine: Annotated[str, Field(description="name of an engine release of the profile")]
+    why: Annotated[str, Field(min_length=10, description="why to choose it, in one sentence")]
+    evidence: Evidenced
+    default: Annotated[bool, Field(description="the profile's own models and engine: exactly one recipe is")] = False
+    settings: Annotated[Settings, Field(description="settings that differ from the profile's")] = {}
+
+
 class Profile(Entry):
     """One kind of machine."""
 
@@ -95,11 +113,26 @@ class Profile(Entry):
     speed_of: Annotated[str, Field(description="the pair that `speed` was measured with, which must be `pair`")] = ""
     first_start: Annotated[FirstStart | None, Field(description="`null` if unknown")] = None
     settings: Annotated[Settings, Field(description="settings for every engine")] = {}
+    recipes: Annotated[list[Recipe], Field(description="what to choose from, the first ones are shown by `init`")] = []
 
     def settings_for(self, release: str) -> Settings:
         """The settings for one engine release. Its own settings override those for every engine."""
         own = next((choice.settings for choice in self.engines if choice.release == release), {})
         return {**self.settings, **own}
+
+    def recipe_with(self, pair: str, engine: str) -> Recipe | None:
+        """The first recipe with this pair and this engine release."""
+        return next((one for one in self.recipes if (one.pair, one.engine) == (pair, engine)), None)
+
+    def following(self, recipe: Recipe) -> Profile:
+        """The profile with the recipe's settings in place of its own, for the recipe's engine release."""
+        engines = [
+            one.model_copy(update={"settings": {**one.settings, **recipe.settings}})
+            if one.release == recipe.engine
+            else one
+            for one in self.engines
+        ]
+        return self.model_copy(update={"engines": engines})
 
     @property
     def gpus(self) -> int:

@@ -215,12 +215,40 @@ def _contradictions(catalog: Catalog) -> Iterator[str]:
         for choice in profile.engines:
             if choice.release not in catalog.engines:
                 yield f"profile {profile.name} names the engine {choice.release}, which is not in the catalog"
-        for name in (*profile.settings, *(name for choice in profile.engines for name in choice.settings)):
+        for name in _set_by(profile):
             if name not in all_setting_names() and not passed_on(name):
                 near = difflib.get_close_matches(name, all_setting_names(), n=1)
                 yield f"profile {profile.name} sets {name}, which is not a setting" + (f" ({near[0]}?)" if near else "")
+    yield from _wrong_recipes(catalog)
     yield from _unknown_bases(catalog)
     yield from _speeds_of_others(catalog)
+
+
+def _set_by(profile: Profile) -> Iterator[str]:
+    """Names of the settings of a profile, of its engines and of its recipes."""
+    yield from profile.settings
+    for choice in profile.engines:
+        yield from choice.settings
+    for recipe in profile.recipes:
+        yield from recipe.settings
+
+
+def _wrong_recipes(catalog: Catalog) -> Iterator[str]:
+    """Recipes with names that nothing defines, and defaults that are not the profile's own."""
+    for profile in catalog.profiles.values():
+        recipes = profile.recipes
+        for recipe in recipes:
+            where = f"recipe {recipe.name} of profile {profile.name}"
+            if recipe.pair not in catalog.pairs:
+                yield f"{where} names the pair {recipe.pair}, which is not in the catalog"
+            if recipe.engine not in {choice.release for choice in profile.engines}:
+                yield f"{where} names the engine {recipe.engine}, which the profile does not offer"
+            if recipe.default and (recipe.pair != profile.pair or recipe.settings):
+                yield f"{where} is the default: it has the profile's pair, {profile.pair}, and no settings of its own"
+        if recipes and sum(recipe.default for recipe in recipes) != 1:
+            yield f"profile {profile.name} has recipes: exactly one of them must be the default"
+        if len({recipe.name for recipe in recipes}) < len(recipes):
+            yield f"profile {profile.name} has two recipes of one name"
 
 
 def _speeds_of_others(catalog: Catalog) -> Iterator[str]:

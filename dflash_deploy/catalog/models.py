@@ -154,6 +154,10 @@ class Drafter(Weights):
     ] = None
     trained_context: Annotated[int | None, Field(description="longest sequence in tokens it was trained on")] = None
     quantised: Annotated[bool, Field(description="its weights are quantized")] = False
+    quantisation: Annotated[
+        Quantisation | None,
+        Field(description="how they are stored, if an engine needs an argument for it"),
+    ] = None
 
     @property
     def layers_with_window(self) -> int:
@@ -183,6 +187,11 @@ class Target(Weights):
         int | None, Field(ge=1, description="most GPUs that can split a layer of these weights; `null`: any number")
     ] = None
     settings: Annotated[Settings, Field(description="settings for this quantization")] = {}
+
+    @property
+    def aligned(self) -> bool:
+        """Whether the notice does not say that the safety alignment was removed."""
+        return "safety alignment" not in self.notice
 
 
 class Question(Entry):

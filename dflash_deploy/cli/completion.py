@@ -52,6 +52,14 @@ def engines(incomplete: str) -> Iterable[str]:
 
 
 @_completing
+def recipes(incomplete: str) -> Iterable[str]:
+    """Return the names of recipes."""
+    from dflash_deploy.catalog import load_catalog  # noqa: PLC0415 - only completion needs it
+
+    return dict.fromkeys(one.name for profile in load_catalog().profiles.values() for one in profile.recipes)
+
+
+@_completing
 def checks(incomplete: str) -> Iterable[str]:
     """Return the names of checks, after those that are already written with commas between."""
     from dflash_deploy.checks import CHECKS  # noqa: PLC0415 - only completion needs it

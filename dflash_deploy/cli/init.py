@@ -22,12 +22,14 @@ from dflash_deploy.cli.options import (
     NoDrafter,
     Profile,
     Rank,
+    Recipe,
     Replicas,
     Runtime,
     Streams,
 )
 from dflash_deploy.cli.planned import evidence_of, model_lines, refusal_of
 from dflash_deploy.cli.questions import ask, is_asked_on_terminal
+from dflash_deploy.cli.recipes import faster_line
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.serve.settings import Settings
 
@@ -47,6 +49,7 @@ def init(
     profile: Profile = None,
     model: Model = None,
     engine: Engine = None,
+    recipe: Recipe = None,
     goal: Goal = None,
     max_model_len: Length = None,
     concurrency: Streams = None,
@@ -65,12 +68,13 @@ def init(
 ) -> Report:
     """Write .env (with a fresh key) and compose.yaml for this machine.
 
-    On a terminal, without options, it asks at most four questions first.
+    On a terminal, without options, it asks at most five questions first.
     """
     choice = operations.Choice(
         profile=profile,
         model=model,
         engine=engine,
+        recipe=recipe,
         runtime=runtime,
         goal=goal,
         max_model_len=max_model_len,
@@ -86,6 +90,7 @@ def init(
     )
     if choice == operations.Choice() and not (yes or force or as_json) and is_asked_on_terminal():
         choice = ask(directory)
+    unchosen = not (choice.recipe or choice.model or choice.engine)
     created = operations.init(directory, choice, force=force)
     plan, deployment = created.plan, created.deployment
     there = deployment.option
@@ -94,6 +99,7 @@ def init(
         *model_lines(plan),
         f"engine   {plan.engine.title}, {plan.runtime}",
         *_replicas(plan),
+        *(faster_line(operations.faster_recipe(plan)) if unchosen else ()),
         f"wrote    {deployment.env_file} (settings and the key, readable only by you)",
         f"         {deployment.compose_file}",
         *_replaced(created),

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from dflash_deploy.cli.completion import deployments, engines, models, profiles
+from dflash_deploy.cli.completion import deployments, engines, models, profiles, recipes
 
 HERE = Path()
 
@@ -39,6 +39,10 @@ Model = Annotated[
 ]
 Engine = Annotated[
     str | None, typer.Option(help="vllm, sglang, llamacpp, or a release of the catalog.", autocompletion=engines)
+]
+Recipe = Annotated[
+    str | None,
+    typer.Option(help="Models, engine and settings of a published recipe of the profile.", autocompletion=recipes),
 ]
 Goal = Annotated[
     Literal["latency", "throughput", "context", "coding"] | None, typer.Option(help="What to choose the sizes for.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dflash_deploy.cli.numbers import size_of
 
 if TYPE_CHECKING:
+    from dflash_deploy.catalog.hardware import Recipe
     from dflash_deploy.plan import Plan
 
 
@@ -18,13 +19,23 @@ def refusal_of(plan: Plan) -> tuple[str, ...]:
 
 
 def evidence_of(plan: Plan) -> str:
-    """The evidence of the profile, or `untested` if the plan has other models than the profile."""
+    """The evidence of the profile or of its recipe, or `untested` if the plan has other models."""
     state = plan.profile.evidence.state
+    if recipe := _recipe(plan):
+        return recipe.evidence.state
     return state if state == "computed" or plan.pair.name == plan.profile.pair else "untested with this model"
+
+
+def _recipe(plan: Plan) -> Recipe | None:
+    """The recipe with the plan's models and engine, unless the profile's own evidence is about them."""
+    recipe = plan.profile.recipe_with(plan.pair.name, plan.engine.name)
+    return None if recipe is None or plan.pair.name == plan.profile.pair else recipe
 
 
 def evidence_line(plan: Plan) -> str:
     """The evidence, and who has run what."""
+    if recipe := _recipe(plan):
+        return f"{recipe.evidence.state}: {recipe.evidence.by}"
     evidence = plan.profile.evidence
     other = plan.pair.name != plan.profile.pair and evidence.state != "computed"
     own = f"; {plan.profile.pair} is {evidence.state}" if other else ""

@@ -11,6 +11,7 @@ from dflash_deploy import operations
 from dflash_deploy.cli import completion
 from dflash_deploy.cli.command import command
 from dflash_deploy.cli.options import Json
+from dflash_deploy.cli.recipes import recipe_lines
 from dflash_deploy.cli.shown import Grid, Report, Shown
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ def profiles_list(as_json: Json = False) -> Report:
 def profiles_show(
     name: Annotated[str, typer.Argument(help="A profile.", autocompletion=completion.profiles)], as_json: Json = False
 ) -> Report:
-    """Show one profile: hardware, evidence, engines, and every setting with its reason."""
-    profile, engines = operations.profile(name)
+    """Show one profile: hardware, evidence, engines, every setting with its reason, and recipes."""
+    profile, engines, recipes = operations.profile(name)
     fits = f"fits      {_answer(operations.profile_fit(profile))}"
     shown: list[Shown] = [*_facts(profile), fits, "", "settings of every engine", *_settings(profile.settings)]
     for choice, engine in zip(profile.engines, engines, strict=True):
@@ -56,6 +57,8 @@ def profiles_show(
         shown += ["", f"{engine.name}: {engine.title}{released} ({engine.evidence.state}: {engine.evidence.by})"]
         shown += list(_settings(choice.settings))
         shown += [f"  known defect: {bug.what} -> {bug.workaround} [{bug.source}]" for bug in engine.open_bugs]
+    if recipes:
+        shown += ["", "recipes (`--recipe NAME`; speeds are what others published)", *recipe_lines(recipes)]
     return Report(profile.model_dump(mode="json"), tuple(shown))
 
 

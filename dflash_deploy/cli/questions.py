@@ -1,4 +1,4 @@
-"""The questions of `init` on a terminal: at most four, each with a default that Enter accepts."""
+"""The questions of `init` on a terminal: at most five, each with a default that Enter accepts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 from dflash_deploy import operations
+from dflash_deploy.cli.recipes import offer_lines
 from dflash_deploy.errors import UnknownProfile
 
 if TYPE_CHECKING:
@@ -30,13 +33,14 @@ def is_asked_on_terminal() -> bool:
 
 
 def ask(directory: Path) -> Choice:
-    """Ask for profile, directory of the weights, port and runtime; the last ones only if there is something to choose.
+    """Ask for profile, recipe, directory of the weights, port and runtime, if there is something to choose.
 
     Raises BadInput if the directory is a deployment already, and what planning raises.
     """
     offered = operations.offer(directory)
     profile = _asked("Hardware profile", offered.fitting or "", _profile_of(offered))
-    plan = offered.plan(profile)
+    recipe = _recipe(offered, profile)
+    plan = offered.plan(profile, recipe)
     models = Path("~/models")
     if plan.pair.target.repo:
         models = _asked("Directory for the weights", str(models), Path)
@@ -44,9 +48,21 @@ def ask(directory: Path) -> Choice:
     runtimes = offered.runtimes(plan)
     runtime = None
     if len(runtimes) > 1:
-        wanted = _asked("Runtime (compose or native)", runtimes[0], _one_of(runtimes))
+        wanted = _asked("Runtime (compose or native)", runtimes[0], _one_of(runtimes, "runtime"))
         runtime = next(one for one in runtimes if one == wanted)
-    return operations.Choice(profile=profile, models_dir=models, port=port, runtime=runtime)
+    return operations.Choice(profile=profile, recipe=recipe, models_dir=models, port=port, runtime=runtime)
+
+
+def _recipe(offered: Offer, profile: str) -> str | None:
+    """The chosen recipe; `None`, without a question, if the profile has fewer than two."""
+    recipes = offered.recipes(profile)
+    default = next((one.recipe.name for one in recipes if one.recipe.default), None)
+    if default is None or len(recipes) < 2:
+        return None
+    width = get_terminal_size().columns
+    for line in offer_lines(recipes, profile):
+        typer.echo("\n".join(wrap(line, width, subsequent_indent=" " * 6, break_on_hyphens=False)), err=True)
+    return _asked("Recipe", default, _one_of([one.recipe.name for one in recipes], "recipe"))
 
 
 def _asked(text: str, default: str, read: Callable[[str], T]) -> T:
@@ -95,10 +111,10 @@ def _port(text: str) -> int:
     raise typer.BadParameter(f"`{text}` is not a valid port (1-{LARGEST_PORT})")
 
 
-def _one_of(names: Sequence[str]) -> Callable[[str], str]:
+def _one_of(names: Sequence[str], what: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text.strip() in names:
             return text.strip()
-        raise typer.BadParameter(f"`{text}` is not a valid runtime ({', '.join(names)})")
+        raise typer.BadParameter(f"`{text}` is not a valid {what} ({', '.join(names)})")
 
     return read

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
         revoke_key,
         usage_of_keys,
     )
-    from dflash_deploy.operations.offering import Offer, offer
+    from dflash_deploy.operations.offering import Offer, faster_recipe, offer
     from dflash_deploy.operations.past_events import History, history
     from dflash_deploy.operations.planned import Created, Planned, Rendered, init, plan, render, replicas_asked
     from dflash_deploy.operations.probing import Status, status
@@ -158,6 +158,7 @@ __all__ = [
     "MachineFacts",
     "MissingWeights",
     "Offer",
+    "faster_recipe",
     "Planned",
     "Pulled",
     "Rendered",

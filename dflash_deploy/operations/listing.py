@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from dflash_deploy.catalog import EngineRelease, ModelPair, Profile, load_catalog
+from dflash_deploy.catalog.recipes import Offered, offered
 from dflash_deploy.errors import UnknownProfile
 from dflash_deploy.host import read_facts
 from dflash_deploy.plan.choose import choose_profile
@@ -109,8 +110,8 @@ def profile_fit(profile: Profile) -> ProfileFit:
     return ProfileFit(profile, why_profile_does_not_fit(profile, read_facts()))
 
 
-def profile(name: str) -> tuple[Profile, tuple[EngineRelease, ...]]:
-    """One profile and its engine releases, in its order of preference. Raises UnknownProfile."""
+def profile(name: str) -> tuple[Profile, tuple[EngineRelease, ...], tuple[Offered, ...]]:
+    """One profile, its engine releases in order of preference, and its recipes. Raises UnknownProfile."""
     catalog = load_catalog()
     found = catalog.profile(name)
-    return found, tuple(catalog.engines[choice.release] for choice in found.engines)
+    return found, tuple(catalog.engines[choice.release] for choice in found.engines), offered(found, catalog)

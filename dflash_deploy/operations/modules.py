@@ -47,7 +47,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
         "stop_monitoring",
     ),
     ".named_keys": ("KeyChange", "Keys", "UsageByName", "add_key", "list_keys", "revoke_key", "usage_of_keys"),
-    ".offering": ("Offer", "offer"),
+    ".offering": ("Offer", "faster_recipe", "offer"),
     ".past_events": ("History", "history"),
     ".planned": ("Created", "Planned", "Rendered", "init", "plan", "render", "replicas_asked"),
     ".probing": ("Status", "status"),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.recipes import Offered, faster, offered
 from dflash_deploy.deployment import Deployment
 from dflash_deploy.errors import UnknownProfile
 from dflash_deploy.host import HostFacts, listener_on, read_facts
@@ -32,9 +33,13 @@ class Offer:
     catalog: Catalog
     fitting: str
 
-    def plan(self, profile: str) -> Plan:
+    def plan(self, profile: str, recipe: str | None = None) -> Plan:
         """The plan with a profile. Raises UnknownProfile, NotPossible, UnknownPair, UnknownEngine, SettingsRefused."""
-        return make_plan(Choice(profile=profile), facts=self.facts)
+        return make_plan(Choice(profile=profile, recipe=recipe), facts=self.facts)
+
+    def recipes(self, profile: str) -> tuple[Offered, ...]:
+        """The recipes of a profile. Raises UnknownProfile."""
+        return offered(self.catalog.profile(profile), self.catalog)
 
     def runtimes(self, plan: Plan) -> tuple[RuntimeName, ...]:
         """The runtimes that this machine has for the engine, the preferred one first."""
@@ -58,3 +63,10 @@ def offer(directory: Path, facts: HostFacts | None = None) -> Offer:
         return Offer(facts, catalog, choose_profile(facts, catalog).name)
     except UnknownProfile:
         return Offer(facts, catalog, "")
+
+
+def faster_recipe(plan: Plan) -> tuple[Offered, Offered] | None:
+    """The profile's default recipe and a faster one, if the plan is the default; else `None`."""
+    found = faster(offered(plan.profile, load_catalog()))
+    same = found and (plan.pair.name, plan.engine.name) == (found[0].pair.name, found[0].engine.name)
+    return found if same else None

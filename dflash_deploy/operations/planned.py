@@ -83,8 +83,8 @@ def chosen(directory: Path, choice: Choice) -> Plan:
     if choice == DEFAULTS:
         return plan_of(deployment)
     asked = {
-        Settings.dflash_pair.name: choice.model,
-        Settings.dflash_engine.name: choice.engine or choice.model,
+        Settings.dflash_pair.name: choice.model or choice.recipe,
+        Settings.dflash_engine.name: choice.engine or choice.model or choice.recipe,
         Settings.dflash_runtime.name: choice.runtime,
     }
     kept = (Settings.dflash_profile.name, *(name for name, wish in asked.items() if wish is None))

@@ -8,6 +8,7 @@ from functools import lru_cache
 from packaging.version import InvalidVersion, Version
 
 from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
+from dflash_deploy.catalog.models import Drafter
 from dflash_deploy.catalog.releases import Backend
 from dflash_deploy.serve.settings import Settings
 
@@ -147,11 +148,17 @@ def reads_kv(reader: Backend, pair: ModelPair, dtype: str, *, drafting: bool) ->
     return dtype in reader.other_kv or (dtype in reader.causal_kv and not drafting)
 
 
+def reads_quantized(drafter: Drafter, engine: EngineRelease) -> bool:
+    """Whether an engine is known to read a drafter's quantized weights."""
+    known = engine.kind.quantized_drafters or "quantized-drafters" in engine.abilities
+    return known or drafter.quantisation in engine.kind.drafter_formats
+
+
 def _drafter_in_engine(pair: ModelPair, engine: EngineRelease) -> Iterator[str]:
     drafter = pair.drafter
     if drafter.architecture not in engine.drafters:
         yield f"{engine.title} does not know drafters with the architecture {drafter.architecture}"
-    if drafter.quantised and not engine.kind.quantized_drafters and "quantized-drafters" not in engine.abilities:
+    if drafter.quantised and not reads_quantized(drafter, engine):
         yield f"{engine.title} does not run drafters with quantized weights, such as {drafter.repo}"
     if engine.kind.windows_in_header:
         return

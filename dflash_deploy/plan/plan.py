@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from dflash_deploy.catalog import Catalog, EngineRelease, ModelPair, Profile
+from dflash_deploy.catalog.hardware import Recipe
+from dflash_deploy.catalog.recipes import check_recipe, recipe_of
 from dflash_deploy.catalog.settings import setting_names
 from dflash_deploy.errors import NotPossible
 from dflash_deploy.host import HostFacts
@@ -55,16 +57,20 @@ NO_CHECKPOINTS = Checkpoints()
 def decide(facts: HostFacts, choice: Choice, catalog: Catalog, checkpoints: Checkpoints = NO_CHECKPOINTS) -> Plan:
     """Decide everything about one deployment; `rules.plan_deployment` adds the findings.
 
-    Raises UnknownProfile if no profile is named and none fits; UnknownPair; UnknownEngine; NotPossible if they do not
-    fit together; SettingsRefused for a value of the wrong kind, so that every plan can be written and started.
+    Raises UnknownProfile if no profile is named and none fits; UnknownPair; UnknownEngine; UnknownRecipe; NotPossible
+    if they do not fit together; SettingsRefused for a value of the wrong kind, so that every plan can be written and
+    started.
     """
     profile = _profile(facts, choice, catalog)
     _refuse_ranks_of_one(profile, choice)
+    recipe = _recipe(profile, choice, catalog)
+    if recipe is not None:
+        profile, choice = profile.following(recipe), replace(choice, model=recipe.pair, engine=recipe.engine)
     pair, engine = _pair_and_engine(profile, choice, catalog, checkpoints, facts)
     runtime = _runtime(facts, choice, engine)
     memory = _memory_of_one_gpu(profile, facts)
     preferred = passed_over(profile, facts, catalog, engine, runtime, memory)
-    proposed = propose(Basis(profile, pair, engine, runtime, facts, choice, memory, preferred))
+    proposed = propose(Basis(profile, pair, engine, runtime, facts, choice, memory, preferred, recipe))
     decisions = tuple(_settled(proposed, _with_drafter_path(choice.edited, pair, choice.models_dir), engine))
     settings = read_settings({decision.name: decision.value for decision in decisions}, engine.kind)
     installed = facts.native_engines.get(engine.engine) if runtime == "native" else None
@@ -83,6 +89,15 @@ def _weights_of(plan: Plan, catalog: Catalog) -> tuple[str, ...]:
 def _profile(facts: HostFacts, choice: Choice, catalog: Catalog) -> Profile:
     name = _asked(choice.profile, choice, Settings.dflash_profile)
     return catalog.profile(name) if name is not None else choose_profile(facts, catalog)
+
+
+def _recipe(profile: Profile, choice: Choice, catalog: Catalog) -> Recipe | None:
+    """The recipe that is asked for. Raises UnknownRecipe; NotPossible if another model or engine is asked for too."""
+    if choice.recipe is None:
+        return None
+    recipe = recipe_of(profile, choice.recipe, catalog)
+    check_recipe(recipe, catalog, model=choice.model, engine=choice.engine)
+    return recipe
 
 
 def _asked(wish: str | None, choice: Choice, field: Field[str]) -> str | None:

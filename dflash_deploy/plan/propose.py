@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dflash_deploy.assets import asset, build_digest
 from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
+from dflash_deploy.catalog.hardware import Recipe
 from dflash_deploy.catalog.models import Weights
 from dflash_deploy.catalog.schema import CatalogSetting
 from dflash_deploy.catalog.settings import setting_names
@@ -49,7 +50,7 @@ class Basis:
     """What settings are proposed for: the choices so far, this machine, and what the user asked for.
 
     `memory` is that of one GPU in bytes. `preferred` is the engine that the profile prefers, if this machine can run
-    only the chosen one.
+    only the chosen one. `profile` has the settings of the `recipe`, if one was asked for.
     """
 
     profile: Profile
@@ -60,6 +61,7 @@ class Basis:
     choice: Choice
     memory: int
     preferred: EngineRelease | None = None
+    recipe: Recipe | None = None
 
 
 def propose(basis: Basis) -> dict[str, Decision]:
@@ -85,7 +87,8 @@ def _identity(basis: Basis) -> Iterator[Decision]:
     yield decided(Settings.dflash_profile, profile.name, "--profile" if choice.profile else "hardware", profile.title)
     own = f"profile {profile.name}"
     serves = own if pair.name == profile.pair else "catalog"
-    yield decided(Settings.dflash_pair, pair.name, "--model" if choice.model else serves, pair.title)
+    serves = _recipe_origin(basis) or ("--model" if choice.model else serves)
+    yield decided(Settings.dflash_pair, pair.name, serves, pair.title)
     yield _engine(basis)
     asked = "--runtime" if choice.runtime else "machine"
     left = basis.runtime == "native" and not choice.runtime and not has_compose(basis.facts)
@@ -96,10 +99,15 @@ def _identity(basis: Basis) -> Iterator[Decision]:
         yield decided(Settings.dflash_goal, goal, "--goal", "the goal that the sizes are chosen for")
 
 
+def _recipe_origin(basis: Basis) -> str:
+    """The origin of what the recipe decides; empty without one."""
+    return f"recipe {basis.recipe.name}" if basis.recipe else ""
+
+
 def _engine(basis: Basis) -> Decision:
     engine, preferred = basis.engine, basis.preferred
     if basis.choice.engine:
-        return decided(Settings.dflash_engine, engine.name, "--engine", engine.title)
+        return decided(Settings.dflash_engine, engine.name, _recipe_origin(basis) or "--engine", engine.title)
     if preferred is not None:
         no_docker = "" if has_compose(basis.facts) else ", and Docker with Compose is missing"
         why = f"{engine.title} is installed here; {preferred.title} is not{no_docker}"
@@ -175,6 +183,7 @@ def _of_the_model(basis: Basis) -> Iterator[Decision]:
     yield decided(Settings.served_model_name, (pair.target.served_name,), origin, "the model name in requests")
     if drafter:
         yield _whole_block(pair)
+        yield from _drafter_format(pair, engine)
     if engine.kind.knows(Settings.reasoning_parser):
         if family.reasoning_parser:
             why = "separates thinking from the answer; without it the tags appear in the answer"
@@ -188,6 +197,14 @@ def _of_the_model(basis: Basis) -> Iterator[Decision]:
     yield from _chosen({**family.settings, **pair.target.settings}, origin)
 
 
+def _drafter_format(pair: ModelPair, engine: EngineRelease) -> Iterator[Decision]:
+    """The arguments without which the engine reads the drafter's weights as if they were not quantized."""
+    arguments = engine.kind.drafter_formats.get(pair.drafter.quantisation or "")
+    if arguments:
+        why = "names the quantization of the drafter's weights; without it the engine reads them wrongly"
+        yield decided(Settings.extra_args, arguments, f"pair {pair.name}", why, pair.drafter.source)
+
+
 def _whole_block(pair: ModelPair) -> Decision:
     reason = f"one fewer than the block of {pair.drafter.block_size} that the drafter was trained on"
     return decided(Settings.dflash_num_spec_tokens, pair.drafter.most_draft_tokens, f"pair {pair.name}", reason)
@@ -195,7 +212,8 @@ def _whole_block(pair: ModelPair) -> Decision:
 
 def _of_the_machine(basis: Basis) -> Iterator[Decision]:
     profile, choice = basis.profile, basis.choice
-    for origin, settings in _machine_settings(profile, basis.engine):
+    recipe = [(_recipe_origin(basis), basis.recipe.settings)] if basis.recipe else []
+    for origin, settings in (*_machine_settings(profile, basis.engine), *recipe):
         for setting in _chosen(settings, origin):
             if _applies(setting.name, basis):
                 yield setting
@@ -275,6 +293,9 @@ def _sized(basis: Basis) -> Iterator[Decision]:
     profile, pair, engine, choice = basis.profile, basis.pair, basis.engine, basis.choice
     chosen = machine_settings(profile, engine)
     most, wanted = pair.drafter.most_draft_tokens, chosen.dflash_num_spec_tokens
+    if basis.recipe is not None and Settings.dflash_num_spec_tokens.name in basis.recipe.settings:
+        # it was measured so, even if that is more than a block
+        most = max(most, wanted or 0)
     if wanted is not None and wanted > most and choice.drafter:
         yield _whole_block(pair)
     draft_tokens = min(wanted or most, most) if choice.drafter else 0

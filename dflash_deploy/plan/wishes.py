@@ -22,12 +22,14 @@ AUTO: Final = "auto"
 class Choice:
     """What the user asked for. `None` leaves it to the plan; `edited` holds the lines of an existing `.env`.
 
-    `model` is the name of a pair or the repository of its target, `engine` a release or an engine's name.
+    `model` is the name of a pair or the repository of its target, `engine` a release or an engine's name, `recipe` the
+    name of a recipe of the profile.
     """
 
     profile: str | None = None
     model: str | None = None
     engine: str | None = None
+    recipe: str | None = None
     runtime: RuntimeName | None = None
     goal: Goal | None = None
     max_model_len: int | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dflash_deploy.host import HostFacts
+from dflash_deploy.plan.compatible import reads_quantized
 from dflash_deploy.plan.model_metadata import metadata_of, nested
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule, reads_checkpoints
@@ -105,7 +106,7 @@ def drafter_quantised(plan: Plan, facts: HostFacts) -> Finding | None:
     if not quantized and not plan.pair.drafter.quantised:
         return None
     # the catalog's own drafter, which others ran with this engine
-    known = plan.pair.drafter.quantised and "quantized-drafters" in plan.engine.abilities
+    known = plan.pair.drafter.quantised and reads_quantized(plan.pair.drafter, plan.engine)
     return Finding(
         id="drafter-quantised",
         severity="note" if known else "warning",

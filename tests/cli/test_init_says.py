@@ -36,8 +36,9 @@ def test_each_rank_is_told_what_to_do_next(tmp_path: Path) -> None:
         (("--profile", "rtx-3090"), ["(reported)", "text and images"]),
         (
             ("--profile", "rtx-3090", "--model", "qwen3.5-27b-gguf-buun"),
-            ["(untested with this model)", "text only, no images; 17.7 GB of weights"],
+            ["(reported)", "text only, no images; 17.7 GB of weights"],
         ),
+        (("--profile", "rtx-3090", "--model", "muse-glimmer-30b-gguf"), ["(untested with this model)"]),
         (("--profile", "dgx-spark"), ["safety alignment of this target has been removed"]),
     ],
 )

@@ -1,4 +1,4 @@
-"""The questions of `init`: on a terminal without options only, at most four, each with a default."""
+"""The questions of `init`: on a terminal without options only, at most five, each with a default."""
 
 import os
 import sys
@@ -63,6 +63,8 @@ def test_a_gpu_gets_its_profile_and_a_directory_for_the_weights(tmp_path: Path) 
     plays(tmp_path / "bin", "nvidia-smi", "rtx5090.txt")
     child = spawned(at=tmp_path / "box", path=f"{tmp_path}/bin:/usr/bin:/bin")
     child.expect(r"Hardware profile \[rtx-5090\]: ")
+    child.sendline("")
+    child.expect(r"Recipe \[qwen3.5-vllm\]: ")
     child.sendline("")
     child.expect(r"Directory for the weights \[~/models\]: ")
     child.sendline(str(tmp_path / "weights"))

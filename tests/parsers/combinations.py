@@ -1,4 +1,4 @@
-"""The profiles, pairs and engines that the catalog lets go together, planned for a machine of that profile.
+"""The profiles, pairs, engines and recipes of the catalog, planned for a machine of that profile.
 
 Profiles with more GPUs of a kind often differ in the number of GPUs only. Of these, the plans are left out that a
 profile with fewer GPUs already has: their commands and files differ in a few numbers.
@@ -54,6 +54,10 @@ def _planned() -> Iterator[Plan]:
         if not TOO_LARGE & {finding.id for finding in plan.errors}:
             seen.add(repeats)
             yield plan
+    for profile, recipe in ((one, recipe) for one in catalog.profiles.values() for recipe in one.recipes):
+        if recipe.settings:
+            choice = Choice(profile=profile.name, recipe=recipe.name, runtime="compose")
+            yield plan_deployment(MACHINES[profile.name], choice, catalog)
 
 
 def _alike(profile: Profile, pair: ModelPair, engine: EngineRelease) -> tuple[object, ...]:

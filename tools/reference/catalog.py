@@ -8,9 +8,11 @@ from itertools import groupby
 from dflash_deploy.catalog import Catalog
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.models import ModelPair
+from dflash_deploy.catalog.recipes import offered
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.catalog.schema import Settings
 from dflash_deploy.cli.numbers import sizes_of
+from dflash_deploy.cli.recipes import summary
 from tools.reference.markdown import GENERATED, code, joined, table
 
 _EVIDENCE = """- `verified`: this project has run it.
@@ -63,7 +65,7 @@ def profiles(catalog: Catalog) -> str:
     known = catalog.profiles.values()
     rows = ((f"[{one.name}](#{one.name})", one.title, code(one.pair), one.evidence.state) for one in known)
     overview = table(("profile", "machine", "default model", "evidence"), rows)
-    return joined(_PROFILES, *overview, _COMPUTED, *_gpus(catalog), *(_profile(one) for one in known))
+    return joined(_PROFILES, *overview, _COMPUTED, *_gpus(catalog), *(_profile(one, catalog) for one in known))
 
 
 def _gpus(catalog: Catalog) -> Iterator[str]:
@@ -78,7 +80,7 @@ def _gpus(catalog: Catalog) -> Iterator[str]:
     return table(head, rows)
 
 
-def _profile(profile: Profile) -> str:
+def _profile(profile: Profile, catalog: Catalog) -> str:
     hardware = profile.hardware
     parts = [
         f"## {profile.name}\n",
@@ -93,7 +95,24 @@ def _profile(profile: Profile) -> str:
     rows = [("all", *row) for row in _settings(profile.settings)]
     for one in profile.engines:
         rows += [(code(one.release), *row) for row in _settings(one.settings)]
-    return "\n".join((*parts, *table(("engine", "setting", "reason", "source"), rows)))
+    return "\n".join((*parts, *table(("engine", "setting", "reason", "source"), rows), *_recipes(profile, catalog)))
+
+
+def _recipes(profile: Profile, catalog: Catalog) -> Iterator[str]:
+    """The recipes of a profile, and the settings in which they differ from it."""
+    recipes = offered(profile, catalog)
+    if not recipes:
+        return
+    head = ("recipe", "model and engine", "published for one request", "why", "evidence")
+    rows = []
+    for one in recipes:
+        recipe = one.recipe
+        name = code(recipe.name) + (" (default)" if recipe.default else "")
+        rows.append((name, f"{code(recipe.pair)}, {code(recipe.engine)}", summary(one), recipe.why, recipe.evidence.by))
+    yield from table(head, rows)
+    settings = [(code(one.name), *row) for one in profile.recipes for row in _settings(one.settings)]
+    if settings:
+        yield from table(("recipe", "setting", "reason", "source"), settings)
 
 
 def _settings(settings: Settings) -> Iterator[tuple[str, str, str]]:

@@ -132,6 +132,8 @@ class Engine(ABC):
     """Whether the engine refuses a context beyond the positions in the drafter's files."""
     quantized_drafters: ClassVar[bool] = False
     """Whether drafters are usually quantized for this engine."""
+    drafter_formats: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Quantizations of drafters that the engine reads if these arguments name them."""
     architectures: ClassVar[frozenset[str]] = frozenset()
     """`general.architecture` of the GGUFs that the release `architectures_of` loads as a target."""
     architectures_of: ClassVar[str] = ""

@@ -76,6 +76,10 @@ class Sglang(Engine):
     )
     utilization_covers_activations = False
     drafter_limits_context = True
+    # pangoleen/qwen3.8-27b-dgx-spark-dflash2 serve.sh; hasso5703/dgx-spark-qwen38 v1.9.0
+    drafter_formats: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "nvfp4-modelopt": ("--speculative-draft-model-quantization", "modelopt_fp4")
+    }
     reserved_flags: ClassVar[Mapping[str, Reserved]] = {
         "--api-key": reserved(Settings.vllm_api_key, reason=IN_ENV),
         "--admin-api-key": reserved(Settings.vllm_api_key, reason=IN_ENV),

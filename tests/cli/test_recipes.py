@@ -1,0 +1,115 @@
+"""`--recipe`, the question of `init` on a terminal of 80 columns, and the line that names a faster recipe."""
+
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.deployment import Deployment
+from dflash_deploy.errors import ExitCode
+from tests.cli.test_questions import ended, spawned
+from tests.support.cli import dflash
+
+SPARK = ("init", "--profile", "dgx-spark")
+
+
+def test_without_a_terminal_init_takes_the_default_and_names_a_faster_recipe(tmp_path: Path) -> None:
+    ran = dflash(*SPARK, "--yes", at=tmp_path).succeeded()
+    assert Deployment(tmp_path).values["DFLASH_PAIR"] == "qwen3.5-27b-uncensored-nvfp4"
+    lines = [line for line in ran.out.splitlines() if line.startswith("faster")]
+    assert len(lines) == 1
+    assert "--recipe qwen3.8-sglang --force: 23 to 73 tokens/s" in lines[0]
+    assert "with its safety alignment" in lines[0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--recipe", "qwen3.5-original"),
+        ("--model", "qwen3.8-27b-nvfp4"),
+        ("--engine", "sglang"),
+    ],
+)
+def test_a_choice_that_was_made_is_not_commented(options: tuple[str, str], tmp_path: Path) -> None:
+    assert "faster " not in dflash(*SPARK, *options, at=tmp_path).succeeded().out
+
+
+@pytest.mark.parametrize("profile", ["rtx-3090", "h100", "cpu"])
+def test_no_recipe_is_named_if_none_is_faster(profile: str, tmp_path: Path) -> None:
+    assert "faster " not in dflash("init", "--profile", profile, at=tmp_path).succeeded().out
+
+
+def test_a_recipe_is_written_and_replaces_a_deployment(tmp_path: Path) -> None:
+    dflash(*SPARK, at=tmp_path).succeeded()
+    ran = dflash(*SPARK, "--recipe", "qwen3.8-sglang", "--force", at=tmp_path).succeeded()
+    values = Deployment(tmp_path).values
+    assert values["DFLASH_ENGINE"] == "sglang-0.5.23"
+    assert values["DFLASH_NUM_SPEC_TOKENS"] == "15"
+    assert "(reported)" in ran.out
+
+
+def test_a_plan_in_a_deployment_takes_another_recipe(tmp_path: Path) -> None:
+    dflash(*SPARK, at=tmp_path).succeeded()
+    out = dflash("plan", "--recipe", "qwen3.8-sglang", at=tmp_path).succeeded().out
+    assert "MAX_NUM_SEQS=8  (recipe qwen3.8-sglang)" in out
+    assert "hasso5703/dgx-spark-qwen38" in out
+
+
+@pytest.mark.parametrize("command", ["init", "plan"])
+def test_an_unknown_recipe_is_refused_with_what_exists(command: str, tmp_path: Path) -> None:
+    ran = dflash(command, "--profile", "dgx-spark", "--recipe", "nope", at=tmp_path)
+    assert ran.code is ExitCode.USAGE
+    assert ran.err.splitlines()[0] == "error: `nope` is no recipe of dgx-spark"
+    assert "its recipes: qwen3.5-original, qwen3.8-sglang" in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_profile_shows_its_recipes(tmp_path: Path) -> None:
+    ran = dflash("profiles", "show", "rtx-3090", at=tmp_path).succeeded()
+    assert "qwen3.5-llamacpp (default)" in ran.out
+    assert "the buun fork of the original recipe changes answers" in ran.out
+    document = dflash("profiles", "show", "rtx-3090", "--json", at=tmp_path).succeeded().document["data"]
+    assert [one["name"] for one in document["recipes"]] == ["qwen3.5-llamacpp", "qwen3.8-llamacpp", "qwen3.5-buun"]
+
+
+def test_a_terminal_shows_three_recipes_within_80_columns_and_asks(tmp_path: Path) -> None:
+    child = spawned(at=tmp_path / "box")
+    child.expect("Hardware profile")
+    child.sendline("dgx-spark")
+    child.expect(r"Recipe \[qwen3.5-original\]: ")
+    lines = child.before.splitlines()
+    assert max(map(len, lines)) <= 80
+    shown = "\n".join(lines)
+    assert shown.count(" tokens/s, ") == 3
+    assert "29 to 64 tokens/s, no safety alignment, text and images, reported" in " ".join(shown.split())
+    assert "2 more: dflash-deploy profiles show dgx-spark" in shown
+    child.sendline("nope")
+    child.expect("`nope` is not a valid recipe")
+    child.sendline("qwen3.8-sglang")
+    child.expect("Directory for the weights")
+    child.sendline("")
+    child.expect("Port")
+    child.sendline("")
+    assert ended(child) == ExitCode.DONE
+    assert Deployment(tmp_path / "box").values["DFLASH_PAIR"] == "qwen3.8-27b-nvfp4-nvfp4-drafter"
+    assert "faster " not in child.before
+
+
+def test_enter_takes_the_default_recipe(tmp_path: Path) -> None:
+    child = spawned(at=tmp_path / "box")
+    child.expect("Hardware profile")
+    child.sendline("rtx-3090")
+    for question in ("Recipe", "Directory", "Port"):
+        child.expect(question + r".*\]: ")
+        child.sendline("")
+    assert ended(child) == ExitCode.DONE
+    assert Deployment(tmp_path / "box").values["DFLASH_ENGINE"] == "llamacpp-b11434"
+
+
+def test_a_profile_with_no_recipes_is_asked_for_none(tmp_path: Path) -> None:
+    child = spawned(at=tmp_path)
+    child.expect("Hardware profile")
+    child.sendline("cpu")
+    child.expect("Port")
+    assert "Recipe" not in child.before
+    child.sendline("")
+    assert ended(child) == ExitCode.DONE
