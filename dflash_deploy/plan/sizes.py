@@ -325,7 +325,7 @@ class Sizer:
         self._change(Settings.max_model_len, tokens, replace(self.sizing, max_model_len=tokens), origin, reason)
 
     def _sequences(self, count: int, origin: str, reason: str) -> None:
-        """So many sequences, but no more than the release serves rightly with a drafter."""
+        """This many sequences, but no more than the release serves rightly with a drafter."""
         source, most = "", self._sound.sound_sequences if self._sound else None
         if self._sound and most is not None and count > most:
             count, origin, reason, source = most, f"engine {self._engine.name}", self._sound.what, self._sound.source
