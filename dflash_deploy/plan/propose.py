@@ -299,7 +299,10 @@ def _sized(basis: Basis) -> Iterator[Decision]:
     if wanted is not None and wanted > most and choice.drafter:
         yield _whole_block(pair)
     draft_tokens = min(wanted or most, most) if choice.drafter else 0
-    sizing = proposed_sizing(profile, pair, engine, memory=basis.memory, draft_tokens=draft_tokens)
+    prompts = sum(int(made.value) * MIB for made in _prompt_cache(basis))
+    sizing = proposed_sizing(
+        profile, pair, engine, memory=basis.memory, draft_tokens=draft_tokens, prompt_cache=prompts
+    )
     share = _share(basis)
     if share is not None and share.gpus:
         sizing = replace(sizing, gpus=share.gpus)

@@ -32,6 +32,9 @@ COST_OF_CACHES = {
 }
 """What llama.cpp's types of KV cache cost. Source: the tables of ggml-org/llama.cpp#7412 and #21038."""
 
+OF_MEMORY = "memory"
+"""Origin of sizes that the memory decides."""
+
 MANY = (128, 64, 32, 16, 8, 4, 2)
 """Numbers of sequences to choose from."""
 
@@ -82,21 +85,30 @@ def sizing_of(
 
 
 def proposed_sizing(
-    profile: Profile, pair: ModelPair, engine: EngineRelease, *, memory: int, draft_tokens: int
+    profile: Profile, pair: ModelPair, engine: EngineRelease, *, memory: int, draft_tokens: int, prompt_cache: int = 0
 ) -> Sizing:
     """The sizes of the profile's settings; on unified memory the system keeps its part, whatever the profile's share.
 
-    `memory` is that of one GPU in bytes, `draft_tokens` 0 without a drafter.
+    `memory` is that of one GPU in bytes, `draft_tokens` 0 without a drafter. `prompt_cache` are the bytes of the
+    machine's memory for prompts of earlier requests.
     """
     settings = machine_settings(profile, engine)
-    sizing = sizing_of(settings, profile, pair, engine, memory=memory, draft_tokens=draft_tokens)
+    left = memory - (prompt_cache if _shares_memory(profile) else 0)
+    sizing = sizing_of(settings, profile, pair, engine, memory=left, draft_tokens=draft_tokens)
     return replace(sizing, kept=int(profile.hardware.system_gib * GIB)) if sizing.unified else sizing
 
 
 def _prompt_cache(settings: Settings, profile: Profile, engine: EngineRelease) -> int:
     """Bytes of the weights' memory that prompts of earlier requests may take."""
-    shared = profile.hardware.unified or profile.match.gpus == 0
-    return (settings.prompt_cache_mib << 20) if shared and engine.kind.knows(Settings.prompt_cache_mib) else 0
+    return (
+        (settings.prompt_cache_mib << 20)
+        if _shares_memory(profile) and engine.kind.knows(Settings.prompt_cache_mib)
+        else 0
+    )
+
+
+def _shares_memory(profile: Profile) -> bool:
+    return profile.hardware.unified or profile.match.gpus == 0
 
 
 def _block_tokens(
@@ -257,7 +269,7 @@ class Sizer:
             most = self._most_sequences(up_to=self.sizing.max_num_seqs, length=length)
             if most < self.sizing.max_num_seqs:
                 reason = "each sequence holds its own states and cache; more of them do not fit at the same time"
-                self._sequences(most, "memory", reason)
+                self._sequences(most, OF_MEMORY, reason)
         if not fixed_length and not self._fits(self.sizing):
             length = max(fit(self._pair, self.sizing).longest, min(LEAST_CONTEXT, self.sizing.max_model_len))
             beside = f" and the {self.sizing.kept / GIB:.0f} GiB of the system" if self.sizing.kept else ""
@@ -265,14 +277,14 @@ class Sizer:
             reason += "quantization leave room for more"
             if self._engine.kind.smaller_caches and self.sizing.kv_cache_dtype in KV_OF_16_BITS:
                 reason += ", and so does a smaller cache (`--goal context`)"
-            self._length(length, "memory", reason)
+            self._length(length, OF_MEMORY, reason)
 
     def _share(self) -> None:
         """The share of unified memory: what the sizes need, within what the system leaves."""
         field = Settings.gpu_memory_utilization
         share, reason = unified_share(self._pair, self.sizing)
         source = f"an estimate, plan/unified.py; what others run: `dflash-deploy profiles show {self._profile.name}`"
-        self._decisions[field.name] = decided(field, share, "memory", reason, source)
+        self._decisions[field.name] = decided(field, share, OF_MEMORY, reason, source)
 
     def _most_sequences(self, up_to: int = MANY[0], length: int = LEAST_CONTEXT) -> int:
         """The largest number of sequences, of those to choose from, that fit with this context."""
@@ -319,7 +331,7 @@ class Sizer:
             tokens = smaller.max_num_batched_tokens
             changed = replace(self.sizing, max_num_batched_tokens=tokens)
             reason = f"a step of {self.sizing.max_num_batched_tokens} tokens leaves no memory for a sequence"
-            self._change(Settings.max_num_batched_tokens, tokens, changed, "memory", reason)
+            self._change(Settings.max_num_batched_tokens, tokens, changed, OF_MEMORY, reason)
 
     def _length(self, tokens: int, origin: str, reason: str) -> None:
         self._change(Settings.max_model_len, tokens, replace(self.sizing, max_model_len=tokens), origin, reason)

@@ -9,6 +9,7 @@ from dflash_deploy.host import HostFacts
 from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT, MemoryFit
 from dflash_deploy.plan.model_metadata import metadata_of
 from dflash_deploy.plan.result import Finding, Plan
+from dflash_deploy.plan.sizes import OF_MEMORY
 from dflash_deploy.rules.kinds import Rule, reads_checkpoints
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import PROMPT_TOKENS
@@ -72,6 +73,9 @@ def budget_leaves_little(plan: Plan, facts: HostFacts) -> Finding | None:
     if not taken <= tokens < least:
         return None
     field = Settings.max_num_batched_tokens
+    if any(made.name == field.name and made.origin == OF_MEMORY for made in plan.decisions):
+        # more do not fit
+        return None
     return Finding(
         id="budget-leaves-little",
         severity="warning",
