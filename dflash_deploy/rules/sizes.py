@@ -81,7 +81,7 @@ def budget_leaves_little(plan: Plan, facts: HostFacts) -> Finding | None:
         severity="warning",
         message=f"{field}={tokens} leaves {tokens - taken} tokens of a step for prompts beside the drafts",
         why="the engine reads long prompts in small chunks, and every request waits longer for its first token",
-        fix=f"set {field}={least} or more",
+        fix=f"set {field}={least} or more, if the memory allows it",
         source=f"vLLM config/vllm.py _set_max_num_scheduled_tokens, which warns below {PROMPT_TOKENS}",
     )
 

@@ -46,6 +46,10 @@ def test_the_evidence_counts_them() -> None:
     assert f"{len(planned())} combinations of profile, pair and engine" in EVIDENCE.read_text(encoding="utf-8")
 
 
+MEASURED = {"dgx-spark x qwen3.8-27b-nvfp4-nvfp4-drafter x sglang-0.5.23": ["draft-tokens-exceed-block"]}
+"""Warnings of a recipe that its users measured as faster all the same (its reason in the profile)."""
+
+
 def test_no_rule_fires() -> None:
     def warns(plan: Plan) -> list[str]:
         # the release itself changes answers, whatever is set
@@ -53,7 +57,7 @@ def test_no_rule_fires() -> None:
         return [finding.id for finding in plan.findings if finding.severity != "note" and finding.id not in theirs]
 
     fired = {named(plan): warns(plan) for plan in planned()}
-    assert {name: findings for name, findings in fired.items() if findings} == {}
+    assert {name: findings for name, findings in fired.items() if findings} == MEASURED
 
 
 def compose_refuses(directory: Path, *environments: str) -> str:
