@@ -58,7 +58,7 @@ def sizing_of(
     kind, kv_cache_dtype, space = engine.kind, settings.kv_cache_dtype or "auto", settings.vllm_cpu_kvcache_space
     unified = profile.hardware.unified and not engine.cpu
     return Sizing(
-        memory=memory - _prompt_cache(settings, profile, engine),
+        memory=max(memory - _prompt_cache(settings, profile, engine), 1),
         utilization=utilization(settings, profile, engine),
         gpus=settings.tensor_parallel_size or 1,
         max_model_len=settings.max_model_len or pair.shape.context,

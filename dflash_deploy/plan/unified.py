@@ -31,7 +31,8 @@ def unified_share(pair: ModelPair, sizing: Sizing) -> tuple[float, str]:
     weights = whole.target + whole.drafter
     needed = weights + cache + (whole.reserve if sizing.reserve_within else 0)
     wanted, most = math.ceil(100 * needed / sizing.memory) / 100, round(whole.budget / sizing.memory, 2)
-    share = min(max(wanted, LEAST_SHARE), most)
+    # a share is not 0, whatever a tiny machine leaves
+    share = max(min(max(wanted, LEAST_SHARE), most), 0.01)
     system = (sizing.memory * (1 - share) - (0 if sizing.reserve_within else whole.reserve)) / GIB
     remain = f"{system:.1f} of {sizing.memory / GIB:.1f} GiB remain for the system"
     if wanted > most and most < sizing.utilization:

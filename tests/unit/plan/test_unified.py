@@ -122,3 +122,13 @@ def test_the_system_has_memory_of_its_own_beside_other_gpus() -> None:
     memory = planned(MACHINES["h100"], profile="h100").memory
     assert memory is not None
     assert memory.system is None
+
+
+@pytest.mark.parametrize("memory", [1, 1000, 2**27, 2**30, 2**31, 2**34])
+@pytest.mark.parametrize("engine", [None, "vllm", "sglang", "llamacpp"])
+def test_a_machine_that_is_too_small_is_planned_or_refused_in_words(memory: int, engine: str | None) -> None:
+    tiny = replace(MACHINES["dgx-spark"], memory_total=memory)
+    made = plan_deployment(tiny, Choice(profile="dgx-spark", engine=engine), CATALOG)
+    assert made.memory is not None
+    assert made.memory.fits or made.errors
+    assert made.settings.gpu_memory_utilization != 0
