@@ -48,6 +48,23 @@ def test_a_bridge_without_its_record_is_replaced(bridge: Bridge, tmp_path: Path)
     assert not rules(pool)
 
 
+def test_a_pool_that_another_engine_has_taken_is_left_to_it(bridge: Bridge, tmp_path: Path) -> None:
+    bridge.create()
+    bridge.remove()
+    pool = (tmp_path / "network").read_text()
+    checked("ip", "link", "add", "name", f"{NAME}-net", "type", "bridge")
+    checked("ip", "address", "add", pool.replace("0.0/16", "0.1/24"), "dev", f"{NAME}-net")
+    checked("ip", "link", "set", f"{NAME}-net", "up")
+    try:
+        assert not bridge.moved
+        bridge.create()
+        assert bridge.moved
+        assert (tmp_path / "network").read_text() != pool
+    finally:
+        bridge.remove()
+        run_command("ip", "link", "delete", f"{NAME}-net")
+
+
 def test_a_bridge_that_has_no_address_yet_is_replaced(bridge: Bridge) -> None:
     checked("ip", "link", "add", "name", NAME, "type", "bridge")
     try:

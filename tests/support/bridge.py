@@ -18,12 +18,16 @@ class Bridge:
 
     def __init__(self, name: str, record: Path) -> None:
         self.name = name
+        self.moved = False
+        """Whether the pool is another one than before, so that what the engine remembers of its networks is wrong."""
         self._record = record
 
     def create(self) -> IPv4Network:
         """Make the bridge and its rules, and return the half of the pool that Compose networks are to be cut from."""
         self.remove()
-        pool = _free_pool(self._recorded_pool())
+        before = self._recorded_pool()
+        pool = _free_pool(before)
+        self.moved = before not in {None, pool}
         self._record.write_text(str(pool), encoding="utf-8")
         # a bridge that was deleted by hand leaves its rules
         _drop_rules(pool)

@@ -7,6 +7,7 @@ switches on as every Docker daemon does.
 
 import hashlib
 import json
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -55,7 +56,11 @@ class Daemon:
         self.stop()
         try:
             self._run.mkdir(mode=0o700, parents=True, exist_ok=True)
-            process = self._launch(self._bridge.create() if self._bridge else None)
+            pool = self._bridge.create() if self._bridge else None
+            if self._bridge and self._bridge.moved:
+                # else the engine gives the bridge the address of the pool before, which no rule lets out
+                shutil.rmtree(self._data / "network", ignore_errors=True)
+            process = self._launch(pool)
             wait_until(lambda: process.poll() is not None or self.answers(), START_SECONDS)
             if process.poll() is not None or not self.answers():
                 log = self._log.read_text(encoding="utf-8", errors="replace")
