@@ -48,6 +48,11 @@ class LinearAttention(Entry):
         int, Field(gt=0, le=4, description="bytes of one element of the state: 4 for FP32, 2 for BF16")
     ] = 4
 
+    @property
+    def bytes_per_state(self) -> int:
+        """Bytes of the state of one layer, without the window of the convolution."""
+        return self.value_heads * self.value_dim * self.key_dim * self.state_bytes
+
 
 Layers = TypeVar("Layers", Attention, SlidingAttention, LatentAttention, LinearAttention)
 

@@ -186,6 +186,12 @@ class EngineRelease(Entry):
         return tuple(bug for bug in self.bugs if not bug.until)
 
     @property
+    def limit_of_sequences(self) -> tuple[int, Bug] | None:
+        """The most sequences that it serves rightly with a drafter, and the defect; `None` if it serves any number."""
+        limits = ((bug.sound_sequences, bug) for bug in self.open_bugs if bug.sound_sequences is not None)
+        return min(limits, key=lambda limit: limit[0], default=None)
+
+    @property
     def kind(self) -> Engine:
         """The engine that this is a release of: how it is started, and what all its releases have in common."""
         return ENGINES[self.engine]

@@ -35,7 +35,7 @@ from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.operations import Created
-    from dflash_deploy.plan import Plan
+    from dflash_deploy.plan import Choice, Plan
 
 
 Domain = Annotated[
@@ -90,7 +90,6 @@ def init(
     )
     if choice == operations.Choice() and not (yes or force or as_json) and is_asked_on_terminal():
         choice = ask(directory)
-    unchosen = not (choice.recipe or choice.model or choice.engine)
     created = operations.init(directory, choice, force=force)
     plan, deployment = created.plan, created.deployment
     there = deployment.option
@@ -99,10 +98,8 @@ def init(
         *model_lines(plan),
         f"engine   {plan.engine.title}, {plan.runtime}",
         *_replicas(plan),
-        *(faster_line(operations.faster_recipe(plan)) if unchosen else ()),
-        f"wrote    {deployment.env_file} (settings and the key, readable only by you)",
-        f"         {deployment.compose_file}",
-        *_replaced(created),
+        *_faster(choice, plan),
+        *_written(created),
         f"next     dflash-deploy plan{there}   why each setting has its value",
         f"         dflash-deploy up{there}     {_start(plan)}",
     )
@@ -113,6 +110,19 @@ def _replicas(plan: Plan) -> list[str]:
     """The number of engines, and its reason."""
     named = (decision for decision in plan.decisions if decision.name == Settings.replicas.name)
     return [f"replicas {decision.value}: {decision.reason}" for decision in named if decision.value]
+
+
+def _faster(choice: Choice, plan: Plan) -> tuple[str, ...]:
+    """A recipe that others measured as faster, unless this one was asked for."""
+    asked = choice.recipe or choice.model or choice.engine
+    return () if asked else faster_line(operations.faster_recipe(plan))
+
+
+def _written(created: Created) -> Iterator[str]:
+    """The files, and what `--force` changed in them."""
+    yield f"wrote    {created.deployment.env_file} (settings and the key, readable only by you)"
+    yield f"         {created.deployment.compose_file}"
+    yield from _replaced(created)
 
 
 def _replaced(created: Created) -> Iterator[str]:

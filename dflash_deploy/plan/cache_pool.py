@@ -209,33 +209,30 @@ def _state_bytes(shape: Shape, sizing: Sizing) -> int:
         return 0
     channels = 2 * linear.key_heads * linear.key_dim + linear.value_heads * linear.value_dim
     window = channels * (linear.conv_kernel - 1 + sizing.draft_tokens) * 2
-    return (window + linear.value_heads * linear.value_dim * linear.key_dim * linear.state_bytes) // sizing.gpus
+    return (window + linear.bytes_per_state) // sizing.gpus
 
 
 def full_sequences(kinds: list[Kind], cache: int, *, pooled: bool = True) -> float:
     """Sequences of full length that the pool holds, or that fit beside each other if there is none."""
-    if not pooled:
-        taken = sequence_bytes(kinds, pooled=False)
-        return cache / taken if taken else 0.0
-    block, taken = _blocks(kinds)
+    block, taken = _blocks(kinds, pooled=pooled)
     return (cache // block) / taken if block else 0.0
 
 
 def sequence_bytes(kinds: list[Kind], *, pooled: bool = True) -> int:
     """Bytes that one sequence of full length takes, of the pool if there is one."""
-    if not pooled:
-        return sum(kind.layers * kind.page * kind.blocks for kind in kinds)
-    block, taken = _blocks(kinds)
+    block, taken = _blocks(kinds, pooled=pooled)
     return block * taken
 
 
-def _blocks(kinds: list[Kind]) -> tuple[int, int]:
-    """Bytes of a block of the pool, and the blocks that a sequence of full length takes.
+def _blocks(kinds: list[Kind], *, pooled: bool) -> tuple[int, int]:
+    """Bytes of a block of the pool, and the blocks that a sequence of full length takes; one byte each without a pool.
 
     Source: `get_kv_cache_groups` of vLLM's v1/core/kv_cache_planning.py, 0.33.0, without packed layouts.
     """
     if not kinds:
         return 0, 0
+    if not pooled:
+        return 1, sum(kind.layers * kind.page * kind.blocks for kind in kinds)
     if len({(kind.tokens, kind.blocks) for kind in kinds}) == 1:
         return sum(kind.layers * kind.page for kind in kinds), kinds[0].blocks
     least, most = min(kind.layers for kind in kinds), max(kind.layers for kind in kinds)

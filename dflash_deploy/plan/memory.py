@@ -114,13 +114,10 @@ def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
     left = budget - target - drafter - within
     # weights take precedence on a processor too, whatever size its cache has
     cache = left if sizing.cache_bytes is None else min(sizing.cache_bytes, left)
-    kinds = kinds_of(pair, sizing)
+    kinds, pooled = kinds_of(pair, sizing), not sizing.whole_contexts
     needed = sizing.max_num_seqs if sizing.whole_contexts else 1
-    sequences, short = (
-        _sequences(pair, replace(sizing, max_model_len=tokens), max(cache, 0))
-        for tokens in (sizing.max_model_len, min(LEAST_CONTEXT, sizing.max_model_len))
-    )
-    sequence = sequence_bytes(kinds, pooled=not sizing.whole_contexts)
+    sequences = full_sequences(kinds, max(cache, 0), pooled=pooled)
+    sequence = sequence_bytes(kinds, pooled=pooled)
     # an engine without a pool takes what its sequences need, not all of its share
     taken = target + drafter + reserved + needed * sequence if sizing.whole_contexts else budget + outside
     return MemoryFit(
@@ -133,29 +130,26 @@ def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
         state_per_sequence=sum(kind.layers * kind.page * kind.blocks for kind in kinds if not kind.tokens),
         tokens=int(sequences * sizing.max_model_len),
         sequences=sequences,
-        short_sequences=short,
+        short_sequences=_sequences(pair, sizing, min(LEAST_CONTEXT, sizing.max_model_len), max(cache, 0)),
         needed=needed,
-        longest=_longest(pair, sizing, max(cache, 0), needed),
+        longest=sizing.max_model_len if sequences >= needed else _longest(pair, sizing, max(cache, 0), needed),
         sequence=sequence,
         system=sizing.memory - taken if sizing.unified else None,
     )
 
 
-def _sequences(pair: ModelPair, sizing: Sizing, cache: int) -> float:
-    return full_sequences(kinds_of(pair, sizing), cache, pooled=not sizing.whole_contexts)
+def _sequences(pair: ModelPair, sizing: Sizing, length: int, cache: int) -> float:
+    kinds = kinds_of(pair, replace(sizing, max_model_len=length))
+    return full_sequences(kinds, cache, pooled=not sizing.whole_contexts)
 
 
 def _longest(pair: ModelPair, sizing: Sizing, cache: int, needed: int) -> int:
-    def fits(length: int) -> bool:
-        return _sequences(pair, replace(sizing, max_model_len=length), cache) >= needed
-
-    if fits(sizing.max_model_len):
-        return sizing.max_model_len
-    # in steps of 1024 tokens: the longest is below `high`
-    low, high = 0, -(-sizing.max_model_len // STEP)
+    """The longest context in steps of STEP tokens; that of the sizes is known not to fit."""
+    low, high = 0, -(-sizing.max_model_len // STEP) if cache else 1
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle * STEP) else (low, middle)
+        fits = _sequences(pair, sizing, middle * STEP, cache) >= needed
+        low, high = (middle, high) if fits else (low, middle)
     return low * STEP
 
 

@@ -291,7 +291,7 @@ def _subset(profile: Profile, facts: HostFacts) -> Iterator[Decision]:
 def _sized(basis: Basis) -> Iterator[Decision]:
     """Draft tokens and sizes that differ from the profile's, because of options or memory."""
     profile, pair, engine, choice = basis.profile, basis.pair, basis.engine, basis.choice
-    chosen = machine_settings(profile, engine)
+    chosen = machine_settings(profile, engine, _prompt_cache(basis))
     most, wanted = pair.drafter.most_draft_tokens, chosen.dflash_num_spec_tokens
     if basis.recipe is not None and Settings.dflash_num_spec_tokens.name in basis.recipe.settings:
         # it was measured so, even if that is more than a block
@@ -299,10 +299,7 @@ def _sized(basis: Basis) -> Iterator[Decision]:
     if wanted is not None and wanted > most and choice.drafter:
         yield _whole_block(pair)
     draft_tokens = min(wanted or most, most) if choice.drafter else 0
-    prompts = sum(int(made.value) * MIB for made in _prompt_cache(basis))
-    sizing = proposed_sizing(
-        profile, pair, engine, memory=basis.memory, draft_tokens=draft_tokens, prompt_cache=prompts
-    )
+    sizing = proposed_sizing(chosen, profile, pair, engine, memory=basis.memory, draft_tokens=draft_tokens)
     share = _share(basis)
     if share is not None and share.gpus:
         sizing = replace(sizing, gpus=share.gpus)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
@@ -85,30 +85,17 @@ def sizing_of(
 
 
 def proposed_sizing(
-    profile: Profile, pair: ModelPair, engine: EngineRelease, *, memory: int, draft_tokens: int, prompt_cache: int = 0
+    settings: Settings, profile: Profile, pair: ModelPair, engine: EngineRelease, *, memory: int, draft_tokens: int
 ) -> Sizing:
-    """The sizes of the profile's settings; on unified memory the system keeps its part, whatever the profile's share.
-
-    `memory` is that of one GPU in bytes, `draft_tokens` 0 without a drafter. `prompt_cache` are the bytes of the
-    machine's memory for prompts of earlier requests.
-    """
-    settings = machine_settings(profile, engine)
-    left = memory - (prompt_cache if _shares_memory(profile) else 0)
-    sizing = sizing_of(settings, profile, pair, engine, memory=left, draft_tokens=draft_tokens)
+    """As `sizing_of`, for settings of a profile: on unified memory the system keeps its part, whatever their share."""
+    sizing = sizing_of(settings, profile, pair, engine, memory=memory, draft_tokens=draft_tokens)
     return replace(sizing, kept=int(profile.hardware.system_gib * GIB)) if sizing.unified else sizing
 
 
 def _prompt_cache(settings: Settings, profile: Profile, engine: EngineRelease) -> int:
     """Bytes of the weights' memory that prompts of earlier requests may take."""
-    return (
-        (settings.prompt_cache_mib << 20)
-        if _shares_memory(profile) and engine.kind.knows(Settings.prompt_cache_mib)
-        else 0
-    )
-
-
-def _shares_memory(profile: Profile) -> bool:
-    return profile.hardware.unified or profile.match.gpus == 0
+    shared = profile.hardware.unified or profile.match.gpus == 0
+    return (settings.prompt_cache_mib << 20) if shared and engine.kind.knows(Settings.prompt_cache_mib) else 0
 
 
 def _block_tokens(
@@ -162,12 +149,16 @@ def smaller_steps(sizing: Sizing, engine: EngineRelease) -> Iterator[Sizing]:
         yield sizing
 
 
-def machine_settings(profile: Profile, engine: EngineRelease) -> Settings:
-    """The profile's settings for an engine, without those that it does not have. Raises SettingsRefused."""
+def machine_settings(profile: Profile, engine: EngineRelease, decisions: Iterable[Decision] = ()) -> Settings:
+    """The profile's settings for an engine, without those that it does not have, and those decided for the machine.
+
+    Raises SettingsRefused.
+    """
     known = setting_names(engine.engine)
     chosen = profile.settings_for(engine.name).items()
     with refusals_of_env():
-        return Settings({name: str(choice.value) for name, choice in chosen if name in known})
+        values = {name: str(choice.value) for name, choice in chosen if name in known}
+        return Settings(values | {one.name: one.value for one in decisions})
 
 
 def fits_at_all(
@@ -176,7 +167,7 @@ def fits_at_all(
     """Whether one short sequence fits: a smaller deployment is of no use. `gpus`: those of the profile if left out."""
     chosen, most = machine_settings(profile, engine), pair.drafter.most_draft_tokens
     draft_tokens = min(chosen.dflash_num_spec_tokens or most, most)
-    sizing = proposed_sizing(profile, pair, engine, memory=memory, draft_tokens=draft_tokens)
+    sizing = proposed_sizing(chosen, profile, pair, engine, memory=memory, draft_tokens=draft_tokens)
     sizing = replace(sizing, gpus=gpus or sizing.gpus, max_num_seqs=1, max_model_len=LEAST_CONTEXT)
     return any(fit(pair, one).fits for one in (sizing, *smaller_steps(sizing, engine)))
 
@@ -195,8 +186,7 @@ class Sizer:
         self._engine = engine
         self.sizing = sizing
         self._decisions: dict[str, Decision] = {}
-        bugs = (bug for bug in engine.open_bugs if bug.sound_sequences is not None) if sizing.draft_tokens else iter(())
-        self._sound = next(bugs, None)
+        self._limit = engine.limit_of_sequences if sizing.draft_tokens else None
 
     def decide(self, choice: Choice, goal: Goal | None) -> Iterator[Decision]:
         """The settings that differ from those of profile and engine."""
@@ -338,9 +328,10 @@ class Sizer:
 
     def _sequences(self, count: int, origin: str, reason: str) -> None:
         """This many sequences, but no more than the release serves rightly with a drafter."""
-        source, most = "", self._sound.sound_sequences if self._sound else None
-        if self._sound and most is not None and count > most:
-            count, origin, reason, source = most, f"engine {self._engine.name}", self._sound.what, self._sound.source
+        source = ""
+        if self._limit is not None and count > self._limit[0]:
+            (count, bug), origin = self._limit, f"engine {self._engine.name}"
+            reason, source = bug.what, bug.source
         self._change(Settings.max_num_seqs, count, replace(self.sizing, max_num_seqs=count), origin, reason, source)
 
     def _draft_tokens(self, tokens: int, origin: str, reason: str) -> None:

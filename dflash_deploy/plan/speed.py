@@ -19,6 +19,7 @@ from functools import lru_cache
 
 from dflash_deploy.catalog import ModelPair, Profile
 from dflash_deploy.catalog.models import Acceptance, Shape
+from dflash_deploy.plan.compatible import capability
 from dflash_deploy.serve.speculation import DRAFT_TOKENS, positions
 
 BANDWIDTH_REACHED, UNIFIED_REACHED = 0.93, 0.83
@@ -148,13 +149,13 @@ def _position_seconds(profile: Profile, pair: ModelPair) -> float:
 
 def _arithmetic(profile: Profile, quantisation: str) -> float:
     """Operations per second of one GPU for weights of this quantization, in the fastest type that it can compute in."""
-    capability = profile.match.compute_capability or "0"
+    here = profile.match.compute_capability or ""
     computed = "bf16"
-    if quantisation == "fp8" and float(capability) >= 8.9:
+    if quantisation == "fp8" and capability(here) >= (8, 9):
         computed = "fp8"
-    elif "fp4" in quantisation and float(capability) >= 10:
+    elif "fp4" in quantisation and capability(here) >= (10, 0):
         computed = "fp4"
-    elif quantisation.startswith(("int4", "gguf")) and capability in _GEFORCE:
+    elif quantisation.startswith(("int4", "gguf")) and here in _GEFORCE:
         computed = "int4"
     return profile.hardware.tflops * 1e12 * ARITHMETIC_REACHED[computed]
 
@@ -164,7 +165,7 @@ def _state_bytes(shape: Shape) -> int:
     linear = shape.linear_attention
     if linear is None:
         return 0
-    return linear.layers * linear.value_heads * linear.value_dim * linear.key_dim * linear.state_bytes
+    return linear.layers * linear.bytes_per_state
 
 
 def _reduce_seconds(profile: Profile, gpus: int, size: int) -> float:

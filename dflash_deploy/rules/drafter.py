@@ -189,20 +189,18 @@ def answers_change(plan: Plan, facts: HostFacts) -> Finding | None:
 
 def more_sequences_than_sound(plan: Plan, facts: HostFacts) -> Finding | None:
     """A release that ends, or changes answers, if it makes draft tokens for many sequences at the same time."""
-    sequences = plan.settings.max_num_seqs
-    if not plan.drafting or sequences is None:
+    sequences, limit = plan.settings.max_num_seqs, plan.engine.limit_of_sequences
+    if not plan.drafting or sequences is None or limit is None or sequences <= limit[0]:
         return None
-    for bug in plan.engine.open_bugs:
-        if bug.sound_sequences is not None and sequences > bug.sound_sequences:
-            return Finding(
-                id="more-sequences-than-sound",
-                severity="warning",
-                message=f"{Settings.max_num_seqs}={sequences}; {plan.engine.title}: {bug.what}",
-                why="answers are not the target's own, or all requests in progress are lost",
-                fix=f"set {bug.workaround}",
-                source=bug.source,
-            )
-    return None
+    bug = limit[1]
+    return Finding(
+        id="more-sequences-than-sound",
+        severity="warning",
+        message=f"{Settings.max_num_seqs}={sequences}; {plan.engine.title}: {bug.what}",
+        why="answers are not the target's own, or all requests in progress are lost",
+        fix=f"set {bug.workaround}",
+        source=bug.source,
+    )
 
 
 def images_are_not_drafted(plan: Plan, facts: HostFacts) -> Finding | None:

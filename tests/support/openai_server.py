@@ -56,6 +56,7 @@ class Engine:
     generated: int = 0
     drafts: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    came: threading.Condition = field(default_factory=threading.Condition)
     numbers: Iterator[int] = field(default_factory=count)
 
     words: list[str] = field(default_factory=list)
@@ -206,12 +207,12 @@ class Handler(Quiet, BaseHTTPRequestHandler):
 
     def _crowded(self) -> bool:
         """Whether as many requests are running as it takes to forget, once they have had time to come."""
-        above, end = self.engine.forgets_above, time.monotonic() + TOGETHER
+        engine, above = self.engine, self.engine.forgets_above
         if above is None:
             return False
-        while self.engine.running <= above and time.monotonic() < end:
-            time.sleep(TOGETHER / 100)
-        return self.engine.running > above
+        with engine.came:
+            engine.came.notify_all()
+            return engine.came.wait_for(lambda: engine.running > above, TOGETHER)
 
     def _complete(self, asked: dict[str, Any]) -> None:
         with self.engine.lock:

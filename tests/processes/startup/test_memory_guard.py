@@ -33,9 +33,9 @@ held = []
 for _ in range({EATS // (32 * MIB)}):
     held.append(b"x" * {32 * MIB})
     print(len(held) * 32, "MiB", flush=True)
-    time.sleep(0.1)
+    time.sleep(0.1)  # as fast as weights are read
 print("all of it", flush=True)
-time.sleep(600)
+signal.pause()
 """
 
 

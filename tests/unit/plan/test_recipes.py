@@ -1,6 +1,7 @@
 """Plans with a recipe: each one is possible, what it decides has its name, and the default is the plan without one."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,8 +27,8 @@ def recipe_name(one: tuple[Profile, Recipe]) -> str:
     return f"{one[0].name}, {one[1].name}"
 
 
-def planned(profile: str, **choice: str) -> Plan:
-    wish = Choice(profile=profile, runtime="compose", **choice)  # type: ignore[arg-type]
+def planned(profile: str, **choice: Any) -> Plan:
+    wish = Choice(profile=profile, runtime="compose", **choice)
     return plan_deployment(MACHINES[profile], wish, CATALOG)
 
 

@@ -1,6 +1,7 @@
 """Unified memory: what the engine gets, and what the system keeps."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,8 @@ SHARE = "GPU_MEMORY_UTILIZATION"
 KEPT = 24
 
 
-def planned(facts: HostFacts = SPARK, *, profile: str = "dgx-spark", **wishes: object) -> Plan:
-    return plan_deployment(facts, Choice(profile=profile, **wishes), CATALOG)  # type: ignore[arg-type]
+def planned(facts: HostFacts = SPARK, *, profile: str = "dgx-spark", **wishes: Any) -> Plan:
+    return plan_deployment(facts, Choice(profile=profile, **wishes), CATALOG)
 
 
 def system(plan: Plan) -> float:

@@ -1,5 +1,7 @@
 """When an engine that loads into unified memory is stopped, and what is said then."""
 
+from typing import Any
+
 import pytest
 
 from dflash_deploy.catalog import load_catalog
@@ -17,9 +19,9 @@ from tests.support.scripted import ScriptedRuntime
 CATALOG = load_catalog()
 
 
-def plan(profile: str, **wishes: str) -> Plan:
+def plan(profile: str, **wishes: Any) -> Plan:
     facts = MACHINES.get(profile) or made_of(CATALOG.profile(profile))
-    return plan_deployment(facts, Choice(profile=profile, **wishes), CATALOG)  # type: ignore[arg-type]
+    return plan_deployment(facts, Choice(profile=profile, **wishes), CATALOG)
 
 
 @pytest.mark.parametrize(
