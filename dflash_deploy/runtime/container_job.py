@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Timer
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from docker.errors import DockerException, ImageNotFound
 from docker.types import DeviceRequest, Mount
+from docker.utils.socket import SocketError
 
 from dflash_deploy.errors import EngineMissing
 from dflash_deploy.runtime.docker_api import docker_client
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
     from dflash_deploy.runtime.protocol import Narrate
+
+LONGEST_LINE = 1 << 16
+"""Bytes of a line; what is longer counts as several."""
 
 
 @dataclass(frozen=True)
@@ -65,21 +69,39 @@ def run_job(job: ContainerJob, narrate: Narrate, *, fetch: bool = True) -> JobRe
     container = _create(client, job)
     tail: deque[str] = deque(maxlen=20)
     try:
+        # attached before it starts: who follows its log while it ends may not get the last of it
+        written = container.attach(stream=True, demux=True)
         container.start()
         with _killed_after(container, job.seconds) as late:
-            for raw in container.logs(stream=True, follow=True):
-                if line := raw.decode("utf-8", "replace").strip():
-                    tail.append(line)
-                    narrate(line)
+            for line in _lines(written):
+                tail.append(line)
+                narrate(line)
             status = container.wait()["StatusCode"]
         return JobResult(status, tuple(tail), in_time=not late.is_set())
-    except DockerException as problem:
+    except (DockerException, SocketError) as problem:
         raise EngineMissing(
             f"failed to run {job.image}: {first_line(problem)}", hint="check Docker with `dflash-deploy doctor`"
         ) from None
     finally:
         with contextlib.suppress(DockerException):
             container.remove(force=True)
+
+
+def _lines(written: Iterable[tuple[bytes | None, bytes | None]]) -> Iterator[str]:
+    """The lines that are not empty of pieces of standard output and standard error, which end anywhere."""
+    begun = [b"", b""]
+    for pieces in written:
+        for number, piece in enumerate(pieces):
+            *whole, rest = (begun[number] + (piece or b"")).split(b"\n")
+            if len(rest) > LONGEST_LINE:
+                whole, rest = [*whole, rest], b""
+            begun[number] = rest
+            yield from filter(None, map(_text, whole))
+    yield from filter(None, map(_text, begun))
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace").strip()
 
 
 def _have(client: DockerClient, image: str, narrate: Narrate, *, fetch: bool) -> None:

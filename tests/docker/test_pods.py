@@ -12,7 +12,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dflash_deploy.export.pod import ENDS
 from dflash_deploy.serve.drain import SETTLES
 from dflash_deploy.serve.router.files import read_seen
 from tests.support.askers import WHOLE, Askers, asking
@@ -163,8 +162,8 @@ def test_requests_follow_the_pods_and_streams_end_whole(folder: Exported, pods: 
     assert streamed.whole
     assert ended["router"].stopped > SETTLES + 3, "the stream was too short to show anything"
     assert {name: one.code for name, one in ended.items() if one.code == KILLED} == {}
-    # after SIGTERM there is nothing left to wait for
-    assert ended["router"].seconds < ended["router"].stopped + ENDS, ended
+    # after SIGTERM there is nothing left to wait for; docker's own commands take seconds on a busy machine
+    assert ended["router"].seconds < ended["router"].stopped + IN_VAIN, ended
     print(ended)
     assert idle(three.end()["engine"])
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from dflash_deploy.export.pod import ENDS
 from dflash_deploy.serve.drain import SETTLES
 from tests.support.engine_pod import CACHE, SILENT, EnginePod, confined, engine_pod
 from tests.support.exported_pods import build
@@ -16,6 +15,9 @@ from tests.support.pod_asked import HANGS, answered, bearer, streaming
 IMAGE = "dflash-deploy/vllm:pods-under-test"
 SLOW, LASTS, TOKENS = 0.3, 10.0, 500
 """Processors of a slow engine, the seconds that it is slow, and the tokens of a stream."""
+
+IN_VAIN = 40.0
+"""A third of DRAIN_SECONDS, which a pod waits whose requests do not end. Docker takes seconds on a busy machine."""
 
 
 @pytest.fixture(scope="module")
@@ -71,4 +73,4 @@ def test_a_pod_that_ends_waits_for_its_stream(running: EnginePod) -> None:
     assert streamed.whole
     assert ended.stopped > SETTLES + 3, "the stream was too short to show anything"
     assert ended.code != 137
-    assert ended.seconds < ended.stopped + ENDS
+    assert ended.seconds < ended.stopped + IN_VAIN

@@ -54,12 +54,15 @@ def test_tuning_applying_and_going_back(box: Path) -> None:
     shown = "tune --prompts mine.jsonl --concurrency 1,4,16 --yes"
     assert tuple(shown.split()) in SHOWN
     # b11549 drafts rightly for two sequences only (its bugs)
-    dflash(*shown.replace("1,4,16", "1,2").split(), at=box).succeeded()
-    assert (box / ".env.last").read_text(encoding="utf-8") == before
-    run(box, "up")
-    # `cp -p .env.last .env`, as the page says
-    shutil.copy2(box / ".env.last", box / ".env")
-    run(box, "up")
+    said = dflash(*shown.replace("1,4,16", "1,2").split(), at=box).succeeded().out
+    # what is fastest is measured here and now; tests/unit/tuning has both decisions by name
+    if "\nwritten " in said:
+        assert (box / ".env.last").read_text(encoding="utf-8") == before
+        run(box, "up")
+        # `cp -p .env.last .env`, as the page says
+        shutil.copy2(box / ".env.last", box / ".env")
+        run(box, "up")
+    assert (box / ".env").read_text(encoding="utf-8") == before
     assert "drafts" in run(box, "test --only drafts")
 
 
