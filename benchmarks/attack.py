@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.table import Table
 
 from benchmarks.replicas import deployed
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from tests.support.attacked import Endpoint, files_of, peak
 from tests.support.attackers import attacking
 from tests.support.honest import Told, load

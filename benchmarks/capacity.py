@@ -24,17 +24,19 @@ import aiohttp
 from benchmarks.intervals import interval
 from benchmarks.rows import Row
 from dflash_deploy.assets import asset
-from dflash_deploy.bench import load_prompts
 from dflash_deploy.bench.figures import quantile
-from dflash_deploy.capacity import Service, UserLoad, measured_service, simulate
-from dflash_deploy.capacity.simulation import simulated_times, thoughts
-from dflash_deploy.client import Endpoint, TimedCompletion, streaming_body, time_completion
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.bench.workload import load_prompts
+from dflash_deploy.capacity.load_text import UserLoad
+from dflash_deploy.capacity.measured import measured_service
+from dflash_deploy.capacity.simulation import Service, simulate, simulated_times, thoughts
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.client.stream import TimedCompletion, streaming_body, time_completion
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.intake.documents import BenchRow
-from dflash_deploy.operations.bench_figures import last_figures
-from dflash_deploy.operations.sizing import prompt_steps_of
+from dflash_deploy.operations.bench import last_figures
+from dflash_deploy.operations.capacity import prompt_steps_of
 from dflash_deploy.planning import plan_of
-from dflash_deploy.startup import endpoint_of
+from dflash_deploy.startup.engine import endpoint_of
 from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.rows import Row
-from dflash_deploy.weights.lockfile import LockedModel, read_lock
-from dflash_deploy.weights.verify import verify
+from dflash_deploy.weights.check import verify
+from dflash_deploy.weights.lock import LockedModel, read_lock
 from tests.support.box import CONFIG, DRAFTS, Box
 from tests.support.hub import Generated, Hub
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from benchmarks.rows import Row
 from dflash_deploy.assets import asset
-from dflash_deploy.bench import Load, load_prompts, measure
 from dflash_deploy.bench.figures import at_concurrency
+from dflash_deploy.bench.load import Load, measure
+from dflash_deploy.bench.workload import load_prompts
 from tests.support.cli import dflash
 from tests.support.ports import free_port
 from tests.support.server import Server

@@ -12,9 +12,9 @@ from statistics import mean, median
 import yaml
 
 from benchmarks.rows import Row
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.operations import explain_log
-from dflash_deploy.startup.log_lines import LONGEST_LINE
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.diagnosis.lines import LONGEST_LINE
+from dflash_deploy.operations.explain import explain_log
 from tools.diagnosis.score import BLIND_SETS, cases
 
 REPEATS = 5

@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.rows import Row
-from dflash_deploy.serve.gateway.keyring import Accepted
-from dflash_deploy.serve.gateway.limits import KeyLimits
+from dflash_deploy.serve.gateway.keys import Accepted
+from dflash_deploy.serve.gateway.metering import KeyLimits
 
 REPEATS = 5
 REQUESTS = 2000

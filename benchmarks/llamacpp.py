@@ -16,14 +16,15 @@ import aiohttp
 
 from benchmarks.rows import Row
 from dflash_deploy.assets import asset
-from dflash_deploy.bench import Load, load_prompts, measure
 from dflash_deploy.bench.figures import at_concurrency
-from dflash_deploy.client import Endpoint
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.plan import engine_command
+from dflash_deploy.bench.load import Load, measure
+from dflash_deploy.bench.workload import load_prompts
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.plan.command import engine_command
 from dflash_deploy.planning import plan_of
 from dflash_deploy.serve.engines.installed import WHEEL_SERVER
-from dflash_deploy.startup import endpoint_of
+from dflash_deploy.startup.engine import endpoint_of
 from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
 

@@ -10,9 +10,10 @@ from statistics import median
 
 from benchmarks.rows import Row
 from dflash_deploy.assets import asset
-from dflash_deploy.bench import Prompt, load_prompts, measure
 from dflash_deploy.bench.figures import Spread, at_concurrency, row_of
-from dflash_deploy.client import Endpoint
+from dflash_deploy.bench.load import measure
+from dflash_deploy.bench.workload import Prompt, load_prompts
+from dflash_deploy.client.endpoint import Endpoint
 from dflash_deploy.redact import Secret
 from tests.support.answering import KEY, MODEL, answer, answering
 from tests.support.cli import dflash

@@ -13,13 +13,13 @@ from statistics import median
 from benchmarks.rows import Row
 from benchmarks.start import engine_by_hand
 from dflash_deploy.assets import asset
-from dflash_deploy.bench import Prompt, load_prompts
 from dflash_deploy.bench.figures import at_concurrency
-from dflash_deploy.client import Endpoint
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.plan import engine_command
+from dflash_deploy.bench.workload import Prompt, load_prompts
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.plan.command import engine_command
 from dflash_deploy.planning import plan_of
-from dflash_deploy.serve.engines.vllm_arguments import MIDDLEWARE
+from dflash_deploy.serve.engines.vllm import MIDDLEWARE
 from dflash_deploy.serve.gateway.asgi import App, Receive, Scope, Send
 from dflash_deploy.serve.gateway.auth import DenyByDefault
 from tests.support.cli import dflash

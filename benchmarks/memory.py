@@ -8,9 +8,9 @@ from pathlib import Path
 from rich import box
 from rich.table import Table
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.catalog.schema import Entry
-from dflash_deploy.intake.yaml_text import parse_packaged_yaml
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.catalog.read import Entry
+from dflash_deploy.intake.parse import parse_packaged_yaml
 from dflash_deploy.plan.cache_pool import Sizing
 from dflash_deploy.plan.memory import GIB, MemoryFit, fit
 

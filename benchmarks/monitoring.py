@@ -19,13 +19,14 @@ from rich.table import Table
 from benchmarks.intervals import ratio_interval
 from benchmarks.rows import Row
 from dflash_deploy.assets import asset
-from dflash_deploy.bench import load_prompts, measure
-from dflash_deploy.client import Endpoint
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.monitoring.prometheus import INTERVAL
-from dflash_deploy.operations import export_monitoring
+from dflash_deploy.bench.load import measure
+from dflash_deploy.bench.workload import load_prompts
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.monitoring.files import INTERVAL
+from dflash_deploy.operations.monitor_export import export_monitoring
 from dflash_deploy.planning import plan_of
-from dflash_deploy.startup import endpoint_of
+from dflash_deploy.startup.engine import endpoint_of
 from tests.support.cli import dflash
 from tests.support.commands import checked
 from tests.support.debian import program

@@ -22,11 +22,11 @@ from typing import Any
 from rich.table import Table
 
 from benchmarks.replicas import deployed
-from dflash_deploy.client import EndpointError
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.monitoring.prometheus import INTERVAL
+from dflash_deploy.client.answers import EndpointError
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.monitoring.files import INTERVAL
 from dflash_deploy.planning import plan_of
-from dflash_deploy.startup import endpoint_of
+from dflash_deploy.startup.engine import endpoint_of
 from tests.support.monitored import Received, monitor, webhook
 from tests.support.ports import free_port
 from tests.support.prometheus import Prometheus, blackbox_exporter, node_exporter

@@ -23,10 +23,10 @@ from rich.table import Table
 
 from benchmarks.intervals import ratio_interval
 from benchmarks.rows import Row
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.plan.replicas import engine_port
 from dflash_deploy.planning import plan_of
-from dflash_deploy.startup import endpoint_of
+from dflash_deploy.startup.engine import endpoint_of
 from tests.support.askers import Askers, asking
 from tests.support.cli import dflash
 from tests.support.llamacpp_native import server_of

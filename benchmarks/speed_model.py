@@ -12,10 +12,12 @@ from pydantic import Field
 from rich import box
 from rich.table import Table
 
-from dflash_deploy.catalog import ModelPair, Profile, load_catalog
-from dflash_deploy.catalog.schema import Entry
+from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.catalog.models import ModelPair
+from dflash_deploy.catalog.read import Entry
 from dflash_deploy.catalog.speeds import PublishedSpeed
-from dflash_deploy.intake.yaml_text import parse_packaged_yaml
+from dflash_deploy.intake.parse import parse_packaged_yaml
 from dflash_deploy.plan.speed import step_seconds
 
 POINTS = Path(__file__).with_name("points.yaml")

@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.rows import Row
-from dflash_deploy.client import Endpoint, EndpointError
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.plan import engine_command
+from dflash_deploy.client.answers import EndpointError
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.plan.command import engine_command
 from dflash_deploy.planning import plan_of
 from dflash_deploy.serve.engines.installed import installed_vllm
-from dflash_deploy.startup import endpoint_of
+from dflash_deploy.startup.engine import endpoint_of
 from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
 

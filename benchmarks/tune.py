@@ -19,10 +19,10 @@ from rich import box
 from rich.table import Table
 
 from dflash_deploy.assets import asset
-from dflash_deploy.bench import measure
+from dflash_deploy.bench.load import measure
 from dflash_deploy.bench.workload import Limits, Workload, own, packaged
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.client import Endpoint
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.client.endpoint import Endpoint
 from dflash_deploy.tuning.experiment import OFF, fixed
 from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port

@@ -11,7 +11,7 @@ from functools import cache
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from dflash_deploy.assets import asset_text
-from dflash_deploy.intake import parse_packaged_yaml
+from dflash_deploy.intake.parse import parse_packaged_yaml
 
 KEY_VARIABLE = "DFLASH_API_KEY"
 """The environment variable from which every client reads the API key."""

@@ -7,20 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.errors import DeployError, FileRefused, SettingsRefused
-from dflash_deploy.host import HostFacts, read_facts
-from dflash_deploy.plan import Checkpoints, Choice, Plan
+from dflash_deploy.host.machine import HostFacts, read_facts
 from dflash_deploy.plan.command import in_home
-from dflash_deploy.plan.wishes import RUNTIMES
-from dflash_deploy.rules import judge, plan_deployment
-from dflash_deploy.runtime import runtime_seen
+from dflash_deploy.plan.result import RUNTIMES, Checkpoints, Choice, Plan
+from dflash_deploy.rules.table import judge, plan_deployment
+from dflash_deploy.runtime.select import runtime_seen
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.weights import read_checkpoints
-from dflash_deploy.weights.checkpoints import NO_HUB_METADATA, HubMetadata
+from dflash_deploy.weights.checkpoints import NO_HUB_METADATA, HubMetadata, read_checkpoints
 
 if TYPE_CHECKING:
-    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.deployment.directory import Deployment
 
 IDENTITY = (
     Settings.dflash_profile,

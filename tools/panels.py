@@ -12,10 +12,8 @@ from html import escape
 from math import isnan
 from pathlib import Path
 
-from dflash_deploy.bench.page import html_page
-from dflash_deploy.bench.plots import Series, lines, number
-from dflash_deploy.monitoring.dashboards import DASHBOARDS, Dashboard
-from dflash_deploy.monitoring.panel import Curve, Panel
+from dflash_deploy.bench.page import Series, html_page, lines, number
+from dflash_deploy.monitoring.dashboards import DASHBOARDS, Curve, Dashboard, Panel
 from tests.support.prometheus import Prometheus
 
 DRAWN = ("overview", "speculative-decoding")

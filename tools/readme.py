@@ -4,12 +4,12 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from dflash_deploy.catalog import Catalog, load_catalog
 from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.load import Catalog, load_catalog
 from dflash_deploy.catalog.recipes import faster, offered
 from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.planning import UNREAD
-from dflash_deploy.rules.survey import survey
+from dflash_deploy.rules.table import survey
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from dflash_deploy.errors import BenchmarkMissed
+from dflash_deploy.serve.settings import Settings
+
 if TYPE_CHECKING:
     from dflash_deploy.bench.load import Load
-    from dflash_deploy.client import SpecCounters, TimedCompletion
+    from dflash_deploy.catalog.speeds import PublishedSpeed
+    from dflash_deploy.client.stream import TimedCompletion
+    from dflash_deploy.serve.engines.counters import SpecCounters
+
 
 Speculation = Literal["off", "dflash", "mtp", "unknown"]
 """How the drafts of a run are made: not at all, by a drafter, by the target's MTP head, or nothing is known of it."""
@@ -165,3 +171,188 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     place = share * (len(ordered) - 1)
     below, above = ordered[math.floor(place)], ordered[math.ceil(place)]
     return below + (above - below) * (place - math.floor(place))
+
+
+LIKE = {
+    "HumanEval": ("humaneval", "code"),
+    "MBPP": ("mbpp", "code"),
+    "code, raw prompt": ("code",),
+    "code, chat template": ("code",),
+    "Math500": ("math500", "maths"),
+    "GSM8K": ("gsm8k", "maths"),
+    "MT-Bench": ("mt-bench", "chat"),
+    "short answers": ("chat",),
+    "prose, raw prompt": ("prose",),
+    "code": ("code",),
+    "prose": ("prose",),
+    "reasoning": ("maths",),
+    "dialogue": ("chat",),
+    "code, reasoning, maths, prose": ("code",),
+}
+"""Workloads to compare a published one with, the most similar first. Prompts, lengths and engines differ."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A published row, and ours of the most similar workload at the same concurrency. Rates in tokens/s in total.
+
+    `ours_draft_tokens` may differ from theirs. Values that were not measured or not published are `None`.
+    """
+
+    workload: str
+    concurrency: int
+    draft_tokens: int
+    plain: float | None
+    dflash: float
+    acceptance_length: float | None
+    source: str
+    ours_workload: str
+    ours_draft_tokens: int | None
+    ours_plain: float | None
+    ours_dflash: float | None
+    ours_acceptance_length: float | None
+
+    def document(self) -> dict[str, object]:
+        """The row for `--json`."""
+        return asdict(self)
+
+
+def beside(published: Iterable[PublishedSpeed], rows: Sequence[Row]) -> list[Beside]:
+    """The published rows with a measurement to compare."""
+    ours = {(row.workload, row.concurrency, row.speculation): row for row in rows}
+    measured = {(row.workload, row.concurrency) for row in rows}
+    pairs = [
+        (speed, next((name for name in LIKE.get(speed.workload, ()) if (name, speed.concurrency) in measured), None))
+        for speed in published
+    ]
+    return [
+        _beside(speed, name, ours.get((name, speed.concurrency, "dflash")), ours.get((name, speed.concurrency, "off")))
+        for speed, name in pairs
+        if name is not None
+    ]
+
+
+def _beside(speed: PublishedSpeed, workload: str, drafted: Row | None, plain: Row | None) -> Beside:
+    return Beside(
+        workload=speed.workload,
+        concurrency=speed.concurrency,
+        draft_tokens=speed.draft_tokens,
+        plain=speed.plain,
+        dflash=speed.dflash,
+        acceptance_length=speed.acceptance_length,
+        source=speed.source,
+        ours_workload=workload,
+        ours_draft_tokens=drafted.draft_tokens if drafted else None,
+        ours_plain=plain.tokens_per_s if plain else None,
+        ours_dflash=drafted.tokens_per_s if drafted else None,
+        ours_acceptance_length=drafted.acceptance_length if drafted else None,
+    )
+
+
+def missed(rows: Sequence[Row], min_speedup: float | None, *, ours: bool) -> BenchmarkMissed | None:
+    """The requirement that the rows miss; `None` if they meet all.
+
+    `ours` says that the engine is known to count its drafts.
+    """
+    failed = [row for row in rows if row.failed]
+    if failed:
+        count, asked = sum(row.failed for row in failed), sum(row.requests + row.failed for row in rows)
+        return BenchmarkMissed(
+            f"{count} of {asked} requests failed: {failed[0].problem}",
+            hint="the other figures are of answered requests; `dflash-deploy logs` shows the engine's side",
+        )
+    return _contradicted(rows, ours=ours) or _too_slow(rows, min_speedup)
+
+
+def _contradicted(rows: Sequence[Row], *, ours: bool) -> BenchmarkMissed | None:
+    """The engine's counters contradict what was said of its drafts."""
+    for row in rows:
+        if row.counted is None:
+            continue
+        if row.speculation in {"dflash", "mtp"} and ours and not row.counted.drafts:
+            return BenchmarkMissed(
+                "the engine reported no draft tokens: speculative decoding is off",
+                hint="`dflash-deploy up` applies .env; then look for 'speculative' in `dflash-deploy logs`",
+            )
+        if row.speculation == "off" and row.counted.drafts:
+            return BenchmarkMissed(
+                f"the engine made {row.counted.drafts} drafts in the run without speculative decoding",
+                hint="`dflash-deploy up` applies .env; --baseline-url must name an engine without a drafter",
+            )
+    return None
+
+
+def _too_slow(rows: Sequence[Row], min_speedup: float | None) -> BenchmarkMissed | None:
+    sped = [row for row in rows if row.speedup is not None and row.speculation != "mtp"]
+    slow = [row for row in sped if min_speedup is not None and (row.speedup or 0.0) < min_speedup]
+    if not slow:
+        return None
+    worst = min(slow, key=lambda row: row.speedup or 0.0)
+    where = f"{worst.workload}, {at_concurrency(worst.concurrency)}"
+    return BenchmarkMissed(
+        f"{where}: a speed-up of {worst.speedup:.2f}, not {min_speedup:g}",
+        hint=f"fewer draft tokens help at high concurrency: {Settings.dflash_num_spec_tokens} in .env",
+    )
+
+
+WIDTH = 50
+LABEL = 40
+
+_TIMES = (
+    ("TTFT", "Time to First Token", "ttft_ms"),
+    ("TPOT", "Time per Output Token (excl. 1st token)", "tpot_ms"),
+    ("ITL", "Inter-token Latency", "itl_ms"),
+)
+
+
+def block(row: Row) -> str:
+    """The figures of one row in that format."""
+    lines = [_heading(" Serving Benchmark Result ", "="), *_totals(row)]
+    for name, title, field in _TIMES:
+        lines += [_heading(title, "-"), *_times(name, getattr(row, field))]
+    return "\n".join([*lines, *_drafts(row), "=" * WIDTH])
+
+
+def _totals(row: Row) -> Iterator[str]:
+    tokens = row.output_tokens
+    yield _line("Successful requests:", row.requests)
+    yield _line("Failed requests:", row.failed)
+    yield _line("Maximum request concurrency:", row.concurrency)
+    yield _line("Benchmark duration (s):", row.duration_s)
+    yield _line("Total input tokens:", row.input_tokens)
+    yield _line("Total generated tokens:", tokens)
+    yield _line("Request throughput (req/s):", row.requests_per_s)
+    yield _line("Output token throughput (tok/s):", tokens / row.duration_s)
+    yield _line("Total token throughput (tok/s):", (tokens + row.input_tokens) / row.duration_s)
+
+
+def _times(name: str, spread: Spread | None) -> Iterator[str]:
+    if spread is None:
+        return
+    yield _line(f"Mean {name} (ms):", spread.mean)
+    yield _line(f"Median {name} (ms):", spread.p50)
+    yield _line(f"P99 {name} (ms):", spread.p99)
+
+
+def _drafts(row: Row) -> Iterator[str]:
+    counted = row.counted
+    if counted is None or not counted.drafts or not counted.draft_tokens:
+        return
+    yield _heading("Speculative Decoding", "-")
+    yield _line("Acceptance rate (%):", 100 * counted.accepted_tokens / counted.draft_tokens)
+    yield _line("Acceptance length:", counted.acceptance_length or 0.0)
+    yield _line("Drafts:", counted.drafts)
+    yield _line("Draft tokens:", counted.draft_tokens)
+    yield _line("Accepted tokens:", counted.accepted_tokens)
+    yield "Per-position acceptance (%):"
+    for position, share in enumerate(counted.acceptance_by_position):
+        yield _line(f"  Position {position}:", 100 * share)
+
+
+def _heading(text: str, fill: str) -> str:
+    return text.center(WIDTH, fill)
+
+
+def _line(label: str, value: float) -> str:
+    written = str(value) if isinstance(value, int) else f"{value:.2f}"
+    return f"{label:<{LABEL}} {written:<10}"

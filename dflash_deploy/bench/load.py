@@ -10,7 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dflash_deploy.client import Endpoint, EndpointError, SpecCounters, TimedCompletion, streaming_body, time_completion
+from dflash_deploy.client.answers import EndpointError
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.client.stream import TimedCompletion, streaming_body, time_completion
+from dflash_deploy.serve.engines.counters import SpecCounters
 
 if TYPE_CHECKING:
     import aiohttp

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dflash_deploy.bench.figures import Row, Speculation, row_of
 from dflash_deploy.bench.load import measure
 from dflash_deploy.bench.workload import Limits, Workload
-from dflash_deploy.client import Endpoint
+from dflash_deploy.client.endpoint import Endpoint
 
 REQUESTS_PER_CLIENT = 2
 """Requests that each client sends at least, unless their number is set."""

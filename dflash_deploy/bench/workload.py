@@ -7,19 +7,18 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
+import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dflash_deploy.assets import asset
-from dflash_deploy.bench.datasets import DATASETS, fetch_questions
-from dflash_deploy.bench.prompts import Kind, load_prompts
-from dflash_deploy.catalog import ModelPair
+from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.client.images import data_uri, plain_png
-from dflash_deploy.errors import BadInput, FileRefused
-from dflash_deploy.intake import MIB, parse_json, parse_packaged_yaml, read_argument
-from dflash_deploy.intake.files import shown
-from dflash_deploy.intake.invalid import place_of
+from dflash_deploy.errors import BadInput, FileRefused, HubUnreachable
+from dflash_deploy.intake.answers import fetch_answer, new_client
+from dflash_deploy.intake.files import MIB, read_argument, read_text, shown
+from dflash_deploy.intake.parse import Invalid, parse_json, parse_packaged_yaml, place_of
 
 LARGEST_FILE = 64 * MIB
 """Bytes of a file of prompts."""
@@ -194,3 +193,126 @@ def _named(name: str, pair: ModelPair | None) -> Workload:
 def described(workloads: Sequence[Workload]) -> list[Mapping[str, object]]:
     """Name and source of each, for the report."""
     return [{"name": one.name, "source": one.source, "prompts": len(one.questions)} for one in workloads]
+
+
+VIEWER = "https://datasets-server.huggingface.co"
+
+ROWS = 32
+"""Prompts from each data set."""
+
+TIMEOUT = 30.0
+
+_STEPS = "{question}\nWork it out step by step and end with the result in \\boxed{{}}."
+_CODE = "Complete this function so that its tests pass. Answer with the whole function.\n```python\n{question}\n```"
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The place of the rows, the field with the question, and the words around it, which are not z-lab's."""
+
+    repo: str
+    config: str
+    split: str
+    field: str
+    words: str = "{question}"
+
+    def question(self, row: Mapping[str, object]) -> str:
+        """The prompt of one row; for a conversation its first turn."""
+        asked = row[self.field]
+        return self.words.format(question=asked[0] if isinstance(asked, list) else asked)
+
+
+DATASETS = {
+    "gsm8k": Dataset("openai/gsm8k", "main", "test", "question", _STEPS),
+    "math500": Dataset("HuggingFaceH4/MATH-500", "default", "test", "problem", _STEPS),
+    "humaneval": Dataset("openai/openai_humaneval", "openai_humaneval", "test", "prompt", _CODE),
+    "mbpp": Dataset("google-research-datasets/mbpp", "sanitized", "test", "prompt"),
+    "mt-bench": Dataset("HuggingFaceH4/mt_bench_prompts", "default", "train", "prompt"),
+}
+
+
+def fetch_questions(name: str, *, viewer: str = VIEWER) -> list[str]:
+    """The prompts of a data set. Raises HubUnreachable if they cannot be downloaded."""
+    dataset = DATASETS[name]
+    asked: dict[str, str | int] = {
+        "dataset": dataset.repo,
+        "config": dataset.config,
+        "split": dataset.split,
+        "offset": 0,
+        "length": ROWS,
+    }
+    try:
+        with new_client(timeout=TIMEOUT) as client:
+            request = client.build_request("GET", f"{viewer}/rows", params=asked)
+            answer = fetch_answer(client, request, seconds=2 * TIMEOUT, redirects=True)
+        if not answer.succeeded:
+            raise Invalid(f"has the status {answer.status}")
+        questions = [dataset.question(entry["row"]) for entry in answer.json()["rows"]]
+        if questions:
+            return questions
+        said = "it has no rows"
+    except httpx.HTTPError as problem:
+        said = str(problem) or type(problem).__name__
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as problem:
+        said = f"unexpected answer: {type(problem).__name__}: {str(problem)[:200]}"
+    raise HubUnreachable(
+        f"{name} ({dataset.repo}) cannot be downloaded from {viewer}: {said}",
+        hint="use your own file of prompts (--prompts FILE.jsonl), or a packaged workload, which needs no network",
+    )
+
+
+Kind = Literal["chat", "thinking", "long", "image"]
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Message(_Line):
+    """One turn."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class Picture(_Line):
+    """A plain image: the name of its colour, its sRGB value, its size in pixels."""
+
+    colour: str
+    rgb: tuple[int, int, int]
+    width: int
+    height: int
+
+
+class Prompt(_Line):
+    """One request. `expected` is the complete reply, word for word; `answer` is a part that it must contain."""
+
+    id: str
+    kind: Kind
+    messages: tuple[Message, ...]
+    enable_thinking: bool
+    image: Picture | None
+    answer: str
+    expected: str
+    max_tokens: int
+
+    def body(self, model: str) -> dict[str, object]:
+        """The body of a chat completion, decoded greedily. The image goes with the last turn, before its text."""
+        messages: list[dict[str, object]] = [message.model_dump() for message in self.messages]
+        if self.image is not None:
+            png = plain_png(self.image.rgb, self.image.width, self.image.height)
+            picture = {"type": "image_url", "image_url": {"url": data_uri(png)}}
+            messages[-1]["content"] = [picture, {"type": "text", "text": self.messages[-1].content}]
+        return {
+            "model": model,
+            "messages": messages,
+            "max_tokens": self.max_tokens,
+            "temperature": 0,
+            "chat_template_kwargs": {"enable_thinking": self.enable_thinking},
+        }
+
+
+def load_prompts(path: Path, *kinds: Kind) -> list[Prompt]:
+    """The prompts of a file, of the given kinds or of all. Raises pydantic.ValidationError for an invalid line."""
+    prompts = map(Prompt.model_validate_json, read_text(path).splitlines())
+    return [prompt for prompt in prompts if not kinds or prompt.kind in kinds]

@@ -1,12 +1,13 @@
-"""The service of an engine from rows of `bench`.
+"""The service of an engine: measured, from rows of `bench`, or as the speed model expects it.
 
 A client of a closed loop waits for an answer
 
     latency + (1 + (answer - 1) / tokens per step) x step + prompts x seconds of a prompt
 
-where the prompts are those of all requests in flight. Further steps of its prompt have the time of the others' steps.
-The measured times to the first token and for each further one give this sum, so each row gives the time of a step.
-Requests in flight are counted by Little's law: at the end of a round some clients have nothing to send.
+where `prompts` counts the prompts of all requests in flight. Further steps of the client's own prompt take as long as
+the steps of the other requests. The measured times to the first token and for each further one give this sum, so each
+row gives the time of a step. Requests in flight are counted by Little's law: at the end of a round some clients have
+nothing to send.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
-from dflash_deploy.capacity.service import SHORTEST_STEP, Service, rising
+from dflash_deploy.capacity.simulation import SHORTEST_STEP, Service, rising
+from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.intake.documents import BenchRow
+from dflash_deploy.plan.speed import acceptance_range, prompt_token_seconds, step_seconds
 
 TELLING = 1.5
 """Ratio of the longest to the shortest mean prompt from which a line through their times separates prompt and rest."""
@@ -135,3 +140,29 @@ def _length(points: Sequence[_Point]) -> float:
     """Tokens per step over all requests."""
     tokens = sum(point.requests * point.answer for point in points)
     return tokens / sum(point.requests * point.answer / point.length for point in points)
+
+
+def expected_service(
+    profile: Profile, pair: ModelPair, *, draft_tokens: int, most_sequences: int, chunk: int, prompt_steps: int = 1
+) -> Service | None:
+    """The service with `draft_tokens`, 0 without a drafter; `None` on a machine without a GPU.
+
+    The acceptance length is the geometric mean of the expected range. Nothing is known of the time outside of the
+    engine: it is 0.
+    """
+    if profile.match.gpus == 0:
+        return None
+    low, high = acceptance_range(pair, draft_tokens) if draft_tokens else (1.0, 1.0)
+    places = {1, most_sequences, *takewhile(lambda number: number < most_sequences, (2**power for power in range(20)))}
+    steps = [
+        (float(number), step_seconds(profile, pair, concurrency=number, draft_tokens=draft_tokens)) for number in places
+    ]
+    return Service(
+        steps=rising(steps),
+        tokens_per_step=(low * high) ** 0.5,
+        prompt_token_s=prompt_token_seconds(profile, pair),
+        latency_s=0.0,
+        most_sequences=most_sequences,
+        chunk=chunk,
+        prompt_steps=prompt_steps,
+    )

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 
-from dflash_deploy.bench.page import html_page, table
-from dflash_deploy.bench.plots import Series, lines, number
+from dflash_deploy.bench.page import Series, html_page, lines, number, table
 from dflash_deploy.capacity.load_text import UserLoad
-from dflash_deploy.capacity.replicas import Sized
-from dflash_deploy.capacity.simulation import Simulated
+from dflash_deploy.capacity.simulation import Simulated, Sized
 
 COLUMNS = (
     "", "users on one", "requests in flight", "TTFT p50 s", "p95 s", "answer p50 s", "p95 s", "tokens/s", "requests/s",

@@ -1,9 +1,19 @@
-"""A queueing simulation of one engine and its users: a closed loop with time to think (simpy).
+"""Simulates one engine and its users, and computes how many replicas a load needs.
 
-The engine is a single server that computes in steps. It admits requests in their order, up to a number. A step holds a
-token or block of each sequence and as many tokens of new prompts as fit; a prompt's last step yields the first token.
-Times of thought are exponential. Sizes are equal or gamma-distributed. Each user has its own random numbers, so that
-loads of different size are compared with the same users, and a real load can have the same times of thought.
+An engine computes in steps. A step yields `tokens_per_step` tokens for each sequence that is decoded; the tokens of new
+prompts are computed in the same steps, and make them longer. A prompt may take more steps than its tokens need:
+llama.cpp computes the last tokens of a prompt in a step of their own if the model has recurrent layers (it keeps the
+state before them). Beside other sequences that step takes as long as theirs.
+
+The simulation is a queue in front of a single server: a closed loop of users with time to think (simpy). The engine
+admits requests in their order, up to a number. A step holds a token or block of each sequence and as many tokens of new
+prompts as fit; a prompt's last step yields the first token. Times of thought are exponential. Sizes are equal or
+gamma-distributed. Each user has its own random numbers, so that loads of different size are compared with the same
+users, and a real load can have the same times of thought.
+
+The replicas are the users of the load, divided by the most users that one engine serves within the goals. Users are
+divided evenly and stay with their replica, as a router for prefixes keeps them. A router that sends each request to the
+least busy replica does at least as well, so the number is an upper bound in that respect.
 """
 
 from __future__ import annotations
@@ -13,14 +23,76 @@ import math
 import random
 import statistics
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, pairwise
 
 import simpy
 
 from dflash_deploy.capacity.load_text import UserLoad
-from dflash_deploy.capacity.service import Service
+
+SHORTEST_STEP = 1e-6
+"""Shortest step in seconds: noise in measured times must not make a step free."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """The service of one engine. `steps` are sequences and seconds of a step, both rising.
+
+    `prompt_token_s` are the seconds that each token of a prompt adds to a step, `latency_s` those of a request outside
+    of the engine's steps. `most_sequences` sequences run at the same time; `chunk` tokens fit into a step. The first
+    token of an answer comes with step `prompt_steps` of its prompt, or later if its tokens need more. Further steps
+    have only the time of the sequences beside it.
+    """
+
+    steps: tuple[tuple[float, float], ...]
+    tokens_per_step: float
+    prompt_token_s: float
+    latency_s: float
+    most_sequences: int
+    chunk: int
+    prompt_steps: int = 1
+
+    @property
+    def most_known(self) -> float:
+        """The most sequences in a step whose time is known; beyond it is an extrapolation."""
+        return self.steps[-1][0]
+
+    def step_s(self, sequences: float) -> float:
+        """Seconds of a step. Beyond the known steps each sequence adds as much as between the last two.
+
+        If only one is known, the time beyond it is proportional to the sequences.
+        """
+        first, last = self.steps[0], self.steps[-1]
+        if sequences <= first[0]:
+            return first[1]
+        if sequences > last[0]:
+            before = self.steps[-2] if len(self.steps) > 1 else (0.0, 0.0)
+            return _between(before, last, sequences)
+        below, above = next(pair for pair in pairwise(self.steps) if sequences <= pair[1][0])
+        return _between(below, above, sequences)
+
+    def token_s(self, sequences: float) -> float:
+        """Seconds between two tokens of a sequence, while no prompt is computed."""
+        return self.step_s(sequences) / self.tokens_per_step
+
+
+def rising(steps: list[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """The steps by their sequences: one with more sequences takes at least as long as those with fewer."""
+    kept: list[tuple[float, float]] = []
+    for sequences, seconds in sorted(steps):
+        longest = max(seconds, SHORTEST_STEP, *(known for _, known in kept))
+        if kept and kept[-1][0] == sequences:
+            kept.pop()
+        kept.append((sequences, longest))
+    return tuple(kept)
+
+
+def _between(below: tuple[float, float], above: tuple[float, float], sequences: float) -> float:
+    """The line through two steps, also beyond the second."""
+    slope = (above[1] - below[1]) / (above[0] - below[0])
+    return above[1] + slope * (sequences - above[0])
+
 
 REQUESTS = 1500
 """Requests that a simulation measures, and at least two of each user."""
@@ -292,3 +364,92 @@ def _figures(record: _Record, users: int) -> Simulated:
 
 def _share(ordered: list[float], share: float) -> float:
     return statistics.quantiles(ordered, n=100, method="inclusive")[round(share * 100) - 1]
+
+
+CURVE = (0.3, 0.6, 1.0, 1.3)
+"""Shares of the most users of one replica at which the curve is simulated."""
+
+STEP = 0.05
+"""Share by which the numbers of users differ that are tried: closer ones differ less than two simulations do."""
+
+
+@dataclass(frozen=True)
+class Sized:
+    """The replicas that a load needs.
+
+    `users_of_one` is the most users that one replica serves within the goals, at most those of the load; with 0, no
+    number of replicas meets them, `replicas` is `None`, and `figures` are those of a single user. Else `figures` are
+    those of one replica with its share of the users. `curve` has other numbers of users on one replica.
+    """
+
+    service: Service
+    users_of_one: int
+    replicas: int | None
+    figures: Simulated
+    curve: tuple[Simulated, ...]
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens per second of all replicas together."""
+        return self.figures.tokens_per_s * (self.replicas or 1)
+
+
+def size(service: Service, load: UserLoad) -> Sized:
+    """The replicas of this service that a load needs."""
+    known: dict[int, Simulated] = {}
+
+    def simulated(users: int) -> Simulated:
+        if users not in known:
+            known[users] = simulate(service, load, users)
+        return known[users]
+
+    most = most_users(lambda users: simulated(users).meets(load), load.users)
+    replicas = replicas_for(load.users, most)
+    share = math.ceil(load.users / replicas) if replicas else 1
+    # chance may say that fewer users wait longer: the figures of more users are the worst that can be expected
+    figures = simulated(share) if most == 0 or simulated(share).meets(load) else simulated(most)
+    places = sorted({max(round(part * (most or 4)), 1) for part in CURVE})
+    return Sized(service, most, replicas, figures, tuple(simulated(users) for users in places))
+
+
+def replicas_for(users: int, users_of_one: int) -> int | None:
+    """The replicas for this many users; `None` if one replica serves not even one user within the goals."""
+    return math.ceil(users / users_of_one) if users_of_one else None
+
+
+def most_users(meets: Callable[[int], bool], limit: int) -> int:
+    """The most users, up to `limit`, with which the goals are met, if fewer users always meet them too; 0 if none.
+
+    Only numbers STEP apart are tried, in an order that does not depend on `limit`: so a higher limit never gives less.
+    """
+    good, bad = -1, 0
+    while meets(_place(bad)):
+        if _place(bad) >= limit:
+            return limit
+        good, bad = bad, 2 * bad + 1
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if meets(_place(middle)):
+            if _place(middle) >= limit:
+                return limit
+            good = middle
+        else:
+            bad = middle
+    return min(_place(good), limit) if good >= 0 else 0
+
+
+def _place(number: int) -> int:
+    """The numbers that are tried: all up to 1 / STEP, then each a share of STEP above the one before."""
+    every = round(1 / STEP)
+    return number + 1 if number < every else round(every * (1 + STEP) ** (number - every + 1))
+
+
+def drafts_pay_below(drafted: Service, plain: Service) -> int | None:
+    """The least number of sequences at the same time at which drafts are no faster; `None` if they always are.
+
+    While no prompt is computed: a prompt costs the same with drafts and without.
+    """
+    most_sequences = min(drafted.most_sequences, plain.most_sequences)
+    return next(
+        (count for count in range(1, most_sequences + 1) if drafted.token_s(count) >= plain.token_s(count)), None
+    )

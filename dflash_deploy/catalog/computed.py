@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 
-from dflash_deploy.catalog.gpus import GpuModel
-from dflash_deploy.catalog.hardware import EngineChoice, Match, Profile, is_named
+from dflash_deploy.catalog.hardware import EngineChoice, GpuModel, Match, Profile, is_named
+from dflash_deploy.catalog.read import CatalogSetting, Evidenced, Settings
 from dflash_deploy.catalog.releases import EngineRelease
-from dflash_deploy.catalog.schema import CatalogSetting, Evidenced, Settings
 from dflash_deploy.serve.settings import Settings as Environment
 
 COUNTS = (8, 4, 2, 1)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import BaseModel
 
 from dflash_deploy.catalog.computed import computed
-from dflash_deploy.catalog.gpus import GpuModel, GpuModels, of_profile
-from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.hardware import GpuModel, GpuModels, Profile, of_profile
 from dflash_deploy.catalog.models import Family, ModelPair
 from dflash_deploy.catalog.phases import PhaseMark
 from dflash_deploy.catalog.read import own_files, packaged_files, read_entry, read_packaged
@@ -24,8 +23,8 @@ from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.catalog.settings import all_setting_names, passed_on
 from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.errors import CatalogRefused, UnknownEngine, UnknownPair, UnknownProfile
-from dflash_deploy.intake import parse_packaged_yaml
 from dflash_deploy.intake.files import shown
+from dflash_deploy.intake.parse import parse_packaged_yaml
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.failures import Failure
@@ -119,7 +118,7 @@ class Catalog:
     @cached_property
     def options(self) -> Mapping[str, frozenset[str]]:
         """The options of each release whose own parser was asked. They are read when they are used first."""
-        from dflash_deploy.catalog.options import ReleaseOptions  # noqa: PLC0415 - needed to check EXTRA_ARGS
+        from dflash_deploy.catalog.releases import ReleaseOptions  # noqa: PLC0415 - needed to check EXTRA_ARGS
 
         rows = _rows(resources.files(PACKAGED), "options.yaml", ReleaseOptions)
         return {row.release: frozenset(row.options.split()) for row in rows}

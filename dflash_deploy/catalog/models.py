@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import Field, field_validator, model_validator
 
 from dflash_deploy.assets import asset
-from dflash_deploy.catalog.schema import AttentionTrait, Entry, Quantisation, Settings
+from dflash_deploy.catalog.read import AttentionTrait, Entry, Quantisation, Settings
 
 
 class Attention(Entry):

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from dflash_deploy.catalog.read import Entry
 from dflash_deploy.catalog.releases import EngineName
-from dflash_deploy.catalog.schema import Entry
 
 
 class PhaseMark(Entry):

@@ -1,4 +1,7 @@
-"""Engine releases: the hardware and formats they support, what changed, and their known bugs."""
+"""Engine releases: the hardware and formats they support, what changed, their known bugs, and their options.
+
+The options of a release have every spelling that its own parser accepts.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from dflash_deploy.catalog.hardware import Capability
-from dflash_deploy.catalog.schema import Architecture, AttentionTrait, Entry, Evidenced, Quantisation
+from dflash_deploy.catalog.read import Architecture, AttentionTrait, Entry, Evidenced, Quantisation
 from dflash_deploy.serve.engines import ENGINES, Engine
 
 
@@ -199,3 +202,10 @@ class EngineRelease(Entry):
     def parser(self, name: str) -> str:
         """This release's name of the parser that vLLM calls `name`."""
         return self.parsers.get(name, name)
+
+
+class ReleaseOptions(Entry):
+    """Every spelling of every option of one release."""
+
+    release: Annotated[str, Field(description="name of the engine release")]
+    options: Annotated[str, Field(min_length=1, description="the names, between spaces")]

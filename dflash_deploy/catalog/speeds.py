@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from dflash_deploy.catalog.read import Entry
 from dflash_deploy.catalog.releases import EngineName
-from dflash_deploy.catalog.schema import Entry
 
 
 class PublishedSpeed(Entry):

@@ -15,7 +15,7 @@ from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.models import Acceptance
-    from dflash_deploy.client import SpecCounters
+    from dflash_deploy.serve.engines.counters import SpecCounters
 
 BROKEN_BELOW = 1.3
 BROKEN_FIRST_POSITION = 0.3

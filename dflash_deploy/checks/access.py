@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import secrets
 
-from dflash_deploy.checks.check import check
-from dflash_deploy.checks.outcome import CheckOutcome, CheckSkipped
-from dflash_deploy.checks.under_test import EndpointUnderTest
-from dflash_deploy.client import EndpointError
+from dflash_deploy.checks.check import CheckOutcome, CheckSkipped, EndpointUnderTest, check
+from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.redact import Secret
-from dflash_deploy.serve.gateway.scopes import LIVENESS
+from dflash_deploy.serve.gateway.keys import LIVENESS
 from dflash_deploy.serve.settings import Settings
 
 Routes = tuple[tuple[str, str], ...]

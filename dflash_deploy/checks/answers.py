@@ -6,10 +6,8 @@ import re
 import secrets
 import time
 
-from dflash_deploy.checks.check import check
-from dflash_deploy.checks.outcome import CheckOutcome
-from dflash_deploy.checks.under_test import EndpointUnderTest
-from dflash_deploy.client import Completion
+from dflash_deploy.checks.check import CheckOutcome, EndpointUnderTest, check
+from dflash_deploy.client.answers import Completion
 
 LAST_NUMBER = 50
 LONG_ANSWER = 256
@@ -18,10 +16,10 @@ MIN_SPREAD = 0.1
 """Share of a stream's time: if all chunks arrive within it, a proxy buffers the stream."""
 
 STREAMS, STREAMED = 8, 20.0
-"""A proxy is blamed for buffering after so many streams that arrived at once, or two that took so many seconds.
+"""Streams that arrive at once, and their seconds, before a proxy is blamed: at least that number, or that time of two.
 
-One stream is no proof: an engine in a container has a share of the processor of its own, and beside other work it ends
-200 tokens before a client gets its turn, several times in a row.
+The first does not prove it: an engine in a container has a share of the processor of its own, and beside other work it
+ends 200 tokens before a client gets its turn, several times in a row.
 """
 
 PAUSE = 0.2

@@ -1,12 +1,195 @@
-"""What a check of `test` is: a function of the endpoint under test, with a name."""
+"""A check of `test`: a named function of the endpoint under test, whose outcome is one line of the report.
+
+The endpoint under test comes with the known facts about the engine behind it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Literal
 
-from dflash_deploy.checks.outcome import CheckOutcome
-from dflash_deploy.checks.under_test import EndpointUnderTest
+from dflash_deploy.catalog.load import Catalog
+from dflash_deploy.catalog.models import Acceptance, Family, Questions
+from dflash_deploy.client.answers import EndpointError
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.plan.command import model_path
+from dflash_deploy.plan.result import Plan
+from dflash_deploy.serve.engines import ENGINES, Engine
+from dflash_deploy.serve.engines.vllm import TEXT_ONLY
+
+CheckStatus = Literal["passed", "failed", "skipped"]
+
+
+@dataclass(frozen=True)
+class CheckOutcome:
+    """The outcome of a check: whether it is right, what was asked, what came, and a hint if it is wrong.
+
+    `figures` are numbers for the report, by name: `tokens_per_second` at concurrency 1, `acceptance_length` and
+    the same by workload.
+    """
+
+    right: bool
+    asked: str
+    got: str
+    hint: str = ""
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+class CheckSkipped(Exception):
+    """Raised when a check cannot decide right from wrong; `reason` says why."""
+
+    def __init__(self, asked: str, reason: str) -> None:
+        super().__init__(reason)
+        self.asked = asked
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One line of the report: the check's name, status, seconds and outcome.
+
+    `silent`: the check timed out without an answer.
+    """
+
+    name: str
+    status: CheckStatus
+    seconds: float
+    asked: str
+    got: str
+    hint: str = ""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    silent: bool = False
+
+
+ROOM = 200
+"""Tokens for a short answer."""
+
+ROOM_TO_THINK = 4000
+"""Tokens for a short answer of a model that always thinks."""
+
+DEFAULT_MAX_NUM_SEQS = 6
+"""The engine's max_num_seqs that a burst assumes if it is unknown."""
+
+Baseline = Callable[[], AbstractContextManager[Endpoint]]
+"""Provides an endpoint of the same target without drafts for the time of a block."""
+
+Explain = Callable[[EndpointError], str]
+"""Gives the cause and the fix of an answer that is an error, from what is known of the engine; empty if unknown."""
+
+
+def no_explanation(problem: EndpointError) -> str:
+    """Explain nothing."""
+    return ""
+
+
+@dataclass(frozen=True)
+class EndpointUnderTest:
+    """What is known about the endpoint; `None` means unknown.
+
+    `engine` is the expected engine, `locked` whether `dflash_deploy.serve.gateway.auth` guards it, `weights` the path
+    that it loads. `drafter_thinks`: the drafter was trained on answers with thinking, which can be switched on. Lengths
+    are in tokens. `acceptance` is the published acceptance of target and draft model. `baseline` provides an
+    endpoint without a drafter. `explain` gives a hint for a request that the engine refuses or fails at.
+    """
+
+    endpoint: Endpoint
+    questions: Questions
+    engine: Engine | None = None
+    locked: bool = False
+    drafting: bool | None = None
+    sees: bool | None = None
+    thinks: bool | None = None
+    must_think: bool = False
+    drafter_thinks: bool = False
+    calls_tools: bool | None = None
+    weights: str | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_body_mib: int | None = None
+    trained_context: int | None = None
+    acceptance: tuple[Acceptance, ...] = ()
+    baseline: Baseline | None = None
+    explain: Explain = no_explanation
+
+    @property
+    def room(self) -> int:
+        """Tokens that a short answer may take."""
+        return self.within(ROOM_TO_THINK if self.must_think else ROOM)
+
+    def within(self, tokens: int) -> int:
+        """Return the tokens for an answer, limited to half of the context."""
+        return tokens if self.max_model_len is None else min(tokens, self.max_model_len // 2)
+
+    def needs_general(self, asked: str) -> None:
+        """Raise CheckSkipped if the model only knows the questions that its family lists."""
+        if self.questions.limits:
+            raise CheckSkipped(asked, self.questions.limits)
+
+
+def deployed_endpoint(
+    endpoint: Endpoint, plan: Plan, baseline: Baseline | None = None, *, explain: Explain = no_explanation
+) -> EndpointUnderTest:
+    """Return the endpoint of a deployment with everything that its plan says."""
+    settings, family, engine = plan.settings, plan.pair.family, plan.engine.kind
+    return EndpointUnderTest(
+        endpoint,
+        family,
+        engine=engine,
+        locked=True,
+        drafting=plan.speculating,
+        sees=_sees(plan),
+        thinks=bool(settings.reasoning_parser),
+        must_think=family.thinking == "always",
+        drafter_thinks=plan.drafting and _drafter_thinks(family),
+        calls_tools=bool(settings.tool_call_parser),
+        weights=model_path(plan) if engine.reports_weights else None,
+        max_model_len=settings.max_model_len,
+        max_num_seqs=settings.max_num_seqs,
+        max_body_mib=settings.max_body_mib,
+        trained_context=plan.pair.drafter.trained_context,
+        acceptance=tuple(family.acceptance) if plan.drafting else (),
+        baseline=baseline,
+        explain=explain,
+    )
+
+
+def _sees(plan: Plan) -> bool:
+    """Whether the deployment accepts images: the target does, and nothing in `.env` leaves the vision tower out."""
+    settings = plan.settings
+    text_only = TEXT_ONLY in settings.extra_args or (plan.pair.target.projector and not settings.mmproj_file)
+    return plan.pair.sees and not text_only
+
+
+def unknown_endpoint(endpoint: Endpoint, catalog: Catalog, baseline: Baseline | None = None) -> EndpointUnderTest:
+    """Return an endpoint without a known deployment: its metrics name the engine, its served name may be known."""
+    named = [pair for pair in catalog.pairs.values() if pair.target.served_name == endpoint.model]
+    questions: Questions = named[0].family if named else Questions()
+    trained = {pair.drafter.trained_context for pair in named}
+    return EndpointUnderTest(
+        endpoint,
+        questions,
+        engine=_engine_of(endpoint),
+        must_think=bool(named) and named[0].family.thinking == "always",
+        drafter_thinks=bool(named) and _drafter_thinks(named[0].family),
+        # two quantizations of a model may have different drafters
+        trained_context=trained.pop() if len(trained) == 1 else None,
+        acceptance=tuple(named[0].family.acceptance) if named else (),
+        baseline=baseline,
+    )
+
+
+def _drafter_thinks(family: Family) -> bool:
+    return family.drafter_thinking in {True, "both"} and family.thinking in {"on", "off"}
+
+
+def _engine_of(endpoint: Endpoint) -> Engine | None:
+    try:
+        return ENGINES.get(endpoint.metrics().engine or "")
+    except EndpointError:
+        return None
+
 
 CheckFunction = Callable[[EndpointUnderTest], CheckOutcome]
 

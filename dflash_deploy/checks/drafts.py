@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dflash_deploy.checks.acceptance import grade_acceptance
-from dflash_deploy.checks.check import check
-from dflash_deploy.checks.outcome import CheckOutcome, CheckSkipped
+from dflash_deploy.checks.check import CheckOutcome, CheckSkipped, EndpointUnderTest, check
 from dflash_deploy.checks.pictures import COLOURS
-from dflash_deploy.checks.under_test import EndpointUnderTest
-from dflash_deploy.client import Completion, Endpoint, SpecCounters, plain_png
+from dflash_deploy.client.answers import Completion
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.client.images import plain_png
 from dflash_deploy.serve.engines import ENGINES
+from dflash_deploy.serve.engines.counters import SpecCounters
 from dflash_deploy.serve.settings import Settings
 
 LONG_ANSWER = 256

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import random
 
-from dflash_deploy.checks.check import check
-from dflash_deploy.checks.outcome import CheckOutcome, CheckSkipped
-from dflash_deploy.checks.under_test import ROOM_TO_THINK, EndpointUnderTest
-from dflash_deploy.client import EndpointError
-from dflash_deploy.intake import parse_json
+from dflash_deploy.checks.check import ROOM_TO_THINK, CheckOutcome, CheckSkipped, EndpointUnderTest, check
+from dflash_deploy.client.answers import EndpointError
+from dflash_deploy.intake.parse import parse_json
 from dflash_deploy.serve.settings import Settings
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import secrets
 
-from dflash_deploy.checks.check import check
-from dflash_deploy.checks.outcome import CheckOutcome, CheckSkipped
-from dflash_deploy.checks.under_test import EndpointUnderTest
-from dflash_deploy.client import EndpointError, SpecCounters
+from dflash_deploy.checks.check import CheckOutcome, CheckSkipped, EndpointUnderTest, check
+from dflash_deploy.client.answers import EndpointError
+from dflash_deploy.serve.engines.counters import SpecCounters
 from dflash_deploy.serve.settings import Settings
 
 BEYOND = 1.1

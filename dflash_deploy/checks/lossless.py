@@ -9,22 +9,13 @@ from functools import partial
 
 import httpx
 
-from dflash_deploy.checks.check import check
-from dflash_deploy.checks.outcome import CheckOutcome, CheckSkipped
+from dflash_deploy.checks.check import Baseline, CheckOutcome, CheckSkipped, EndpointUnderTest, check
 from dflash_deploy.checks.pictures import COLOURS
-from dflash_deploy.checks.under_test import Baseline, EndpointUnderTest
-from dflash_deploy.client import (
-    REREADERS,
-    Completion,
-    Endpoint,
-    EndpointError,
-    Rereader,
-    SpecCounters,
-    TokenRead,
-    plain_png,
-)
-from dflash_deploy.client.completion import expected_shape
-from dflash_deploy.client.images import image_and_question
+from dflash_deploy.client.answers import Completion, EndpointError, expected_shape
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.client.images import image_and_question, plain_png
+from dflash_deploy.client.rereading import REREADERS, Rereader, TokenRead
+from dflash_deploy.serve.engines.counters import SpecCounters
 from dflash_deploy.serve.settings import Settings
 
 TIE = 1.0

@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from threading import Lock
 
-from dflash_deploy.checks.check import check
+from dflash_deploy.checks.check import DEFAULT_MAX_NUM_SEQS, CheckOutcome, CheckSkipped, EndpointUnderTest, check
 from dflash_deploy.checks.lossless import NOT_OWN, first_wrong
-from dflash_deploy.checks.outcome import CheckOutcome, CheckSkipped
 from dflash_deploy.checks.pictures import COLOURS
-from dflash_deploy.checks.under_test import DEFAULT_MAX_NUM_SEQS, EndpointUnderTest
-from dflash_deploy.client import REREADERS, AnswerInTokens, EndpointError, Rereader, plain_png
+from dflash_deploy.client.answers import EndpointError
+from dflash_deploy.client.images import plain_png
+from dflash_deploy.client.rereading import REREADERS, AnswerInTokens, Rereader
 from dflash_deploy.serve.settings import Settings
 
 SECONDS = 5.0

@@ -6,11 +6,9 @@ import random
 from collections.abc import Sequence
 from typing import get_args
 
-from dflash_deploy.checks.check import check
-from dflash_deploy.checks.outcome import CheckOutcome, CheckSkipped
-from dflash_deploy.checks.under_test import EndpointUnderTest
-from dflash_deploy.client import EndpointError, digit_png, plain_png, shape_png
-from dflash_deploy.client.images import ShapeName
+from dflash_deploy.checks.check import CheckOutcome, CheckSkipped, EndpointUnderTest, check
+from dflash_deploy.client.answers import EndpointError
+from dflash_deploy.client.images import ShapeName, digit_png, plain_png, shape_png
 
 COLOURS: dict[str, tuple[int, int, int]] = {
     "red": (230, 20, 20),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
+from dflash_deploy.checks.check import CheckResult
 from dflash_deploy.checks.lossless import PlainToken, difference
-from dflash_deploy.checks.outcome import CheckResult
 
 SHOWN = 80
 """Characters of a value that is shown."""
@@ -63,3 +64,23 @@ def same_answers(answers: Mapping[str, ReplicaAnswer], hint: str) -> CheckResult
 def _short(value: str) -> str:
     """A value as it is shown: the end of an image's name is its digest."""
     return value if len(value) <= SHOWN else f"…{value[-SHOWN:]}"
+
+
+DIFFERS_BELOW = 0.8
+"""Share of the other engines' acceptance length below which an engine differs."""
+
+
+RESTART = "`dflash-deploy restart` starts all of them again"
+
+
+def compared(lengths: Mapping[str, float], fix: str = RESTART) -> CheckResult:
+    """The check `alike`: names engines whose acceptance length is below that of the others. `fix` ends the hint."""
+    worst = {
+        name: length
+        for name, length in lengths.items()
+        if length < DIFFERS_BELOW * median(other for engine, other in lengths.items() if engine != name)
+    }
+    got = ", ".join(f"{name} {length:.2f}" for name, length in lengths.items())
+    hint = f"{' and '.join(worst)} may run other weights or settings: {fix}"
+    asked = "acceptance length of each engine"
+    return CheckResult("alike", "failed" if worst else "passed", 0.0, asked, got, hint if worst else "")

@@ -6,10 +6,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from dflash_deploy.checks.check import check
-from dflash_deploy.checks.outcome import CheckOutcome, CheckSkipped
-from dflash_deploy.checks.under_test import DEFAULT_MAX_NUM_SEQS, EndpointUnderTest
-from dflash_deploy.client import EndpointError, Metrics
+from dflash_deploy.checks.check import DEFAULT_MAX_NUM_SEQS, CheckOutcome, CheckSkipped, EndpointUnderTest, check
+from dflash_deploy.client.answers import EndpointError
+from dflash_deploy.client.metrics import Metrics
 
 MORE = 2
 """Requests of the burst beyond max_num_seqs."""

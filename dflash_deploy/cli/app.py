@@ -80,7 +80,7 @@ def _quoting_safely() -> Iterator[None]:
     try:
         yield
     except TyperException as problem:
-        from dflash_deploy.cli.usage import make_showable  # noqa: PLC0415 - redaction, needed for errors only
+        from dflash_deploy.cli.command import make_showable
 
         make_showable(problem)
         raise
@@ -144,7 +144,7 @@ def _app(
 ) -> None:
     """Serve a vision-language model on your own GPU with DFlash speculative decoding."""
     if context.invoked_subcommand is None:
-        from dflash_deploy.cli.here import here  # noqa: PLC0415 - needed without a command only
+        from dflash_deploy.cli.here import here
 
         here()
 
@@ -170,6 +170,6 @@ def main() -> None:
     except KeyboardInterrupt:
         os._exit(ExitCode.INTERRUPTED)
     except Exception as problem:
-        from dflash_deploy.cli.report import last_resort  # noqa: PLC0415 - rich, needed for a defect only
+        from dflash_deploy.cli.report import last_resort
 
         sys.exit(last_resort(problem))

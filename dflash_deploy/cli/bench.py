@@ -8,33 +8,35 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
-from dflash_deploy.cli.measuring_options import (
+from dflash_deploy.cli.options import (
+    HERE,
     Baseline,
     BaselineUrl,
     Concurrency,
+    Directory,
+    Json,
+    KeyFile,
     MaxTokens,
     MinSpeedup,
     MtpHead,
     Prompts,
     Repeats,
+    Replica,
     Requests,
     Temperature,
     Thinking,
     Warmup,
     Workload,
+    concurrency_of,
 )
-from dflash_deploy.cli.numbers import concurrency_of
-from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile, Replica
 from dflash_deploy.cli.shown import Grid, Report, Shown
 from dflash_deploy.errors import BadInput
-from dflash_deploy.operations.patience import PATIENCE
+from dflash_deploy.startup import PATIENCE
 
 if TYPE_CHECKING:
-    from dflash_deploy.bench.figures import Row, Speculation
-    from dflash_deploy.bench.published import Beside
-    from dflash_deploy.operations import Benchmark, BenchTarget
+    from dflash_deploy.bench.figures import Beside, Row, Speculation
+    from dflash_deploy.operations.bench import Benchmark, BenchTarget
 
 
 Url = Annotated[str | None, typer.Option(help="An endpoint without a deployment, such as http://box:8000.")]
@@ -72,25 +74,31 @@ def bench(
     as_json: Json = False,
 ) -> Report:
     """Measure tokens/s, TTFT, TPOT, ITL and acceptance. Each workload runs at each concurrency."""
+    from dflash_deploy.bench.workload import Limits
+    from dflash_deploy.deployment.files import check_output
+    from dflash_deploy.operations.addresses import key_in
+    from dflash_deploy.operations.bench import bench as run_bench
+    from dflash_deploy.operations.bench import deployed, remote
+
     numbers = concurrency_of(concurrency)
     if min_speedup is not None and not (baseline or baseline_url):
         raise BadInput("--min-speedup needs a run to compare with", hint="add --baseline or --baseline-url")
     for file in filter(None, (save, report)):
-        operations.check_output(file)
+        check_output(file)
     _check_url(url, named=bool(key_file or model), restarts=bool(baseline or mtp))
     target: BenchTarget
     if url is None:
-        target = operations.deployed(
+        target = deployed(
             directory, replica=replica, baseline=baseline, baseline_url=baseline_url, mtp=mtp, patience=patience
         )
     else:
-        target = operations.remote(url, operations.key_in(key_file), model, baseline_url=baseline_url)
-    done = operations.bench(
+        target = remote(url, key_in(key_file), model, baseline_url=baseline_url)
+    done = run_bench(
         target,
         workloads=[name.strip() for name in workload.split(",") if name.strip()],
         prompts=prompts,
         concurrency=numbers,
-        limits=operations.Limits(max_tokens, temperature, thinking),
+        limits=Limits(max_tokens, temperature, thinking),
         requests=requests,
         repeats=repeats,
         warmup=warmup,
@@ -116,8 +124,7 @@ def _check_url(url: str | None, *, named: bool, restarts: bool) -> None:
 
 def _shown(done: Benchmark, *, blocks: bool) -> Iterator[Shown]:
     # --help needs no figures
-    from dflash_deploy.bench.block import block  # noqa: PLC0415
-    from dflash_deploy.bench.figures import PARTS, at_concurrency  # noqa: PLC0415
+    from dflash_deploy.bench.figures import PARTS, at_concurrency, block
 
     if blocks:
         for row in done.rows:
@@ -199,7 +206,7 @@ def _positions(rows: Sequence[Row]) -> Iterator[str]:
 def weak_workloads(rows: Sequence[Row]) -> Iterator[str]:
     """The workloads of which few draft tokens are accepted, and what helps."""
     # --help needs no grades
-    from dflash_deploy.checks.acceptance import WEAK_BELOW, WEAK_HINT  # noqa: PLC0415
+    from dflash_deploy.checks.acceptance import WEAK_BELOW, WEAK_HINT
 
     drafted = [row for row in rows if row.speculation == "dflash" and row.acceptance_length]
     weak = dict.fromkeys(row.workload for row in drafted if (row.acceptance_length or 0) < WEAK_BELOW)

@@ -1,16 +1,26 @@
-"""What a command is: a function that returns a Report. `--help` imports this and the options, and none of the work."""
+"""Makes a command from a function that returns a Report, and words its usage errors.
+
+`--help` imports this module and the options, and none of the work. A usage error says what is wrong with the arguments,
+with the value, safe to show.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+import typer
+from typer.exceptions import TyperException
+
+from dflash_deploy.cli.shown import quoted
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from dflash_deploy.cli.display import Terminal
     from dflash_deploy.cli.shown import Report
+
 
 P = ParamSpec("P")
 
@@ -20,7 +30,7 @@ def command(function: Callable[P, Report]) -> Callable[P, None]:
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        from dflash_deploy.cli.report import run_command  # noqa: PLC0415 - --help prints no report
+        from dflash_deploy.cli.report import run_command
 
         run_command(function, *args, **kwargs)
 
@@ -29,14 +39,14 @@ def command(function: Callable[P, Report]) -> Callable[P, None]:
 
 def terminal(*, json_stream: bool = False, results_on_stdout: bool = False) -> Terminal:
     """The reporter of the command line; the parameters are those of `Terminal`."""
-    from dflash_deploy.cli.display import Terminal  # noqa: PLC0415 - --help shows no progress
+    from dflash_deploy.cli.display import Terminal
 
     return Terminal(json_stream=json_stream, results_on_stdout=results_on_stdout)
 
 
 def option_of(directory: Path) -> str:
     """Return what the next command needs to work on the same deployment: ` --dir DIRECTORY`, or nothing."""
-    from dflash_deploy.deployment.nearby import there  # noqa: PLC0415 - --help names no directory
+    from dflash_deploy.deployment.directory import there
 
     return there(directory)
 
@@ -48,3 +58,47 @@ def note_if_new(directory: Path) -> None:
     """
     if not directory.exists():
         terminal().note(f"note: {directory} does not exist: this is about a new deployment there")
+
+
+_IN_WORDS: Mapping[str, Callable[[str, Any], str]] = {
+    "int_parsing": lambda value, _: f"`{value}` is not a whole number",
+    "float_parsing": lambda value, _: f"`{value}` is not a number",
+    "less_than_equal": lambda value, limits: f"`{value}` is more than {limits['le']}",
+    "greater_than_equal": lambda value, limits: f"`{value}` is less than {limits['ge']}",
+}
+"""What each kind of a refused value says; the kinds are those of pydantic, which reads the values for Typer."""
+
+_PREFIX = "Value error, "
+"""What pydantic writes before the words of others."""
+
+
+def make_showable(problem: TyperException) -> None:
+    """Word a usage error as all others are, in two lines.
+
+    The arguments that it quotes have any length and any characters: escape and cut them. The help of a group that is
+    called without a command is such an error too. It quotes nothing, and stays.
+    """
+    message = getattr(problem, "message", None)
+    if isinstance(message, str) and type(problem).__name__ != "NoArgsIsHelpError":
+        vars(problem)["message"] = quoted(_worded(problem) or message.removeprefix(_PREFIX))
+        # Typer calls it without its file
+        vars(problem)["show"] = lambda *_: _show_usage(problem)
+
+
+def _show_usage(problem: TyperException) -> None:
+    """Print a usage error on standard error."""
+    said = problem.format_message()
+    typer.echo(f"error: {said[:1].lower()}{said[1:]}", err=True)
+    # an option without its value has no context
+    context = getattr(problem, "ctx", None)
+    typer.echo(f"  hint: `{context.command_path if context else 'dflash-deploy'} -h` shows what it accepts", err=True)
+
+
+def _worded(problem: TyperException) -> str:
+    """The value and what is wrong with it; empty if the cause is another one."""
+    details = getattr(problem.__cause__, "errors", None)
+    if details is None:
+        return ""
+    first = details(include_url=False)[0]
+    worded = _IN_WORDS.get(first["type"])
+    return worded(str(first["input"]), first.get("ctx", {})) if worded else ""

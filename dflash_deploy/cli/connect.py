@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command
-from dflash_deploy.cli.completion import clients
-from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile
-from dflash_deploy.cli.shown import Grid, Report
-from dflash_deploy.cli.visible import visible
+from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile, clients
+from dflash_deploy.cli.shown import Grid, Report, visible
 from dflash_deploy.errors import BadInput
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
-    from dflash_deploy.operations import Connections
+    from dflash_deploy.operations.connect import Connections
 
 
 @command
@@ -37,17 +34,20 @@ def connect(
     as_json: Json = False,
 ) -> Report:
     """Print a client's configuration for this endpoint. It takes the key from the variable DFLASH_API_KEY."""
+    from dflash_deploy.operations.connect import connect as run_connect
+    from dflash_deploy.operations.connect import connect_url, has_deployment
+
     if (key_file or model) and url is None:
         raise BadInput("--key-file and --model belong to --url", hint="a deployment has both in its .env")
-    if url is not None and (key_file or model or not operations.has_deployment(directory)):
-        found = operations.connect_url(url, client, key_file=key_file, model=model)
+    if url is not None and (key_file or model or not has_deployment(directory)):
+        found = connect_url(url, client, key_file=key_file, model=model)
     else:
-        found = operations.connect(directory, client, url=url)
+        found = run_connect(directory, client, url=url)
     if not client:
         return _listed(found)
     if not as_json:
         # nothing else on standard output, so that it can go into a file
-        from dflash_deploy.cli.report import note  # noqa: PLC0415 - --help prints no note
+        from dflash_deploy.cli.report import note
 
         redact = found.redact
         sys.stdout.write(visible(redact(found.configuration(client))))

@@ -7,10 +7,8 @@ from typing import Annotated
 
 import typer
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
-from dflash_deploy.cli.numbers import size_of
-from dflash_deploy.cli.options import Json
+from dflash_deploy.cli.options import Json, size_of
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.serve.engines.llamacpp import Llamacpp
 from dflash_deploy.serve.settings import Settings
@@ -33,9 +31,9 @@ def models_convert_gguf(
     as_json: Json = False,
 ) -> Report:
     """Convert a drafter for llama.cpp, with the tokenizer of its target, and quantize it."""
-    done = operations.convert_drafter(
-        drafter, target, out=out, form=form, engine=engine, image=image, reporter=terminal()
-    )
+    from dflash_deploy.operations.pull import convert_drafter
+
+    done = convert_drafter(drafter, target, out=out, form=form, engine=engine, image=image, reporter=terminal())
     shown = (
         f"written   {done.file}, {size_of(done.bytes)}, {done.form}, architecture {done.architecture}",
         f"for       {done.title}",

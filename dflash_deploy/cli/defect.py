@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dflash_deploy import __version__
-from dflash_deploy.cli.visible import shortened, visible
+from dflash_deploy.cli.shown import shortened, visible
 from dflash_deploy.errors import BadInput, Defect, DeployError, PreflightRefused
 from dflash_deploy.redact import Redact, redact_by_shape
 

@@ -1,29 +1,164 @@
-"""What is shown while an operation runs: one live line on a terminal, lines in a pipe, JSON lines for programs."""
+"""Bytes that arrive: a bar with rate and time left on a terminal, a line now and then in a pipe."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 from rich.text import Text
 
 from dflash_deploy.bench.figures import PARTS, Row, at_concurrency
+from dflash_deploy.cli.options import GB
 from dflash_deploy.cli.report import console, note, print_json
-from dflash_deploy.cli.transfers import Arrived, Lines, transfer_display
-from dflash_deploy.cli.visible import visible
+from dflash_deploy.cli.shown import visible
 from dflash_deploy.operations.reporter import FETCHES
+from dflash_deploy.redact import Redact
 from dflash_deploy.startup.progress import StartProgress
+from dflash_deploy.startup.watch import Window
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-    from dflash_deploy.checks import CheckResult
+    from dflash_deploy.checks.check import CheckResult
     from dflash_deploy.operations.reporter import Count
-    from dflash_deploy.startup import ShowProgress
+    from dflash_deploy.startup.progress import ShowProgress
+
+
+EVERY = 10.0
+"""Seconds between two lines in a pipe."""
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """How far a transfer is: bytes, and seconds since it began."""
+
+    done: int
+    total: int
+    seconds: float
+
+    def __str__(self) -> str:
+        rate = self.done / max(self.seconds, 0.001)
+        left = (self.total - self.done) / rate if rate > 0 else 0.0
+        return f"{self.done / GB:.2f} of {self.total / GB:.2f} GB, {rate / 1e6:.0f} MB/s, {left:.0f} s left"
+
+
+@contextmanager
+def transfer_display(total: int) -> Iterator[Callable[[int], None]]:
+    """Yields the function that takes the count of bytes as they arrive; any thread may call it."""
+    screen = console(stderr=True)
+    if not screen.is_terminal or screen.is_dumb_terminal:
+        yield Lines(total, EVERY, lambda arrived: console(stderr=True).print(str(arrived), markup=False))
+        return
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=screen, transient=True) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda count: progress.advance(task, count)
+
+
+class Lines:
+    """Says how far a transfer is, at most once in `every` seconds; any thread may call it."""
+
+    def __init__(self, total: int, every: float, say: Callable[[Arrived], None]) -> None:
+        self._total = total
+        self._every = every
+        self._say = say
+        self._done = 0
+        self._began = self._said = time.monotonic()
+        self._guard = threading.Lock()
+
+    def __call__(self, count: int) -> None:
+        """Count bytes that have arrived since the last call."""
+        with self._guard:
+            self._done += count
+            now = time.monotonic()
+            if now - self._said < self._every:
+                return
+            self._said = now
+            arrived = Arrived(self._done, self._total, now - self._began)
+        self._say(arrived)
+
+
+BARS = "▁▂▃▄▅▆▇█"
+LABEL, FIGURE = 11, 15
+"""Columns of a row's name and of its figure; the curve has the rest."""
+
+CURVES: tuple[tuple[str, str, str, float | None], ...] = (
+    ("tokens/s", "tokens_per_second", ".1f", None),
+    ("length", "acceptance_length", ".2f", None),
+    ("running", "running", "d", None),
+    ("waiting", "waiting", "d", None),
+    ("KV cache", "cache", ".0%", 1.0),
+)
+"""Name, field of a look, form of its figure, and the value of a whole bar where it is not the largest one seen."""
+
+MOST_LOOKS = 400
+REMARKS = 5
+
+
+class View:
+    """A screen that is drawn again with each window. Remarks stay, the newest last."""
+
+    def __init__(self, title: str, screen: Console, redact: Redact) -> None:
+        self._title = title
+        self._redact = redact
+        self._screen = screen
+        self._lines: deque[Window] = deque(maxlen=MOST_LOOKS)
+        self._remarks: deque[str] = deque(maxlen=REMARKS)
+        self._live = Live(console=screen, auto_refresh=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def show(self, line: Window) -> None:
+        """Draw it again with one more window."""
+        self._lines.append(line)
+        if line.remark:
+            self._remarks.append(f"{datetime.now():%H:%M:%S}  {line.remark}")
+        self._live.update(self._drawn(line), refresh=True)
+
+    def _drawn(self, now: Window) -> Group:
+        # a terminal may have become another size since
+        room = max(self._screen.width - LABEL - FIGURE - 2, 8)
+        rows = [f"{'state':{LABEL}} {now.state:>{FIGURE}}"]
+        for name, field, form, most in CURVES:
+            values = [getattr(line, field) for line in self._lines][-room:]
+            figure = "-" if values[-1] is None else format(values[-1], form)
+            rows.append(f"{name:{LABEL}} {figure:>{FIGURE}} {sparkline(values, most)}")
+        latest = next((line.by_position for line in reversed(self._lines) if line.by_position), ())
+        if latest:
+            said = " ".join(f"{share:.0%}" for share in latest)
+            rows.append(f"{'by position':{LABEL}} {sparkline(latest, most=1.0):>{FIGURE}} {said}")
+        title = Text(visible(self._redact(self._title)), "bold", no_wrap=True, overflow="ellipsis")
+        curves = Text("\n".join(rows), "cyan", no_wrap=True, overflow="crop")
+        return Group(title, curves, *(Text(visible(self._redact(remark)), "yellow") for remark in self._remarks))
+
+
+def sparkline(values: Sequence[float | None], most: float | None = None) -> str:
+    """A bar for each value from zero to `most`, else to the largest of them; a blank where there is none."""
+    top = most or max((value for value in values if value is not None), default=0.0)
+    return "".join(" " if value is None else _bar(value / top if top else 0.0) for value in values)
+
+
+def _bar(share: float) -> str:
+    return BARS[min(int(share * len(BARS)), len(BARS) - 1)]
+
 
 HEARTBEAT = 15.0
 """Seconds after which a pipe gets a line even though nothing has changed."""

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command, note_if_new
 from dflash_deploy.cli.options import HERE, Directory, Json
 from dflash_deploy.cli.shown import Report, Styled
 
 if TYPE_CHECKING:
-    from dflash_deploy.doctor import Check
+    from dflash_deploy.doctor.check import Check
 
 _STYLES = {"ok": "green", "warning": "yellow", "no": "bold red", "skipped": "dim"}
 
@@ -29,7 +28,9 @@ def doctor(
 
     Without a deployment in the directory, the one that would be planned for this machine is examined.
     """
-    done = operations.doctor(directory, probe=probe)
+    from dflash_deploy.operations.doctor import doctor as run_doctor
+
+    done = run_doctor(directory, probe=probe)
     note_if_new(directory)
     return Report(done.document(), _shown(done.checks), failure=done.failure)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.options import HERE, Directory, Json, Replica
 from dflash_deploy.cli.shown import Report
@@ -13,6 +12,8 @@ from dflash_deploy.cli.shown import Report
 @command
 def down(directory: Directory = HERE, replica: Replica = None, as_json: Json = False) -> Report:
     """Stop and remove the engine. Weights, settings and caches stay."""
-    done = operations.stop(directory, replica=replica, reporter=terminal())
+    from dflash_deploy.operations.down import stop
+
+    done = stop(directory, replica=replica, reporter=terminal())
     said = "stopped; weights and settings stay" if done.stopped else "nothing was running"
     return Report(asdict(done), (said,))

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command
-from dflash_deploy.cli.completion import engines
-from dflash_deploy.cli.options import Json
+from dflash_deploy.cli.options import Json, engines
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.redact import redact_by_shape
 
 if TYPE_CHECKING:
-    from dflash_deploy.operations import ExplainedLog
+    from dflash_deploy.operations.explain import ExplainedLog
 
 CAUSES = {"unknown": "unknown: the decisive lines are below", "none": "the log shows no failure"}
 NO_ENGINE = "none found: no line is one of vLLM, SGLang or llama.cpp, so this may not be the log of an engine"
@@ -39,7 +37,9 @@ def explain(
     as_json: Json = False,
 ) -> Report:
     """Explain the log of any engine: cause, evidence, fix. Needs no deployment."""
-    found = operations.explain_log(file, exit_code=exit_code, engine=engine)
+    from dflash_deploy.operations.explain import explain_log
+
+    found = explain_log(file, exit_code=exit_code, engine=engine)
     return Report(found.document(), (found.issue(),) if issue else tuple(_shown(found)))
 
 

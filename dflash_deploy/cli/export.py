@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command
 from dflash_deploy.cli.options import HERE, Directory, Json
 from dflash_deploy.cli.shown import Grid, Report
 from dflash_deploy.errors import BadInput
 
 if TYPE_CHECKING:
-    from dflash_deploy.operations import ComposeExport, ExportCheck, KubernetesExport, ProductionStackExport
+    from dflash_deploy.operations.export import ComposeExport, ExportCheck, KubernetesExport, ProductionStackExport
 
 export = typer.Typer(
     rich_markup_mode=None,
@@ -100,7 +99,11 @@ def export_kubernetes(
     as_json: Json = False,
 ) -> Report:
     """Write a kustomize folder with the settings of this deployment. No key is in it; the README has the steps."""
-    cluster = operations.Cluster(
+    from dflash_deploy.export.cluster import Cluster
+    from dflash_deploy.operations.export import check_kubernetes
+    from dflash_deploy.operations.export import export_kubernetes as run_export_kubernetes
+
+    cluster = Cluster(
         name=name,
         replicas=replicas,
         weights=weights,
@@ -118,9 +121,9 @@ def export_kubernetes(
         storage_class=storage_class,
     )
     if check:
-        _refuse_others(given=cluster != operations.Cluster())
-        return _checked(operations.check_kubernetes(directory, out))
-    done = operations.export_kubernetes(directory, out, cluster)
+        _refuse_others(given=cluster != Cluster())
+        return _checked(check_kubernetes(directory, out))
+    done = run_export_kubernetes(directory, out, cluster)
     return Report(done.document(), _written(done, (done.secret_command, done.router_secret_command), "applied nothing"))
 
 
@@ -143,11 +146,15 @@ def export_compose(
     as_json: Json = False,
 ) -> Report:
     """Write a folder that runs with Docker Compose only. No key is in it; the README has the steps."""
-    project = operations.ComposeProject(image=image, router_image=router_image)
+    from dflash_deploy.export.compose import ComposeProject
+    from dflash_deploy.operations.export import check_compose
+    from dflash_deploy.operations.export import export_compose as run_export_compose
+
+    project = ComposeProject(image=image, router_image=router_image)
     if check:
-        _refuse_others(given=project != operations.ComposeProject())
-        return _checked(operations.check_compose(directory, out))
-    done = operations.export_compose(directory, out, project)
+        _refuse_others(given=project != ComposeProject())
+        return _checked(check_compose(directory, out))
+    done = run_export_compose(directory, out, project)
     return Report(done.document(), _composed(done))
 
 
@@ -168,7 +175,10 @@ def export_production__stack(
     as_json: Json = False,
 ) -> Report:
     """Write the values of vLLM's production-stack chart. No key is in them; the README has the steps."""
-    cluster = operations.Cluster(
+    from dflash_deploy.export.cluster import Cluster
+    from dflash_deploy.operations.export import check_production_stack, export_production_stack
+
+    cluster = Cluster(
         name=name,
         replicas=replicas,
         weights=weights,
@@ -177,9 +187,9 @@ def export_production__stack(
         runtime_class=runtime_class,
     )
     if check:
-        _refuse_others(given=cluster != operations.Cluster())
-        return _checked(operations.check_production_stack(directory, out))
-    done = operations.export_production_stack(directory, out, cluster)
+        _refuse_others(given=cluster != Cluster())
+        return _checked(check_production_stack(directory, out))
+    done = export_production_stack(directory, out, cluster)
     return Report(done.document(), _written(done, done.secret_commands, "installed nothing"))
 
 

@@ -1,26 +1,170 @@
-"""`fleet`: several machines from one terminal, over the system's SSH client."""
+"""`fleet`: several machines from one terminal, over the system's SSH client.
+
+Most commands show the hosts as a table: what the command did on each. The commands that `fleet` calls on a host read
+standard input, which the calling program holds open: a line with a token, and the end of the request. `fleet keys`
+changes the API keys of all hosts, and no host refuses a request meanwhile.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
-from dflash_deploy.cli.fleet_keys import keys
-from dflash_deploy.cli.fleet_table import table
-from dflash_deploy.cli.held import input_ended, read_all, read_token
-from dflash_deploy.cli.numbers import GB
-from dflash_deploy.cli.options import HERE, Directory, Json, JsonStream, Patience
-from dflash_deploy.cli.shown import Report
+from dflash_deploy.cli.keys import usage_table
+from dflash_deploy.cli.options import (
+    GB,
+    HERE,
+    Directory,
+    InFlight,
+    Json,
+    JsonStream,
+    KeyName,
+    KeyScope,
+    Patience,
+    TokensPerMinute,
+)
+from dflash_deploy.cli.shown import Grid, Report, visible
 from dflash_deploy.cli.streams import lost_output
-from dflash_deploy.cli.visible import visible
-from dflash_deploy.operations.patience import PATIENCE
+from dflash_deploy.errors import BadInput
+from dflash_deploy.redact import Secret
+from dflash_deploy.serve.api_keys import OWNER
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.startup import PATIENCE
 
 if TYPE_CHECKING:
-    from dflash_deploy.operations import FleetResult
+    from dflash_deploy.operations.fleet_hosts import FleetResult
+    from dflash_deploy.operations.fleet_keys import FleetKeys
+
+
+def table(done: FleetResult) -> Grid:
+    """One row for each host."""
+    drawn = Grid("host", "state", "seconds", "endpoint", "remark")
+    for one in done.hosts:
+        row = one.row()
+        passed, failed = row["checks_passed"], row["checks_failed"]
+        checks = f"{passed} checks passed" if passed else ""
+        wrong = f"failed: {', '.join(map(str, failed))}" if isinstance(failed, list) and failed else ""
+        unrouted = "the router sends it no requests" if one.routed is False else ""
+        words = (checks, wrong, str(row["cause"] or ""), unrouted)
+        said = one.error.message if one.error else "; ".join(filter(None, words))
+        drawn.add_row(one.host.name, one.state, f"{one.seconds:.1f}", str(row["endpoint"] or "-"), said)
+    return drawn
+
+
+LONGEST = 200
+"""Bytes of a token."""
+
+MOST = 1 << 20
+"""Bytes of a document."""
+
+
+def read_token() -> Secret:
+    """Return the token in the first line of standard input. Raises BadInput if there is none."""
+    token = sys.stdin.buffer.readline(LONGEST).decode("ascii", "replace").strip()
+    if len(token) < 32 or not token.isascii():
+        raise BadInput("standard input has no token", hint="`dflash-deploy fleet up` makes one for each transfer")
+    return Secret(token)
+
+
+def read_all() -> bytes:
+    """Return standard input to its end. A longer one than MOST is cut, and is not valid then."""
+    return sys.stdin.buffer.read(MOST)
+
+
+def input_ended() -> threading.Event:
+    """Return an event that is set when standard input ends: the program that holds it open is gone, or done."""
+    ended = threading.Event()
+
+    def drain() -> None:
+        while os.read(sys.stdin.fileno(), 4096):
+            continue
+        ended.set()
+
+    threading.Thread(target=drain, daemon=True).start()
+    return ended
+
+
+keys = typer.Typer(
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="API keys of all hosts: add, rotate, revoke, usage; no request fails.",
+)
+
+
+@command
+def fleet_keys_add(
+    name: KeyName,
+    directory: Directory = HERE,
+    scope: KeyScope = "infer",
+    in_flight: InFlight = None,
+    tokens_per_minute: TokensPerMinute = None,
+    as_json: Json = False,
+) -> Report:
+    """Add a key with a name: .env gets it after all hosts accept it."""
+    from dflash_deploy.operations.fleet_keys import fleet_add_key
+
+    done = fleet_add_key(
+        directory, name, scope=scope, in_flight=in_flight, tokens_per_minute=tokens_per_minute, reporter=terminal()
+    )
+    return _keys_report(done, "added", f"next     dflash-deploy keys show {name} --reveal   the key, for the client")
+
+
+@command
+def fleet_keys_revoke(name: KeyName, directory: Directory = HERE, as_json: Json = False) -> Report:
+    """Remove a key from .env and all hosts: their engines reject it at once."""
+    from dflash_deploy.operations.fleet_keys import fleet_revoke_key
+
+    return _keys_report(fleet_revoke_key(directory, name, reporter=terminal()), "revoked")
+
+
+@command
+def fleet_keys_rotate(
+    name: Annotated[
+        str, typer.Argument(help=f"Whose key; without a name {Settings.vllm_api_key}.", show_default=False)
+    ] = OWNER,
+    directory: Directory = HERE,
+    overlap: Annotated[
+        float, typer.Option(min=0.0, max=86_400.0, help="Seconds for which the old key stays valid in the end.")
+    ] = 10.0,
+    patience: Patience = PATIENCE,
+    as_json: Json = False,
+) -> Report:
+    """Replace a key: all hosts accept both until the end. Only for the owner's key engines restart, host by host."""
+    from dflash_deploy.operations.fleet_keys import fleet_rotate_key
+
+    done = fleet_rotate_key(directory, name, overlap=overlap, patience=patience, reporter=terminal())
+    return _keys_report(done, "replaced", "clients  each that sends the key; dflash-deploy itself reads .env")
+
+
+@command
+def fleet_keys_usage(directory: Directory = HERE, as_json: Json = False) -> Report:
+    """Show requests and tokens of each key on all hosts since the engines' start."""
+    from dflash_deploy.operations.fleet import fleet_usage_of_keys
+
+    found = fleet_usage_of_keys(directory, reporter=terminal())
+    failure = found.result.failure
+    hosts = (table(found.result),) if failure else ()
+    return Report(found.document(), (usage_table(found.usage), *hosts), failure=failure)
+
+
+def _keys_report(done: FleetKeys, verb: str, *after: str) -> Report:
+    if done.finished:
+        said = f"{verb:8} {done.name}, in {done.deployment.env_file} and on all hosts"
+        return Report(done.document(), (said, table(done.result), *after))
+    return Report(done.document(), (table(done.result),), failure=done.result.failure)
+
+
+keys.command("add")(fleet_keys_add)
+keys.command("revoke")(fleet_keys_revoke)
+keys.command("rotate")(fleet_keys_rotate)
+keys.command("usage")(fleet_keys_usage)
+
 
 Hosts = Annotated[
     list[str] | None, typer.Option("--host", help="Only this host of fleet.yaml; may be repeated.", show_default=False)
@@ -43,7 +187,9 @@ def fleet_init(
     as_json: Json = False,
 ) -> Report:
     """Write fleet.yaml for hosts that SSH reaches without a password, and check them."""
-    done = operations.fleet_init(directory, tuple(hosts or ()), force=force, reporter=terminal())
+    from dflash_deploy.operations.fleet import fleet_init as run_fleet_init
+
+    done = run_fleet_init(directory, tuple(hosts or ()), force=force, reporter=terminal())
     shown = (
         f"{'wrote' if done.written else 'read':8} {done.file}",
         f"shape    {done.result.chosen.shape}: {done.result.chosen.reason}",
@@ -61,20 +207,26 @@ def fleet_up(
     as_json: Json = False,
 ) -> Report:
     """Prepare the hosts, carry settings to them, start their engines, and wait until each has answered."""
-    done = operations.fleet_up(directory, tuple(hosts or ()), patience=patience, reporter=terminal())
+    from dflash_deploy.operations.fleet_up import fleet_up as run_fleet_up
+
+    done = run_fleet_up(directory, tuple(hosts or ()), patience=patience, reporter=terminal())
     return _report(done, ("next     dflash-deploy fleet test   check answers, limits and drafts on each host",))
 
 
 @command
 def fleet_status(directory: Directory = HERE, hosts: Hosts = None, as_json: Json = False) -> Report:
     """Report whether the engine of each host really answers."""
-    return _report(operations.fleet_status(directory, tuple(hosts or ()), reporter=terminal()))
+    from dflash_deploy.operations.fleet import fleet_status as run_fleet_status
+
+    return _report(run_fleet_status(directory, tuple(hosts or ()), reporter=terminal()))
 
 
 @command
 def fleet_test(directory: Directory = HERE, hosts: Hosts = None, as_json: Json = False) -> Report:
     """Run the checks of `test` on each host that answers requests."""
-    return _report(operations.fleet_test(directory, tuple(hosts or ()), reporter=terminal()))
+    from dflash_deploy.operations.fleet import fleet_test as run_fleet_test
+
+    return _report(run_fleet_test(directory, tuple(hosts or ()), reporter=terminal()))
 
 
 @command
@@ -84,7 +236,9 @@ def fleet_logs(
     tail: Annotated[int | None, typer.Option("--tail", "-n", min=0, help="Only the last N lines of each.")] = None,
 ) -> Report:
     """Print the engines' logs, each line with the name of its host. Secrets are redacted."""
-    for name, line in operations.fleet_logs(directory, tuple(hosts or ()), tail=tail, reporter=terminal()):
+    from dflash_deploy.operations.fleet import fleet_logs as run_fleet_logs
+
+    for name, line in run_fleet_logs(directory, tuple(hosts or ()), tail=tail, reporter=terminal()):
         typer.echo(visible(f"{name} | {line}"))
         if lost_output() is not None:
             break
@@ -94,7 +248,9 @@ def fleet_logs(
 @command
 def fleet_down(directory: Directory = HERE, hosts: Hosts = None, as_json: Json = False) -> Report:
     """Stop the engine of each host; weights and settings stay."""
-    return _report(operations.fleet_down(directory, tuple(hosts or ()), reporter=terminal()))
+    from dflash_deploy.operations.fleet import fleet_down as run_fleet_down
+
+    return _report(run_fleet_down(directory, tuple(hosts or ()), reporter=terminal()))
 
 
 @command
@@ -105,7 +261,9 @@ def fleet_restart(
     as_json: Json = False,
 ) -> Report:
     """Stop and start the engines, one host after the other; a failure ends it."""
-    return _report(operations.fleet_restart(directory, tuple(hosts or ()), patience=patience, reporter=terminal()))
+    from dflash_deploy.operations.fleet_up import fleet_restart as run_fleet_restart
+
+    return _report(run_fleet_restart(directory, tuple(hosts or ()), patience=patience, reporter=terminal()))
 
 
 @command
@@ -118,7 +276,9 @@ def fleet_watch(
     ] = None,
 ) -> Report:
     """Check the ranks of one engine every 10 s, and restart all of them if one is lost."""
-    operations.fleet_watch(directory, patience=patience, looks=looks, reporter=terminal())
+    from dflash_deploy.operations.fleet_change import fleet_watch as run_fleet_watch
+
+    run_fleet_watch(directory, patience=patience, looks=looks, reporter=terminal())
     return Report()
 
 
@@ -134,7 +294,9 @@ def fleet_facts(
     as_json: Json = False,
 ) -> Report:
     """Print what a fleet needs to know of this machine; `fleet up` calls it on each host."""
-    found = operations.fleet_facts(directory, peers=tuple(peers or ()), source=source)
+    from dflash_deploy.operations.fleet_host import fleet_facts as run_fleet_facts
+
+    found = run_fleet_facts(directory, peers=tuple(peers or ()), source=source)
     document = found.document()
     return Report(document, tuple(f"{name:13} {value}" for name, value in document.items()))
 
@@ -150,8 +312,10 @@ def fleet_route(
     as_json: Json = False,
 ) -> Report:
     """Send requests to each engine of ROUTER_ENGINES that answers; the commands of a fleet call it on a host."""
+    from dflash_deploy.operations.fleet_host import fleet_route as run_fleet_route
+
     reporter = terminal(json_stream=json_stream)
-    done = operations.fleet_route(directory, without=tuple(without or ()), reporter=reporter)
+    done = run_fleet_route(directory, without=tuple(without or ()), reporter=reporter)
     left_out = (f"left out {address}: {why}" for address, why in done.left_out.items())
     return Report(done.document(), (f"routed   {', '.join(done.engines) or 'no engine of another machine'}", *left_out))
 
@@ -159,7 +323,9 @@ def fleet_route(
 @command
 def fleet_accept(directory: Directory = HERE, json_stream: JsonStream = False, as_json: Json = False) -> Report:
     """Accept the keys on standard input beside those of .env; the commands of a fleet call it on a host."""
-    done = operations.fleet_accept(directory, read_all(), reporter=terminal(json_stream=json_stream))
+    from dflash_deploy.operations.fleet_keys import fleet_accept as run_fleet_accept
+
+    done = run_fleet_accept(directory, read_all(), reporter=terminal(json_stream=json_stream))
     said = (f"answered {name}: {status or 'no answer'}" for name, status in done.answers)
     return Report(done.document(), (f"engine   {'runs' if done.running else 'does not run'}", *said))
 
@@ -173,7 +339,9 @@ def fleet_weights(
     as_json: Json = False,
 ) -> Report:
     """Print what this machine lacks of its weights; `fleet up` calls it on each host."""
-    found = operations.fleet_weights(directory, probe=probe)
+    from dflash_deploy.operations.fleet_weights import fleet_weights as run_fleet_weights
+
+    found = run_fleet_weights(directory, probe=probe)
     rate = f", {found.rate / 1e6:.0f} MB/s from the Hub" if found.rate else ""
     return Report(found.document(), (f"missing  {found.missing / GB:.2f} of {found.size / GB:.2f} GB{rate}",))
 
@@ -188,9 +356,11 @@ def fleet_take(
     as_json: Json = False,
 ) -> Report:
     """Fetch missing weights from another host, or from the Hub as `up` does; `fleet up` calls it on a host."""
+    from dflash_deploy.operations.fleet_weights import fleet_take as run_fleet_take
+
     token, stopped = (read_token(), input_ended()) if url else (None, None)
     reporter = terminal(json_stream=json_stream)
-    done = operations.fleet_take(directory, url=url, token=token, stopped=stopped, reporter=reporter)
+    done = run_fleet_take(directory, url=url, token=token, stopped=stopped, reporter=reporter)
     models = done.document() if done else {"models": []}
     return Report(models, ("all files are present and match dflash.lock",))
 
@@ -203,8 +373,10 @@ def fleet_offer(
     as_json: Json = False,
 ) -> Report:
     """Offer the weights of this machine to the other hosts until standard input ends; `fleet up` calls it on a host."""
+    from dflash_deploy.operations.fleet_weights import fleet_offer as run_fleet_offer
+
     token, reporter = read_token(), terminal(json_stream=json_stream)
-    url = operations.fleet_offer(directory, address=address, token=token, ended=input_ended(), reporter=reporter)
+    url = run_fleet_offer(directory, address=address, token=token, ended=input_ended(), reporter=reporter)
     return Report({"url": url}, (f"offered  weights at {url}",))
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command
-from dflash_deploy.cli.numbers import GIB
-from dflash_deploy.cli.options import HERE
+from dflash_deploy.cli.options import GIB, HERE
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import DeployError
 
 if TYPE_CHECKING:
-    from dflash_deploy.host import HostFacts
-    from dflash_deploy.operations import Look
+    from dflash_deploy.host.machine import HostFacts
+    from dflash_deploy.operations.here import Look
 
 MEANS = {
     "init": "write settings for this machine",
@@ -33,7 +31,9 @@ ENGINE = {"absent": "not running", "exited": "not running: its process has ended
 @command
 def here() -> Report:
     """Show what this directory and this machine are, and the next command."""
-    found = operations.look(HERE)
+    from dflash_deploy.operations.here import look
+
+    found = look(HERE)
     return Report({}, tuple(_shown(found)))
 
 

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.options import HERE, Directory, Json
 from dflash_deploy.cli.shown import Grid, Report
@@ -22,7 +21,9 @@ image = typer.Typer(
 @command
 def image_build(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Build the image of this deployment, on the base image that .env names."""
-    built = operations.build_image(directory, reporter=terminal())
+    from dflash_deploy.operations.image import build_image
+
+    built = build_image(directory, reporter=terminal())
     shown = (f"built    {built.image}", f"on       {built.base}", "next     dflash-deploy image verify")
     return Report(asdict(built), shown)
 
@@ -30,7 +31,9 @@ def image_build(directory: Directory = HERE, as_json: Json = False) -> Report:
 @command
 def image_verify(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Examine the image and let it prove that its engine carries DFlash."""
-    found = operations.verify_image(directory)
+    from dflash_deploy.operations.image import verify_image
+
+    found = verify_image(directory)
     rows = Grid("", "what", "seen")
     for check in found.checks:
         rows.add_row("passed" if check.good else "FAILED", check.name, check.saw)
@@ -44,7 +47,9 @@ def image_digest(
     as_json: Json = False,
 ) -> Report:
     """Show the digest that the base image's tag means now; --pin keeps it, even if the tag moves."""
-    found = operations.digest(directory, pin=pin)
+    from dflash_deploy.operations.image import digest
+
+    found = digest(directory, pin=pin)
     said = "pinned   in .env" if pin else "next     dflash-deploy image digest --pin"
     return Report(found.document(), (f"base     {found.reference}", said))
 
@@ -55,13 +60,16 @@ def image_sbom(
     out: Annotated[Path | None, typer.Option(help="Write it to this file, instead of to standard output.")] = None,
 ) -> Report:
     """The image's bill of materials: CycloneDX 1.6, JSON."""
+    from dflash_deploy.deployment.files import check_output, write_output
+    from dflash_deploy.operations.image import bill_of_materials
+
     if out is not None:
-        operations.check_output(out)
-    text = operations.bill_of_materials(directory)
+        check_output(out)
+    text = bill_of_materials(directory)
     if out is None:
         typer.echo(text)
         return Report()
-    operations.write_output(out, f"{text}\n")
+    write_output(out, f"{text}\n")
     return Report({"file": str(out)}, (f"written  {out}",))
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command
 from dflash_deploy.cli.options import (
     HERE,
@@ -26,16 +25,17 @@ from dflash_deploy.cli.options import (
     Replicas,
     Runtime,
     Streams,
+    ask,
+    is_asked_on_terminal,
 )
 from dflash_deploy.cli.planned import evidence_of, model_lines, refusal_of
-from dflash_deploy.cli.questions import ask, is_asked_on_terminal
 from dflash_deploy.cli.recipes import faster_line
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
-    from dflash_deploy.operations import Created
-    from dflash_deploy.plan import Choice, Plan
+    from dflash_deploy.operations.plan import Created
+    from dflash_deploy.plan.result import Choice, Plan
 
 
 Domain = Annotated[
@@ -70,7 +70,11 @@ def init(
 
     On a terminal, without options, it asks at most five questions first.
     """
-    choice = operations.Choice(
+    from dflash_deploy.operations.plan import init as run_init
+    from dflash_deploy.operations.plan import replicas_asked
+    from dflash_deploy.plan.result import Choice
+
+    choice = Choice(
         profile=profile,
         model=model,
         engine=engine,
@@ -85,12 +89,12 @@ def init(
         domain=domain,
         node_rank=node_rank,
         master_addr=master_addr,
-        replicas=operations.replicas_asked(replicas),
+        replicas=replicas_asked(replicas),
         models_dir=models_dir,
     )
-    if choice == operations.Choice() and not (yes or force or as_json) and is_asked_on_terminal():
+    if choice == Choice() and not (yes or force or as_json) and is_asked_on_terminal():
         choice = ask(directory)
-    created = operations.init(directory, choice, force=force)
+    created = run_init(directory, choice, force=force)
     plan, deployment = created.plan, created.deployment
     there = deployment.option
     shown = (
@@ -114,8 +118,10 @@ def _replicas(plan: Plan) -> list[str]:
 
 def _faster(choice: Choice, plan: Plan) -> tuple[str, ...]:
     """A recipe that others measured as faster, unless this one was asked for."""
+    from dflash_deploy.operations.plan import faster_recipe
+
     asked = choice.recipe or choice.model or choice.engine
-    return () if asked else faster_line(operations.faster_recipe(plan))
+    return () if asked else faster_line(faster_recipe(plan))
 
 
 def _written(created: Created) -> Iterator[str]:

@@ -1,27 +1,54 @@
-"""`keys`: the API keys that clients of the endpoint send, and what each one used."""
+"""`keys`: the API keys that clients of the endpoint send, and a table of what each key used."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command, option_of, terminal
-from dflash_deploy.cli.key_options import InFlight, KeyName, KeyScope, TokensPerMinute
-from dflash_deploy.cli.key_usage import usage_table
-from dflash_deploy.cli.options import HERE, Directory, Json, JsonStream, Patience
+from dflash_deploy.cli.options import (
+    HERE,
+    Directory,
+    InFlight,
+    Json,
+    JsonStream,
+    KeyName,
+    KeyScope,
+    Patience,
+    TokensPerMinute,
+)
 from dflash_deploy.cli.shown import Grid, Report
 from dflash_deploy.errors import BadInput
-from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.settings import Settings
+from dflash_deploy.startup import PATIENCE
 
 if TYPE_CHECKING:
-    from dflash_deploy.deployment import Deployment
-    from dflash_deploy.operations import Replaced
+    from dflash_deploy.client.metrics import KeyUsage
+    from dflash_deploy.deployment.directory import Deployment
+    from dflash_deploy.operations.keys import Replaced
     from dflash_deploy.serve.api_keys import ApiKey
+
+
+def usage_table(usage: Sequence[KeyUsage]) -> Grid:
+    """One row for each key."""
+    drawn = Grid("name", "requests", "refused", "cancelled", "tokens read", "generated", "in flight")
+    for used in usage:
+        refused = sum(count for status, count in used.requests.items() if status[:1] in {"4", "5"})
+        counts = (
+            sum(used.requests.values()),
+            refused,
+            used.requests.get("cancelled", 0),
+            used.prompt_tokens,
+            used.generation_tokens,
+            used.in_flight,
+        )
+        drawn.add_row(used.name, *map(str, counts))
+    return drawn
+
 
 OPENS = {"all": "every route", "infer": "generation", "metrics": "only GET /metrics"}
 """What a key opens, by its scope."""
@@ -51,7 +78,9 @@ def keys_show(
     as_json: Json = False,
 ) -> Report:
     """Show where the key is and its fingerprint; the key itself only with --reveal."""
-    found = operations.key(directory, name)
+    from dflash_deploy.operations.key_file import key
+
+    found = key(directory, name)
     deployment = found.deployment
     if reveal and as_json:
         raise BadInput("--reveal and --json exclude each other", hint="--reveal prints the key and nothing else")
@@ -78,7 +107,9 @@ def keys_add(
     as_json: Json = False,
 ) -> Report:
     """Add a key with a name, for one client. A running engine accepts it at once."""
-    done = operations.add_key(directory, name, scope=scope, in_flight=in_flight, tokens_per_minute=tokens_per_minute)
+    from dflash_deploy.operations.keys import add_key
+
+    done = add_key(directory, name, scope=scope, in_flight=in_flight, tokens_per_minute=tokens_per_minute)
     there = done.deployment.option
     now = "accepts it now" if done.status else f"gets it with `dflash-deploy up{there}`"
     shown = (
@@ -92,7 +123,9 @@ def keys_add(
 @command
 def keys_revoke(name: KeyName, directory: Directory = HERE, as_json: Json = False) -> Report:
     """Remove a key. A running engine rejects it at once; requests that it began continue."""
-    done = operations.revoke_key(directory, name)
+    from dflash_deploy.operations.keys import revoke_key
+
+    done = revoke_key(directory, name)
     now = f"answers it {done.status} now" if done.status else "does not run"
     return Report(done.document(), (f"revoked      {name}, in {done.deployment.env_file}", f"engine       {now}"))
 
@@ -100,7 +133,9 @@ def keys_revoke(name: KeyName, directory: Directory = HERE, as_json: Json = Fals
 @command
 def keys_list(directory: Directory = HERE, as_json: Json = False) -> Report:
     """List the further keys with their scopes and limits."""
-    found = operations.list_keys(directory)
+    from dflash_deploy.operations.keys import list_keys
+
+    found = list_keys(directory)
     if not found.keys:
         add = f"dflash-deploy keys add NAME{option_of(directory)}"
         return Report(found.document(), ("no further keys", f"next         {add}"))
@@ -114,7 +149,9 @@ def keys_list(directory: Directory = HERE, as_json: Json = False) -> Report:
 @command
 def keys_usage(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Show requests and tokens of each key since the engine's start."""
-    found = operations.usage_of_keys(directory)
+    from dflash_deploy.operations.keys import usage_of_keys
+
+    found = usage_of_keys(directory)
     return Report(found.document(), (usage_table(found.usage),))
 
 
@@ -147,7 +184,9 @@ def keys_rotate(
     json_stream: JsonStream = False,
 ) -> Report:
     """Write a new key into .env, restart a running engine, and prove that it rejects the old key."""
-    done = operations.rotate_key(directory, patience=patience, reporter=terminal(json_stream=json_stream))
+    from dflash_deploy.operations.keys import rotate_key
+
+    done = rotate_key(directory, patience=patience, reporter=terminal(json_stream=json_stream))
     return Report(done.document(), (*_replaced(done.old, done.new), *_restarted(done), *CLIENTS))
 
 

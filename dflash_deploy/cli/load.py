@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from dflash_deploy.cli.shown import Grid, Shown
 
 if TYPE_CHECKING:
-    from dflash_deploy.capacity import Sized, UserLoad
-    from dflash_deploy.operations import Capacity
+    from dflash_deploy.capacity.load_text import UserLoad
+    from dflash_deploy.capacity.simulation import Sized
+    from dflash_deploy.operations.capacity import Capacity
 
 
 def load_lines(found: Capacity) -> Iterator[Shown]:

@@ -8,12 +8,10 @@ from typing import Annotated
 
 import typer
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command
 from dflash_deploy.cli.options import HERE, Directory, Replica
-from dflash_deploy.cli.shown import Report
+from dflash_deploy.cli.shown import Report, visible
 from dflash_deploy.cli.streams import lost_output
-from dflash_deploy.cli.visible import visible
 from dflash_deploy.errors import BadInput
 
 
@@ -37,7 +35,9 @@ def logs(
 ) -> Report:
     """Print the engine's log, or pack a bundle for a report. Secrets are redacted."""
     if bundle:
-        packed = operations.bundle(directory, file)
+        from dflash_deploy.operations.bundle import bundle as run_bundle
+
+        packed = run_bundle(directory, file)
         shown = (
             f"bundle    {packed.file}",
             f"holds     {', '.join(packed.members)}",
@@ -56,7 +56,9 @@ def logs(
 
 
 def _print(directory: Path, replica: int | None, tail: int | None, *, follow: bool) -> None:
-    for line in operations.log(directory, replica=replica, tail=tail, follow=follow):
+    from dflash_deploy.operations.logs import log
+
+    for line in log(directory, replica=replica, tail=tail, follow=follow):
         typer.echo(visible(line))
         if lost_output() is not None:
             return

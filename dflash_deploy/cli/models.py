@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy import operations
-from dflash_deploy.cli import completion
+from dflash_deploy.cli import options
 from dflash_deploy.cli.command import command
 from dflash_deploy.cli.convert import convert
-from dflash_deploy.cli.numbers import size_of, sizes_of
-from dflash_deploy.cli.options import Json, Profile
+from dflash_deploy.cli.options import Json, Profile, size_of, sizes_of
 from dflash_deploy.cli.shown import Grid, Report, Shown
 
 if TYPE_CHECKING:
-    from dflash_deploy.catalog import ModelPair
-    from dflash_deploy.catalog.models import Weights
-    from dflash_deploy.operations.listing import Models
-    from dflash_deploy.rules.survey import Candidate
+    from dflash_deploy.catalog.models import ModelPair, Weights
+    from dflash_deploy.operations.models import Models
+    from dflash_deploy.rules.table import Candidate
 
 models = typer.Typer(
     help="Models with their drafters: list, show, convert.", invoke_without_command=True, rich_markup_mode=None
@@ -41,7 +38,9 @@ def models_list(
     as_json: Json = False,
 ) -> Report:
     """List models with their drafters that are compatible with this machine, or with --profile."""
-    found = operations.models(profile)
+    from dflash_deploy.operations.models import models
+
+    found = models(profile)
     good = Grid("model", "weights", "engine", "context", "concurrency", wraps=("engine",))
     for candidate in (candidate for candidate in found.candidates if not candidate.why_not):
         good.add_row(*_compatible(candidate))
@@ -69,11 +68,13 @@ def _compatible(candidate: Candidate) -> tuple[str, ...]:
 
 @command
 def models_show(
-    name: Annotated[str, typer.Argument(help="A model, or its target's repository.", autocompletion=completion.models)],
+    name: Annotated[str, typer.Argument(help="A model, or its target's repository.", autocompletion=options.models)],
     as_json: Json = False,
 ) -> Report:
     """Show one model: weights, licence, drafter, measured acceptance, and the hardware that can serve it."""
-    found = operations.model(name)
+    from dflash_deploy.operations.models import model
+
+    found = model(name)
     on = Grid("profile", "goes there")
     for candidate in found.candidates:
         engine = candidate.plan.engine.title if candidate.plan else ""

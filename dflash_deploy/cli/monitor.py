@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
-from dflash_deploy.cli.durations import DAY, seconds_of
-from dflash_deploy.cli.options import HERE, Directory, Json
+from dflash_deploy.cli.options import DAY, HERE, Directory, Json, seconds_of
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dflash_deploy.client.silences import AlertSilence
-    from dflash_deploy.operations import MonitoringState
+    from dflash_deploy.client.monitoring import AlertSilence
+    from dflash_deploy.operations.monitor import MonitoringState
 
 monitor = typer.Typer(
     rich_markup_mode=None,
@@ -84,7 +82,10 @@ def monitor_up(
 
     With --webhook, --ntfy or --mail it starts Alertmanager too; each receiver gets all alerts.
     """
-    to = operations.receivers(
+    from dflash_deploy.operations.monitor import start_monitoring
+    from dflash_deploy.operations.monitor_export import Exporters, receivers
+
+    to = receivers(
         webhook=webhook,
         webhook_file=webhook_file,
         webhook_token_file=webhook_token_file,
@@ -97,8 +98,8 @@ def monitor_up(
         smtp_user=smtp_user,
         smtp_password_file=smtp_password_file,
     )
-    exporters = operations.Exporters(node or (), gpu or (), blackbox)
-    state = operations.start_monitoring(
+    exporters = Exporters(node or (), gpu or (), blackbox)
+    state = start_monitoring(
         directory,
         to=to,
         exporters=exporters,
@@ -113,21 +114,27 @@ def monitor_up(
 @command
 def monitor_down(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Stop Prometheus and Alertmanager. Their data stays in .dflash/monitor."""
-    stopped = operations.stop_monitoring(directory)
+    from dflash_deploy.operations.monitor import stop_monitoring
+
+    stopped = stop_monitoring(directory)
     return Report({"stopped": stopped}, ("stopped" if stopped else "nothing runs",))
 
 
 @command
 def monitor_status(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Show what runs, whether each engine is read, and which alerts fire."""
-    state = operations.monitoring_state(directory)
+    from dflash_deploy.operations.monitor import monitoring_state
+
+    state = monitoring_state(directory)
     return Report(state.document(), _shown(state))
 
 
 @command
 def monitor_test(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Send one alert to every receiver, and wait until all have accepted it."""
-    seconds = operations.send_test_alert(directory)
+    from dflash_deploy.operations.monitor import send_test_alert
+
+    seconds = send_test_alert(directory)
     return Report({"seconds": round(seconds, 1)}, (f"delivered    every receiver accepted it after {seconds:.0f} s",))
 
 
@@ -145,18 +152,20 @@ def monitor_silence(
     as_json: Json = False,
 ) -> Report:
     """Send no alerts of this deployment for a while; without --for, list what is silenced."""
+    from dflash_deploy.operations.silences import end_silences, list_silences, silence_alerts
+
     if end and (lasts or alerts):
         raise BadInput("--end ends all silences", hint="leave out --for and the names of alerts")
     if alerts and not lasts:
         raise BadInput("a silence needs a duration", hint="such as --for 2h")
     if end:
-        found = operations.end_silences(directory)
+        found = end_silences(directory)
         return Report(found.document(), (f"ended        {found.ended}", *_silenced(found.silences)))
     if not lasts:
-        found = operations.list_silences(directory)
+        found = list_silences(directory)
     else:
         seconds = seconds_of("--for", lasts, most=LONGEST_SILENCE)
-        found = operations.silence_alerts(directory, alerts=alerts or (), seconds=seconds, comment=comment)
+        found = silence_alerts(directory, alerts=alerts or (), seconds=seconds, comment=comment)
     return Report(found.document(), tuple(_silenced(found.silences)) or ("silenced     nothing",))
 
 
@@ -206,7 +215,9 @@ def monitor_export(
     as_json: Json = False,
 ) -> Report:
     """Write scrape job, rules, alerts and dashboards for your Prometheus, with a key that opens only /metrics."""
-    to = operations.receivers(
+    from dflash_deploy.operations.monitor_export import Exporters, export_monitoring, receivers
+
+    to = receivers(
         webhook=webhook,
         webhook_file=webhook_file,
         webhook_token_file=webhook_token_file,
@@ -219,11 +230,11 @@ def monitor_export(
         smtp_user=smtp_user,
         smtp_password_file=smtp_password_file,
     )
-    done = operations.export_monitoring(
+    done = export_monitoring(
         directory,
         out,
         interval=every,
-        exporters=operations.Exporters(node or (), gpu or (), blackbox),
+        exporters=Exporters(node or (), gpu or (), blackbox),
         containers=compose,
         to=to,
         reporter=terminal(),

@@ -1,13 +1,186 @@
-"""Options that several commands have."""
+"""Options and arguments that several commands share, how their values are read, and the questions of `init`.
+
+The options include what `bench`, `tune` and `test` measure, how, and beside what, and the name, scope and limits of an
+API key. Shells complete names of the catalog, checks, clients and deployments; an error completes nothing. `init` asks
+at most five questions on a terminal, each with a default that Enter accepts. Values are numbers with commas between,
+durations such as `30m`, `2h` or `1d`, and sizes with their units.
+"""
 
 from __future__ import annotations
 
+import functools
+import re
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Literal
+from shutil import get_terminal_size
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
-from dflash_deploy.cli.completion import deployments, engines, models, profiles, recipes
+from dflash_deploy.cli.recipes import offer_lines
+from dflash_deploy.errors import BadInput, DeployError, UnknownProfile
+from dflash_deploy.serve.api_keys import LARGEST_LIMIT
+
+if TYPE_CHECKING:
+    from dflash_deploy.operations.plan import Offer
+    from dflash_deploy.plan.result import Choice
+
+
+# --- what is measured
+Workload = Annotated[
+    str,
+    typer.Option(
+        "--workload",
+        "-w",
+        help="code, maths, chat, prose, vision, own, all; gsm8k, math500, humaneval, mbpp, mt-bench. With commas.",
+    ),
+]
+Mixture = Annotated[str, typer.Option("--workload", "-w", help="As for `bench`; several are measured as one mixture.")]
+Prompts = Annotated[
+    Path | None, typer.Option(help="A JSONL file with `prompt` or `messages` in each line.", dir_okay=False)
+]
+Concurrency = Annotated[str, typer.Option(help="Requests at the same time, one measurement for each number.")]
+
+# --- how
+Requests = Annotated[
+    int | None,
+    typer.Option(min=1, help="Requests per repeat; else each prompt once, at least two times the concurrency."),
+]
+Repeats = Annotated[int, typer.Option(min=1, help="Repeats of each measurement.")]
+RepeatsForMedian = Annotated[int, typer.Option(min=1, help="Repeats of each measurement; the median counts.")]
+Warmup = Annotated[
+    int | None, typer.Option(min=0, help="Requests before each measurement; else as many as the concurrency.")
+]
+MaxTokens = Annotated[int, typer.Option(min=1, help="Longest answer, unless the prompt has its own length.")]
+Temperature = Annotated[float, typer.Option(min=0, max=2, help="Of sampling; 0 is greedy.")]
+Thinking = Annotated[bool, typer.Option("--thinking", help="Let the model think, if its template asks.")]
+
+# --- beside what
+Baseline = Annotated[
+    bool, typer.Option("--baseline", help="Also without speculative decoding: the engine restarts for it, and back.")
+]
+BaselineUrl = Annotated[
+    str | None, typer.Option(help="Also without speculative decoding: a second endpoint with the same key and model.")
+]
+MtpHead = Annotated[
+    int | None,
+    typer.Option(min=1, help="Also with the target's MTP head and this many draft tokens: one more restart."),
+]
+MinSpeedup = Annotated[float | None, typer.Option(min=0, help="Fail with exit code 7 if a speed-up is below this.")]
+SameAnswers = Annotated[
+    bool,
+    typer.Option(
+        "--baseline",
+        help="Also compare answers with those without speculative decoding: the engine restarts for it, and back.",
+    ),
+]
+SameAnswersUrl = Annotated[
+    str | None,
+    typer.Option(help="The same target without speculative decoding, same API key: are the answers the same?"),
+]
+
+
+KeyName = Annotated[str, typer.Argument(help="Whose key: up to 15 small letters, digits, - and _.", show_default=False)]
+
+KeyScope = Annotated[
+    Literal["infer", "metrics", "all"],
+    typer.Option(help="infer: generate; metrics: only GET /metrics; all: every route."),
+]
+
+InFlight = Annotated[
+    int | None, typer.Option(min=1, max=LARGEST_LIMIT, help="Requests at the same time; more get 429.")
+]
+
+TokensPerMinute = Annotated[
+    int | None, typer.Option(min=1, max=LARGEST_LIMIT, help="Tokens read and generated within 60 s; then 429.")
+]
+
+
+MOST_ENTRIES = 1000
+"""Entries of a directory that are examined."""
+
+
+def _completing(names: Callable[[str], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Make a completion of a function: the names that begin with what is typed."""
+
+    @functools.wraps(names)
+    def complete(incomplete: str) -> list[str]:
+        try:
+            return [name for name in names(incomplete) if name.startswith(incomplete)]
+        except (DeployError, OSError, ValueError):
+            return []
+
+    return complete
+
+
+@_completing
+def profiles(incomplete: str) -> Iterable[str]:
+    """Return the names of profiles."""
+    from dflash_deploy.catalog.load import load_catalog
+
+    return load_catalog().profiles
+
+
+@_completing
+def models(incomplete: str) -> Iterable[str]:
+    """Return the names of models."""
+    from dflash_deploy.catalog.load import load_catalog
+
+    return load_catalog().pairs
+
+
+@_completing
+def engines(incomplete: str) -> Iterable[str]:
+    """Return the names of engines and of their releases."""
+    from dflash_deploy.catalog.load import load_catalog
+    from dflash_deploy.serve.engines import ENGINES
+
+    return {**ENGINES, **load_catalog().engines}
+
+
+@_completing
+def recipes(incomplete: str) -> Iterable[str]:
+    """Return the names of recipes."""
+    from dflash_deploy.catalog.load import load_catalog
+
+    return dict.fromkeys(one.name for profile in load_catalog().profiles.values() for one in profile.recipes)
+
+
+@_completing
+def checks(incomplete: str) -> Iterable[str]:
+    """Return the names of checks, after those that are already written with commas between."""
+    from dflash_deploy.checks.run import CHECKS
+
+    written, comma, _ = incomplete.rpartition(",")
+    taken = written.split(",")
+    return (f"{written}{comma}{name}" for name in CHECKS if name not in taken)
+
+
+@_completing
+def clients(incomplete: str) -> Iterable[str]:
+    """Return the names of clients."""
+    from dflash_deploy.connect import clients as known
+
+    return known()
+
+
+@_completing
+def deployments(incomplete: str) -> Iterator[str]:
+    """Yield directories: a deployment by its name, any other one with a slash, so that its entries come next."""
+    from dflash_deploy.deployment.directory import Deployment
+
+    above, slash, name = incomplete.rpartition("/")
+    for place in islice(Path(f"{above}{slash}" or ".").expanduser().iterdir(), MOST_ENTRIES):
+        if place.is_dir() and (name.startswith(".") or not place.name.startswith(".")):
+            yield f"{above}{slash}{place.name}{'' if Deployment(place).exists() else '/'}"
+
 
 HERE = Path()
 
@@ -60,3 +233,190 @@ Replicas = Annotated[
 Rank = Annotated[int | None, typer.Option(min=0, help="Rank of this machine among several; rank 0 answers requests.")]
 Master = Annotated[str | None, typer.Option(help="Address of rank 0 on the link between the machines.")]
 Replica = Annotated[int | None, typer.Option("--replica", min=1, help="Only this one of several engines, from 1.")]
+
+
+T = TypeVar("T")
+
+LARGEST_PORT = 65535
+
+
+def is_asked_on_terminal() -> bool:
+    """Whether a person can see a question and answer it."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def ask(directory: Path) -> Choice:
+    """Ask for profile, recipe, directory of the weights, port and runtime, if there is something to choose.
+
+    Raises BadInput if the directory is a deployment already, and what planning raises.
+    """
+    from dflash_deploy.operations.plan import offer
+    from dflash_deploy.plan.result import Choice
+
+    offered = offer(directory)
+    profile = _asked("Hardware profile", offered.fitting or "", _profile_of(offered))
+    recipe = _recipe(offered, profile)
+    plan = offered.plan(profile, recipe)
+    models = Path("~/models")
+    if plan.pair.target.repo:
+        models = _asked("Directory for the weights", str(models), Path)
+    port = _asked("Port", str(offered.free_port(plan)), _port)
+    runtimes = offered.runtimes(plan)
+    runtime = None
+    if len(runtimes) > 1:
+        wanted = _asked("Runtime (compose or native)", runtimes[0], _one_of(runtimes, "runtime"))
+        runtime = next(one for one in runtimes if one == wanted)
+    return Choice(profile=profile, recipe=recipe, models_dir=models, port=port, runtime=runtime)
+
+
+def _recipe(offered: Offer, profile: str) -> str | None:
+    """The chosen recipe; `None`, without a question, if the profile has fewer than two."""
+    recipes = offered.recipes(profile)
+    default = next((one.recipe.name for one in recipes if one.recipe.default), None)
+    if default is None or len(recipes) < 2:
+        return None
+    width = get_terminal_size().columns
+    for line in offer_lines(recipes, profile):
+        typer.echo("\n".join(wrap(line, width, subsequent_indent=" " * 6, break_on_hyphens=False)), err=True)
+    return _asked("Recipe", default, _one_of([one.recipe.name for one in recipes], "recipe"))
+
+
+def _asked(text: str, default: str, read: Callable[[str], T]) -> T:
+    """Ask until there is an answer that `read` accepts; an empty one is `default`, if there is one."""
+    while True:
+        typer.echo(f"{text}{f' [{default}]' if default else ''}: ", nl=False, err=True)
+        given = _line() or default
+        try:
+            if given:
+                return read(given)
+        except typer.BadParameter as problem:
+            typer.echo(f"Error: {problem.message}", err=True)
+
+
+def _line() -> str:
+    """Read a line from the terminal. Raises typer.Abort at the end of input.
+
+    `input` and `readline` do not see a Ctrl-C that comes just before they read: Python has noted the signal, and acts
+    on it when the read returns. So a signal also ends the wait for the line, whenever it comes.
+    """
+    with ExitStack() as ends:
+        signals, wake = map(ends.enter_context, socket.socketpair())
+        wake.setblocking(False)
+        ends.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False))
+        while sys.stdin not in select.select([sys.stdin, signals], [], [])[0]:
+            signals.recv(1)
+        line = sys.stdin.readline()
+    if not line:
+        raise typer.Abort
+    return line.rstrip("\n")
+
+
+def _profile_of(offered: Offer) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        try:
+            return offered.catalog.profile(text.strip()).name
+        except UnknownProfile as problem:
+            raise typer.BadParameter(f"{problem.message}; {problem.hint}") from None
+
+    return read
+
+
+def _port(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= LARGEST_PORT:
+        return int(text)
+    raise typer.BadParameter(f"`{text}` is not a valid port (1-{LARGEST_PORT})")
+
+
+def _one_of(names: Sequence[str], what: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text.strip() in names:
+            return text.strip()
+        raise typer.BadParameter(f"`{text}` is not a valid {what} ({', '.join(names)})")
+
+    return read
+
+
+MOST_CONCURRENT = 4096
+MOST_OF_A_HEAD = 16
+
+GIB = 2**30
+"""Bytes of memory."""
+
+GB = 1e9
+"""Bytes of a file, as disks and downloads count them."""
+
+
+def size_of(weights: int) -> str:
+    """The size of weights: in MB below 0.1 GB, such as the tiny pair."""
+    return f"{weights / GB:.1f} GB" if weights >= GB / 10 else f"{weights / 1e6:.0f} MB"
+
+
+def sizes_of(target: int, drafter: int) -> str:
+    """The sizes of target and drafter; the unit once if both have the same."""
+    first, second = size_of(target), size_of(drafter)
+    unit = f" {second.rpartition(' ')[2]}"
+    return f"{first.removesuffix(unit)} + {second}"
+
+
+def some(number: float) -> str:
+    """A number of sequences, with a decimal only if it matters."""
+    return f"{number:.1f}" if number < 100 else f"{number:,.0f}"
+
+
+def concurrency_of(written: str) -> tuple[int, ...]:
+    """The numbers of requests at the same time, each once, in rising order. Raises BadInput."""
+    try:
+        numbers = {int(part) for part in written.split(",")}
+    except ValueError:
+        numbers = set()
+    if not numbers or not all(1 <= number <= MOST_CONCURRENT for number in numbers):
+        raise BadInput(
+            f"`--concurrency {written}` is not valid (numbers from 1 to {MOST_CONCURRENT})",
+            hint="such as --concurrency 1,2,4,8",
+        )
+    return tuple(sorted(numbers))
+
+
+def head_tokens_of(written: str) -> tuple[int, ...] | None:
+    """The numbers of draft tokens of the MTP head: none for `off`, `None` if nothing is given. Raises BadInput."""
+    if written in {"", "off"}:
+        return None if not written else ()
+    try:
+        numbers = tuple(int(part) for part in written.split(","))
+    except ValueError:
+        numbers = ()
+    if not numbers or not all(1 <= number <= MOST_OF_A_HEAD for number in numbers):
+        raise BadInput(
+            f"`--mtp {written}` is not valid (`off`, or numbers from 1 to {MOST_OF_A_HEAD})", hint="such as --mtp 2,4"
+        )
+    return numbers
+
+
+def draft_tokens_of(written: str) -> tuple[int, ...]:
+    """The numbers of draft tokens; empty if none are given. Raises BadInput."""
+    try:
+        return tuple(int(part) for part in written.split(",")) if written else ()
+    except ValueError:
+        raise BadInput(
+            f"`--draft-tokens {written}` is not valid (numbers with commas between)",
+            hint="such as --draft-tokens 1,3,7",
+        ) from None
+
+
+DAY = 86_400
+"""Seconds."""
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": DAY}
+_DURATION = re.compile(r"([0-9]{1,6})([smhd])")
+
+
+def seconds_of(option: str, written: str, *, most: int) -> int:
+    """Seconds of a duration from 1 s to `most` seconds, a number of days. Raises BadInput."""
+    match = _DURATION.fullmatch(written.strip())
+    seconds = int(match[1]) * _SECONDS[match[2]] if match else 0
+    if not 1 <= seconds <= most:
+        raise BadInput(
+            f"`{option} {written[:40]}` is not valid (a duration from 1s to {most // DAY}d)",
+            hint=f"such as {option} 30m, {option} 2h or {option} 1d",
+        )
+    return seconds

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command, note_if_new, terminal
 from dflash_deploy.cli.load import load_lines
-from dflash_deploy.cli.numbers import GIB, some
 from dflash_deploy.cli.options import (
+    GIB,
     HERE,
     Directory,
     Engine,
@@ -29,6 +28,7 @@ from dflash_deploy.cli.options import (
     Replicas,
     Runtime,
     Streams,
+    some,
 )
 from dflash_deploy.cli.planned import evidence_line, model_lines, refusal_of
 from dflash_deploy.cli.shown import Report, Shown, Styled
@@ -37,8 +37,9 @@ from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.speeds import PublishedSpeed
-    from dflash_deploy.operations import Asked, Planned
-    from dflash_deploy.plan import Plan
+    from dflash_deploy.operations.ask_engine import Asked
+    from dflash_deploy.operations.plan import Planned
+    from dflash_deploy.plan.result import Choice, Plan
 
 
 Load = Annotated[
@@ -81,13 +82,18 @@ def plan(
     takes seconds and loads no weights; config.json and tokenizer are fetched if they are missing. Ends with 3 if it
     refuses.
     """
+    from dflash_deploy.deployment.files import check_output
+    from dflash_deploy.operations.plan import plan as run_plan
+    from dflash_deploy.operations.plan import replicas_asked
+    from dflash_deploy.plan.result import Choice
+
     if load is None and (figures or report):
         raise BadInput("--figures and --report belong to --load", hint="add --load, or leave them out")
     if load is not None and ask_engine:
         raise BadInput("--load and --ask-engine exclude each other", hint="run `plan` twice")
     if report is not None:
-        operations.check_output(report)
-    choice = operations.Choice(
+        check_output(report)
+    choice = Choice(
         profile=profile,
         model=model,
         engine=engine,
@@ -99,17 +105,19 @@ def plan(
         drafter=not no_drafter,
         node_rank=node_rank,
         master_addr=master_addr,
-        replicas=operations.replicas_asked(replicas),
+        replicas=replicas_asked(replicas),
     )
-    found = operations.plan(directory, choice)
+    found = run_plan(directory, choice)
     note_if_new(directory)
     if load is not None:
-        needed = operations.capacity(directory, load, choice, figures=figures, report=report)
+        from dflash_deploy.operations.capacity import capacity
+
+        needed = capacity(directory, load, choice, figures=figures, report=report)
         wrote = (f"wrote {report}",) if report else ()
         return Report(
             found.document() | {"load": needed.document()}, (*load_lines(needed), *wrote), found.plan.findings
         )
-    asked = operations.ask_engine(directory, choice, reporter=terminal()) if ask_engine else None
+    asked = _ask(directory, choice) if ask_engine else None
     made = asked.plan if asked else found.plan
     document = found.document() | ({"asked": asked.document()} if asked else {})
     return Report(document, tuple(_shown(found, made, asked)), made.findings, asked.failure if asked else None)
@@ -133,6 +141,12 @@ def _shown(found: Planned, made: Plan, asked: Asked | None) -> Iterator[Shown]:
     if asked:
         yield from _asked(asked)
     yield from refusal_of(made)
+
+
+def _ask(directory: Path, choice: Choice) -> Asked:
+    from dflash_deploy.operations.ask_engine import ask_engine
+
+    return ask_engine(directory, choice, reporter=terminal())
 
 
 def _asked(asked: Asked) -> Iterator[Shown]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dflash_deploy.cli.numbers import size_of
+from dflash_deploy.cli.options import size_of
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.hardware import Recipe
-    from dflash_deploy.plan import Plan
+    from dflash_deploy.plan.result import Plan
 
 
 def refusal_of(plan: Plan) -> tuple[str, ...]:

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy import operations
-from dflash_deploy.cli import completion
+from dflash_deploy.cli import options
 from dflash_deploy.cli.command import command
 from dflash_deploy.cli.options import Json
 from dflash_deploy.cli.recipes import recipe_lines
 from dflash_deploy.cli.shown import Grid, Report, Shown
 
 if TYPE_CHECKING:
-    from dflash_deploy.catalog import Profile
-    from dflash_deploy.catalog.schema import Settings
-    from dflash_deploy.operations.listing import ProfileFit
+    from dflash_deploy.catalog.hardware import Profile
+    from dflash_deploy.catalog.read import Settings
+    from dflash_deploy.operations.models import ProfileFit
 
 profiles = typer.Typer(
     help="Hardware that the catalog knows: list, show.", invoke_without_command=True, rich_markup_mode=None
@@ -35,7 +34,9 @@ def _list_them(context: typer.Context, as_json: Json = False) -> None:
 @command
 def profiles_list(as_json: Json = False) -> Report:
     """List hardware profiles, and which one fits this machine."""
-    rows = [fit.row() for fit in operations.profiles()]
+    from dflash_deploy.operations.models import profiles
+
+    rows = [fit.row() for fit in profiles()]
     drawn = Grid("profile", "for", "model", "evidence", "fits", wraps=("for",))
     for row in rows:
         cells = (str(row[name]) for name in ("name", "title", "pair", "evidence"))
@@ -46,11 +47,14 @@ def profiles_list(as_json: Json = False) -> Report:
 
 @command
 def profiles_show(
-    name: Annotated[str, typer.Argument(help="A profile.", autocompletion=completion.profiles)], as_json: Json = False
+    name: Annotated[str, typer.Argument(help="A profile.", autocompletion=options.profiles)], as_json: Json = False
 ) -> Report:
     """Show one profile: hardware, evidence, engines, every setting with its reason, and recipes."""
-    profile, engines, recipes = operations.profile(name)
-    fits = f"fits      {_answer(operations.profile_fit(profile))}"
+    from dflash_deploy.operations.models import profile as run_profile
+    from dflash_deploy.operations.models import profile_fit
+
+    profile, engines, recipes = run_profile(name)
+    fits = f"fits      {_answer(profile_fit(profile))}"
     shown: list[Shown] = [*_facts(profile), fits, "", "settings of every engine", *_settings(profile.settings)]
     for choice, engine in zip(profile.engines, engines, strict=True):
         released = f", released {engine.released}" if engine.released else ""

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
-from dflash_deploy.cli.numbers import size_of
-from dflash_deploy.cli.options import HERE, Directory, Json
+from dflash_deploy.cli.options import HERE, Directory, Json, size_of
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput, FilesMissing
 
 if TYPE_CHECKING:
-    from dflash_deploy.operations import Pulled
+    from dflash_deploy.operations.pull import Pulled
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _RATE = re.compile(r"(?P<count>\d+(?:\.\d+)?)\s*(?P<unit>[kmgKMG]?)(?:[bB](?:/s)?)?")
@@ -42,17 +40,20 @@ def pull(
     as_json: Json = False,
 ) -> Report:
     """Fetch target and drafter, verified, at the commits of dflash.lock. Interrupted downloads resume."""
+    from dflash_deploy.operations.pull import carry, check_files, check_hub
+    from dflash_deploy.operations.pull import pull as run_pull
+
     rate = _rate(max_bandwidth)
     if to is not None or from_ is not None:
-        carried = operations.carry(directory, to=to, from_=from_, reporter=terminal())
+        carried = carry(directory, to=to, from_=from_, reporter=terminal())
         return _carried(to, from_) if carried else _NOTHING
     if offline or verify:
-        wrong = operations.check_files(directory, thorough=verify)
+        wrong = check_files(directory, thorough=verify)
         return _NOTHING if wrong is None else _checked(wrong)
     if check:
-        moved = operations.check_hub(directory)
+        moved = check_hub(directory)
         return _NOTHING if moved is None else _moved(moved)
-    done = operations.pull(directory, update=update, max_bandwidth=rate, reporter=terminal())
+    done = run_pull(directory, update=update, max_bandwidth=rate, reporter=terminal())
     return Report(done.document(), _shown(done)) if done.models else _NOTHING
 
 

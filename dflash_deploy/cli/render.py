@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command
 from dflash_deploy.cli.options import HERE, Directory, Json
 from dflash_deploy.cli.shown import Report
@@ -11,7 +10,9 @@ from dflash_deploy.cli.shown import Report
 @command
 def render(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Write compose.yaml and the image's build context from .env. `up` does the same by itself."""
-    done = operations.render(directory)
+    from dflash_deploy.operations.plan import render as run_render
+
+    done = run_render(directory)
     file = done.deployment.compose_file
     said = "wrote" if done.changed else "unchanged:"
     return Report({"file": str(file), "changed": done.changed}, (f"{said} {file}",), done.plan.findings)

@@ -12,23 +12,89 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from textwrap import wrap
 from typing import ParamSpec
 
 import typer
-from rich.console import Console, RenderableType
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, Group, RenderableType, RenderHook, RenderResult
+from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from dflash_deploy.cli.defect import failure_of, report_of
-from dflash_deploy.cli.escape import Escape
-from dflash_deploy.cli.grids import drawn_grid
 from dflash_deploy.cli.options import HERE
-from dflash_deploy.cli.shown import Report, Shown, Styled
+from dflash_deploy.cli.shown import Grid, Report, Shown, Styled, shortened, visible, visible_json
 from dflash_deploy.cli.streams import lost_output
-from dflash_deploy.cli.visible import shortened, visible_json
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import Defect, DeployError, ExitCode, Interrupted, PreflightRefused
 from dflash_deploy.operations.document import document, redacted
 from dflash_deploy.redact import Redact, Redactor, Secret
+
+
+class Escape(RenderHook):
+    """Escapes control characters in everything that a console prints. Its own styles and movements stay."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Return renderables that render the same segments with escaped text."""
+        return [_Escaped(one) for one in renderables]
+
+
+class _Escaped:
+    def __init__(self, inner: ConsoleRenderable) -> None:
+        self._inner = inner
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rendered: Iterable[Segment] = console.render(self._inner, options)
+        for segment in rendered:
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+
+GAP = 3
+"""Blanks between two columns."""
+
+LEAST = 16
+"""Blanks that a column of texts keeps: narrower, it would break most words."""
+
+
+def drawn_grid(grid: Grid, width: int) -> RenderableType:
+    """Return what Rich prints for a table on a terminal with `width` blanks in a line."""
+    if _needed(grid) > width:
+        return Group(*_one_below_the_other(grid, width))
+    drawn = Table(*grid.columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in drawn.columns:
+        # the others are names and figures, which are copied
+        column.no_wrap = column.header not in _texts(grid)
+        column.overflow = "fold"
+    for row in grid.rows:
+        drawn.add_row(*row)
+    return drawn
+
+
+def _texts(grid: Grid) -> tuple[str, ...]:
+    """The columns whose cells may be broken into several lines."""
+    return grid.wraps or grid.columns[-1:]
+
+
+def _needed(grid: Grid) -> int:
+    """Blanks in a line that the columns need."""
+    widths = (max(map(cell_len, cells)) for cells in zip(grid.columns, *grid.rows, strict=True))
+    least = (
+        min(width, LEAST) if name in _texts(grid) else width for name, width in zip(grid.columns, widths, strict=True)
+    )
+    return sum(least) + GAP * (len(grid.columns) - 1)
+
+
+def _one_below_the_other(grid: Grid, width: int) -> Iterator[Text]:
+    """Yield each row as its first cell, and below it the other cells behind the names of their columns."""
+    for first, *others in grid.rows:
+        yield Text(first, style="bold")
+        named = zip(grid.columns[1:], others, strict=True)
+        line = ", ".join(f"{name} {cell}".strip() for name, cell in named if cell)
+        for part in wrap(line, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False):
+            yield Text(part)
+
 
 P = ParamSpec("P")
 

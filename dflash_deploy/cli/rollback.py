@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.options import HERE, Directory, Json, JsonStream, Patience, Replica
 from dflash_deploy.cli.shown import Report
-from dflash_deploy.operations.patience import PATIENCE
+from dflash_deploy.startup import PATIENCE
 
 
 @command
@@ -14,7 +13,9 @@ def rollback(
     directory: Directory = HERE, patience: Patience = PATIENCE, as_json: Json = False, json_stream: JsonStream = False
 ) -> Report:
     """Restore the settings of the last good start, and start them. They are written back into .env."""
-    done = operations.roll_back(directory, patience=patience, reporter=terminal(json_stream=json_stream))
+    from dflash_deploy.operations.up import roll_back
+
+    done = roll_back(directory, patience=patience, reporter=terminal(json_stream=json_stream))
     endpoint = f"{done.ready.endpoint}/v1"
     count = len(done.changed)
     said = f"{count} settings are as they were; .env.last keeps the others" if count else "nothing to undo"
@@ -35,8 +36,10 @@ def restart(
 
     Several engines restart one at a time, and the others keep answering.
     """
+    from dflash_deploy.operations.up import restart as run_restart
+
     reporter = terminal(json_stream=json_stream)
-    done = operations.restart(directory, replica=replica, patience=patience, reporter=reporter)
+    done = run_restart(directory, replica=replica, patience=patience, reporter=reporter)
     data = {"endpoint": done.endpoint, "state": "ready", "seconds": round(done.ready.seconds, 1)}
     shown = (f"ready     after {done.ready.seconds:.0f} s, {done.endpoint}", f"checked   {', '.join(done.passed)}")
     return Report(data, shown, failure=done.failure)

@@ -21,7 +21,7 @@ def schema(
 ) -> Report:
     """Print the JSON Schema of what a command prints with --json."""
     # pydantic and the catalog: not for --help
-    from dflash_deploy.schemas import NAMES, schema_of  # noqa: PLC0415
+    from dflash_deploy.schemas import NAMES, schema_of
 
     if not document:
         return Report(shown=NAMES)

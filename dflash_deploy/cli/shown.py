@@ -1,14 +1,17 @@
-"""What a command returns: data for programs; lines, styled lines and tables for people. `report` draws them."""
+"""What a command shows: a report of lines and tables, and text without what a terminal would obey."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from dflash_deploy.redact import redact_by_shape
+
 if TYPE_CHECKING:
     from dflash_deploy.errors import DeployError
-    from dflash_deploy.plan import Finding
+    from dflash_deploy.plan.result import Finding
 
 
 class Grid:
@@ -42,3 +45,35 @@ class Report:
     shown: tuple[Shown, ...] = ()
     findings: tuple[Finding, ...] = ()
     failure: DeployError | None = None
+
+
+LONGEST = 2000
+"""Characters of an error's message or hint that are shown."""
+
+LONGEST_USAGE = 500
+"""Characters of an error about the arguments."""
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+"""Characters that act on a terminal or change the direction of text; line feed and tab are not among them."""
+
+
+def visible(text: str) -> str:
+    """Return the text with control characters written as in Python: `\\x1b`, `\\u202e`."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def visible_json(text: str) -> str:
+    """Return the same JSON with control characters as `\\uXXXX`; they occur only inside its strings."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """Return the text; a longer one with its middle replaced by its length."""
+    if len(text) <= longest:
+        return text
+    return f"{text[: longest * 3 // 4]} … ({len(text)} characters) … {text[-longest // 8 :]}"
+
+
+def quoted(text: str) -> str:
+    """Return a usage error, which quotes arguments, on one line: no secret by its shape, escaped, and cut."""
+    return visible(shortened(redact_by_shape(" ".join(text.split())), LONGEST_USAGE))

@@ -7,17 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command, option_of
-from dflash_deploy.cli.durations import DAY, seconds_of
-from dflash_deploy.cli.numbers import GIB
-from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile, Replica
+from dflash_deploy.cli.options import DAY, GIB, HERE, Directory, Json, KeyFile, Replica, seconds_of
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput
 
 if TYPE_CHECKING:
-    from dflash_deploy.operations import EndpointStatus, History, Status
-    from dflash_deploy.operations.probing import Answered
+    from dflash_deploy.operations.status import Answered, EndpointStatus, History, Status
 
 LONGEST_PAST = 366 * DAY
 """Seconds."""
@@ -47,26 +43,30 @@ def status(
     as_json: Json = False,
 ) -> Report:
     """Report whether the engine really answers. It is asked for one generation."""
+    from dflash_deploy.operations.addresses import key_in
+    from dflash_deploy.operations.status import history, status_url, watch
+    from dflash_deploy.operations.status import status as run_status
+
     if url is not None:
         if since is not None or every is not None or replica is not None:
             raise BadInput("--url asks another endpoint", hint="leave out --since, --watch and --replica")
-        asked = operations.status_url(url, operations.key_in(key_file), model=model)
+        asked = status_url(url, key_in(key_file), model=model)
         return Report(asked.document(), tuple(_answers(asked)))
     if key_file or model:
         raise BadInput("--key-file and --model belong to --url", hint="a deployment has both in its .env")
     if since is not None:
         if every is not None or replica is not None:
             raise BadInput("--since shows the past of the whole deployment", hint="leave out --watch and --replica")
-        past = operations.history(directory, seconds_of("--since", since, most=LONGEST_PAST))
+        past = history(directory, seconds_of("--since", since, most=LONGEST_PAST))
         return Report(past.document(), tuple(_past(past, option_of(directory))))
     if every is None:
-        found = operations.status(directory, replica=replica)
+        found = run_status(directory, replica=replica)
         return Report(found.document(), tuple(_shown(found, option_of(directory))))
     if as_json:
         raise BadInput("--watch and --json exclude each other", hint="run `status --json` in a loop")
-    from dflash_deploy.cli.watch import show_windows  # noqa: PLC0415 - a live view, needed for --watch only
+    from dflash_deploy.cli.watch import show_windows
 
-    with operations.watch(directory) as watched:
+    with watch(directory) as watched:
         show_windows(watched, every, looks)
     return Report()
 

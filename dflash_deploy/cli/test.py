@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
-from dflash_deploy.cli.completion import checks
-from dflash_deploy.cli.measuring_options import SameAnswers, SameAnswersUrl
-from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile, Replica
+from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile, Replica, SameAnswers, SameAnswersUrl, checks
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput
-from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.serve.settings import Settings
+from dflash_deploy.startup import PATIENCE
 
 if TYPE_CHECKING:
-    from dflash_deploy.operations import Tested
+    from dflash_deploy.operations.test import Tested
 
 Only = Annotated[
     str, typer.Option("--only", help="Checks to run, by name, with commas between.", autocompletion=checks)
@@ -56,21 +53,27 @@ def test(
     as_json: Json = False,
 ) -> Report:
     """Check answers, streaming, vision, the key, limits and drafts. --url and --kubernetes need no deployment."""
+    from dflash_deploy.deployment.files import check_output
+    from dflash_deploy.operations.addresses import key_in
+    from dflash_deploy.operations.export_test import test_kubernetes
+    from dflash_deploy.operations.test import test as run_test
+    from dflash_deploy.operations.test import test_url
+
     _check_url(url, named=bool(model), keyed=bool(key_file), pods=kubernetes is not None, baseline=baseline)
     _check_pods(kubernetes, name, alone=not (url or baseline or baseline_url or replica))
     names = {name for name in only.replace(",", " ").split() if name}
     if junit is not None:
         # before minutes of checks, not after
-        operations.check_output(junit)
+        check_output(junit)
     reporter = terminal(results_on_stdout=not as_json)
     if kubernetes is not None:
-        given = operations.key_in(key_file) if key_file else None
-        done = operations.test_kubernetes(kubernetes, name=name, key=given, only=names, reporter=reporter)
+        given = key_in(key_file) if key_file else None
+        done = test_kubernetes(kubernetes, name=name, key=given, only=names, reporter=reporter)
     elif url is not None:
-        key = operations.key_in(key_file)
-        done = operations.test_url(url, key, model=model, only=names, baseline_url=baseline_url, reporter=reporter)
+        key = key_in(key_file)
+        done = test_url(url, key, model=model, only=names, baseline_url=baseline_url, reporter=reporter)
     else:
-        done = operations.test(
+        done = run_test(
             directory,
             replica=replica,
             only=names,

@@ -8,26 +8,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
-from dflash_deploy.cli.measuring_options import (
+from dflash_deploy.cli.options import (
+    HERE,
+    Directory,
+    Json,
     MaxTokens,
     Mixture,
     Prompts,
     RepeatsForMedian,
+    Replica,
     Requests,
     Temperature,
     Thinking,
+    concurrency_of,
+    draft_tokens_of,
+    head_tokens_of,
 )
-from dflash_deploy.cli.numbers import concurrency_of, draft_tokens_of, head_tokens_of
-from dflash_deploy.cli.options import HERE, Directory, Json, Replica
 from dflash_deploy.cli.shown import Grid, Report, Shown
-from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.serve.settings import Settings
+from dflash_deploy.startup import PATIENCE
 
 if TYPE_CHECKING:
-    from dflash_deploy.operations import Tuned
-    from dflash_deploy.tuning import Experiment, Outcome
+    from dflash_deploy.operations.tune import Tuned
+    from dflash_deploy.tuning.experiment import Experiment
+    from dflash_deploy.tuning.run import Outcome
 
 
 _ASSUMED = " (assumed: nothing was measured with these settings; `dflash-deploy bench --baseline` does)"
@@ -71,7 +76,11 @@ def tune(
     as_json: Json = False,
 ) -> Report:
     """Find the number of draft tokens that is fastest here. The engine restarts for each one that is measured."""
-    experiment = operations.plan_tuning(
+    from dflash_deploy.bench.workload import Limits
+    from dflash_deploy.operations.tune import plan_tuning
+    from dflash_deploy.operations.tune import tune as run_tune
+
+    experiment = plan_tuning(
         directory,
         replica=replica,
         workloads=[name.strip() for name in workload.split(",") if name.strip()],
@@ -81,7 +90,7 @@ def tune(
         heads=head_tokens_of(mtp),
         schedule=schedule,
         sequences=sequences,
-        limits=operations.Limits(max_tokens, temperature, thinking),
+        limits=Limits(max_tokens, temperature, thinking),
         requests=requests,
         repeats=repeats,
     )
@@ -91,14 +100,16 @@ def tune(
     def agree(proposed: Tuned) -> bool:
         return yes or (not as_json and _agreed(proposed))
 
-    done = operations.tune(experiment, patience=patience, agree=agree, reporter=terminal())
+    done = run_tune(experiment, patience=patience, agree=agree, reporter=terminal())
     return Report(done.document(), tuple(shown_of(done)))
 
 
 def _planned(experiment: Experiment) -> Report:
     """What would be measured, and about how long it would take."""
+    from dflash_deploy.operations.tune import estimated
+
     workload, sweep = experiment.sweep.workloads[0], experiment.sweep
-    seconds, pace = operations.estimated(experiment)
+    seconds, pace = estimated(experiment)
     steps = [title for title, _ in experiment.steps]
     restarts = len(steps) + (3 if experiment.sequences else 1)
     data = {
@@ -157,7 +168,7 @@ def _table(outcome: Outcome) -> Shown:
 
 def _said(outcome: Outcome) -> Iterator[str]:
     """The decision, and what contradicts it."""
-    from dflash_deploy.tuning.choose import NOISE, passed_over  # noqa: PLC0415 - --help needs no tuning
+    from dflash_deploy.tuning.choose import NOISE, passed_over
 
     lengths = ", ".join(f"{length:.2f}" for length in outcome.model.lengths[1:])
     yield f"lengths   tokens a step with 1, 2, ... draft tokens: {lengths}"

@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy import operations
 from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.options import HERE, Directory, Json, JsonStream, Patience
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import EngineNotReady
-from dflash_deploy.operations.patience import PATIENCE
 from dflash_deploy.serve.settings import Settings
+from dflash_deploy.startup import PATIENCE
 
 if TYPE_CHECKING:
-    from dflash_deploy.operations import Running, Worker
-    from dflash_deploy.startup import Ready
+    from dflash_deploy.operations.up import Running, Worker
+    from dflash_deploy.startup.start import Ready
 
 
 @command
@@ -38,12 +37,14 @@ def up(
     json_stream: JsonStream = False,
 ) -> Report:
     """Start the engine, follow it while it loads, wait for an answer. Missing weights are fetched first."""
+    from dflash_deploy.operations.up import Worker, start
+
     try:
         reporter = terminal(json_stream=json_stream)
-        started = operations.start(directory, patience=patience, fix=fix, ask_engine=ask_engine, reporter=reporter)
+        started = start(directory, patience=patience, fix=fix, ask_engine=ask_engine, reporter=reporter)
     except EngineNotReady as problem:
         return Report(_diagnosis(problem), failure=problem)
-    if isinstance(started, operations.Worker):
+    if isinstance(started, Worker):
         return Report(started.document(), _worker(started))
     findings = tuple(finding for finding in started.plan.findings if finding.severity != "note")
     return Report(started.document(), _running(started), findings, started.failure)

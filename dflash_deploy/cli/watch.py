@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from dflash_deploy.cli.live import View
+from dflash_deploy.cli.display import View
 from dflash_deploy.cli.report import console
 from dflash_deploy.cli.streams import lost_output
-from dflash_deploy.operations.watching import Watched
+from dflash_deploy.operations.status import Watched
 from dflash_deploy.startup.watch import Window
 
 HEADER = f"{'time':8}  {'state':15}  {'running':>7}  {'waiting':>7}  {'tokens/s':>8}  {'length':>6}  {'cache':>5}"

@@ -1,19 +1,42 @@
-"""The counters of an engine's /metrics. The prefix of the metric names identifies vLLM, SGLang or llama.cpp.
+"""Reads /metrics: the counters of an engine, and the use of each key, which the gateway adds.
+
+The text is in Prometheus's exposition format, and is read within limits. The prefix of the metric names identifies
+vLLM, SGLang or llama.cpp. A step is one draft; the mean acceptance length includes the target's token:
+`1 + accepted / drafts`.
 
 Sources: vllm/v1/spec_decode/metrics.py and vllm/v1/metrics/loggers.py (0.32, 0.33);
 sglang/srt/observability/metrics_collector.py (0.5.23); tools/server/server-task.cpp of llama.cpp (b11434), which uses
-vLLM's names for drafts. A step is one draft; the mean acceptance length includes the target's token:
-1 + accepted / drafts.
+vLLM's names for drafts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from dflash_deploy.client.exposition import read_samples
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.engines.counters import MetricSample, SpecCounters
+
+if TYPE_CHECKING:
+    from prometheus_client.samples import Sample
+
+
+LONGEST_LINE = 10_000
+"""Characters of a line of /metrics; the longest one of an engine, with all its labels, has some hundreds."""
+
+
+def read_samples(exposition: str) -> Iterator[Sample]:
+    """Yield each sample of the text. Raises ValueError if it is not such a text, or if a line is too long."""
+    # a third of the imports of `status`, whose engine may not run
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
+
+    if max(map(len, exposition.splitlines()), default=0) > LONGEST_LINE:
+        raise ValueError(f"a line has more than {LONGEST_LINE} characters")
+    for family in text_string_to_metric_families(exposition):
+        yield from family.samples
+
 
 _PREFIXES = frozenset(engine.metrics.prefix for engine in ENGINES.values())
 
@@ -72,3 +95,63 @@ def _position(labels: Mapping[str, str]) -> int | None:
     if not written.isdecimal() or len(written) > 6:
         raise ValueError(f"a draft position is `{written[:40]}`")
     return int(written)
+
+
+@dataclass
+class KeyUsage:
+    """The use of one key since the engine's start: requests by status, tokens read and generated, requests in flight.
+
+    A status is that of HTTP, or `cancelled` for a request that the client left.
+    """
+
+    name: str
+    requests: dict[str, int] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    in_flight: int = 0
+
+    def document(self) -> dict[str, object]:
+        """The use as JSON."""
+        return {
+            "name": self.name,
+            "requests": dict(sorted(self.requests.items())),
+            "prompt_tokens": self.prompt_tokens,
+            "generation_tokens": self.generation_tokens,
+            "in_flight": self.in_flight,
+        }
+
+
+def read_key_usage(exposition: str) -> list[KeyUsage]:
+    """Read the text of /metrics. Raises ValueError if it is not such a text."""
+    ours = "\n".join(line for line in exposition.splitlines() if line.startswith("dflash_key_"))
+    found: defaultdict[str, KeyUsage] = defaultdict(lambda: KeyUsage(""))
+    for sample in read_samples(f"{ours}\n"):
+        if name := sample.labels.get("name", ""):
+            found[name].name = name
+            _add(found[name], sample.name, sample.labels, int(sample.value))
+    return [found[name] for name in sorted(found)]
+
+
+def added_up(usage: Iterable[KeyUsage]) -> list[KeyUsage]:
+    """What each key used on several engines together, by name."""
+    sums: dict[str, KeyUsage] = {}
+    for used in usage:
+        total = sums.setdefault(used.name, KeyUsage(used.name))
+        for status, count in used.requests.items():
+            total.requests[status] = total.requests.get(status, 0) + count
+        total.prompt_tokens += used.prompt_tokens
+        total.generation_tokens += used.generation_tokens
+        total.in_flight += used.in_flight
+    return [sums[name] for name in sorted(sums)]
+
+
+def _add(used: KeyUsage, counter: str, labels: Mapping[str, str], count: int) -> None:
+    match counter:
+        case "dflash_key_requests_total":
+            used.requests[labels.get("status", "")] = count
+        case "dflash_key_prompt_tokens_total":
+            used.prompt_tokens = count
+        case "dflash_key_generation_tokens_total":
+            used.generation_tokens = count
+        case "dflash_key_requests_in_flight":
+            used.in_flight = count

@@ -14,13 +14,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from dflash_deploy.client.completion import Completion, EndpointError, completion_of, drafted_in, expected_shape
-from dflash_deploy.client.documents import AppliedTemplate, ChatAnswer, EchoedAnswer, NativeAnswer, Tokenized
+from dflash_deploy.client.answers import (
+    AppliedTemplate,
+    ChatAnswer,
+    Completion,
+    EchoedAnswer,
+    EndpointError,
+    NativeAnswer,
+    Tokenized,
+    completion_of,
+    drafted_in,
+    expected_shape,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from dflash_deploy.client.api import Endpoint
+    from dflash_deploy.client.endpoint import Endpoint
     from dflash_deploy.intake.answers import ForeignDocument
     from dflash_deploy.serve.engines.base import RereadingMethod
 

@@ -1,28 +1,183 @@
-"""One deployment directory: its files, and the settings of its `.env`."""
+"""The directory of a deployment: its files, its last working settings, and a start that `fleet watch` owes.
+
+Hints, and commands that a report names, give the place of a deployment as the current directory sees it.
+`.dflash/last-good.env` has the settings of the last successful start. It has no secrets: the API key is always the one
+of `.env`.
+
+`fleet watch` owes a start if it stopped the ranks, or could not start them. The record survives the watch that ends.
+Without it a later watch would take the stopped ranks for an engine that was stopped on purpose, and wait.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Mapping, Sequence
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 from dflash_deploy.deployment import dotenv
-from dflash_deploy.deployment.files import PRIVATE, write_atomically
-from dflash_deploy.deployment.keys_of_env import whole_word, with_keys_of
-from dflash_deploy.deployment.nearby import hint_without_deployment
-from dflash_deploy.deployment.places import DeploymentPlaces
-from dflash_deploy.deployment.secret_lines import names_a_secret, secrets_in
-from dflash_deploy.errors import FileRefused, NoDeployment, SettingsRefused
+from dflash_deploy.deployment.dotenv import names_a_secret, secrets_in, whole_word, with_keys_of
+from dflash_deploy.deployment.files import PRIVATE, write_atomically, write_if_changed
+from dflash_deploy.errors import BadInput, FileRefused, NoDeployment, SettingsRefused
+from dflash_deploy.intake.documents import ProjectState, read_state, read_state_text, remove_state
 from dflash_deploy.intake.files import is_file, read_beginning, read_text
+from dflash_deploy.plan.command import in_home
 from dflash_deploy.redact import Redactor, Secret, generate_key
 from dflash_deploy.serve.api_keys import KEY, ApiKey, keys_in
 from dflash_deploy.serve.engines import DEFAULT
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.serve.settings import Settings
+
+MOST_ENTRIES = 1000
+"""Entries of a directory that are examined."""
+
+MOST_NAMED = 3
+"""Deployments that a hint names."""
+
+FLEET_FILE = "fleet.yaml"
+"""Beside `.env` it makes the deployment that of several hosts."""
+
+CREATE = "create one with `dflash-deploy init`"
+
+
+def hint_without_deployment(directory: Path) -> str:
+    """What to do in a directory without a deployment: restore its `.env`, name one that is near, or create one."""
+    if (directory / ".dflash").is_dir():
+        here = there(directory)
+        return (
+            f"its .env is missing: put it back, or write another one with `dflash-deploy init{here}`; "
+            f"then `dflash-deploy restart{here}` gives the engine its key"
+        )
+    found = list(islice(_near(directory), MOST_NAMED))
+    if not found:
+        return CREATE
+    options = " or ".join(f"`{dir_option(place)}`" for place in found)
+    return f"name one with {options}, or {CREATE}"
+
+
+def _near(directory: Path) -> Iterator[Path]:
+    """The directory above and those below, if they have a deployment; in the order of their names."""
+    with suppress(OSError):
+        yield from filter(_has_deployment, directory.parents[:1])
+        yield from filter(_has_deployment, sorted(islice(directory.iterdir(), MOST_ENTRIES)))
+
+
+def _has_deployment(place: Path) -> bool:
+    """Return whether a directory has settings and the state of a deployment; other projects have a `.env` too."""
+    with suppress(OSError):
+        return (place / ".env").is_file() and (place / ".dflash").is_dir()
+    return False
+
+
+def dir_option(directory: Path) -> str:
+    """Return `--dir DIRECTORY` as it is written in the current directory; a deployment there needs `--dir .`."""
+    here, place = (Path(os.path.realpath(path)) for path in (Path(), directory))
+    return f"--dir {shlex.quote(str(place.relative_to(here) if place.is_relative_to(here) else directory))}"
+
+
+def there(directory: Path) -> str:
+    """Return what a command needs to work on a directory: ` --dir DIRECTORY`, nothing in the directory itself."""
+    option = dir_option(directory)
+    return "" if option == "--dir ." else f" {option}"
+
+
+PROJECT_FILE = "project.json"
+"""The file in `.dflash/` with the name of the Compose project."""
+
+
+def place_of(state: Path) -> str:
+    """A directory by its device and inode: the same when it is renamed, another one for a copy; empty if missing."""
+    try:
+        found = state.stat()
+    except OSError:
+        return ""
+    return f"{found.st_dev}:{found.st_ino}"
+
+
+@dataclass(frozen=True)
+class DeploymentPlaces:
+    """The paths of a deployment directory, made absolute."""
+
+    directory: Path
+
+    def __post_init__(self) -> None:
+        # the engine has another working directory, and Compose resolves relative paths differently
+        try:
+            object.__setattr__(self, "directory", self.directory.absolute())
+        except FileNotFoundError:
+            raise BadInput(
+                "the current directory no longer exists",
+                hint="change to another one, or name the deployment with --dir",
+            ) from None
+
+    @property
+    def env_file(self) -> Path:
+        """The file with all settings and secrets; mode 0600."""
+        return self.directory / ".env"
+
+    @property
+    def last_env_file(self) -> Path:
+        """The previous `.env`, kept when a command changes settings, with the API keys of now; mode 0600."""
+        return self.directory / ".env.last"
+
+    @property
+    def compose_file(self) -> Path:
+        """The Compose file that `render` generates."""
+        return self.directory / "compose.yaml"
+
+    @property
+    def override_file(self) -> Path:
+        """The user's additions to Compose, which no command writes."""
+        return self.directory / "compose.override.yaml"
+
+    @property
+    def state(self) -> Path:
+        """`.dflash/`: logs, run state, the image's build context."""
+        return self.directory / ".dflash"
+
+    @property
+    def option(self) -> str:
+        """What a command needs to work on this deployment."""
+        return there(self.directory)
+
+    @property
+    def project_name(self) -> str:
+        """The Compose project name: the rendered one, also after the directory was renamed, or a new one.
+
+        A copy of a directory is a project of its own.
+        """
+        known = read_state(self.state / PROJECT_FILE, ProjectState)
+        return known.name if known is not None and known.place == place_of(self.state) else self._new_project_name
+
+    @property
+    def _new_project_name(self) -> str:
+        """The directory's name, and a hash of its path to keep it unique."""
+        # a path may have bytes that are not UTF-8
+        path = os.fsencode(self.directory.resolve())
+        slug = re.sub(r"[^a-z0-9]+", "-", self.directory.resolve().name.lower()).strip("-") or "deployment"
+        return f"dflash-{slug[:30]}-{hashlib.sha256(path).hexdigest()[:6]}"
+
+    def path(self, written: str) -> Path:
+        """Resolve a path of `.env` as Compose does: `~` is the home directory, relative paths start here."""
+        return self.directory / in_home(Path(written))
+
+    def keep_project_name(self) -> None:
+        """Write the name of the project, so that it stays if the directory is renamed."""
+        known = ProjectState(name=self.project_name, place=place_of(self.make_state()))
+        write_if_changed(self.state / PROJECT_FILE, f"{known.model_dump_json()}\n", mode=PRIVATE)
+
+    def make_state(self) -> Path:
+        """Create `.dflash/` with mode 0700 if it does not exist, and return it."""
+        self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return self.state
 
 
 @dataclass(frozen=True)
@@ -243,3 +398,84 @@ def _text_of(file: Path) -> str:
     text = read_text(file, limit=dotenv.MOST_BYTES)
     dotenv.check_text(text)
     return text
+
+
+LAST_GOOD = "last-good.env"
+RESTORED = "runs-last-good"
+"""File in `.dflash/` that exists while the engine runs with the last working settings instead of those of `.env`."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A changed setting: its value in the last working settings and in `.env`; empty if it is not set."""
+
+    name: str
+    good: str
+    now: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.good or '(empty)'} -> {self.now or '(empty)'}"
+
+
+def remember_good(deployment: Deployment) -> None:
+    """Save the settings of `.env` as the last working settings."""
+    lines = [f"{name}={dotenv.quote(value)}" for name, value in deployment.values.items()]
+    write_if_changed(deployment.make_state() / LAST_GOOD, "\n".join(lines) + "\n", mode=PRIVATE)
+    (deployment.state / RESTORED).unlink(missing_ok=True)
+
+
+def last_good(deployment: Deployment) -> Deployment | None:
+    """Return the deployment with its last working settings; `None` if there are none yet.
+
+    A damaged file is set aside.
+    """
+    place = deployment.state / LAST_GOOD
+    if read_state_text(place, limit=dotenv.MOST_BYTES) is None:
+        return None
+    return Deployment(deployment.directory, settings=place)
+
+
+def changes(deployment: Deployment) -> tuple[Change, ...]:
+    """Return the changes of `.env` since the last working settings; empty if there are none yet."""
+    good = last_good(deployment)
+    return () if good is None else difference(good.values, deployment.values)
+
+
+def difference(good: Mapping[str, str], now: Mapping[str, str]) -> tuple[Change, ...]:
+    """Return the settings that differ. A missing setting equals an empty one."""
+    names = dict.fromkeys([*now, *good])
+    rows = (Change(name, good.get(name, ""), now.get(name, "")) for name in names)
+    return tuple(row for row in rows if row.good != row.now)
+
+
+def mark_restored(deployment: Deployment, why: str) -> None:
+    """Record that the engine runs with the last working settings, and why."""
+    text = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC: {why}\n"
+    write_if_changed(deployment.make_state() / RESTORED, text, mode=PRIVATE)
+
+
+def restored_since(deployment: Deployment) -> str:
+    """Return since when and why the engine runs with the last working settings; empty if it runs with `.env`."""
+    return (read_state_text(deployment.state / RESTORED) or "").strip()
+
+
+OWED_START = "owed-start"
+"""File in `.dflash/` with the reason, in one line."""
+
+LONGEST = 4096
+"""Bytes of the reason."""
+
+
+def owe_start(deployment: Deployment, why: str) -> None:
+    """Record that the ranks must start, and why they do not run."""
+    write_if_changed(deployment.make_state() / OWED_START, f"{' '.join(why.split())[:1000]}\n", mode=PRIVATE)
+
+
+def owed_start(deployment: Deployment) -> str:
+    """Return why the ranks do not run and must start; empty if nothing is owed."""
+    return (read_state_text(deployment.state / OWED_START, limit=LONGEST) or "").strip()
+
+
+def settle_start(deployment: Deployment) -> None:
+    """Forget it: the ranks run, or were stopped on purpose."""
+    remove_state(deployment.state / OWED_START)

@@ -1,7 +1,9 @@
 """`.env`: filled from the commented template, read back, and checked for unknown settings.
 
 Three programs read this file with different rules: Compose expands `$`, python-dotenv does not, `docker run` keeps
-quotes. So values are written in a form that Compose and python-dotenv read the same; a property test checks it.
+quotes. So values are written in a form that Compose and python-dotenv read the same; a property test checks it. Secrets
+are found in the raw lines, because they must not be shown either if a line cannot be parsed or a name is wrong. API
+keys are found as whole words, and can be taken over from another `.env`.
 """
 
 from __future__ import annotations
@@ -9,17 +11,67 @@ from __future__ import annotations
 import difflib
 import io
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
 
 from dotenv.parser import parse_stream
 
 from dflash_deploy.catalog.settings import all_setting_names, passed_on, setting_names, template_text
-from dflash_deploy.deployment.secret_lines import names_a_secret
 from dflash_deploy.errors import SettingsRefused
-from dflash_deploy.intake.invalid import printable
-from dflash_deploy.redact import REDACTED, redact_by_shape
+from dflash_deploy.intake.parse import printable
+from dflash_deploy.redact import REDACTED, Secret, redact_by_shape
+from dflash_deploy.serve.api_keys import KEY
 from dflash_deploy.serve.engines import DEFAULT, ENGINES
 from dflash_deploy.serve.secrets import SECRET_NAMES
+from dflash_deploy.serve.settings import Settings
+
+_LINE = re.compile(
+    r"(?P<mark>#)?\s*(?:export\s+)?['\"]?(?P<name>[\w.-]{2,64})['\"]?\s*(?P<between>[=:]|\s)\s*(?P<rest>\S.*)"
+)
+"""A name and what follows it, with the separators that people use."""
+
+_SECRET_LINE = re.compile(r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|COOKIE|AUTH", re.IGNORECASE)
+
+_GENERATED = re.compile(r"(?<![\w./-])[A-Za-z0-9_-]{43}(?![\w./-])")
+"""The shape of a generated key."""
+
+NEARLY_SECRET = 0.8
+"""Similarity to the name of a secret from which another name is taken for a typo of it."""
+
+
+@cache
+def names_a_secret(name: str) -> bool:
+    """Return whether the value of a variable is or may be a secret: by its name, or as a typo of such a name."""
+    if name in SECRET_NAMES:
+        return True
+    if name in all_setting_names():
+        return False
+    near = difflib.get_close_matches(name.upper(), SECRET_NAMES, n=1, cutoff=NEARLY_SECRET)
+    return bool(near) or _SECRET_LINE.search(name) is not None
+
+
+def secrets_in(text: str) -> Iterator[Secret]:
+    """Yield everything in the text of a `.env` that may be a secret, however damaged the text is.
+
+    One value yields several secrets, with and without quotes and a comment: in a damaged line its end is unknown. A
+    commented-out line counts too: the old key in it may still be valid elsewhere.
+    """
+    # a file in UTF-16 has a NUL after each ASCII character
+    for line in text.replace("\0", "").lstrip("\ufeff").splitlines():
+        found = _LINE.match(line.strip())
+        if found is None:
+            yield from (Secret(value) for value in _GENERATED.findall(line))
+        elif names_a_secret(found["name"]) and not (found["mark"] and found["between"] != "="):
+            yield from map(Secret, _values(found["rest"]))
+        elif found["name"] not in all_setting_names():
+            yield from (Secret(value) for value in _GENERATED.findall(line))
+
+
+def _values(rest: str) -> set[str]:
+    whole = rest.strip()
+    ends = {whole, whole.partition(" #")[0].strip(), whole.split()[0]}
+    return {value for end in ends for value in (end, end.strip("'\"`,;"))}
+
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,=~-]*\Z")
 
@@ -200,3 +252,23 @@ def check_keys(names: Iterable[str]) -> None:
         raise SettingsRefused(
             f".env: unknown setting `{printable(name)}`", hint=f"{hint}the comments of a new .env list all settings"
         )
+
+
+NAMES = (Settings.vllm_api_key.name, Settings.dflash_api_keys.name)
+
+
+def whole_word(key: str) -> re.Pattern[str]:
+    """Return a pattern that finds a key, but not inside a longer one."""
+    return re.compile(rf"(?<![\w-]){re.escape(key)}(?![\w-])")
+
+
+def with_keys_of(text: str, other: str) -> str:
+    """Return the text `other` with the keys of `text`, all else kept. Raises SettingsRefused if a line is damaged."""
+    keys, before = parse(text), parse(other)
+    for name in NAMES:
+        old, new = before.get(name, ""), keys.get(name, "")
+        if old != new:
+            other = replace_value(other, name, new)
+            # other settings may have the owner's key too
+            other = whole_word(old).sub(new, other) if KEY.fullmatch(old) and KEY.fullmatch(new) else other
+    return other

@@ -1,24 +1,31 @@
-"""Write files atomically, and durably: after a power cut a file has its old or its new content.
+"""Writes files atomically and durably: after a power cut a file has its old or its new content.
 
 A file grows under a temporary name, `.NAME.` and eight hexadecimal digits, which its writer locks. A writer that is
-killed leaves that file without a lock, so `remove_leftovers` can tell it from the file of a writer that still runs.
+killed leaves that file without a lock, so `remove_leftovers` can tell it from the file of a writer that still runs. The
+files belong to a deployment, or the user names them: reports, figures, a bill of materials, a converted model. A tar.gz
+is readable only by its owner.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import glob
+import io
 import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+import tarfile
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from dflash_deploy.errors import FileRefused
-from dflash_deploy.intake import read_bytes
+from dflash_deploy.errors import BadInput, FileRefused, PreflightRefused
+from dflash_deploy.intake.files import read_bytes, shown
 
 PRIVATE = 0o600
 PUBLIC = 0o644
@@ -172,3 +179,93 @@ def write_if_changed(path: Path, text: str, *, mode: int) -> bool:
             return False
     write_atomically(path, text, mode=mode)
     return True
+
+
+OWN = (".env", ".env.last", "compose.yaml", "compose.override.yaml", "dflash.lock")
+"""Names of a deployment's own files. Commands do not write them because an option names them."""
+
+STATE = ".dflash"
+"""The directory of a deployment whose content is its own too."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says if a disk, a quota or a file is full."""
+
+
+def check_output(path: Path) -> Path:
+    """Return the file that writing `path` replaces or creates: behind a symbolic link, the file that it names.
+
+    Raises BadInput if it belongs to a deployment, is not a regular file, or its directory is missing or not writable.
+    """
+    try:
+        target = path.resolve()
+        folder = target.parent
+        if target.name in OWN or STATE in target.parts:
+            raise _refused(path, "it is a file of a deployment", "choose another file name")
+        if path.is_symlink() and not target.exists():
+            raise _refused(path, "it is a symbolic link to a missing file", "remove the link")
+        if target.exists() and not stat.S_ISREG(target.stat().st_mode):
+            raise _refused(path, "it is not a regular file", "name a new or a regular file")
+        if not folder.is_dir():
+            raise _refused(path, f"{shown(folder)} does not exist", "create the directory first")
+        if not os.access(folder, os.W_OK):
+            raise _refused(path, f"no permission to write in {shown(folder)}", "choose another directory")
+    # a loop of links is a RuntimeError in older Pythons, a NUL byte a ValueError
+    except (OSError, RuntimeError, ValueError) as problem:
+        raise _refused(path, getattr(problem, "strerror", None) or str(problem), "choose another file name") from None
+    return target
+
+
+def write_output(path: Path, text: str) -> None:
+    """Write a file that the user named: all of it, or nothing. An existing file keeps its mode, a new one is public.
+
+    Raises BadInput as `check_output` does, and PreflightRefused if the disk is full.
+    """
+    target = check_output(path)
+    remove_leftovers(target.parent, glob.escape(target.name))
+    try:
+        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else PUBLIC
+        write_atomically(target, text, mode=mode)
+    except OSError as problem:
+        raise not_written(path, problem) from None
+
+
+def not_written(path: Path, problem: OSError) -> BadInput | PreflightRefused:
+    """Return the error for a file that the system could not write."""
+    said = f"{shown(path)} cannot be written: {problem.strerror or problem}"
+    if problem.errno in FULL:
+        return PreflightRefused(said, hint="free disk space (`df -h`), then run the command again")
+    return BadInput(said, hint="choose another directory")
+
+
+def _refused(path: Path, why: str, hint: str) -> BadInput:
+    return BadInput(f"{shown(path)} cannot be written: {why}", hint=hint)
+
+
+def write_archive(path: Path, members: Mapping[str, str], *, names: str = "") -> None:
+    """Write a tar.gz with one folder of texts, created with mode 0600. A failure leaves no file, and a kill neither.
+
+    What a killed writer of `path` left is removed first; also of a file whose name matches the glob pattern `names`.
+    Raises BadInput if the file exists or cannot be written, PreflightRefused if the disk is full.
+    """
+    # an existing file is refused below, whatever it is
+    if not os.path.lexists(path):
+        check_output(path)
+    remove_leftovers(path.parent, glob.escape(path.name), *filter(None, [names]))
+    try:
+        if os.path.lexists(path):
+            raise FileExistsError
+        with new_file(path, mode=PRIVATE) as file:
+            _fill(file, path.name.removesuffix(".gz").removesuffix(".tar"), members)
+    except FileExistsError:
+        raise BadInput(f"{path} already exists", hint="choose another file name") from None
+    except OSError as problem:
+        raise not_written(path, problem) from None
+
+
+def _fill(file: BinaryIO, folder: str, members: Mapping[str, str]) -> None:
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for name, text in members.items():
+            content = text.encode("utf-8", "replace")
+            member = tarfile.TarInfo(f"{folder}/{name}")
+            member.size, member.mode, member.mtime = len(content), PRIVATE, int(time.time())
+            archive.addfile(member, io.BytesIO(content))

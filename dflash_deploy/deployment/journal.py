@@ -12,11 +12,11 @@ from typing import Literal
 
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE
-from dflash_deploy.deployment.owned_files import give_descriptor
+from dflash_deploy.deployment.front import give_descriptor
 from dflash_deploy.errors import DeployError, FileMissing, FileRefused
 from dflash_deploy.intake.documents import JournalEvent, parse_document
 from dflash_deploy.intake.files import MIB, read_text
-from dflash_deploy.intake.invalid import Invalid
+from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.redact import Redact
 
 Happened = Literal["ready", "failed", "rolled-back", "stopped", "ended", "measured", "key", "settings"]

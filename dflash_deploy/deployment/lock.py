@@ -11,13 +11,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dflash_deploy.deployment.build_context import remove_unused_contexts
+from dflash_deploy.deployment.compose import remove_unused_contexts
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.files import PRIVATE, remove_leftovers
-from dflash_deploy.deployment.keys_file import REPLACING, keys_file
-from dflash_deploy.deployment.outputs import OWN
+from dflash_deploy.deployment.files import OWN, PRIVATE, remove_leftovers
+from dflash_deploy.deployment.keys import REPLACING, keys_file
 from dflash_deploy.errors import DirectoryBusy, PreflightRefused
-from dflash_deploy.intake.state import set_aside
+from dflash_deploy.intake.documents import set_aside
 
 LONGEST_HOLDER = 200
 """Bytes of the lock file that are shown: the command that holds it."""

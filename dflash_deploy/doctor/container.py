@@ -6,13 +6,10 @@ import os
 import platform
 from collections.abc import Iterator
 
-from dflash_deploy.doctor.check import Check, at_least
-from dflash_deploy.doctor.context import DoctorContext
+from dflash_deploy.doctor.check import Check, DoctorContext, at_least
 from dflash_deploy.errors import EngineMissing
-from dflash_deploy.host import ContainerEngine, elsewhere
-from dflash_deploy.host.ask import ask
-from dflash_deploy.host.containers import DOCKER_TIMEOUT, NVIDIA_DEVICE, has_image
-from dflash_deploy.plan import Plan
+from dflash_deploy.host.ask import DOCKER_TIMEOUT, NVIDIA_DEVICE, ContainerEngine, ask, elsewhere, has_image
+from dflash_deploy.plan.result import Plan
 
 OLDEST_ENGINE = "20.10"
 OLDEST_COMPOSE = "2.20"

@@ -8,15 +8,14 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE
 from dflash_deploy.deployment.lock import LONGEST_HOLDER
-from dflash_deploy.doctor.check import Check, Status
-from dflash_deploy.doctor.context import DoctorContext
+from dflash_deploy.doctor.check import Check, DoctorContext, Status
 from dflash_deploy.errors import FileRefused, SettingsRefused
-from dflash_deploy.host.containers import Container, project_containers
-from dflash_deploy.intake import read_text
-from dflash_deploy.plan import Plan
+from dflash_deploy.host.ask import Container, project_containers
+from dflash_deploy.intake.files import read_text
+from dflash_deploy.plan.result import Plan
 
 _HALF_WRITTEN = re.compile(r"\..+\.[0-9a-f]{8}|.+\.tmp|build\.\d+")
 """Names of temporary files before they are renamed, and of a build context before it is swapped."""

@@ -7,16 +7,14 @@ import ipaddress
 import socket
 from collections.abc import Iterator
 
-from dflash_deploy.doctor.check import Check, Status
-from dflash_deploy.doctor.context import DoctorContext
-from dflash_deploy.doctor.hub import HubAnswer, ask_date
-from dflash_deploy.doctor.network import CLOCK_TOLERANCE
-from dflash_deploy.door import Caddy, Site, find_caddy
-from dflash_deploy.door.site import published_site
+from dflash_deploy.doctor.check import Check, DoctorContext, Status
+from dflash_deploy.doctor.network import CLOCK_TOLERANCE, HubAnswer, ask_date
+from dflash_deploy.door.caddy import Caddy, find_caddy
+from dflash_deploy.door.site import Site, published_site
 from dflash_deploy.errors import DeployError, EngineMissing, SettingsRefused
-from dflash_deploy.host import is_address_here, listener_on, may_listen_on
+from dflash_deploy.host.ports import is_address_here, listener_on, may_listen_on
 from dflash_deploy.intake.answers import trusting
-from dflash_deploy.plan import Plan
+from dflash_deploy.plan.result import Plan
 from dflash_deploy.runtime.domain import may_listen_from
 from dflash_deploy.runtime.select import door_before
 from dflash_deploy.serve.field import Field

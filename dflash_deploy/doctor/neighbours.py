@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from dflash_deploy.doctor.check import Check, at_least
-from dflash_deploy.doctor.context import DoctorContext
-from dflash_deploy.host import ContainerEngine
-from dflash_deploy.host.ask import ask
-from dflash_deploy.plan import Plan
+from dflash_deploy.doctor.check import Check, DoctorContext, at_least
+from dflash_deploy.host.ask import ContainerEngine, ask
+from dflash_deploy.plan.result import Plan
 
 SHUTS_THEM_OUT = "28"
 """From this version of Docker on, its own rules drop packets from other machines to ports that are not published.

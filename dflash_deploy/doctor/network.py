@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
+import ipaddress
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from ssl import SSLContext
 
-from dflash_deploy.doctor.check import Check, Status
-from dflash_deploy.doctor.context import DoctorContext
-from dflash_deploy.doctor.hub import HubAnswer, ask_hub
-from dflash_deploy.host import foreign_bind, listener_on
-from dflash_deploy.plan import Plan
+import httpx
+
+from dflash_deploy.doctor.check import Check, DoctorContext, Status
+from dflash_deploy.errors import DeployError, SettingsRefused
+from dflash_deploy.host.net import ROCE_V2, Link, answers, read_links
+from dflash_deploy.host.ports import foreign_bind, listener_on
+from dflash_deploy.intake.answers import fetch_answer, new_client
+from dflash_deploy.intake.parse import Invalid
+from dflash_deploy.plan.result import Plan
+from dflash_deploy.redact import Secret
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.weights.hub_errors import TOKENS, TRANSIENT
-from dflash_deploy.weights.source import without_credentials
+from dflash_deploy.weights.hub import TOKENS, TRANSIENT, authorization, is_page, refusal, unreachable
+from dflash_deploy.weights.source import Source, without_credentials
 
 CLOCK_TOLERANCE = timedelta(minutes=5)
 """The maximum clock difference; beyond it certificates can look expired or not yet valid."""
@@ -78,3 +87,116 @@ def judge_clock(answer: HubAnswer) -> Check:
         return Check("clock", "ok", f"this clock is {differs}")
     saw = f"this clock is {differs}: certificates look expired or not yet valid"
     return Check("clock", "no", saw, "set the clock: `timedatectl set-ntp true`")
+
+
+TIMEOUT = 5.0
+"""Seconds for the Hub to respond."""
+
+
+@dataclass(frozen=True)
+class HubAnswer:
+    """The response of the Hub. `status` is `None` without a response; `problem` says why, or why it is a refusal.
+
+    `ahead` is this machine's clock minus the Hub's; `None` if the response has no date. `fix` is the next step.
+    """
+
+    status: int | None = None
+    problem: str = ""
+    ahead: timedelta | None = None
+    fix: str = ""
+
+
+def ask_hub(hub: str, token: Secret, repo: str, *, timeout: float = TIMEOUT) -> HubAnswer:
+    """Request the repository as `pull` does. The Hub rejects an invalid token for public repositories too."""
+    answer, error = None, None
+    try:
+        source = Source.of(token, hub)
+        with new_client(timeout=timeout, headers=authorization(token)) as client:
+            request = client.build_request("HEAD", f"{source.endpoint}/api/models/{repo}")
+            answer = fetch_answer(client, request, seconds=2 * timeout, redirects=True)
+        if not answer.succeeded or is_page(answer.headers):
+            error = refusal(answer.status, answer.headers, answer.url, source, repo)
+    except httpx.HTTPError as problem:
+        error = unreachable(problem, source)
+    except DeployError as problem:
+        error = problem
+    said, fix = (error.message, error.hint) if error else ("", "")
+    return HubAnswer(answer.status, said, _ahead(answer.headers), fix) if answer else HubAnswer(problem=said, fix=fix)
+
+
+def ask_date(url: str, trust: SSLContext | None = None, *, timeout: float = TIMEOUT) -> HubAnswer:
+    """The response of any URL; `trust` replaces the public authorities."""
+    try:
+        with new_client(timeout=timeout, verify=trust or True) as client:
+            answer = fetch_answer(client, client.build_request("GET", url), seconds=2 * timeout)
+    except SettingsRefused as problem:
+        return HubAnswer(problem=f"{problem.message}; {problem.hint}")
+    except (httpx.HTTPError, httpx.InvalidURL, Invalid, ValueError) as problem:
+        return HubAnswer(problem=str(problem)[:300] or type(problem).__name__)
+    return HubAnswer(answer.status, ahead=_ahead(answer.headers))
+
+
+def _ahead(headers: httpx.Headers) -> timedelta | None:
+    """This clock minus the Hub's. The header `age` of a cached response is subtracted."""
+    try:
+        date = parsedate_to_datetime(headers["date"])
+        age = int(headers.get("age", "0"))
+        return datetime.now(UTC) - date - timedelta(seconds=age)
+    except (KeyError, ValueError, TypeError, OverflowError):
+        return None
+
+
+INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "UCX_NET_DEVICES")
+"""Variables of the engine's libraries that name the interface of the link."""
+
+
+def link(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
+    """The interface that joins this machine with the others, and whether rank 0 answers over it."""
+    if not plan.settings.several_machines:
+        return
+    links = read_links()
+    yield judge_link(plan, links)
+    port = port_to(plan.settings.master_addr, links)
+    if port is not None and not plan.settings.answers_requests:
+        yield judge_leader(plan, port, answered=answers(plan.settings.master_addr, source=port.address))
+
+
+def port_to(master: str, links: Sequence[Link]) -> Link | None:
+    """The link of this machine in the network of the leader's address; `None` if it has none that is up."""
+    try:
+        address = ipaddress.IPv4Address(master)
+    except ValueError:
+        return None
+    return next((found for found in links if found.up and address in found.network), None)
+
+
+def judge_link(plan: Plan, links: Sequence[Link]) -> Check:
+    """The result for the links of this machine."""
+    master, named = plan.settings.master_addr, {plan.values.get(name, "") for name in INTERFACE_NAMES} - {""}
+    port = port_to(master, links)
+    there = ", ".join(f"{found.interface} {found.address}" for found in links if found.up) or "none"
+    if port is None:
+        saw = f"no interface is up in the network of {Settings.master_addr}=`{master}`"
+        fix = f"correct {Settings.master_addr}, or give the end of the cable an address in its network; there: {there}"
+        return Check("link", "no", saw, fix)
+    if plan.settings.answers_requests and port.address != master:
+        saw = f"this machine is rank 0, but {Settings.master_addr}=`{master}` is not its address on {port.interface}"
+        return Check("link", "no", saw, f"set {Settings.master_addr}={port.address}, on all machines")
+    if other := sorted(named - {port.interface}):
+        name = next(name for name in INTERFACE_NAMES if plan.values.get(name) == other[0])
+        saw = f"{name}={other[0]}, but {Settings.master_addr}=`{master}` is reached over {port.interface}"
+        return Check("link", "no", saw, f"set {name}={port.interface}")
+    if port.rdma and port.gid is None:
+        saw = f"{port.rdma} has no GID of type {ROCE_V2} for {port.address}"
+        return Check("link", "no", saw, "give the interface its address again (`netplan apply`), and check `show_gids`")
+    device = f", {port.rdma} with GID {port.gid} ({ROCE_V2})" if port.rdma else ", without RDMA"
+    return Check("link", "ok", f"{port.interface} has {port.address}{device}, MTU {port.mtu}: the others need the same")
+
+
+def judge_leader(plan: Plan, port: Link, *, answered: bool) -> Check:
+    """The result for the answer of rank 0."""
+    master = plan.settings.master_addr
+    if answered:
+        return Check("leader", "ok", f"{master} answers over {port.interface}")
+    saw = f"{master} does not answer over {port.interface}"
+    return Check("leader", "no", saw, f"check the cable and the firewall: `ping -I {port.interface} {master}`")

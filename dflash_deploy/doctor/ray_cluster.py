@@ -7,10 +7,9 @@ import socket
 import sys
 from collections.abc import Iterator
 
-from dflash_deploy.doctor.check import Check
-from dflash_deploy.doctor.context import DoctorContext
+from dflash_deploy.doctor.check import Check, DoctorContext
 from dflash_deploy.intake.documents import EngineAnswer
-from dflash_deploy.plan import Plan
+from dflash_deploy.plan.result import Plan
 from dflash_deploy.runtime.asking import run_question
 from dflash_deploy.serve.settings import Settings
 

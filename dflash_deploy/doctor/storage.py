@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dflash_deploy.doctor.check import Check, gib
-from dflash_deploy.doctor.context import DoctorContext, LocalWeights
-from dflash_deploy.host import DiskRoom, bytes_under, disk_room
-from dflash_deploy.host.containers import has_image
-from dflash_deploy.plan import Plan
+from dflash_deploy.doctor.check import Check, DoctorContext, LocalWeights, gib
+from dflash_deploy.host.ask import has_image
+from dflash_deploy.host.machine import DiskRoom, bytes_under, disk_room
 from dflash_deploy.plan.memory import GIB
+from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.engines import ENGINES
 
 GPU_IMAGE = 25 * GIB

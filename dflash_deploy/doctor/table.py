@@ -11,19 +11,16 @@ from dflash_deploy.doctor import (
     container,
     deployment,
     domain,
-    link,
     machine,
     neighbours,
     network,
     ray_cluster,
     storage,
     traces,
-    unified,
 )
-from dflash_deploy.doctor.check import Check
-from dflash_deploy.doctor.context import DoctorContext
+from dflash_deploy.doctor.check import Check, DoctorContext
 from dflash_deploy.errors import DeployError
-from dflash_deploy.plan import Plan
+from dflash_deploy.plan.result import Plan
 from dflash_deploy.redact import Redactor
 
 OF_THE_MACHINE: tuple[tuple[str, Callable[[DoctorContext], Iterator[Check]]], ...] = (
@@ -39,12 +36,12 @@ OF_THE_PLAN: tuple[tuple[str, Callable[[DoctorContext, Plan], Iterator[Check]]],
     ("container engine", container.runs_it),
     ("gpu in containers", container.gpus_in_containers),
     ("memory", machine.memory),
-    ("unified memory", unified.unified_memory),
+    ("unified memory", machine.unified_memory),
     ("disk", storage.disk),
     ("weights", storage.weights),
     ("port", network.port),
     ("neighbours", neighbours.neighbours),
-    ("link", link.link),
+    ("link", network.link),
     ("ray", ray_cluster.ray_cluster),
     ("domain", domain.domain),
     ("traces", traces.traces),

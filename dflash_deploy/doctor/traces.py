@@ -8,12 +8,11 @@ from collections.abc import Iterator
 
 import httpx
 
-from dflash_deploy.doctor.check import Check
-from dflash_deploy.doctor.context import DoctorContext
+from dflash_deploy.doctor.check import Check, DoctorContext
 from dflash_deploy.errors import SettingsRefused
-from dflash_deploy.intake import Invalid
 from dflash_deploy.intake.answers import fetch_answer, new_client
-from dflash_deploy.plan import Plan
+from dflash_deploy.intake.parse import Invalid
+from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.traces import TracesEndpoint
 

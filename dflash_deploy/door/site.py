@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dflash_deploy.errors import SettingsRefused
-from dflash_deploy.serve.kinds import DOMAIN_HINT, domain_in
+from dflash_deploy.serve.field import DOMAIN_HINT, domain_in
 
 if TYPE_CHECKING:
     from dflash_deploy.serve.settings import Settings

@@ -1,18 +1,74 @@
-"""What a person chooses for the cluster, and what the export reads of the deployment."""
+"""The input of an export for a cluster: the user's choices, the deployment, and the resources of a pod.
+
+The GPUs of one pod are the GPUs of tensor parallelism, times the factors in EXTRA_ARGS. Pods request processor and
+memory: a pod without requests is the first to be evicted from a full node.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Literal
 
 from dflash_deploy import __version__
 from dflash_deploy.assets import build_digest
-from dflash_deploy.errors import BadInput
-from dflash_deploy.export.gpus import gpus_of_pod
-from dflash_deploy.plan import Plan
+from dflash_deploy.errors import BadInput, NotPossible
+from dflash_deploy.plan.memory import GIB
+from dflash_deploy.plan.result import Plan
+from dflash_deploy.serve.engines.base import extra_flags
 from dflash_deploy.serve.settings import Settings
+
+PIPELINE = ("--pipeline-parallel-size", "-pp", "--pp-size")
+DATA = ("--data-parallel-size", "-dp", "--dp-size")
+CONTEXT = ("--prefill-context-parallel-size", "-pcp")
+"""Flags of vLLM and SGLang whose number multiplies the GPUs, with their short names."""
+
+SHARED = "--enable-dp-attention"
+"""With this flag of SGLang, the GPUs of the tensor parallelism are also those of the data parallelism."""
+
+MOST = 1024
+"""The largest number that is taken for one of GPUs."""
+
+
+def gpus_of_pod(settings: Settings, nodes: int) -> int:
+    """GPUs of one of `nodes` pods that serve a model together.
+
+    Raises NotPossible for a flag without a number, and for data parallelism over several nodes: its ranks need flags
+    of their own.
+    """
+    data = _number(settings, DATA)
+    if nodes > 1 and data > 1:
+        raise NotPossible(
+            f"{Settings.extra_args} holds {DATA[0]} {data}, and {Settings.nodes}={nodes}: "
+            "data parallelism over several nodes cannot be exported",
+            hint=f"remove it from {Settings.extra_args}, and export with `--replicas {data}`",
+        )
+    data = 1 if SHARED in extra_flags(settings) else data
+    ranks = prod((settings.tensor_parallel_size or 1, data, _number(settings, PIPELINE), _number(settings, CONTEXT)))
+    return max(1, -(-ranks // nodes))
+
+
+def _number(settings: Settings, names: tuple[str, ...]) -> int:
+    """The number behind a flag in EXTRA_ARGS, as the engine reads it: the last one counts. 1 without the flag."""
+    found = 1
+    words = settings.extra_args
+    for index, flag in enumerate(extra_flags(settings)):
+        if flag in names:
+            _, equals, value = words[index].partition("=")
+            found = _counted(flag, value if equals else "".join(words[index + 1 : index + 2]))
+    return found
+
+
+def _counted(flag: str, value: str) -> int:
+    if value.isascii() and value.isdigit() and len(value) < 5 and 1 <= int(value) <= MOST:
+        return int(value)
+    raise NotPossible(
+        f"`{value[:80]}` is not a valid number for {flag} (1-{MOST}) in {Settings.extra_args}",
+        hint="a pod asks for a number of GPUs: write it as one, such as 2",
+    )
+
 
 Weights = Literal["host-path", "claim"]
 """Where pods find the weights: in the directories of each node, or in a PersistentVolumeClaim."""
@@ -253,3 +309,37 @@ def has_registry(image: str) -> bool:
     """Whether an image names its registry. Nodes would look for any other one on Docker Hub."""
     first, slash, _ = image.partition("/")
     return bool(slash) and ("." in first or ":" in first or first == "localhost")
+
+
+ENGINE_CORES = 2
+"""Cores beside one for each GPU: vLLM's guide for GPUs asks for at least 2 + N."""
+
+HOST_GIB = 4
+"""GiB in the node's own memory for the server, and as many for each process of a GPU: an estimate."""
+
+Requests = Mapping[str, str]
+
+ROUTER: Requests = {"cpu": "250m", "memory": "512Mi"}
+DOOR: Requests = {"cpu": "100m", "memory": "128Mi"}
+PULL: Requests = {"cpu": "250m", "memory": "512Mi"}
+LOADER: Requests = {"cpu": "100m", "memory": "128Mi"}
+
+
+def engine_requests(source: ExportSource) -> dict[str, str]:
+    """What an engine needs at least. Without a memory of its own, the GPU's weights are in that of the node."""
+    plan = source.plan
+    if plan.engine.cpu:
+        return {"cpu": "1", "memory": _gib(_planned(source) + (plan.settings.vllm_cpu_kvcache_space or 0) * GIB)}
+    host = HOST_GIB * GIB * (1 + source.gpus)
+    planned = _planned(source) if plan.profile.hardware.unified else 0
+    return {"cpu": str(ENGINE_CORES + source.gpus), "memory": _gib(host + planned)}
+
+
+def _planned(source: ExportSource) -> int:
+    """Bytes of weights and of what the engine computes with. The cache takes what remains, so it is not among them."""
+    memory = source.plan.memory
+    return memory.target + memory.drafter + memory.reserve if memory else GIB
+
+
+def _gib(size: float) -> str:
+    return f"{max(1, int(-(-size // GIB)))}Gi"

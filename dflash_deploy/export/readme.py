@@ -1,26 +1,335 @@
-"""The README of the folder: what a person runs, in which order, and what they see then."""
+"""The README of the kustomize folder, and the Job that downloads the weights.
+
+The README has what the user runs, in which order, and what they see then. It has steps for what only some clusters
+have: the Prometheus Operator, an Ingress, a Gateway. It ends with what holds in the cluster, and what the user has to
+do there themselves. The Job runs `pull` with the deployment's lock, and fills the claim of the weights before the
+engine starts.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from dflash_deploy import __version__
-from dflash_deploy.export.cluster import Cluster, ExportSource, has_registry, is_pinned
-from dflash_deploy.export.objects import selector
-from dflash_deploy.export.pod import FURTHER_KEYS, KEYS_IN_SECRET, PORT, STARTS, secret_name, weights_claim
-from dflash_deploy.export.pull import TOKEN, job_name, token_secret
-from dflash_deploy.export.readme_limits import limits
-from dflash_deploy.export.readme_optional import (
-    autoscaling_steps,
-    gateway_steps,
-    ingress_steps,
-    monitoring_steps,
-    pool_steps,
+from dflash_deploy.export.cluster import PULL, Cluster, ExportSource, has_registry, is_pinned
+from dflash_deploy.export.objects import CACHE_SIZE, CLIENT_LABEL, metadata, router_name, selector
+from dflash_deploy.export.optional import (
+    CANNOT,
+    KEY,
+    KEY_NAME,
+    METRICS_LABEL,
+    metrics_secret,
+    sequences,
+    start_minutes,
+    tls_secret,
 )
-from dflash_deploy.export.router import router_name
+from dflash_deploy.export.pods import (
+    CONFINED,
+    FURTHER_KEYS,
+    KEYS_IN_SECRET,
+    PORT,
+    STARTS,
+    cache_claim,
+    pod_security,
+    runs_on,
+    secret_name,
+    shares_weights,
+    weights_claim,
+)
+from dflash_deploy.serve.drain import SETTLES
 from dflash_deploy.serve.router.files import KEYS as ROUTER_KEYS
 from dflash_deploy.serve.settings import Settings
+
+
+def monitoring_steps(source: ExportSource, cluster: Cluster) -> str:
+    """How Prometheus gets its key, and reaches the engines."""
+    entry = f"[^a-z0-9_-]{KEY_NAME}:([A-Za-z0-9_-]+):metrics"
+    return f"""\
+## 5. Monitoring, if the cluster has the Prometheus Operator
+
+Give Prometheus a key that opens /metrics only, and replace the Secret of the API keys (step 3):
+
+    dflash-deploy keys add {KEY_NAME} --scope metrics
+    sed -nE 's/.*{entry}.*/\\1/p' {shlex.quote(source.env_file)} | tr -d '\\n' | \\
+      kubectl create secret generic {metrics_secret(cluster)} --from-file={KEY}=/dev/stdin
+    kubectl label namespace NAMESPACE-OF-PROMETHEUS {METRICS_LABEL}=true
+    kubectl apply -k monitoring
+
+A Prometheus that selects monitors and rules by a label, such as `release`, needs it on both: add it in an overlay.
+"""
+
+
+def ingress_steps(cluster: Cluster) -> str:
+    """How the endpoint gets its host."""
+    return f"""\
+## 6. The Ingress
+
+It publishes `/health` and the routes of applications at https://{cluster.host}, and no other path.
+
+    kubectl create secret tls {tls_secret(cluster)} --cert=FILE --key=FILE     # or let your cluster make it
+    kubectl label namespace NAMESPACE-OF-THE-CONTROLLER {CLIENT_LABEL}=true
+    kubectl apply -k ingress
+    dflash-deploy test --url https://{cluster.host} --key-file FILE
+"""
+
+
+def gateway_steps(cluster: Cluster) -> str:
+    """How the endpoint gets its host at a Gateway."""
+    parent = cluster.parent
+    place = f" of the namespace `{parent.namespace}`" if parent.namespace else ""
+    accepted = "jsonpath='{.status.parents[0].conditions[?(@.type==\"Accepted\")].status}'=True"
+    return f"""\
+## 6. The Gateway
+
+It publishes `/health` and the routes of applications at https://{cluster.host}, and no other path. The certificate is
+that of the listener `{parent.listener}` of the Gateway `{parent.name}`{place}.
+The listener must allow routes of this namespace.
+
+    kubectl label namespace NAMESPACE-OF-THE-GATEWAY-PODS {CLIENT_LABEL}=true
+    kubectl apply -k gateway
+    kubectl wait --for={accepted} httproute/{cluster.name}
+    dflash-deploy test --url https://{cluster.host} --key-file FILE
+
+If the third line waits for nothing, the Gateway has no such listener, or does not allow the route:
+`kubectl describe httproute {cluster.name}` says which. Name another listener with `--gateway {parent.name}:LISTENER`.
+"""
+
+
+def autoscaling_steps(source: ExportSource, cluster: Cluster) -> str:
+    """How KEDA changes the number of engines, and what that costs."""
+    return f"""\
+## 7. Autoscaling, if the cluster has KEDA
+
+KEDA keeps {cluster.number} engines: one for each {sequences(source)} requests that run or wait.
+It reads the recording rules of `monitoring/`, so step 5 comes first.
+
+    kubectl apply -k autoscaling
+    kubectl get scaledobject,hpa
+
+A further engine loads the model first: expect about {start_minutes(source)} minutes until it answers.
+Requests wait meanwhile. Autoscaling follows a load that lasts for hours; against short peaks, export with more
+`--replicas`. An engine that is removed has {source.plan.settings.drain_seconds} seconds for its answers first.
+
+`base` names no number of engines, so that `apply` does not change what KEDA set. Until `autoscaling` is applied, there
+is one.
+"""
+
+
+def pool_steps(cluster: Cluster) -> str:
+    """How a Gateway chooses the engine itself, and what it cannot do then."""
+    cannot = "".join(f"- {line}\n" for line in CANNOT)
+    return f"""\
+## 8. An InferencePool, in place of the router
+
+The Gateway asks the endpoint picker `{cluster.picker.name}`, port {cluster.picker.port}, which engine gets a request.
+What it cannot do:
+
+{cannot}
+The route has the name of the one in `gateway/`, so the one that you apply last holds. The label of step 6 also lets the
+Gateway reach the engines.
+
+    kubectl apply -k inference     # back to the router: kubectl apply -k gateway
+    dflash-deploy test --url https://{cluster.host} --key-file FILE
+"""
+
+
+KINDS = "deployment,service,configmap,networkpolicy,pdb,pvc,serviceaccount,role,rolebinding"
+"""The kinds of objects that an export with other options may leave behind."""
+
+
+def limits(source: ExportSource, cluster: Cluster) -> str:
+    """The section of the README."""
+    return "## What to know\n\n" + "".join(f"- {line}\n" for line in _known(source, cluster))
+
+
+def _known(source: ExportSource, cluster: Cluster) -> Iterator[str]:
+    yield "On k3s, pods reach the GPU with the runtime class `nvidia`: export with `--runtime-class nvidia`."
+    yield (
+        f"Pods of the same namespace reach the endpoint. Open it to another one with "
+        f"`kubectl label namespace NAME {CLIENT_LABEL}=true`."
+    )
+    yield from _ends(source, cluster)
+    yield "Limits of an API key apply to each pod by itself."
+    if source.nodes > 1:
+        yield f"The cluster needs LeaderWorkerSet (lws.sigs.k8s.io). A group has a pod on each of {source.nodes} nodes."
+        yield "The ranks talk over the network of the pods. RDMA needs a device plugin of the cluster, in an overlay."
+    if claim := cache_claim(source, cluster):
+        yield f"The claim `{claim}` ({CACHE_SIZE}) keeps compiled kernels, so that later starts are faster."
+    else:
+        yield "Each pod compiles its kernels itself: they are lost with the pod."
+    if cluster.routed:
+        yield from _router(cluster)
+    yield from _changes(source, cluster)
+
+
+def _ends(source: ExportSource, cluster: Cluster) -> Iterator[str]:
+    if not cluster.routed:
+        yield "An update ends the engine before it starts the next one: the endpoint does not answer in between."
+    else:
+        yield (
+            "An update replaces one engine at a time. The new one may wait for GPUs until the old one has ended; "
+            "until it is ready, there is one engine less."
+        )
+    yield (
+        f"A pod that ends gets no new requests, and has {source.plan.settings.drain_seconds} seconds for its answers "
+        f"({Settings.drain_seconds}). Longer ones break off. Without requests in flight, it ends after about "
+        f"{SETTLES + 2} seconds."
+    )
+
+
+def _router(cluster: Cluster) -> Iterator[str]:
+    name = router_name(cluster)
+    yield "The router sends the turns of a conversation to the same engine, and knows which engines are ready."
+    yield "Only the router reaches the engines, if the cluster's network enforces a NetworkPolicy."
+    yield (
+        f"If `kubectl logs deployment/{name} -c router` says `Kubernetes does not list the engines`, its API may have "
+        "another port: `kubectl get endpointslices -n default -l kubernetes.io/service-name=kubernetes` shows it. "
+        f"Add it to the egress of the NetworkPolicy `{name}` in an overlay."
+    )
+
+
+def _changes(source: ExportSource, cluster: Cluster) -> Iterator[str]:
+    if cluster.weights == "claim":
+        claim = weights_claim(source, cluster)
+        if shares_weights(source, cluster):
+            yield f"The claim `{claim}` needs a storage class with `ReadWriteMany`; that of k3s has none."
+        yield (
+            f"Kubernetes changes neither the mode nor the storage class of the claim `{claim}`, and never makes it "
+            "smaller. If `apply` refuses it, delete the claim, and fill it again."
+        )
+    kinds = KINDS if source.nodes == 1 else f"{KINDS},leaderworkerset"
+    yield (
+        "`apply` deletes nothing. After an export with other options, delete the objects that the folder no longer "
+        f"has: `kubectl get {kinds} -l app.kubernetes.io/instance={cluster.name}` lists all."
+    )
+
+
+COMPONENT = "pull"
+ENV_FILE, LOCK_FILE = ".env", "dflash.lock"
+TOKEN = Settings.hf_token.name
+"""The entry with the token for the Hub, and its setting."""
+
+INPUT, WORK, TOKENS, MODELS = "/run/dflash/pull", "/work", "/run/secrets", "/models"
+"""In the container: what the Job reads, the deployment that it makes of it, the token, and the claim."""
+
+MOST_BYTES = 900_000
+"""The largest lock that a ConfigMap holds beside its other texts: Kubernetes allows 1 MiB."""
+
+TRIES = 20
+"""Failed tries are repeated as often. Kubernetes waits up to six minutes before each."""
+
+KEPT_SECONDS = 86_400
+"""How long a Job that ended is kept, with the pods and logs of its tries."""
+
+SCRIPT = f"""\
+umask 077
+cp {INPUT}/{ENV_FILE} {INPUT}/{LOCK_FILE} {WORK}/ || exit 1
+if [ -s {TOKENS}/{TOKEN} ]; then printf '%s=%s\\n' {TOKEN} "$(cat {TOKENS}/{TOKEN})" >> {WORK}/{ENV_FILE}; fi
+exec dflash-deploy pull --dir {WORK}
+"""
+"""The token goes from one file to another: no argument and no variable has it."""
+
+
+def token_secret(cluster: Cluster) -> str:
+    """The Secret with the token for the Hugging Face Hub. It may be missing: most repositories are open."""
+    return f"{cluster.name}-hub"
+
+
+def job_name(source: ExportSource, cluster: Cluster) -> str:
+    """The name of the Job. It changes with its inputs: Kubernetes lets no one change a Job."""
+    inputs = [source.pull_files, cluster.tool, source.user, source.group, weights_claim(source, cluster)]
+    text = json.dumps(inputs, sort_keys=True)
+    return f"{cluster.name}-pull-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def pull_objects(source: ExportSource, cluster: Cluster) -> dict[str, dict[str, Any]]:
+    """Each object, by the name of its file."""
+    return {
+        "settings.yaml": {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata(cluster, f"{cluster.name}-pull", COMPONENT),
+            "data": dict(source.pull_files),
+        },
+        "job.yaml": _job(source, cluster),
+        "network.yaml": _network(cluster),
+    }
+
+
+def _job(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
+    named = metadata(cluster, job_name(source, cluster), COMPONENT)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {**named, "annotations": _locked(source.locked)},
+        "spec": {
+            "backoffLimit": TRIES,
+            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            "template": {"metadata": {"labels": named["labels"]}, "spec": _pod(source, cluster)},
+        },
+    }
+
+
+def _locked(locked: Mapping[str, str]) -> dict[str, str]:
+    return {f"dflash.dev/{role}": commit for role, commit in locked.items()}
+
+
+def _pod(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
+    return {
+        # each try is a pod, whose log is kept: with OnFailure, Kubernetes deletes the pod of a Job that failed.
+        # The next one continues inside a file, with what is in the claim
+        "restartPolicy": "Never",
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 30,
+        # as the first process of its container, `pull` would ignore SIGTERM until SIGKILL
+        "shareProcessNamespace": True,
+        "securityContext": pod_security(source),
+        "nodeSelector": runs_on(source),
+        "containers": [_container(cluster)],
+        "volumes": [
+            {"name": "weights", "persistentVolumeClaim": {"claimName": weights_claim(source, cluster)}},
+            {"name": "input", "configMap": {"name": f"{cluster.name}-pull"}},
+            {"name": "token", "secret": {"secretName": token_secret(cluster), "optional": True, "defaultMode": 0o440}},
+            {"name": "work", "emptyDir": {}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    }
+
+
+def _container(cluster: Cluster) -> dict[str, Any]:
+    return {
+        "name": COMPONENT,
+        "image": cluster.tool,
+        "imagePullPolicy": "IfNotPresent" if has_registry(cluster.tool) else "Never",
+        "command": ["sh", "-c", SCRIPT],
+        "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 - the container's own
+        "resources": {"requests": dict(PULL)},
+        "securityContext": CONFINED,
+        "volumeMounts": [
+            {"name": "weights", "mountPath": MODELS},
+            {"name": "input", "mountPath": INPUT, "readOnly": True},
+            {"name": "token", "mountPath": TOKENS, "readOnly": True},
+            {"name": "work", "mountPath": WORK},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the container's own
+        ],
+    }
+
+
+def _network(cluster: Cluster) -> dict[str, Any]:
+    """No pod reaches the Job. It reaches the Hub, or a mirror on any port."""
+    named = metadata(cluster, f"{cluster.name}-pull", COMPONENT)
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": named,
+        "spec": {"podSelector": {"matchLabels": named["labels"]}, "policyTypes": ["Ingress"]},
+    }
+
 
 KEYS = (Settings.vllm_api_key.name, Settings.dflash_api_keys.name)
 

@@ -1,4 +1,7 @@
-"""The same work on all hosts at the same time, and one error for those that failed."""
+"""Does the same work on all hosts at the same time, and makes one error for the hosts that failed.
+
+A question to a host is repeated before its answer is judged: one lost connection is not a lost host.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from dflash_deploy.errors import DeployError
+from dflash_deploy.errors import DeployError, HostUnfit, HostUnreachable
 from dflash_deploy.fleet.file import Fleet, FleetHost
-from dflash_deploy.fleet.session import Calls, Session
+from dflash_deploy.fleet.ssh import Calls, Session
 
 T = TypeVar("T")
 
@@ -65,3 +68,32 @@ def failure_of_all(outcomes: Mapping[str, HostOutcome[T]]) -> DeployError | None
     # the exit code is that of the first failure
     said = f"{len(failed)} of {len(outcomes)} hosts failed ({names}); {first.message}"
     return type(first)(said, hint=first.hint, detail=first.detail)
+
+
+TRIES = 3
+
+PAUSE = 2.0
+"""Seconds between two tries."""
+
+
+def ask_again(
+    ask: Callable[[], T],
+    *,
+    enough: Callable[[T], bool] = lambda answer: True,
+    tries: int = TRIES,
+    wait: Callable[[float], None] = time.sleep,
+) -> T:
+    """Return the first answer that is `enough`, else the last one. Raises the error of the last try.
+
+    Only errors of a host are tried again: one that cannot be reached, or answers something else.
+    """
+    for _ in range(tries - 1):
+        try:
+            answer = ask()
+        except (HostUnreachable, HostUnfit):
+            wait(PAUSE)
+            continue
+        if enough(answer):
+            return answer
+        wait(PAUSE)
+    return ask()

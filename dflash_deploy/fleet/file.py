@@ -1,23 +1,39 @@
-"""`fleet.yaml`: the hosts that one terminal serves with. The descriptions of the fields are its manual."""
+"""`fleet.yaml`, and what follows from it: the shape of the fleet, its router, and each host's settings and keys.
+
+The descriptions of the fields of `fleet.yaml` are its manual. The shape has a reason, and gives the settings of each
+host. One host runs the router in front of all hosts; `Front` has its name, and the addresses at which the engines of
+the other hosts listen. Shape and front are pure. While a key is added, replaced or revoked, each host gets the wanted
+keys as a document on standard input.
+"""
 
 from __future__ import annotations
 
+import ipaddress
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import yaml
 from pydantic import Field, model_validator
 
-from dflash_deploy.catalog.read import read_as
-from dflash_deploy.catalog.schema import Entry
-from dflash_deploy.errors import BadInput, FleetRefused
+from dflash_deploy.catalog.read import Entry, read_as
+from dflash_deploy.deployment import dotenv
+from dflash_deploy.deployment.directory import FLEET_FILE
+from dflash_deploy.errors import BadInput, DeployError, FleetRefused, NotPossible
+from dflash_deploy.intake.answers import ForeignDocument, read_document
+from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.plan.command import in_home
+from dflash_deploy.plan.result import Plan
+from dflash_deploy.redact import Secret
+from dflash_deploy.serve.api_keys import KEY, LARGEST_LIMIT, NAME, ApiKey, Scope, keys_in
+from dflash_deploy.serve.gateway.keys import Accepted, entry_of
+from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.serve.settings import Settings
-
-FILE = "fleet.yaml"
-"""Its name in the deployment directory."""
 
 MOST_HOSTS = 64
 
@@ -157,7 +173,7 @@ class Fleet(Entry):
         known = {host.name: host for host in self.hosts}
         for name in names:
             if name not in known:
-                raise BadInput(f"`{name}` is not a host of {FILE}", hint=f"valid hosts: {', '.join(known)}")
+                raise BadInput(f"`{name}` is not a host of {FLEET_FILE}", hint=f"valid hosts: {', '.join(known)}")
         return tuple(known[name] for name in dict.fromkeys(names)) or self.hosts
 
 
@@ -175,7 +191,7 @@ EXAMPLES = {
 
 def read_fleet(directory: Path) -> Fleet:
     """Return the fleet of a deployment directory. Raises FleetRefused if the file is missing or not valid."""
-    file = directory / FILE
+    file = directory / FLEET_FILE
     if not file.exists():
         raise FleetRefused(
             f"{file} does not exist", hint="write it with `dflash-deploy fleet init USER@HOST USER@HOST`"
@@ -245,3 +261,326 @@ def _host_lines(host: FleetHost, *, whole: bool) -> Iterator[str]:
             yield f"{'  - ' if name == 'name' else '    '}{name}: {yaml.safe_dump(value).splitlines()[0]}"
         elif whole:
             yield f"    #: {name}: {EXAMPLES[name]}"
+
+
+_PATHS = tuple(
+    field.name
+    for field in (Settings.model_host_path, Settings.drafter_host_path, Settings.dflash_drafter, Settings.llama_server)
+)
+"""Settings that may be paths of a machine."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where paths begin on a machine: the home directory, and the files that come with dflash-deploy."""
+
+    home: str
+    assets: str
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The shape of a fleet and why."""
+
+    shape: Shape
+    reason: str
+
+
+def choose_shape(fleet: Fleet, plan: Plan) -> Chosen:
+    """Return the shape that `fleet.yaml` asks for, else the one that fits the plan of one host.
+
+    Raises NotPossible for one engine over hosts if the engine cannot do that.
+    """
+    several = plan.engine.kind.knows(Settings.nodes)
+    if fleet.shape == "one-engine" and not several:
+        raise NotPossible(
+            f"{plan.engine_title} cannot run over several hosts",
+            hint=f"write `shape: replicas` in {FLEET_FILE}, or choose another engine with `init --engine`",
+        )
+    if fleet.shape != "auto":
+        return Chosen(fleet.shape, f"{FLEET_FILE} asks for it")
+    if len(fleet.hosts) == 1:
+        return Chosen("replicas", "there is one host")
+    if plan.settings.several_machines:
+        return Chosen("one-engine", f"{Settings.nodes}={plan.settings.nodes} in .env splits the model over hosts")
+    if several and plan.memory is not None and not plan.memory.fits:
+        return Chosen("one-engine", f"{plan.pair.title} does not fit into the memory of one host")
+    return Chosen(
+        "replicas",
+        "the model fits on one host: engines of their own serve more requests at the same time; one engine over all "
+        "hosts needs their link for every token",
+    )
+
+
+def shape_settings(fleet: Fleet, chosen: Chosen, plan: Plan, host: FleetHost, master: str) -> dict[str, str]:
+    """Return the settings of one host that follow from the shape. `master` is the leader's address on the fabric."""
+    if not plan.engine.kind.knows(Settings.nodes):
+        return {}
+    settings = plan.settings
+    gpus = max((settings.tensor_parallel_size or 1) // settings.nodes, 1)
+    if chosen.shape == "replicas":
+        if not settings.several_machines:
+            return {}
+        return {
+            Settings.nodes.name: "1",
+            Settings.node_rank.name: "0",
+            Settings.master_addr.name: "",
+            Settings.tensor_parallel_size.name: str(gpus) if gpus > 1 else "",
+        }
+    hosts = fleet.ranked
+    return {
+        Settings.nodes.name: str(len(hosts)),
+        Settings.node_rank.name: str(hosts.index(host)),
+        Settings.master_addr.name: master,
+        Settings.tensor_parallel_size.name: str(gpus * len(hosts)),
+    }
+
+
+def own_settings(fleet: Fleet, host: FleetHost) -> dict[str, str]:
+    """Return the settings that `fleet.yaml` has for a host, as `.env` writes them.
+
+    Raises FleetRefused for an unknown name, and for a secret: all hosts have those of `.env`.
+    """
+    values = {name: _written(value) for name, value in {**fleet.settings, **host.settings}.items()}
+    if secret := sorted(set(values) & set(SECRET_NAMES)):
+        raise FleetRefused(
+            f"{FLEET_FILE}: {secret[0]} is a secret", hint="write it into .env; the hosts get it from there, mode 0600"
+        )
+    try:
+        dotenv.check_keys(values)
+        for value in values.values():
+            dotenv.quote(value)
+    except DeployError as problem:
+        raise FleetRefused(
+            f"{FLEET_FILE}, {host.name}: {problem.message.removeprefix('.env: ')}", hint=problem.hint
+        ) from None
+    return values
+
+
+def _written(value: str | float | bool) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
+
+
+def env_text(text: str, values: Mapping[str, str], here: Place, there: Place, changes: Mapping[str, str]) -> str:
+    """Return the text of a host's `.env`: that of this machine with the host's paths and the changes.
+
+    Raises SettingsRefused if a value cannot be written.
+    """
+    moved = {name: _moved(values[name], here, there) for name in _PATHS if name in values}
+    for name, value in {**moved, **changes}.items():
+        if value != values.get(name, ""):
+            text = dotenv.replace_value(text, name, value)
+    return text
+
+
+def _moved(value: str, here: Place, there: Place) -> str:
+    # the files of a checkout may be below the home directory
+    for mine, theirs in ((here.assets, there.assets), (here.home, there.home)):
+        if value == mine or value.startswith(f"{mine}/"):
+            return f"{theirs}{value[len(mine) :]}"
+    return value
+
+
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_ANY = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not bound
+ROUTER = "router"
+"""What installs the router and the door for the native runtime: an extra of dflash-deploy."""
+
+
+def has_front(fleet: Fleet, chosen: Chosen) -> bool:
+    """Whether one host runs a router and a door for the engines of all."""
+    return fleet.router and chosen.shape == "replicas" and len(fleet.hosts) > 1
+
+
+def check_front(fleet: Fleet, replicas: int, *, native: bool) -> None:
+    """Raise FleetRefused if the router would not be installed, or a host would have several engines and a router.
+
+    `replicas` is REPLICAS of `.env`; `native`: its runtime is not Docker.
+    """
+    or_none = f"write `router: off` in {FLEET_FILE}: then each host has an endpoint of its own"
+    if native and not fleet.leader.program and ROUTER not in fleet.install.extras:
+        extras = ", ".join((*fleet.install.extras, ROUTER))
+        raise FleetRefused(
+            f"{FLEET_FILE}: the router in front of all hosts would not be installed on {fleet.leader.name}",
+            hint=f"write `extras: [{extras}]` under `install`, or {or_none}",
+        )
+    for host in fleet.hosts:
+        written = own_settings(fleet, host).get(Settings.replicas.name, str(replicas))
+        if written not in {"", "1"}:
+            raise FleetRefused(
+                f"{host.name}: {Settings.replicas}={written}: the router in front of all needs one engine on each",
+                hint=f"set {Settings.replicas}=1, or {or_none}",
+            )
+
+
+@dataclass(frozen=True)
+class Front:
+    """The router and the door of a fleet: on which host, and the HOST:PORT of the engines of the others by host.
+
+    `unknown` are those of hosts that do not answer now.
+    """
+
+    host: FleetHost
+    engines: Mapping[str, str]
+    unknown: tuple[str, ...] = ()
+
+    def with_unknown(self, before: Iterable[str]) -> Front:
+        """The same with addresses that the router had before, and that may be those of hosts that do not answer."""
+        return replace(self, unknown=tuple(one for one in before if one not in self.engines.values()))
+
+    def settings(self, host: FleetHost) -> dict[str, str]:
+        """The settings with which a host is behind the router, or runs it. What `fleet.yaml` has for this host wins."""
+        if host is self.host:
+            return {Settings.router_engines.name: ",".join((*self.engines.values(), *self.unknown))}
+        if host.name not in self.engines:
+            return {}
+        address = self.engines[host.name].rpartition(":")[0]
+        forced = {Settings.dflash_bind.name: address, Settings.dflash_domain.name: ""}
+        return {name: value for name, value in forced.items() if name not in host.settings}
+
+
+def front_of(fleet: Fleet, addresses: Mapping[str, str], port: int) -> Front:
+    """Return the router's place and the engines behind it. `addresses` has those of hosts on their link.
+
+    A host without an address is left out. `port` is that of `.env`. Raises FleetRefused for a host whose own settings
+    keep the router from its engine, and for a public address that nothing asks for: the link is not encrypted.
+    """
+    engines: dict[str, str] = {}
+    for host in fleet.hosts:
+        if host is fleet.leader or host.name not in addresses:
+            continue
+        own = own_settings(fleet, host)
+        asked = str(host.settings.get(Settings.dflash_bind.name, ""))
+        bind = asked or addresses[host.name]
+        if not asked and ipaddress.ip_address(bind).is_global:
+            raise FleetRefused(
+                f"{host.name}: its engine would listen on the public address {bind}, without encryption",
+                hint=f"name a private link as `fabric` of each host in {FLEET_FILE}, or write `router: off`; "
+                f"{Settings.dflash_bind} in `settings` of this host allows it",
+            )
+        if bind in _LOOPBACK:
+            raise FleetRefused(
+                f"{host.name}: {Settings.dflash_bind}={bind}: {fleet.leader.name}, with the router, cannot reach it",
+                hint=f"remove {Settings.dflash_bind} from `settings` of this host: `fleet up` sets its address",
+            )
+        number = own.get(Settings.dflash_port.name, str(port))
+        engines[host.name] = f"{addresses[host.name] if bind in _ANY else bind}:{number}"
+    return Front(fleet.leader, engines)
+
+
+def kept_addresses(
+    addresses: Mapping[str, str], own: Mapping[str, Collection[str]], listed: Iterable[str]
+) -> dict[str, str]:
+    """The addresses by host, each replaced by one of its `own` that is `listed` (HOST:PORT).
+
+    For a time when a host is missing: the link that joins the others may be another one than that of all.
+    """
+    before = {address.rpartition(":")[0] for address in listed}
+    return {name: next((one for one in own[name] if one in before), address) for name, address in addresses.items()}
+
+
+def in_turns(
+    hosts: Iterable[FleetHost], leader: FleetHost, restarting: Collection[str]
+) -> tuple[tuple[FleetHost, ...], tuple[FleetHost, ...]]:
+    """Which hosts start at the same time, and which one after the other: those whose running engine restarts.
+
+    The leader's turn is first: the others leave its router's list and return to it. `restarting` are names.
+    """
+    every = tuple(hosts)
+    turns = sorted((host for host in every if host.name in restarting), key=lambda host: host is not leader)
+    return tuple(host for host in every if host.name not in restarting), tuple(turns)
+
+
+def routed_hosts(front: Front, urls: Collection[str]) -> frozenset[str]:
+    """The names of the hosts to whose engines the router sends requests. `urls` are those that it sends to.
+
+    The leader's own engine has a private address: any that is not of another host.
+    """
+    found = {name for name, address in front.engines.items() if f"http://{address}" in urls}
+    others = {f"http://{address}" for address in (*front.engines.values(), *front.unknown)}
+    return frozenset({*found, front.host.name} if set(urls) - others else found)
+
+
+MOST_BYTES = 1 << 20
+"""The longest document: 1000 keys take a fifth of it."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A key, and the status that the engines must answer it."""
+
+    key: ApiKey
+    status: HTTPStatus
+
+
+@dataclass(frozen=True)
+class WantedKeys:
+    """The keys that a host accepts beside those of its `.env`, as digests; and what its engines must answer then.
+
+    `owner` and `further` are written into `.env` of the host; `None` leaves what it has.
+    """
+
+    also: tuple[Accepted, ...] = ()
+    proofs: tuple[Proof, ...] = ()
+    owner: Secret | None = None
+    further: tuple[ApiKey, ...] | None = None
+
+    def document(self) -> bytes:
+        """The text for the standard input of `fleet accept`. It has keys, so it is never an argument."""
+        proofs = [
+            {"name": one.key.name, "key": one.key.key, "scope": one.key.scope, "status": int(one.status)}
+            for one in self.proofs
+        ]
+        further = None if self.further is None else ",".join(key.written() for key in self.further)
+        owner = None if self.owner is None else self.owner.reveal()
+        return json.dumps(
+            {"also": [entry_of(one) for one in self.also], "proofs": proofs, "owner": owner, "further": further}
+        ).encode()
+
+
+Key = Annotated[str, Field(pattern=f"^{KEY.pattern}$", max_length=1000)]
+KeyName = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
+Limit = Annotated[int, Field(gt=0, le=LARGEST_LIMIT)]
+
+
+class _Also(ForeignDocument):
+    name: KeyName
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    scope: Scope
+    in_flight: Limit | None = None
+    tokens_per_minute: Limit | None = None
+
+
+class _Proof(ForeignDocument):
+    name: KeyName
+    key: Key
+    scope: Scope
+    status: Literal[200, 401]
+
+
+class _Document(ForeignDocument):
+    also: Annotated[list[_Also], Field(max_length=100)]
+    proofs: Annotated[list[_Proof], Field(max_length=100)]
+    owner: Key | None = None
+    further: str | None = None
+
+
+def read_wanted(content: bytes) -> WantedKeys:
+    """Return what a document asks for. Raises BadInput, without a part of the text: it has keys."""
+    try:
+        found = read_document(content, _Document, limit=MOST_BYTES)
+        further = None if found.further is None else keys_in(found.further)
+    except (Invalid, Refused):
+        raise BadInput(
+            "standard input has no list of keys",
+            hint="`dflash-deploy fleet keys rotate` on the terminal of the fleet sends it",
+        ) from None
+    also = (
+        Accepted(one.name, bytes.fromhex(one.sha256), one.scope, one.in_flight, one.tokens_per_minute)
+        for one in found.also
+    )
+    proofs = (Proof(ApiKey(one.name, one.key, one.scope), HTTPStatus(one.status)) for one in found.proofs)
+    owner = None if found.owner is None else Secret(found.owner)
+    return WantedKeys(tuple(also), tuple(proofs), owner, further)

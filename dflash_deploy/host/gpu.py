@@ -1,13 +1,119 @@
-"""NVIDIA GPUs as nvidia-smi reports them."""
+"""The GPUs, processor threads and memory of this machine, and the processes that use them.
+
+GPUs and the processes that use their memory are read with nvidia-smi, in old and new versions; a process is shown with
+its container. Threads are the ones that this process may use, with their cores and NUMA nodes. Memory is as the kernel
+reports it.
+"""
 
 from __future__ import annotations
 
+import csv
+import os
 import re
-from collections.abc import Iterable, Mapping
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dflash_deploy.host import nvidia_smi
+from dflash_deploy.host.ask import CommandOutput, ask, container_names
+
+NAME = "nvidia-smi"
+WSL = Path("/usr/lib/wsl/lib/nvidia-smi")
+"""The path of nvidia-smi under WSL. One that a distribution installed, found first on the PATH, sees no GPU there."""
+
+TIMEOUT = 20.0
+"""Seconds for nvidia-smi. It initialises the driver, which takes a few seconds; a hung driver never responds."""
+
+_UNKNOWN_FIELD = re.compile(r'Field "([\w.]+)" is not a valid field to query')
+_SUCCESSORS = {"driver_version": "kmd_version"}
+"""nvidia-smi 610 and newer call driver_version deprecated; CUDA 14 removes it."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The output of nvidia-smi: for each line a mapping from field to cell.
+
+    `problem` says why some or all lines are missing. `absent` means that nvidia-smi is not installed.
+    """
+
+    rows: tuple[Mapping[str, str], ...] = ()
+    problem: str = ""
+    absent: bool = False
+
+
+def programs() -> tuple[str, ...]:
+    """The nvidia-smi programs of this machine, in the order in which to try them."""
+    found = shutil.which(NAME)
+    places = [found] if found else []
+    if os.access(WSL, os.X_OK) and found != str(WSL):
+        places.append(str(WSL))
+    return tuple(places)
+
+
+def query(kind: str, fields: tuple[str, ...], *, program: str | None = None, timeout: float = TIMEOUT) -> Table:
+    """The rows of `--query-KIND=FIELDS`, from the first nvidia-smi that responds.
+
+    A field that this nvidia-smi does not know is not queried, and its cell is empty.
+    """
+    table = Table(absent=True, problem=f"{NAME} is not installed")
+    for place in (program,) if program else programs():
+        table = _query(place, kind, fields, timeout)
+        if table.rows or not table.problem:
+            break
+    return table
+
+
+def listing(program: str | None = None, *, timeout: float = TIMEOUT) -> str:
+    """The output of `nvidia-smi -L`: GPUs and their MIG slices. Empty if it fails."""
+    answers = (ask(place, "-L", timeout=timeout) for place in ((program,) if program else programs()))
+    return next((answer.out for answer in answers if answer.good), "")
+
+
+def _query(program: str, kind: str, fields: tuple[str, ...], timeout: float) -> Table:
+    asked = list(fields)
+    while True:
+        answer = ask(program, f"--query-{kind}={','.join(asked)}", "--format=csv,noheader,nounits", timeout=timeout)
+        unknown = _UNKNOWN_FIELD.search(answer.out + answer.err)
+        if unknown is None or unknown[1] not in asked or len(asked) == 1:
+            break
+        place = asked.index(unknown[1])
+        asked[place : place + 1] = [_SUCCESSORS[unknown[1]]] if unknown[1] in _SUCCESSORS else []
+    rows = tuple(parse(answer.out, tuple(asked), fields))
+    return Table(rows, "" if answer.good else _problem(answer, rows, timeout), absent=answer.absent)
+
+
+def parse(text: str, asked: tuple[str, ...], fields: tuple[str, ...] = ()) -> Iterator[Mapping[str, str]]:
+    """The lines with exactly one cell per queried field; other lines are skipped.
+
+    Cells such as `[N/A]`, `[Not Supported]` and `[Insufficient Permissions]` are empty.
+    """
+    for row in csv.reader(text.splitlines(), skipinitialspace=True):
+        if len(row) != len(asked):
+            continue
+        cells = {_original(name): _cell(cell) for name, cell in zip(asked, row, strict=True)}
+        yield {name: cells.get(name, "") for name in fields or asked}
+
+
+def _original(name: str) -> str:
+    return next((old for old, new in _SUCCESSORS.items() if new == name), name)
+
+
+def _cell(text: str) -> str:
+    text = text.strip()
+    return "" if text.startswith("[") or text == "N/A" else text
+
+
+def _problem(answer: CommandOutput, rows: tuple[Mapping[str, str], ...], timeout: float) -> str:
+    """Why nvidia-smi failed, in its own words if it printed any."""
+    if answer.late:
+        return f"{NAME} did not respond within {timeout:g} s: the driver hangs"
+    if answer.code is None:
+        return answer.problem
+    said = [line for line in (answer.out + answer.err).splitlines()[len(rows) :] if line.strip()]
+    return f"{NAME} fails: {said[0] if said else f'it exited with code {answer.code}'}"
+
 
 FIELDS = ("index", "name", "compute_cap", "memory.total", "memory.free", "driver_version", "mig.mode.current")
 PCI_DEVICES = Path("/sys/bus/pci/devices")
@@ -49,24 +155,22 @@ class GpuReading:
     problem: str = ""
 
 
-def read_gpus(
-    program: str | None = None, *, timeout: float = nvidia_smi.TIMEOUT, pci_devices: Path = PCI_DEVICES
-) -> GpuReading:
+def read_gpus(program: str | None = None, *, timeout: float = TIMEOUT, pci_devices: Path = PCI_DEVICES) -> GpuReading:
     """The GPUs that nvidia-smi, or `program` instead, reports.
 
     A machine without nvidia-smi has no GPU, unless the PCI bus has one. An nvidia-smi that fails or hangs is a problem.
     """
-    table = nvidia_smi.query("gpu", FIELDS, program=program, timeout=timeout)
+    table = query("gpu", FIELDS, program=program, timeout=timeout)
     gpus = gpus_of(table.rows)
     if any(gpu.mig for gpu in gpus):
-        gpus = with_slices(gpus, nvidia_smi.listing(program, timeout=timeout))
+        gpus = with_slices(gpus, listing(program, timeout=timeout))
     if gpus:
         return GpuReading(gpus, table.problem)
     if table.absent:
         seen = on_the_bus(pci_devices)
-        missing = f"{seen} NVIDIA GPU on the PCI bus, but {nvidia_smi.NAME} is not installed: the driver is missing"
+        missing = f"{seen} NVIDIA GPU on the PCI bus, but {NAME} is not installed: the driver is missing"
         return GpuReading((), missing if seen else "")
-    return GpuReading((), table.problem or f"{nvidia_smi.NAME} lists no GPU")
+    return GpuReading((), table.problem or f"{NAME} lists no GPU")
 
 
 def gpus_of(rows: Iterable[Mapping[str, str]]) -> tuple[Gpu, ...]:
@@ -123,3 +227,149 @@ def _says(file: Path, start: str) -> bool:
         return file.read_text(encoding="ascii").startswith(start)
     except (OSError, UnicodeDecodeError):
         return False
+
+
+PROCESS_FIELDS = ("pid", "used_memory", "process_name")
+
+_CONTAINER = re.compile(r"(?:docker|containerd|libpod|cri-containerd)[-/]([0-9a-f]{64})")
+"""The id of a container in /proc/PID/cgroup: `/docker/ID` with the driver cgroupfs, `docker-ID.scope` with systemd."""
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process with a GPU context. `memory` is in bytes, `None` if nvidia-smi does not report it.
+
+    `container` is the name of its container, empty if it runs in none.
+    """
+
+    pid: int
+    name: str
+    memory: int | None
+    container: str = ""
+
+
+def gpu_processes(program: str | None = None, *, proc: Path = Path("/proc")) -> tuple[GpuProcess, ...]:
+    """The processes that nvidia-smi lists, each with its container if it has one."""
+    rows = query("compute-apps", PROCESS_FIELDS, program=program).rows
+    listed = [
+        GpuProcess(int(row["pid"]), row["process_name"], mebibytes(row["used_memory"]))
+        for row in rows
+        if row["pid"].isdigit()
+    ]
+    identities = {one.pid: container_of(one.pid, proc=proc) for one in listed}
+    names = container_names(identity for identity in identities.values() if identity)
+    return tuple(_placed(one, identities[one.pid], names) for one in listed)
+
+
+def container_of(pid: int, *, proc: Path = Path("/proc")) -> str:
+    """The full id of the container that a process runs in; empty if it runs in none."""
+    try:
+        found = _CONTAINER.search((proc / str(pid) / "cgroup").read_text(encoding="ascii", errors="replace"))
+    except OSError:
+        return ""
+    return found[1] if found else ""
+
+
+def _placed(process: GpuProcess, identity: str, names: dict[str, str]) -> GpuProcess:
+    return replace(process, container=names.get(identity, identity[:12]))
+
+
+CPUS, NODES = Path("/sys/devices/system/cpu"), Path("/sys/devices/system/node")
+
+
+@dataclass(frozen=True, order=True)
+class Thread:
+    """A processor thread, which Linux calls a CPU: its NUMA node, its core, and its own number.
+
+    `core` is the lowest number of the threads of its core.
+    """
+
+    node: int
+    core: int
+    number: int
+
+
+def threads_here(cpus: Path = CPUS, nodes: Path = NODES) -> tuple[Thread, ...]:
+    """The threads that this process may use, by their numbers.
+
+    A thread whose topology cannot be read is a core of its own, in node 0.
+    """
+    return tuple(threads_of(os.sched_getaffinity(0), cpus, nodes))
+
+
+def threads_of(allowed: Iterable[int], cpus: Path, nodes: Path) -> Iterator[Thread]:
+    """The threads with these numbers. `cpus` and `nodes` are directories of sysfs."""
+    node_of = {
+        number: int(place.name.removeprefix("node"))
+        for place in nodes.glob("node[0-9]*")
+        for number in _listed_links(place / "cpulist")
+    }
+    for number in sorted(allowed):
+        siblings = _listed_links(cpus / f"cpu{number}" / "topology" / "thread_siblings_list")
+        yield Thread(node_of.get(number, 0), min([number, *siblings]), number)
+
+
+def _listed_links(file: Path) -> list[int]:
+    """The numbers of a list of the kernel, such as `0-3,8`; empty if it cannot be read."""
+    try:
+        ranges = [part.partition("-") for part in file.read_text(encoding="ascii").strip().split(",") if part]
+        return [number for first, _, last in ranges for number in range(int(first), int(last or first) + 1)]
+    except (OSError, ValueError):
+        return []
+
+
+PROC = Path("/proc")
+MEMINFO = PROC / "meminfo"
+
+
+def read_memory(meminfo: Path = MEMINFO) -> dict[str, int]:
+    """The lines of /proc/meminfo in bytes. MemAvailable is the memory that a new process can allocate."""
+    try:
+        text = meminfo.read_text(encoding="ascii")
+    except OSError:
+        return {}
+    return {name: int(kib) * 1024 for name, kib in re.findall(r"^(\w+): +(\d+) kB$", text, re.MULTILINE)}
+
+
+def available_memory() -> int | None:
+    """Bytes that a new process can allocate now; `None` if the system does not report it."""
+    return read_memory().get("MemAvailable")
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A process, or a container with all of its processes, and the bytes of memory that it holds (RSS).
+
+    Pages that processes share are counted for each of them. Memory that CUDA allocates is not included.
+    """
+
+    name: str
+    memory: int
+
+
+def tenants(proc: Path = PROC) -> tuple[Tenant, ...]:
+    """What holds memory on this machine, the largest first."""
+    held: Counter[tuple[str, str]] = Counter()
+    for statm in proc.glob("[0-9]*/statm"):
+        # a process may end meanwhile
+        with suppress(OSError, ValueError, IndexError):
+            size = int(statm.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            pid, identity = int(statm.parent.name), container_of(int(statm.parent.name), proc=proc)
+            held[identity, "" if identity else f"{_program(statm.parent)} (process {pid})"] += size
+    names = container_names(identity for identity, _ in held if identity)
+    return tuple(
+        Tenant(process or f"container {names.get(identity, identity[:12])}", size)
+        for (identity, process), size in held.most_common()
+    )
+
+
+def running_programs(proc: Path = PROC) -> frozenset[str]:
+    """The names of the programs that run, as the kernel has them: at most 15 characters."""
+    return frozenset(_program(process) for process in proc.glob("[0-9]*"))
+
+
+def _program(process: Path) -> str:
+    try:
+        return (process / "comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

@@ -20,8 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.intake.files import MIB
-from dflash_deploy.intake.invalid import Invalid, place_of
-from dflash_deploy.intake.json_text import parse_json
+from dflash_deploy.intake.parse import Invalid, parse_json, place_of
 
 T = TypeVar("T", bound=BaseModel)
 V = TypeVar("V")

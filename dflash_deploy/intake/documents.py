@@ -1,14 +1,23 @@
-"""The program's own JSON documents. They are read strictly: a power cut or an editor may have damaged them."""
+"""The program's own JSON documents, and state files of a deployment that heal.
+
+Documents are read strictly: a power cut or an editor may have damaged them, and a person may have edited the record of
+an exported folder. A damaged state file is renamed, reported, and treated as missing.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, ValidationError
 
-from dflash_deploy.intake.files import MIB
-from dflash_deploy.intake.invalid import Invalid, place_of
+from dflash_deploy.errors import FileInvalid, FileMissing
+from dflash_deploy.intake.files import MIB, read_bytes, shown
+from dflash_deploy.intake.parse import Invalid, place_of
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -264,3 +273,117 @@ def parse_document(text: bytes | str, kind: type[T], *, limit: int = MIB) -> T:
         error = problem.errors(include_url=False, include_input=False)[0]
         place = place_of(error["loc"])
         raise Invalid(f"is damaged: {place}: {error['msg']}" if place else f"is damaged: {error['msg']}") from None
+
+
+class ExportOptions(Document):
+    """The options of `export kubernetes`, by the names of `Cluster`."""
+
+    name: Name
+    replicas: Annotated[int, Field(ge=1, lt=1000)]
+    weights: Literal["host-path", "claim"]
+    image: Name
+    gpu_resource: Name
+    runtime_class: Name
+    storage_class: Name
+    tool_image: Name = ""
+    router_image: Name = ""
+    host: Name = ""
+    ingress_class: Name = ""
+    gateway: Name = ""
+    max_replicas: Annotated[int, Field(ge=0, lt=1000)] = 0
+    prometheus: Name = ""
+    endpoint_picker: Name = ""
+
+
+class ComposeOptions(Document):
+    """The options of `export compose`, by the names of `ComposeProject`."""
+
+    image: Name = ""
+    router_image: Name = ""
+
+
+class ExportRecord(Document):
+    """`.dflash-export.json`: the deployment that an exported folder comes from, and the digests of its files."""
+
+    schema_: Annotated[Literal[1], Field(alias="schema")]
+    form: Name = "kubernetes"
+    deployment: Name
+    files: Annotated[dict[Name, Annotated[list[Name], Field(max_length=16)]], Field(max_length=1000)]
+
+
+class KubernetesRecord(ExportRecord):
+    """The record of `export kubernetes`, with its options."""
+
+    options: ExportOptions
+
+
+class ComposeRecord(ExportRecord):
+    """The record of `export compose`, with its options."""
+
+    form: Literal["compose"]
+    options: ComposeOptions
+
+
+V = TypeVar("V")
+
+Report = Callable[[str], None]
+"""Takes one line about a damaged file."""
+
+DAMAGED = ".damaged"
+"""Suffix of a damaged file that was set aside."""
+
+log_damage: Report = logging.getLogger("dflash_deploy").warning
+"""Reports to the package's log, which Python writes to standard error unless a program configures it."""
+
+
+def read_state(path: Path, kind: type[T], *, report: Report = log_damage, limit: int = MIB) -> T | None:
+    """Return the document in a state file; `None` if the file is missing or damaged.
+
+    A damaged file is renamed to NAME.damaged and reported; so is a directory, a FIFO or a symbolic link in its place.
+    Raises FileRefused if the user may not read it.
+    """
+    return _read(path, lambda content: parse_document(content, kind, limit=limit), report, limit)
+
+
+def read_state_text(path: Path, *, report: Report = log_damage, limit: int = MIB) -> str | None:
+    """Return the text of a state file, as `read_state` does for a document; text with a NUL byte is damaged."""
+    return _read(path, _text, report, limit)
+
+
+def _read(path: Path, parse: Callable[[bytes], V], report: Report, limit: int) -> V | None:
+    try:
+        return parse(read_bytes(path, limit=limit, links=False))
+    except FileMissing:
+        return None
+    except FileInvalid as problem:
+        set_aside(path, problem.message, report=report)
+    except Invalid as problem:
+        set_aside(path, f"{shown(path)} {problem}", report=report)
+    return None
+
+
+def _text(content: bytes) -> str:
+    if b"\0" in content:
+        raise Invalid("is damaged: it has a NUL byte")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise Invalid(f"is not UTF-8 text (byte {problem.start})") from None
+
+
+def set_aside(path: Path, problem: str, *, report: Report = log_damage) -> None:
+    """Rename a damaged file to NAME.damaged and report the `problem`. A file that cannot be renamed stays."""
+    aside = path.with_name(f"{path.name}{DAMAGED}")
+    with contextlib.suppress(OSError):
+        path.replace(aside)
+        report(f"{problem}; moved to {aside.name}")
+        return
+    report(f"{problem}; ignored")
+
+
+def remove_state(path: Path, *, report: Report = log_damage) -> None:
+    """Remove a state file that may be missing. What cannot be removed, such as a directory, is set aside."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as problem:
+        set_aside(path, f"{shown(path)} cannot be removed: {problem.strerror}", report=report)

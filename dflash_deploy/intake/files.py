@@ -1,11 +1,17 @@
-"""Opens and reads regular files. Nothing here waits for a FIFO, reads a device, or reads more than its limit."""
+"""Opens and reads regular files, and reads logs and lines of any size in bounded memory.
+
+Opening a file never waits for a FIFO and never opens a device, and a whole file is read only up to a limit. A log in
+gzip, as logrotate writes it, is unpacked while it is read. The error for another format names it.
+"""
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import select
 import stat
+import zlib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
@@ -182,3 +188,94 @@ def _check_kind(path: Path, status: os.stat_result, kinds: Collection[int] = (st
     if stat.S_IFMT(status.st_mode) not in kinds:
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
         raise FileInvalid(f"{shown(path)} is {kind}, not a file", hint="name a regular file, or put one in its place")
+
+
+MOST = 1 << 20
+"""Bytes that are unpacked at once: a small file may unpack to any size."""
+
+_GZIP = b"\x1f\x8b\x08"
+
+_OTHERS: Mapping[bytes, tuple[str, str]] = {
+    b"PK\x03\x04": ("a zip archive", "unzip -p"),
+    b"\xfd7zXZ\x00": ("compressed with xz", "xz -dc"),
+    b"BZh": ("compressed with bzip2", "bzip2 -dc"),
+    b"\x28\xb5\x2f\xfd": ("compressed with zstd", "zstd -dc"),
+}
+"""How files of other formats begin (the magic numbers in their specifications), and what unpacks them."""
+
+
+def unpacked(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the content of a log from its blocks, in bounded memory. The end of a gzip file may be missing.
+
+    Raises FileInvalid if it is compressed in another format, or damaged.
+    """
+    first = next(blocks, b"")
+    for magic, (what, program) in _OTHERS.items():
+        if first.startswith(magic):
+            hint = f"unpack it: `{program} FILE | dflash-deploy explain -`"
+            raise FileInvalid(f"{shown(path)} is {what}, which cannot be read as text", hint=hint)
+    if not first.startswith(_GZIP):
+        yield first
+        yield from blocks
+        return
+    try:
+        yield from _inflated(first, blocks)
+    except zlib.error:
+        raise FileInvalid(f"{shown(path)} is a damaged gzip file", hint="copy it again") from None
+
+
+def _inflated(first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Unpack gzip, which may have several members, one after the other. Zeros may follow the last one."""
+    member, packed = _member(), first
+    while packed or (packed := next(blocks, b"")):
+        yield member.decompress(packed, MOST)
+        packed = member.unconsumed_tail
+        if member.eof:
+            packed, member = member.unused_data.lstrip(b"\0"), _member()
+
+
+def _member() -> zlib._Decompress:
+    return zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+
+
+BLOCK = 1 << 20
+
+LONGEST = 1 << 16
+"""Characters of a line that are kept; a binary file may have no line break at all."""
+
+STDIN = Path("-")
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """Yield the lines of a regular file, of a pipe, or of standard input if `path` is `-`.
+
+    Gzip is unpacked. Bytes that are not UTF-8 are replaced; a carriage return ends a line too, as progress bars write
+    it. Raises the errors of `open_file` and `unpacked`, and FileInvalid if a named pipe gives nothing for PATIENCE
+    seconds.
+    """
+    decoder, rest = codecs.getincrementaldecoder("utf-8")("replace"), ""
+    for block in unpacked(path, _blocks(path)):
+        *whole, rest = (rest + decoder.decode(block)).replace("\r", "\n").split("\n")
+        yield from (line[:LONGEST] for line in whole)
+        rest = rest[:LONGEST]
+    if rest:
+        yield rest
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    """Yield what a descriptor gives until its end. Standard input may wait as long as it likes."""
+    named = path != STDIN
+    descriptor = opened(path, frozenset({stat.S_IFREG, stat.S_IFIFO})) if named else os.dup(0)
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    try:
+        while True:
+            if not waiting.poll(PATIENCE * 1000 if named else None):
+                raise FileInvalid(f"{shown(path)} is a pipe without data", hint="check the command that writes it")
+            with reading(path):
+                block = os.read(descriptor, BLOCK)
+            if not block:
+                return
+            yield block
+    finally:
+        os.close(descriptor)

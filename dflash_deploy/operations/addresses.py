@@ -7,10 +7,9 @@ from pathlib import Path
 from httpx import URL, InvalidURL
 
 from dflash_deploy.errors import BadInput, FileRefused
-from dflash_deploy.intake import read_argument
-from dflash_deploy.intake.files import shown
+from dflash_deploy.intake.files import read_argument, shown
 from dflash_deploy.redact import Secret
-from dflash_deploy.serve.kinds import is_host
+from dflash_deploy.serve.field import is_host
 
 CHECK_URL = "check the URL, without /v1, and that --key-file holds its API key"
 """The hint if an endpoint without a deployment does not answer as expected."""

@@ -10,8 +10,9 @@ from dflash_deploy.errors import Defect
 
 if TYPE_CHECKING:
     from dflash_deploy.errors import DeployError
-    from dflash_deploy.plan import Finding
+    from dflash_deploy.plan.result import Finding
     from dflash_deploy.redact import Redact
+
 
 SCHEMA = 1
 """Version of the document; a higher one means that a key has changed its meaning or is gone."""

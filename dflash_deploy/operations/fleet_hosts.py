@@ -1,4 +1,8 @@
-"""`fleet`: what all its commands share. A fleet is a deployment directory with a `fleet.yaml` beside its `.env`."""
+"""The common parts of all `fleet` commands: the open fleet, results by host, and settings carried to a host.
+
+A fleet is a deployment directory with a `fleet.yaml` beside its `.env`. Its settings, its lock and its keys are written
+into the deployment directory of a host.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +12,27 @@ from pathlib import Path
 from typing import TypeVar
 
 from dflash_deploy.assets import asset
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import BadInput, DeployError
-from dflash_deploy.fleet.carrying import MovedWeights
 from dflash_deploy.fleet.each import HostOutcome, failure_of_all, on_each
-from dflash_deploy.fleet.file import Fleet, FleetHost, read_fleet
-from dflash_deploy.fleet.front import has_front
-from dflash_deploy.fleet.prepare import Wheel, environment_of, read_wheel
-from dflash_deploy.fleet.remote import RemoteDocument, call, error_of
-from dflash_deploy.fleet.session import Session
-from dflash_deploy.fleet.shape import Chosen, Place, choose_shape
+from dflash_deploy.fleet.file import (
+    Chosen,
+    Fleet,
+    FleetHost,
+    Place,
+    choose_shape,
+    env_text,
+    has_front,
+    own_settings,
+    read_fleet,
+)
+from dflash_deploy.fleet.hosts import MovedWeights, Wheel, environment_of, read_wheel
+from dflash_deploy.fleet.ssh import RemoteDocument, Session, call, error_of
+from dflash_deploy.intake.files import read_text
 from dflash_deploy.operations.reporter import Reporter
 from dflash_deploy.planning import plan_of
+from dflash_deploy.serve.router.files import KEYS, RouterKeys, keys_document_of
+from dflash_deploy.weights.lock import LOCK_FILE
 
 T = TypeVar("T")
 
@@ -183,3 +196,31 @@ def open_fleet(directory: Path, names: tuple[str, ...], reporter: Reporter) -> O
 def place_here() -> Place:
     """Where paths begin on this machine."""
     return Place(str(Path.home()), str(asset("models").parent))
+
+
+NOTHING: Mapping[str, str] = {}
+
+
+def carry_settings(
+    opened: OpenFleet, session: Session, place: Place, changes: Mapping[str, str], forced: Mapping[str, str] = NOTHING
+) -> bool:
+    """Write `.env`, and `dflash.lock` if there is one, into the deployment directory of a host.
+
+    `changes` are the settings that follow from the shape; those of `fleet.yaml` override them, but not `forced`.
+    Returns whether `.env` changed.
+    """
+    host, deployment = session.host, opened.deployment
+    own = {**changes, **own_settings(opened.fleet, host), **forced}
+    text = env_text(read_text(deployment.env_file), deployment.values, place_here(), place, own)
+    changed = session.send(text.encode(), f"{host.directory}/.env")
+    if changed:
+        opened.say(host, "settings and the API key are written, mode 0600")
+    lock = deployment.directory / LOCK_FILE
+    if lock.exists():
+        session.send(read_text(lock).encode(), f"{host.directory}/{LOCK_FILE}")
+    return changed
+
+
+def carry_router_keys(session: Session, keys: RouterKeys) -> None:
+    """Write the router's keys into the deployment directory of a host: its engine lets the router read its load."""
+    session.send(keys_document_of(keys).encode(), f"{session.host.directory}/.dflash/router/{KEYS}")

@@ -1,7 +1,8 @@
-"""`fleet keys`: a key of all hosts added, replaced or revoked, without a request that is refused meanwhile.
+"""`fleet keys`: adds, replaces or revokes a key on all hosts, without a request that is refused meanwhile.
 
 All hosts accept a new key before `.env` has it, so that no client can send it earlier. A replaced key is accepted until
-all hosts have the new one, and for some seconds after that.
+all hosts have the new one, and for some seconds after that. `fleet accept` sets the keys that the engines of a host
+accept in that time.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
 
-from dflash_deploy.deployment import Deployment, locked
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.journal import record
-from dflash_deploy.deployment.key_handover import (
+from dflash_deploy.deployment.keys import (
+    accept_also,
     begun_handover,
     digest_of,
     forget_handover,
@@ -24,25 +26,32 @@ from dflash_deploy.deployment.key_handover import (
     unfinished_handover,
     write_handover,
 )
-from dflash_deploy.errors import HostUnprepared, NotPossible, SettingsRefused
-from dflash_deploy.fleet.again import ask_again
-from dflash_deploy.fleet.each import HostOutcome
-from dflash_deploy.fleet.front import in_turns
-from dflash_deploy.fleet.remote import RemoteDocument
-from dflash_deploy.fleet.session import Session
-from dflash_deploy.fleet.wanted_keys import Proof, WantedKeys
+from dflash_deploy.deployment.lock import locked
+from dflash_deploy.errors import HostUnprepared, KeyNotReplaced, NotPossible, SettingsRefused
+from dflash_deploy.fleet.each import HostOutcome, ask_again
+from dflash_deploy.fleet.file import Proof, WantedKeys, in_turns, read_wanted
+from dflash_deploy.fleet.ssh import RemoteDocument, Session
 from dflash_deploy.intake.documents import KeyHandover
+from dflash_deploy.operations.fleet_change import (
+    Outcomes,
+    mark_as_started,
+    one_after_the_other,
+    restarts,
+    runs_as_started,
+    start_ranks,
+)
 from dflash_deploy.operations.fleet_engines import ABSENT, absent, call_patiently, link_addresses
 from dflash_deploy.operations.fleet_hosts import FleetResult, OpenFleet, open_fleet
-from dflash_deploy.operations.fleet_ranks import Outcomes, mark_as_started, runs_as_started, start_ranks
-from dflash_deploy.operations.fleet_replicas import one_after_the_other, restarts
 from dflash_deploy.operations.key_file import key_with
-from dflash_deploy.operations.named_keys import with_key
-from dflash_deploy.operations.patience import PATIENCE
+from dflash_deploy.operations.keys import answered_status, with_key
 from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.planning import plan_to_stop
 from dflash_deploy.redact import Secret, generate_key
+from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.serve.api_keys import OWNER, ApiKey, Scope
-from dflash_deploy.serve.gateway.keyring import Accepted, accepted
+from dflash_deploy.serve.gateway.keys import Accepted, accepted
+from dflash_deploy.startup import PATIENCE
+from dflash_deploy.startup.rotate import is_up
 
 WAITS = 300.0
 """Seconds for which a change of keys waits for another command on a host, such as its `up`."""
@@ -273,3 +282,52 @@ def _settled(opened: OpenFleet, name: str, outcomes: Outcomes, *, forget: bool =
 
 def _in_order(opened: OpenFleet, outcomes: Outcomes) -> Mapping[str, HostOutcome[RemoteDocument]]:
     return {host.name: outcomes[host.name] for host in opened.fleet.hosts}
+
+
+@dataclass(frozen=True)
+class AcceptedKeys:
+    """What the engines answer to each key, by its name. `running`: whether they run."""
+
+    running: bool
+    answers: tuple[tuple[str, int | None], ...] = ()
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `fleet accept --json`; no key is in it."""
+        answers = [{"name": name, "status": status} for name, status in self.answers]
+        return {"state": "accepted" if self.running else "stopped", "answers": answers}
+
+
+def fleet_accept(directory: Path, asked: bytes, *, reporter: Reporter = SILENT) -> AcceptedKeys:
+    """Let the engines accept keys beside those of `.env`, without a restart, and prove it.
+
+    `asked` is `WantedKeys.document` of the terminal. Raises BadInput if it is not, NoDeployment, DirectoryBusy, and
+    KeyNotReplaced if a running engine answers a key with another status.
+    """
+    keys = read_wanted(asked)
+    with locked(directory, "fleet accept", check=False) as before:
+        deployment = _written(before, keys)
+        accept_also(deployment, keys.also)
+        if not is_up(runtime_for(deployment, plan_to_stop(deployment))):
+            reporter.note("no engine runs here: it gets the keys when it starts")
+            return AcceptedKeys(False)
+        answers = []
+        for proof in keys.proofs:
+            status = answered_status(deployment, proof.key, {proof.status})
+            if status not in {None, proof.status}:
+                raise KeyNotReplaced(
+                    f"the engine answers the key `{proof.key.name}` with {status}, expected {int(proof.status)}",
+                    hint="the engine started before keys could change: `dflash-deploy fleet restart`",
+                )
+            answers.append((proof.key.name, status))
+    return AcceptedKeys(True, tuple(answers))
+
+
+def _written(deployment: Deployment, keys: WantedKeys) -> Deployment:
+    """Write the keys that `.env` and `.env.last` shall have; return the deployment read again."""
+    if keys.owner is not None and keys.owner.reveal() != deployment.key.reveal():
+        deployment = deployment.with_new_key(keys.owner)
+    if keys.further is not None and keys.further != deployment.further_keys:
+        deployment = deployment.with_further_keys(keys.further)
+    # `fleet up` may have written `.env` before, and kept the one with the old keys
+    deployment.keys_into_last()
+    return deployment

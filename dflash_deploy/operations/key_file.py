@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import FLEET_FILE, Deployment
 from dflash_deploy.errors import NotPossible, SettingsRefused
-from dflash_deploy.fleet.file import FILE
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.api_keys import ApiKey
 from dflash_deploy.serve.settings import Settings
@@ -49,9 +48,9 @@ def key(directory: Path, name: str | None = None) -> KeyFile:
 
 def refuse_fleet(deployment: Deployment, command: str) -> None:
     """Raise NotPossible in the directory of a fleet: its hosts would not get the change. `command` follows `keys`."""
-    if (deployment.directory / FILE).exists():
+    if (deployment.directory / FLEET_FILE).exists():
         raise NotPossible(
-            f"{deployment.directory} has a {FILE}: `keys` would change no host of the fleet",
+            f"{deployment.directory} has a {FLEET_FILE}: `keys` would change no host of the fleet",
             hint=f"dflash-deploy fleet keys {command}{deployment.option}",
         )
 

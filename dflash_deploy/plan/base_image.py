@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dflash_deploy.catalog import EngineRelease
+from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.plan.compatible import below
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice, product
 
-from dflash_deploy.catalog import Catalog, EngineRelease, ModelPair, Profile
 from dflash_deploy.catalog.computed import COUNTS, is_related, name_of, nearest_profile
-from dflash_deploy.catalog.hardware import Match, is_named
-from dflash_deploy.catalog.load import GPUS
+from dflash_deploy.catalog.hardware import Match, Profile, is_named
+from dflash_deploy.catalog.load import GPUS, Catalog
+from dflash_deploy.catalog.models import ModelPair
+from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.errors import NotPossible, UnknownProfile
-from dflash_deploy.host import Gpu, HostFacts
+from dflash_deploy.host.gpu import Gpu
+from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.compatible import capability, obstacles
 from dflash_deploy.plan.memory import GIB
+from dflash_deploy.plan.result import RuntimeName
 from dflash_deploy.plan.sizes import fits_at_all
-from dflash_deploy.plan.wishes import RuntimeName
 
 
 def gpu_fits(match: Match, gpu: Gpu) -> bool:

@@ -7,9 +7,9 @@ from functools import lru_cache
 
 from packaging.version import InvalidVersion, Version
 
-from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
-from dflash_deploy.catalog.models import Drafter
-from dflash_deploy.catalog.releases import Backend
+from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.models import Drafter, ModelPair
+from dflash_deploy.catalog.releases import Backend, EngineRelease
 from dflash_deploy.serve.settings import Settings
 
 KV_OF_16_BITS = frozenset({"", "auto", "float16", "bfloat16", "bf16", "f16"})

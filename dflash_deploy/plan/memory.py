@@ -1,16 +1,21 @@
-"""Whether a deployment fits into memory: what one GPU holds, and the context and sequences that its cache has room for.
+"""How memory and processor cores are divided: what fits into a GPU, and what each engine gets.
 
-`cache_pool` counts the cache. `Reserve` estimates what the engine's own profile finds besides weights: its terms follow
-what vLLM holds at the same time, and their factors are from logs that others published. `python -m benchmarks memory`
-compares the cache with them.
+`fit` divides the memory of one GPU, and gives the context and sequences that its cache has room for. `cache_pool`
+counts the cache. `Reserve` estimates what the engine's own profile finds besides weights: its terms follow what vLLM
+holds at the same time, and their factors are from logs that others published. `python -m benchmarks memory` compares
+the cache with them. Of unified memory an engine gets what its sizes need, and the system keeps its part.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TypeVar
 
 from dflash_deploy.catalog.models import ModelPair
+from dflash_deploy.host.gpu import Thread
 from dflash_deploy.plan.cache_pool import Sizing, full_sequences, kinds_of, sequence_bytes
 from dflash_deploy.serve.speculation import positions
 
@@ -166,3 +171,80 @@ def reserve(pair: ModelPair, sizing: Sizing) -> Reserve:
         activations=int(tokens * shape.hidden_size * 2 * held),
         logits=verified * shape.vocabulary * 4 * 2 // sizing.gpus,
     )
+
+
+SHORT_CONTEXT = 8192
+"""Tokens of context if many short requests are the goal, and of each sequence beside a long one."""
+
+LEAST_SHARE = 0.5
+"""The smallest share that a user of a DGX Spark publishes (hasso5703/dgx-spark-qwen38@719c17b, docs/gb10-memory.md).
+
+A smaller one gains nothing on a machine for one engine, and the estimate of activations may be too low for it.
+"""
+
+
+def unified_share(pair: ModelPair, sizing: Sizing) -> tuple[float, str]:
+    """The share of the memory for these sizes, in hundredths, and the reason with the GiB that the system keeps.
+
+    `sizing.utilization` is the profile's upper value, `sizing.kept` the bytes that the system needs. The cache has room
+    for one sequence of the full length beside others of SHORT_CONTEXT tokens.
+    """
+    whole, others = fit(pair, sizing), sizing.max_num_seqs - 1
+    short = replace(sizing, max_model_len=min(SHORT_CONTEXT, sizing.max_model_len))
+    cache = whole.sequence + others * sequence_bytes(kinds_of(pair, short))
+    weights = whole.target + whole.drafter
+    needed = weights + cache + (whole.reserve if sizing.reserve_within else 0)
+    wanted, most = math.ceil(100 * needed / sizing.memory) / 100, round(whole.budget / sizing.memory, 2)
+    # a share is not 0, whatever a tiny machine leaves
+    share = max(min(max(wanted, LEAST_SHARE), most), 0.01)
+    system = (sizing.memory * (1 - share) - (0 if sizing.reserve_within else whole.reserve)) / GIB
+    remain = f"{system:.1f} of {sizing.memory / GIB:.1f} GiB remain for the system"
+    if wanted > most and most < sizing.utilization:
+        return share, f"{remain}; more for the engine would take the {sizing.kept / GIB:.0f} GiB that it needs"
+    if wanted > most:
+        return share, f"{remain}; the engine gets the profile's share"
+    beside = f" beside {others} of {short.max_model_len}" if others else ""
+    least = "the least that others run, with" if wanted < LEAST_SHARE else "the engine has"
+    return share, f"{remain}; {least} room for a sequence of {sizing.max_model_len} tokens{beside}"
+
+
+T = TypeVar("T")
+
+
+def shares_of_cores(threads: Iterable[Thread], engines: int) -> tuple[tuple[int, ...], ...]:
+    """The numbers of the threads of each engine; empty if there are fewer threads than engines.
+
+    The threads of a core stay together if each engine can have a core. An engine has cores of one NUMA node if there
+    are as many engines as nodes; a node with more cores gets more of them. Fewer engines have whole nodes.
+    """
+    every = sorted(threads)
+    if not engines or len(every) < engines:
+        return ()
+    cores = _grouped(every, lambda thread: (thread.node, thread.core))
+    units = cores if len(cores) >= engines else [[thread] for thread in every]
+    nodes = _grouped(units, lambda unit: unit[0].node)
+    if engines < len(nodes):
+        return tuple(_numbers(unit for node in part for unit in node) for part in _parts(nodes, engines))
+    counts = _engines_of_nodes([len(node) for node in nodes], engines)
+    return tuple(_numbers(part) for node, count in zip(nodes, counts, strict=True) for part in _parts(node, count))
+
+
+def _engines_of_nodes(units: Sequence[int], engines: int) -> list[int]:
+    """One engine for each node, and each further one where an engine has the most."""
+    counts = [1] * len(units)
+    while sum(counts) < engines:
+        counts[max(range(len(units)), key=lambda node: units[node] / counts[node] * (counts[node] < units[node]))] += 1
+    return counts
+
+
+def _parts(whole: Sequence[T], count: int) -> list[Sequence[T]]:
+    """As many parts of almost equal length."""
+    return [whole[len(whole) * part // count : len(whole) * (part + 1) // count] for part in range(count)]
+
+
+def _grouped(ordered: Iterable[T], by: Callable[[T], object]) -> list[list[T]]:
+    return [list(group) for _, group in groupby(ordered, by)]
+
+
+def _numbers(units: Iterable[Sequence[Thread]]) -> tuple[int, ...]:
+    return tuple(sorted(thread.number for unit in units for thread in unit))

@@ -7,12 +7,14 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from dflash_deploy.catalog import Catalog, EngineRelease, ModelPair, Profile
-from dflash_deploy.catalog.hardware import Recipe
+from dflash_deploy.catalog.hardware import Profile, Recipe
+from dflash_deploy.catalog.load import Catalog
+from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.catalog.recipes import check_recipe, recipe_of
+from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.catalog.settings import setting_names
 from dflash_deploy.errors import NotPossible
-from dflash_deploy.host import HostFacts
+from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.choose import (
     choose_engine,
     choose_pair,
@@ -27,10 +29,9 @@ from dflash_deploy.plan.command import is_directory, read_settings, refusals_of_
 from dflash_deploy.plan.memory import GIB, MemoryFit, fit
 from dflash_deploy.plan.propose import Basis, directory_below, directory_of, propose
 from dflash_deploy.plan.replicas import gpus_of_one
-from dflash_deploy.plan.result import Decision, Plan
+from dflash_deploy.plan.result import RUNTIMES, Checkpoints, Choice, Decision, Plan, RuntimeName
 from dflash_deploy.plan.sizes import USUAL_SEQUENCES, sizing_of
 from dflash_deploy.plan.speed import Speed, predict
-from dflash_deploy.plan.wishes import RUNTIMES, Checkpoints, Choice, RuntimeName
 from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.serve.settings import Settings

@@ -7,22 +7,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dflash_deploy.assets import asset, build_digest
-from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
-from dflash_deploy.catalog.hardware import Recipe
-from dflash_deploy.catalog.models import Weights
-from dflash_deploy.catalog.schema import CatalogSetting
+from dflash_deploy.catalog.hardware import Profile, Recipe
+from dflash_deploy.catalog.models import ModelPair, Weights
+from dflash_deploy.catalog.read import CatalogSetting
+from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.catalog.settings import setting_names
-from dflash_deploy.host import HostFacts
 from dflash_deploy.host.gpu import VISIBLE
+from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.base_image import base_image_for
 from dflash_deploy.plan.choose import fitting_gpus, has_compose
 from dflash_deploy.plan.command import in_home, refusals_of_env
 from dflash_deploy.plan.compatible import backend_on, planned_backend, refused_traits
 from dflash_deploy.plan.memory import GIB
 from dflash_deploy.plan.replicas import Share, decisions_of, share_of
-from dflash_deploy.plan.result import Decision, decided
+from dflash_deploy.plan.result import GOALS, Choice, Decision, Goal, RuntimeName, decided
 from dflash_deploy.plan.sizes import Sizer, machine_settings, proposed_sizing
-from dflash_deploy.plan.wishes import GOALS, Choice, Goal, RuntimeName
 from dflash_deploy.serve.settings import Settings
 
 MIB = 2**20

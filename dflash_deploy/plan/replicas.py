@@ -6,16 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
-from dflash_deploy.host import HostFacts, Thread
-from dflash_deploy.host.gpu import VISIBLE
+from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.models import ModelPair
+from dflash_deploy.catalog.releases import EngineRelease
+from dflash_deploy.host.gpu import VISIBLE, Thread
+from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.choose import gpu_fits
 from dflash_deploy.plan.command import read_settings
-from dflash_deploy.plan.cores import shares_of_cores
-from dflash_deploy.plan.result import Decision, Plan, decided
+from dflash_deploy.plan.memory import shares_of_cores
+from dflash_deploy.plan.result import AUTO, Choice, Decision, Plan, decided
 from dflash_deploy.plan.sizes import USUAL_SEQUENCES, fits_at_all, machine_settings
 from dflash_deploy.plan.speed import Speed, predict
-from dflash_deploy.plan.wishes import AUTO, Choice
 from dflash_deploy.serve.settings import ROUTER_PORTS, Settings
 
 if TYPE_CHECKING:

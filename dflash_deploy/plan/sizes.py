@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from dflash_deploy.catalog import EngineRelease, ModelPair, Profile
+from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.models import ModelPair
+from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.catalog.settings import setting_names
 from dflash_deploy.plan.cache_pool import Sizing
 from dflash_deploy.plan.command import refusals_of_env
 from dflash_deploy.plan.compatible import KV_OF_16_BITS, backend_on
-from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT, fit
-from dflash_deploy.plan.result import Decision, decided
+from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT, SHORT_CONTEXT, fit, unified_share
+from dflash_deploy.plan.result import Choice, Decision, Goal, decided
 from dflash_deploy.plan.speed import best_draft_tokens
-from dflash_deploy.plan.unified import SHORT_CONTEXT, unified_share
-from dflash_deploy.plan.wishes import Choice, Goal
 from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import PROMPT_TOKENS, positions
@@ -273,7 +273,7 @@ class Sizer:
         """The share of unified memory: what the sizes need, within what the system leaves."""
         field = Settings.gpu_memory_utilization
         share, reason = unified_share(self._pair, self.sizing)
-        source = f"an estimate, plan/unified.py; what others run: `dflash-deploy profiles show {self._profile.name}`"
+        source = f"an estimate, plan/memory.py; what others run: `dflash-deploy profiles show {self._profile.name}`"
         self._decisions[field.name] = decided(field, share, OF_MEMORY, reason, source)
 
     def _most_sequences(self, up_to: int = MANY[0], length: int = LEAST_CONTEXT) -> int:

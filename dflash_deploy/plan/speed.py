@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from dflash_deploy.catalog import ModelPair, Profile
-from dflash_deploy.catalog.models import Acceptance, Shape
+from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.models import Acceptance, ModelPair, Shape
 from dflash_deploy.plan.compatible import capability
 from dflash_deploy.serve.speculation import DRAFT_TOKENS, positions
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from difflib import get_close_matches
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.host import HostFacts
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.compatible import below
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dflash_deploy.catalog.releases import Backend
-from dflash_deploy.host import HostFacts
+from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.compatible import KV_FP8, KV_OF_16_BITS, backends_on, reads_fp8, reads_kv, refused_traits
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import CHOOSE_ANOTHER, Rule, backend

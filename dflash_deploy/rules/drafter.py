@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dflash_deploy.host import HostFacts
+from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.compatible import reads_quantized
 from dflash_deploy.plan.model_metadata import metadata_of, nested
 from dflash_deploy.plan.result import Finding, Plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from dflash_deploy.host import HostFacts
+from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule
 from dflash_deploy.serve.settings import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dflash_deploy.catalog.releases import Backend
-from dflash_deploy.host import HostFacts
+from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.compatible import backend_on
 from dflash_deploy.plan.result import Finding, Plan
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from dflash_deploy.host import HostFacts
 from dflash_deploy.host.gpu import VISIBLE, Gpu
+from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.base_image import base_images, driver_needed
 from dflash_deploy.plan.choose import fits, fitting_gpus
 from dflash_deploy.plan.compatible import below

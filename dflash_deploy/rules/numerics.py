@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dflash_deploy.host import HostFacts
+from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.model_metadata import nested
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import CHOOSE_ANOTHER, Rule, reads_checkpoints

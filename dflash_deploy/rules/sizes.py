@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from dflash_deploy.catalog.models import Drafter
-from dflash_deploy.host import HostFacts
+from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT, MemoryFit
 from dflash_deploy.plan.model_metadata import metadata_of
 from dflash_deploy.plan.result import Finding, Plan

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from dflash_deploy.host import HostFacts
+from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.command import is_directory
 from dflash_deploy.plan.compatible import below
 from dflash_deploy.plan.model_metadata import ModelMetadata, metadata_of
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule, reads_checkpoints
 from dflash_deploy.serve.engines.base import extra_flags
-from dflash_deploy.serve.engines.vllm_arguments import TEXT_ONLY
+from dflash_deploy.serve.engines.vllm import TEXT_ONLY
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import MTP
 

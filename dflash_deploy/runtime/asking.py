@@ -20,9 +20,9 @@ from pathlib import Path
 from dflash_deploy.catalog.settings import all_setting_names
 from dflash_deploy.errors import EngineMissing
 from dflash_deploy.intake.documents import EngineAnswer, parse_document
-from dflash_deploy.intake.invalid import Invalid
-from dflash_deploy.plan import Plan, engine_environment
-from dflash_deploy.plan.command import CONTAINER_DRAFTER, CONTAINER_TARGET
+from dflash_deploy.intake.parse import Invalid
+from dflash_deploy.plan.command import CONTAINER_DRAFTER, CONTAINER_TARGET, engine_environment
+from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.answer import MARK
 from dflash_deploy.serve.settings import Settings
 
@@ -129,7 +129,7 @@ def _read(process: subprocess.Popen[bytes], deadline: float) -> bytes:
 
 def _ask_container(plan: Plan, target: Path, drafter: Path, seconds: float) -> Heard:
     """Ask in a container of the plan's image, which sees the GPUs and these two directories, and no weights."""
-    from dflash_deploy.runtime.container_job import ContainerJob, run_job  # noqa: PLC0415 - Docker's client: 0.2 s
+    from dflash_deploy.runtime.docker import ContainerJob, run_job  # noqa: PLC0415 - Docker's client: 0.2 s
 
     job = ContainerJob(
         image=plan.settings.dflash_image,

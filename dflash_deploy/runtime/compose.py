@@ -1,33 +1,151 @@
-"""The engine in a container: Compose starts and removes it, Docker's API returns its state and log."""
+"""Engines as containers: Compose starts and removes them, Docker's API returns their state and log.
+
+A Compose project has one engine, or several with their router. The published door is a container with Caddy, in front
+of several engines or of one under a domain.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+import subprocess
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from docker.errors import DockerException, NotFound
 
-from dflash_deploy.deployment.render import render
-from dflash_deploy.deployment.service_names import INNER_PORT, service_of
-from dflash_deploy.deployment.services import ENGINES_NETWORK, FINGERPRINT, rendered_fingerprint
-from dflash_deploy.errors import EngineMissing, EngineNotReady
-from dflash_deploy.host import container_engine, elsewhere
-from dflash_deploy.runtime.compose_call import STOP_GRACE, remove_project, run_compose
-from dflash_deploy.runtime.container_job import first_line
-from dflash_deploy.runtime.container_log import read_container_log
-from dflash_deploy.runtime.docker_api import docker_client
+from dflash_deploy.catalog.settings import all_setting_names
+from dflash_deploy.deployment.compose import ENGINES_NETWORK, FINGERPRINT, REPLICA_LABEL, render, rendered_fingerprint
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.front import (
+    CADDYFILE,
+    DOOR,
+    INNER_PORT,
+    ROUTER,
+    door_directory,
+    service_of,
+    write_door,
+    written_workers,
+)
+from dflash_deploy.door.caddy import refusal
+from dflash_deploy.errors import DeployError, EngineMissing, EngineNotReady, FileRefused, SettingsRefused
+from dflash_deploy.host.ask import container_engine, elsewhere
+from dflash_deploy.plan.result import Plan
+from dflash_deploy.runtime.docker import docker_client, first_line, read_container_log
+from dflash_deploy.runtime.domain import (
+    CERTIFIED,
+    awaited_certificate,
+    check_free,
+    check_root,
+    ports_of,
+    said_at_end,
+)
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, Phase, last_state
+from dflash_deploy.runtime.several import Several
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     import docker
     from docker.models.containers import Container
 
-    from dflash_deploy.deployment import Deployment
-    from dflash_deploy.plan import Plan
+
+STOP_GRACE = 45
+"""Seconds a container gets to stop before it is killed; the same as in compose/base.yaml."""
+
+_NAMES_A_FILE = frozenset({"COMPOSE_FILE", "COMPOSE_ENV_FILES", "COMPOSE_PROJECT_NAME"})
+
+
+def compose_command(deployment: Deployment, *command: str) -> list[str]:
+    """Return the argument list of one Compose call.
+
+    Every call names project, files and `.env`: without one of them, Compose would use another project or file.
+    """
+    files = [deployment.compose_file]
+    if deployment.override_file.is_file():
+        files.append(deployment.override_file)
+    return [
+        "docker",
+        "compose",
+        "--project-directory",
+        str(deployment.directory),
+        "--project-name",
+        deployment.project_name,
+        "--env-file",
+        str(deployment.settings_file),
+        *(part for file in files for part in ("-f", str(file))),
+        *command,
+    ]
+
+
+def compose_environment(environment: Mapping[str, str], written: Collection[str]) -> dict[str, str]:
+    """Return this process's environment without settings and without the names in `.env` (`written`).
+
+    In Compose, an exported variable overrides the same line of `.env`.
+    """
+    return {name: value for name, value in environment.items() if name not in {*all_setting_names(), *written}}
+
+
+def run_compose(deployment: Deployment, *command: str, narrate: Narrate | None = None) -> None:
+    """Run Compose with the files of a deployment. Raises EngineNotReady with Compose's message."""
+    environment = compose_environment(os.environ, deployment.values)
+    _run(deployment, command[0], compose_command(deployment, *command), deployment.directory, environment, narrate)
+
+
+def remove_project(deployment: Deployment) -> None:
+    """Remove the containers and networks of a deployment. The cache volume and the weights stay.
+
+    Damaged files do not prevent it: Compose finds both by the project's name too. Raises EngineNotReady.
+    """
+    down = ("down", "--timeout", str(STOP_GRACE))
+    try:
+        # compose.yaml may have been written with other settings since
+        run_compose(deployment, *down, "--remove-orphans")
+    except (EngineNotReady, SettingsRefused, FileRefused) as problem:
+        by_name = ["docker", "compose", "--project-name", deployment.project_name, *down]
+        try:
+            # a directory without a Compose file, as are those above it
+            _run(deployment, "down", by_name, Path("/"), compose_environment(os.environ, _NAMES_A_FILE))
+        except EngineNotReady:
+            raise problem from None
+
+
+def _run(
+    deployment: Deployment,
+    verb: str,
+    command: list[str],
+    place: Path,
+    environment: Mapping[str, str],
+    narrate: Narrate | None = None,
+) -> None:
+    """Run a call of Compose, pass on its lines as they come, and keep the last ones for the error."""
+    tail: deque[str] = deque(maxlen=20)
+    redact = deployment.redact
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        cwd=place,
+        env=environment,
+    ) as process:
+        assert process.stdout is not None  # noqa: S101 - because of stdout=PIPE
+        for line in process.stdout:
+            if text := redact(line.strip()):
+                tail.append(text)
+                if narrate:
+                    narrate(text)
+    if process.returncode != 0:
+        raise EngineNotReady(
+            f"docker compose {verb} failed: {tail[-1] if tail else 'no output'}",
+            hint="read the lines above; check the file with `docker compose config` in the deployment directory",
+            detail="\n".join(tail),
+        )
+
 
 _PHASES: Mapping[str, Phase] = {
     "created": "exited",
@@ -274,3 +392,155 @@ def cursor_of(stamp: str) -> str:
 def _seconds(stamp: str) -> float:
     # datetime does not parse nanoseconds
     return datetime.fromisoformat(f"{stamp[:26]}+00:00").timestamp()
+
+
+def start_front(deployment: Deployment, plan: Plan, service: str, narrate: Narrate) -> bool:
+    """Start a service in front of the engines, or create it again if it changed; return whether that was needed.
+
+    Compose removes services that compose.yaml no longer has. Raises EngineNotReady.
+    """
+    container = ComposeRuntime(deployment, plan, service)
+    before = container.state()
+    recreate = () if before.connected else ("--force-recreate",)
+    options = ("--detach", "--no-deps", "--remove-orphans", *recreate)
+    run_compose(deployment, "up", *options, service, narrate=narrate)
+    return before.identity != container.state().identity
+
+
+class ComposeDoor:
+    """The service `door` of one deployment. compose.yaml must be written before it starts."""
+
+    def __init__(self, deployment: Deployment, plan: Plan) -> None:
+        self._deployment = deployment
+        self._plan = plan
+        self._container = ComposeRuntime(deployment, plan, DOOR)
+
+    @property
+    def private_url(self) -> str:
+        """Its address in the network of the containers."""
+        return self._container.private_url
+
+    def preflight(self) -> None:
+        """Raise FileMissing without the root certificate of an own authority; PortTaken for a port of the domain."""
+        check_root(self._deployment, self._plan.settings)
+        self._check_ports()
+
+    def start(self, narrate: Narrate) -> bool:
+        """Write its files and start it; restart one that the authority refused a certificate.
+
+        Returns whether anything had to be done. Raises PortTaken while the earlier one still runs, and EngineNotReady.
+        """
+        self._check_ports()
+        write_door(self._deployment, self._plan.settings)
+        before = self._container.state()
+        refused = self._plan.settings.published and before.phase == "running" and bool(refusal(self._since_start()))
+        changed = start_front(self._deployment, self._plan, DOOR, narrate)
+        if refused and not changed:
+            narrate("no certificate yet: starting the door again, so that it asks for one now")
+            run_compose(self._deployment, "restart", DOOR, narrate=narrate)
+        return changed or refused
+
+    def uncertified(self, seconds: float = CERTIFIED) -> str:
+        """Wait for a certificate that clients accept; return why there is none after `seconds`, empty if there is.
+
+        It ends early if the authority refuses or cannot be reached, with Caddy's words, and if Caddy ends.
+        """
+        begun = self._container.begun
+        return awaited_certificate(
+            self._deployment, self._plan.settings, self._ended, self.read_log, seconds, cursor=begun
+        )
+
+    def down(self) -> bool:
+        """Return whether it runs: the engine's runtime removes it with the whole project."""
+        return self.state().alive
+
+    def state(self) -> EngineState:
+        """Return the state of its container."""
+        return self._container.state()
+
+    def read_log(self, cursor: str = "") -> LogPage:
+        """Return its lines after `cursor`."""
+        return self._container.read_log(cursor)
+
+    def _since_start(self) -> tuple[str, ...]:
+        """The lines of its last start."""
+        return self._container.read_log(self._container.begun).lines
+
+    def _ended(self) -> str:
+        """What Caddy said when it ended; empty while it runs."""
+        return "" if self.state().phase == "running" else said_at_end(self.read_log().lines)
+
+    def _check_ports(self) -> None:
+        """Raise PortTaken for a port of the domain that another process has."""
+        wanted = ports_of(self._plan.settings)
+        held = self._container.ports if wanted else frozenset()
+        for field, port in wanted:
+            check_free(field, port, held)
+
+
+def has_several(deployment: Deployment) -> bool:
+    """Whether Docker has the router or an engine of several, also if none of them was ever ready.
+
+    False if Docker does not respond, and without a call if the deployment never had a door.
+    """
+    if written_workers(deployment):
+        return True
+    if not (door_directory(deployment) / CADDYFILE).exists():
+        return False
+    try:
+        labels = project_labels(docker_client(), deployment)
+    except (DeployError, DockerException, OSError):
+        return False
+    return any(REPLICA_LABEL in one or one.get("com.docker.compose.service") == ROUTER for one in labels)
+
+
+class ComposeSeveral(Several):
+    """The whole of a Compose project with several engines. Only the door is published."""
+
+    name = "compose"
+
+    def __init__(self, deployment: Deployment, plan: Plan) -> None:
+        super().__init__(deployment, plan)
+        self._router = ComposeRuntime(deployment, plan, ROUTER)
+        self._door = ComposeDoor(deployment, plan)
+
+    @property
+    def router(self) -> ComposeRuntime:
+        """The router."""
+        return self._router
+
+    @property
+    def door(self) -> ComposeDoor:
+        """The published door in front of it."""
+        return self._door
+
+    @property
+    def private_url(self) -> str:
+        """The door's address in the private network."""
+        return self._door.private_url
+
+    def preflight(self) -> None:
+        """Raise EngineMissing if Docker or its Compose plugin does not respond; what the door raises for a domain."""
+        self._router.preflight()
+        self._door.preflight()
+
+    def start(self, narrate: Narrate) -> bool:
+        """Write compose.yaml, start the router and the door; Compose removes services that the file no longer has."""
+        render(self._deployment, self._plan)
+        # the router first: its service builds the image of both
+        return any([start_front(self._deployment, self._plan, ROUTER, narrate), self._door.start(narrate)])
+
+    def halt(self, *, at_once: bool = False) -> None:
+        """Stop all containers, and keep their logs. `at_once`: kill them."""
+        run_compose(self._deployment, "stop", "--timeout", "0" if at_once else str(STOP_GRACE))
+
+    def _stop_all(self) -> bool:
+        there = find_container(docker_client(), self._deployment) is not None
+        remove_project(self._deployment)
+        return there
+
+    def _runtime(self, deployment: Deployment, plan: Plan) -> ComposeRuntime:
+        return ComposeRuntime(deployment, plan)
+
+    def _numbers(self) -> set[int]:
+        return {int(worker.id) for worker in written_workers(self._deployment) if worker.id.isdecimal()}

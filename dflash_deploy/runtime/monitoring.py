@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.catalog.settings import all_setting_names
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_if_changed
 from dflash_deploy.errors import NotPossible, PortTaken, PreflightRefused
 from dflash_deploy.host.ports import listener_on
-from dflash_deploy.runtime.native_process import Invocation, NativeProcess
+from dflash_deploy.runtime.native_process import ALERTMANAGER, PROMETHEUS, Invocation, NativeProcess
 from dflash_deploy.runtime.protocol import EngineState, Narrate
-from dflash_deploy.runtime.supervised import ALERTMANAGER, PROMETHEUS
 from dflash_deploy.serve.secrets import SECRETS_FILE
 
 HOST = "127.0.0.1"

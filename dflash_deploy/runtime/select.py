@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dflash_deploy.errors import DeployError
-from dflash_deploy.runtime.engine_and_door import EngineAndDoor
+from dflash_deploy.runtime.native_process import DOOR, RUN_FILE, find_supervised
 from dflash_deploy.runtime.protocol import LogsByName
-from dflash_deploy.runtime.supervised import DOOR, RUN_FILE, find_supervised
+from dflash_deploy.runtime.several import EngineAndDoor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dflash_deploy.deployment import Deployment
-    from dflash_deploy.plan import Plan
+    from dflash_deploy.deployment.directory import Deployment
+    from dflash_deploy.plan.result import Plan
     from dflash_deploy.runtime.protocol import FrontProcess, PublishedFront, ReadLog, Runtime, SeveralRuntime
     from dflash_deploy.serve.settings import RuntimeName
 
@@ -46,10 +46,10 @@ def _native(deployment: Deployment, plan: Plan) -> Runtime:
 def several_runtime(deployment: Deployment, plan: Plan) -> SeveralRuntime:
     """Return the runtime of a whole deployment with several engines."""
     if plan.runtime == "native":
-        from dflash_deploy.runtime.native_several import NativeSeveral  # noqa: PLC0415 - needed for several engines
+        from dflash_deploy.runtime.native import NativeSeveral  # noqa: PLC0415 - needed for several engines
 
         return NativeSeveral(deployment, plan)
-    from dflash_deploy.runtime.compose_several import ComposeSeveral  # noqa: PLC0415 - needed for several engines
+    from dflash_deploy.runtime.compose import ComposeSeveral  # noqa: PLC0415 - needed for several engines
 
     return ComposeSeveral(deployment, plan)
 
@@ -66,10 +66,10 @@ def door_before(deployment: Deployment, plan: Plan) -> FrontProcess | None:
 def domain_door(deployment: Deployment, plan: Plan) -> PublishedFront:
     """Return the door of a deployment under a domain."""
     if plan.runtime == "compose":
-        from dflash_deploy.runtime.compose_door import ComposeDoor  # noqa: PLC0415 - needed behind a door only
+        from dflash_deploy.runtime.compose import ComposeDoor  # noqa: PLC0415 - needed behind a door only
 
         return ComposeDoor(deployment, plan)
-    from dflash_deploy.runtime.native_door import NativeDoor  # noqa: PLC0415 - needed behind a door only
+    from dflash_deploy.runtime.native import NativeDoor  # noqa: PLC0415 - needed behind a door only
 
     return NativeDoor(deployment, plan)
 
@@ -89,10 +89,10 @@ def stop_several(deployment: Deployment, plan: Plan) -> bool:
 def _has_several(deployment: Deployment, plan: Plan) -> bool:
     """Whether several engines of a deployment run, or ran and were not stopped, with the runtime of the plan."""
     if plan.runtime == "native":
-        from dflash_deploy.runtime.native_several import has_several as runs_natively  # noqa: PLC0415
+        from dflash_deploy.runtime.native import has_several as runs_natively  # noqa: PLC0415
 
         return runs_natively(deployment)
-    from dflash_deploy.runtime.compose_several import has_several as runs_in_docker  # noqa: PLC0415
+    from dflash_deploy.runtime.compose import has_several as runs_in_docker  # noqa: PLC0415
 
     return runs_in_docker(deployment)
 
@@ -117,7 +117,7 @@ def _container_exists(deployment: Deployment) -> bool | None:
     from docker.errors import DockerException  # noqa: PLC0415 - the Docker client takes 0.2 s
 
     from dflash_deploy.runtime.compose import find_container  # noqa: PLC0415
-    from dflash_deploy.runtime.docker_api import docker_client  # noqa: PLC0415
+    from dflash_deploy.runtime.docker import docker_client  # noqa: PLC0415
 
     try:
         return find_container(docker_client(), deployment) is not None

@@ -1,4 +1,4 @@
-"""`python -m dflash_deploy.runtime.supervisor STATE_DIRECTORY CONFIG ADDRESS [COMMAND]`: runs one native process.
+"""`python -m dflash_deploy.runtime.supervisor STATE_DIRECTORY CONFIG ADDRESS [COMMAND]`: runs a native process.
 
 Without COMMAND that is the engine. It writes its own PID to run.json, the redacted output to the log, and the exit code
 to exit.json, all with mode 0600. It forwards SIGTERM. CONFIG is a fingerprint of the settings, ADDRESS their HOST:PORT.
@@ -20,13 +20,13 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+from dflash_deploy.deployment.directory import place_of
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
-from dflash_deploy.deployment.places import place_of
 from dflash_deploy.intake.documents import EngineEnd, RunState
 from dflash_deploy.redact import Redactor, Secret
-from dflash_deploy.runtime.log_parts import PartedLog
+from dflash_deploy.runtime.log import PartedLog
+from dflash_deploy.runtime.native_process import EXIT_FILE, RUN_FILE, log_name
 from dflash_deploy.runtime.process import ProcessId, members_of_group
-from dflash_deploy.runtime.supervised import EXIT_FILE, RUN_FILE, log_name
 from dflash_deploy.serve.secrets import read_secrets
 
 _PR_SET_PDEATHSIG = 1
@@ -131,8 +131,8 @@ def main() -> None:
 def _record(state: Path, end: EngineEnd) -> None:
     """Write an end that no command asked for into the journal of the deployment."""
     # it is in memory for as long as the engine runs: this room is imported when it is over
+    from dflash_deploy.deployment.files import STATE  # noqa: PLC0415
     from dflash_deploy.deployment.journal import record_in  # noqa: PLC0415
-    from dflash_deploy.deployment.outputs import STATE  # noqa: PLC0415
 
     found = next((folder for folder in (state, *state.parents) if folder.name == STATE), None)
     if found is not None:

@@ -7,7 +7,7 @@ from typing import Annotated, NotRequired
 from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict
 
-from dflash_deploy.checks.outcome import CheckStatus
+from dflash_deploy.checks.check import CheckStatus
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.plan.result import Severity
 

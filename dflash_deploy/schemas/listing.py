@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from dflash_deploy.catalog.models import Drafter, Family, Target
-from dflash_deploy.catalog.schema import Evidence
+from dflash_deploy.catalog.read import Evidence
 from dflash_deploy.schemas.common import Count, Documented
 
 

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.doctor.check import Status as DoctorStatus
-from dflash_deploy.operations.sizing import Basis
-from dflash_deploy.plan.wishes import RuntimeName
+from dflash_deploy.operations.capacity import Basis
+from dflash_deploy.plan.result import RuntimeName
 from dflash_deploy.schemas.common import AcceptanceLength, Count, Documented, Rate, Seconds
 
 RateRange = Annotated[list[Rate], Field(min_length=2, max_length=2)]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field
 
-from dflash_deploy.plan.wishes import RuntimeName
+from dflash_deploy.plan.result import RuntimeName
 from dflash_deploy.schemas.common import AcceptanceLength, CheckData, Count, Documented, Rate, Seconds
 
 

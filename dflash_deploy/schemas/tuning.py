@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dflash_deploy.plan.wishes import RuntimeName
+from dflash_deploy.plan.result import RuntimeName
 from dflash_deploy.schemas.common import AcceptanceLength, Count, Documented, Rate, Seconds, Share
 from dflash_deploy.schemas.measuring import Positive, Ratio, RowData, WorkloadData
 from dflash_deploy.tuning.choose import Kind

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 
-from dflash_deploy.serve.gateway.scopes import METRICS
+from dflash_deploy.serve.gateway.keys import METRICS
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import read_secrets
 from dflash_deploy.serve.settings import Settings

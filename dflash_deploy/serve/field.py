@@ -1,10 +1,19 @@
-"""One setting as a typed attribute: its name in `.env`, its type, unit, default, and the engines that know it."""
+"""One setting as a typed attribute, and the kinds of settings: functions from a text to its typed value.
+
+An attribute has the name in `.env`, the type, the unit, the default, and the engines that support it. Every error names
+the variable.
+"""
 
 from __future__ import annotations
 
+import ipaddress
+import re
+import shlex
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Generic, Self, TypeVar, overload
+
+from dflash_deploy.serve.refusal import Refused
 
 T = TypeVar("T")
 
@@ -116,3 +125,243 @@ class Values:
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.typed.items() if value not in (None, "", ()))
         return f"{type(self).__name__}({shown})"
+
+
+Schedule = tuple[tuple[int, int, int], ...]
+"""Draft tokens by load: (first number of sequences in a step, last, draft tokens), rising, from 1 on."""
+
+_TRUE = frozenset({"1", "true", "on", "yes"})
+_FALSE = frozenset({"0", "false", "off", "no"})
+_HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
+"""A host name or an IPv4 address, without scheme, port and path."""
+_NAME = re.compile(r"(?=.{1,253}\Z)(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*\.?\Z", re.IGNORECASE)
+"""A host name (RFC 1123), also with the underscores of Compose's services."""
+_HTTPS = re.compile(r"https://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~/%-]*)?")
+"""A URL without credentials and query."""
+_RANGE = re.compile(r"([1-9][0-9]{0,5})(?:-([1-9][0-9]{0,5}))?:([0-9]{1,3})", re.ASCII)
+_DOCKER_SIZE = re.compile(r"\d+(\.\d+)?\s*[kmgKMG]?[bB]?")
+_LARGEST = 1e9
+"""Larger than any number of tokens, sequences or GiB."""
+
+DOMAIN_HINT = "write the host only, such as llm.example.com, box.internal or 192.168.1.5"
+
+
+def text(name: str, value: str) -> str:
+    """Any text."""
+    return value
+
+
+def path(name: str, value: str) -> str:
+    """A path without `$`."""
+    # the programs that read `.env` disagree about it
+    if "$" in value:
+        raise Refused(f"{name}={value} has a $", hint=f"write {name} without variables, such as ~/models")
+    return value
+
+
+def words(name: str, value: str) -> tuple[str, ...]:
+    """Words separated by white space."""
+    return tuple(value.split())
+
+
+def whole(name: str, value: str) -> int:
+    """A whole number from 0 on."""
+    # Python refuses to convert thousands of digits
+    if not value.isascii() or not value.isdigit() or len(value) > 9:
+        raise Refused(f"{name}={value} is not a positive whole number", hint=f"write {name} as digits, such as 8")
+    return int(value)
+
+
+def positive(name: str, value: str) -> int:
+    """A whole number from 1 on."""
+    number = whole(name, value)
+    if number == 0:
+        raise Refused(f"{name}=0 is not a positive whole number", hint=f"write {name} as digits, such as 8")
+    return number
+
+
+def at_most(largest: int) -> Callable[[str, str], int]:
+    """A positive integer up to `largest`."""
+
+    def read(name: str, value: str) -> int:
+        number = positive(name, value)
+        if number > largest:
+            raise Refused(f"{name}={value} is too large (1-{largest})", hint=f"choose a smaller {name}")
+        return number
+
+    return read
+
+
+def port(name: str, value: str) -> int:
+    """A TCP port."""
+    number = positive(name, value)
+    if number > 65535:
+        raise Refused(f"{name}={value} is not a valid port (1-65535)", hint=f"choose another {name}, such as 8000")
+    return number
+
+
+def cores(name: str, value: str) -> tuple[int, ...]:
+    """Numbers of processor cores, separated by commas."""
+    return tuple(whole(name, number) for number in value.split(","))
+
+
+def address(name: str, value: str) -> str:
+    """An IP address, or a host name."""
+    if not is_host(value):
+        raise Refused(f"{name}={value} is not a valid address", hint=f"choose another {name}, such as 127.0.0.1")
+    return value
+
+
+def host_and_port(name: str, value: str) -> str:
+    """A host and a TCP port, such as 192.168.1.5:6379; an IPv6 address in brackets."""
+    host, _, number = value.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not is_host(bare) or (":" in bare) != (bare != host):
+        raise Refused(f"{name}={value} is not a host and a port", hint=f"write {name}=HOST:PORT, without a scheme")
+    port(name, number)
+    return value
+
+
+def domain(name: str, value: str) -> str:
+    """A domain name in lower case, or an IP address in its shortest form, which clients send as the host."""
+    host = domain_in(value)
+    if host is None:
+        raise Refused(f"{name}: `{value}` is not a valid domain name or IP address", hint=DOMAIN_HINT)
+    return host
+
+
+def domain_in(text: str) -> str | None:
+    """The host that a text names: a domain name, or an IP address that clients can connect to; `None` without one."""
+    host = text.lower().removesuffix(".")
+    try:
+        number = ipaddress.ip_address(host)
+    except ValueError:
+        # resolvers read 10.1 as 10.0.0.1
+        numbers = all(part.isdigit() for part in host.split("."))
+        return host if host.isascii() and "_" not in host and _NAME.match(host) and not numbers else None
+    unreachable = number.is_unspecified or number.is_multicast or getattr(number, "scope_id", None)
+    return None if unreachable else str(number)
+
+
+def https_url(name: str, value: str) -> str:
+    """A URL with TLS."""
+    if not _HTTPS.fullmatch(value):
+        raise Refused(f"{name}: `{value}` is not a valid HTTPS URL", hint=f"write {name} as https://HOST/PATH")
+    return value
+
+
+def is_host(text: str) -> bool:
+    """Whether a text is an IP address or a host name, in the form that a URL can have."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return _NAME.match(text) is not None
+    return True
+
+
+def fraction(name: str, value: str) -> float:
+    """A number above 0, at most 1."""
+    number = _number(value)
+    if number is None or not 0.0 < number <= 1.0:
+        raise Refused(
+            f"{name}={value} is not a fraction above 0 and up to 1", hint=f"write {name} as a fraction, such as 0.85"
+        )
+    return number
+
+
+def amount(name: str, value: str) -> float:
+    """A number above 0."""
+    number = _number(value)
+    if number is None or not 0 < number < _LARGEST:
+        raise Refused(f"{name}={value} is not a positive number", hint=f"write {name} as a number, such as 8")
+    return number
+
+
+def _number(value: str) -> float | None:
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def switch(name: str, value: str) -> bool:
+    """on or off, in any spelling."""
+    if value.lower() in _TRUE:
+        return True
+    if value.lower() in _FALSE:
+        return False
+    raise Refused(f"{name}={value} is neither on nor off", hint=f"write {name}=on or {name}=off")
+
+
+def one_of(*allowed: str) -> Callable[[str, str], str]:
+    """One of a few words."""
+
+    def read(name: str, value: str) -> str:
+        if value not in allowed:
+            raise Refused(f"{name}={value} is not one of {', '.join(allowed)}", hint=f"choose one for {name} in .env")
+        return value
+
+    return read
+
+
+def arguments(name: str, value: str) -> tuple[str, ...]:
+    """Words as a shell splits them, so that JSON with spaces can be in single quotes."""
+    try:
+        return tuple(shlex.split(value))
+    except ValueError as problem:
+        raise Refused(f"{name} cannot be split into words: {problem}", hint="close the quotes") from None
+
+
+def inner_path(name: str, value: str) -> str:
+    """A file below the directory of the weights."""
+    if value.startswith("/") or ".." in value.split("/"):
+        raise Refused(f"{name}={value} is outside the weights' directory", hint="name a file below it")
+    return path(name, value)
+
+
+def quantization(name: str, value: str) -> str:
+    """A quantization method. `auto` and `none` mean no flag: the engine reads the checkpoint's own config.json."""
+    return "" if value in {"auto", "none"} else value
+
+
+def hosts(name: str, value: str) -> tuple[str, ...]:
+    """Host names in lower case, as vLLM compares them with the whole host of a URL."""
+    names = tuple(value.lower().replace(",", " ").split())
+    for host in names:
+        if not _HOST.fullmatch(host):
+            raise Refused(f"{name}={host} is not a host name", hint="write images.example.com, without https://")
+    return names
+
+
+def engine_addresses(name: str, value: str) -> tuple[str, ...]:
+    """Addresses HOST:PORT, separated by commas."""
+    found = tuple(value.replace(",", " ").split())
+    for one in found:
+        host, _, number = one.rpartition(":")
+        if ":" in host or not is_host(host) or not number.isascii() or not number.isdigit() or len(number) > 5:
+            raise Refused(f"{name}: `{one}` is not a valid HOST:PORT", hint=f"write {name}=10.0.0.2:8000,10.0.0.3:8000")
+        port(name, number)
+    return found
+
+
+def docker_size(name: str, value: str) -> str:
+    """A size in Docker's format."""
+    if not _DOCKER_SIZE.fullmatch(value):
+        raise Refused(f"{name}={value} is not a size in Docker's format", hint="write a number and a unit, such as 16g")
+    return value
+
+
+def schedule(name: str, value: str) -> Schedule:
+    """`1-2:7,3-8:3`: 7 draft tokens each with up to 2 sequences in a step, 3 with more."""
+    ranges = [_RANGE.fullmatch(part.strip()) for part in value.split(",")]
+    read = tuple((int(one[1]), int(one[2] or one[1]), int(one[3])) for one in ranges if one is not None)
+    starts = (1, *(last + 1 for _, last, _ in read[:-1]))
+    sound = len(read) == len(ranges) and all(
+        first == start and first <= last for start, (first, last, _) in zip(starts, read, strict=True)
+    )
+    if not sound:
+        raise Refused(
+            f"{name}={value} is not a schedule",
+            hint="write SEQUENCES:DRAFT_TOKENS, from 1 on and without gaps, such as 1-2:7,3-8:3",
+        )
+    return read

@@ -1,7 +1,7 @@
-"""Every setting of a deployment, typed once: name, type, unit, default, and the engines that know it.
+"""Every setting of a deployment, typed once: name, type, unit, default, and the engines that support it.
 
-The names are those that DFlash users already have in their `.env`; env-templates/ holds the manual, one file per group
-of engines. `.env` and a container's environment are texts; everything between them uses `Settings`.
+The names are the ones that DFlash users already have in their `.env`; env-templates/ holds the manual, one file per
+group of engines. `.env` and a container's environment are texts; everything between them uses `Settings`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from dflash_deploy.serve import kinds
-from dflash_deploy.serve.field import LLAMACPP, SGLANG, VLLM, Field, Values
-from dflash_deploy.serve.kinds import Schedule
+from dflash_deploy.serve import field as kinds
+from dflash_deploy.serve.field import LLAMACPP, SGLANG, VLLM, Field, Schedule, Values
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.speculation import DRAFT_TOKENS, MTP, OFF, Speculation, positions
 from dflash_deploy.serve.traces import TracesEndpoint, traces_endpoint

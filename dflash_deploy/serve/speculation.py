@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dflash_deploy.serve.kinds import Schedule
+from dflash_deploy.serve.field import Schedule
 
 OFF = frozenset({"", "off", "none", "false", "no", "0"})
 """Values of DFLASH_DRAFTER that switch speculative decoding off."""

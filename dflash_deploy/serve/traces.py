@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from importlib import util
 
-from dflash_deploy.serve.kinds import is_host
+from dflash_deploy.serve.field import is_host
 from dflash_deploy.serve.refusal import Refused
 
 PROTOCOL, SERVICE = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_SERVICE_NAME"

@@ -13,16 +13,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
+from dflash_deploy.diagnosis.lines import LONGEST_LINE
 from dflash_deploy.errors import FileRefused
-from dflash_deploy.intake.documents import LastStart
-from dflash_deploy.intake.state import read_state
-from dflash_deploy.startup.log_lines import LONGEST_LINE
+from dflash_deploy.intake.documents import LastStart, read_state
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.phases import PhaseMark
-    from dflash_deploy.deployment import Deployment
+    from dflash_deploy.deployment.directory import Deployment
     from dflash_deploy.redact import Redact
 
 NAME = "last-start.json"

@@ -1,4 +1,4 @@
-"""`keys rotate` for a running deployment: restart the engine with a new key and prove that the old key is refused.
+"""`keys rotate` for a running deployment: restarts its engine with a new key, and proves the old one refused.
 
 It may be interrupted at any moment. Preflight runs before anything changes. Then `.env` gets the new key in one atomic
 write. The old key is never restored, since others may know it: after an interruption, `up` continues with the new key.
@@ -11,16 +11,15 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from dflash_deploy.client import EndpointError
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.client.answers import EndpointError
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import DeployError, EngineMissing, Interrupted, KeyNotReplaced
-from dflash_deploy.startup.bring_up import Ready, bring_up
-from dflash_deploy.startup.known import endpoint_of
-from dflash_deploy.startup.preflight import preflight
+from dflash_deploy.startup.engine import endpoint_of
+from dflash_deploy.startup.start import Ready, bring_up, preflight
 
 if TYPE_CHECKING:
-    from dflash_deploy.plan import Plan
-    from dflash_deploy.runtime import Runtime
+    from dflash_deploy.plan.result import Plan
+    from dflash_deploy.runtime.protocol import Runtime
     from dflash_deploy.startup.progress import ShowProgress
 
 PROBE_TIMEOUT = 30.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dflash_deploy.client import Metrics
+    from dflash_deploy.client.metrics import Metrics
 
 ENOUGH_DRAFTS = 20
 """Drafts that a window needs before its acceptance length is shown."""

@@ -1,6 +1,6 @@
-"""What can be tuned: a deployment with a drafter whose engine counts drafts by position, and which numbers to try.
+"""The experiment of `tune`: a deployment with a drafter, and the numbers of draft tokens to try.
 
-A target with an MTP head is also measured with that.
+Only an engine that counts drafts by position can be tuned. A target with an MTP head is also measured with that head.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from itertools import chain, zip_longest
 
 from dflash_deploy.bench.sweep import Sweep
 from dflash_deploy.bench.workload import Workload
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import NotPossible
-from dflash_deploy.plan import Plan, engine_command
+from dflash_deploy.plan.command import engine_command
+from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import MTP
-from dflash_deploy.startup.apart import plan_with
+from dflash_deploy.startup.rolling import plan_with
 
 MOST_CONCURRENT = 16
 """Up to here each power of two is measured if no concurrency is asked for."""

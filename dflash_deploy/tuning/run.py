@@ -1,20 +1,34 @@
-"""Measure a deployment under some settings, decide, and measure the proposal."""
+"""Measures a deployment under some settings, decides, and measures the proposal.
+
+The engine is restarted with one setting after the other. The second half of `tune` measures whether another
+MAX_NUM_SEQS answers more tokens a second, with the drafts as proposed. Requests beyond MAX_NUM_SEQS wait. More
+sequences give more tokens/s as long as each adds more than it costs a step. Beyond that, fewer sequences are faster in
+total, with the other requests waiting.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Protocol
 
-from dflash_deploy.client import START_IT, served_names
-from dflash_deploy.deployment import command_lock
+from dflash_deploy.bench.figures import Row, missed
+from dflash_deploy.bench.sweep import Sweep, run_sweep
+from dflash_deploy.client.endpoint import START_IT, Endpoint, served_names
+from dflash_deploy.deployment.lock import command_lock
+from dflash_deploy.plan.result import Plan
+from dflash_deploy.plan.sizes import budget_for
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.startup import endpoint_of
-from dflash_deploy.startup.apart import set_apart
-from dflash_deploy.startup.progress import show_redacted
-from dflash_deploy.startup.temporary_settings import temporary_settings
+from dflash_deploy.serve.speculation import PROMPT_TOKENS
+from dflash_deploy.startup.engine import endpoint_of, follow
+from dflash_deploy.startup.progress import ShowProgress, show_redacted
+from dflash_deploy.startup.restore import temporary_settings
+from dflash_deploy.startup.rolling import set_apart
 from dflash_deploy.tuning.choose import (
+    NOISE,
     HeadComparison,
     Option,
     Verdict,
@@ -26,8 +40,154 @@ from dflash_deploy.tuning.choose import (
 )
 from dflash_deploy.tuning.experiment import OFF, Experiment, mtp_head
 from dflash_deploy.tuning.model import Model, Point, fitted, point_of
-from dflash_deploy.tuning.rig import MeasurementReporter, Rig, Tried
-from dflash_deploy.tuning.sequences import Sequences, try_sequences
+
+
+class MeasurementReporter(Protocol):
+    """Receives what happens while settings are measured."""
+
+    def note(self, text: str) -> None:
+        """One line for people."""
+
+    def starting(self) -> AbstractContextManager[ShowProgress]:
+        """Opens what shows the progress of one start of the engine."""
+
+    def measured(self, row: Row, setting: str) -> None:
+        """One measurement of a setting has ended."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The rows of one setting, a row for each concurrency, in rising order."""
+
+    title: str
+    settings: Mapping[str, str]
+    rows: tuple[Row, ...]
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Tokens/s by concurrency."""
+        return tuple(row.tokens_per_s for row in self.rows)
+
+    def document(self) -> dict[str, object]:
+        """The rows for `--json`."""
+        return {"title": self.title, "settings": self.settings, "rows": [row.document() for row in self.rows]}
+
+
+@dataclass
+class Rig:
+    """The running engine of an experiment. `become` restarts it with a plan; `starts` are the seconds that took."""
+
+    experiment: Experiment
+    endpoint: Endpoint
+    become: Callable[[Plan], None]
+    reporter: MeasurementReporter
+    starts: list[float] = field(default_factory=list)
+
+    def measure(self, title: str, changes: Mapping[str, str], sweep: Sweep | None = None) -> Tried:
+        """Restart the engine with changed settings and measure it. Raises BenchmarkMissed if a request fails."""
+        self.reporter.note(f"measuring: {title}")
+        plan = self.experiment.plan_with(changes)
+        began = time.monotonic()
+        self.become(plan)
+        follow(self.endpoint, self.experiment.deployment, self.experiment.plan)
+        if changes or self.starts:
+            self.starts.append(time.monotonic() - began)
+        rows = run_sweep(
+            self.endpoint,
+            sweep or self.experiment.sweep,
+            "dflash" if plan.drafting else "mtp" if plan.uses_mtp_head else "off",
+            show=lambda row: self.reporter.measured(row, title),
+        )
+        failure = missed(rows, None, ours=True)
+        if failure is not None:
+            raise failure
+        return Tried(title, changes, tuple(rows))
+
+
+STILL_RISING = 1.1
+"""Gain of the last step to MAX_NUM_SEQS below which twice as many are not worth a restart."""
+
+
+def worth_trying(
+    concurrency: Sequence[int], rates: Sequence[float], max_num_seqs: int, has_room: Callable[[int], bool]
+) -> int | None:
+    """Another MAX_NUM_SEQS, or `None` if the figures suggest no other. `rates` are tokens/s by rising concurrency.
+
+    Fewer, if that concurrency was faster in total by more than noise. Twice as many, if the rate still rises at
+    MAX_NUM_SEQS and `has_room` says that memory and max_num_batched_tokens allow it.
+    """
+    measured = dict(zip(concurrency, rates, strict=True))
+    if max_num_seqs not in measured:
+        return None
+    best = max(concurrency, key=measured.__getitem__)
+    if measured[best] > (1 + NOISE) * measured[max_num_seqs]:
+        return best
+    before = [count for count in concurrency if count < max_num_seqs]
+    rising = bool(before) and measured[max_num_seqs] > STILL_RISING * measured[before[-1]]
+    return 2 * max_num_seqs if rising and has_room(2 * max_num_seqs) else None
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Another MAX_NUM_SEQS as measured, beside the one of `.env`, at a concurrency that fills either."""
+
+    count: int
+    streams: int
+    before: Tried
+    after: Tried
+    verdict: Verdict
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The lines of `.env` for it; empty if it was not faster."""
+        return self.after.settings if self.verdict.wins else {}
+
+    @property
+    def title(self) -> str:
+        """The number in words."""
+        return f"{self.count} sequences at the same time" if self.count > 1 else "1 sequence at a time"
+
+
+def try_sequences(rig: Rig, base: Tried) -> Sequences | None:
+    """Measure the MAX_NUM_SEQS that the figures suggest beside the present one; `None` if they suggest no other.
+
+    `base` is the proposal, or what `.env` has.
+    """
+    experiment, now = rig.experiment, rig.experiment.max_num_seqs
+    if experiment.plan.settings.max_num_seqs is None:
+        rig.reporter.note(f"sequences: {Settings.max_num_seqs} is left to the engine, so no other one is proposed")
+        return None
+    room = partial(_has_room, experiment, base.settings)
+    count = worth_trying(experiment.sweep.concurrency, base.rates, now, room)
+    if count is None:
+        rig.reporter.note(f"sequences: no reason for more or fewer than {now}, or no memory for more")
+        return None
+    streams = max(count, now)
+    sweep = replace(experiment.sweep, concurrency=(streams,))
+    before = rig.measure(f"{now} sequences", base.settings, sweep)
+    after = rig.measure(f"{count} sequences", _settings_for(experiment, base.settings, count), sweep)
+    return Sequences(count, streams, before, after, compared(after.rates, before.rates))
+
+
+def _has_room(experiment: Experiment, base: Mapping[str, str], count: int) -> bool:
+    """Whether the rules allow this number, and the cache holds a short sequence for each."""
+    plan = experiment.plan_with(_settings_for(experiment, base, count))
+    return not plan.errors and (plan.memory is None or plan.memory.short_sequences >= count)
+
+
+def _settings_for(experiment: Experiment, base: Mapping[str, str], count: int) -> dict[str, str]:
+    """The settings of `base` with this number of sequences, and a MAX_NUM_BATCHED_TOKENS that their drafts fit into."""
+    plan = experiment.plan_with(base)
+    settings = {**base, Settings.max_num_seqs.name: str(count)}
+    written = plan.settings.max_num_batched_tokens
+    if written is not None and plan.speculating:
+        # with fewer tokens for prompts vLLM warns; the CPU build does not, and its steps should stay short
+        prompts = 0 if plan.engine.cpu else PROMPT_TOKENS
+        wanted = budget_for(count, plan.settings.draft_tokens, written, prompts)
+        if wanted != written:
+            settings[Settings.max_num_batched_tokens.name] = str(wanted)
+    return settings
+
 
 ASSUMED_START_S = 120.0
 ASSUMED_TOKENS_PER_S = 30.0

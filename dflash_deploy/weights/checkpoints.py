@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dflash_deploy.errors import FileRefused
-from dflash_deploy.intake import MIB, Invalid, open_file, parse_object, read_bytes
-from dflash_deploy.plan import Checkpoints
+from dflash_deploy.intake.files import MIB, open_file, read_bytes
+from dflash_deploy.intake.parse import Invalid, parse_object
 from dflash_deploy.plan.command import drafter_directory
 from dflash_deploy.plan.model_metadata import metadata_of
+from dflash_deploy.plan.result import Checkpoints
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.check import tensor_names
 from dflash_deploy.weights.gguf import Header, NotGguf, read_header
-from dflash_deploy.weights.lockfile import Role
+from dflash_deploy.weights.lock import Role
 
 LARGEST_CONFIG = 16 * MIB
 """Bytes of config.json or tokenizer_config.json; those with the most added tokens have one."""

@@ -20,8 +20,8 @@ from dflash_deploy.deployment.files import replace_durably
 from dflash_deploy.errors import BadInput, ConversionFailed, DirectoryBusy, FileRefused
 from dflash_deploy.plan.model_metadata import metadata_of
 from dflash_deploy.weights.checkpoints import read_config
+from dflash_deploy.weights.fetch import link_or_copy, named_write_errors
 from dflash_deploy.weights.gguf import FILE_TYPES, Header, NotGguf, read_header
-from dflash_deploy.weights.staging import link_or_copy, named_write_errors
 
 Dialect = Literal["dflash", "dflash-draft"]
 """`general.architecture` of the GGUF: that of upstream llama.cpp, or that of the fork."""

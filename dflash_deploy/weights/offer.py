@@ -20,12 +20,12 @@ from socketserver import TCPServer
 from typing import Any
 
 from dflash_deploy.errors import FileRefused
-from dflash_deploy.intake import open_file
+from dflash_deploy.intake.files import open_file
 from dflash_deploy.redact import Secret
-from dflash_deploy.weights.lockfile import Lock, LockedFile
+from dflash_deploy.weights.fetch import identity_of
+from dflash_deploy.weights.lock import Lock, LockedFile
 from dflash_deploy.weights.pull import RequestedModel
 from dflash_deploy.weights.source import Source
-from dflash_deploy.weights.spans import identity_of
 
 MOST_CONNECTIONS = 512
 """Connections at the same time: eight for each of 64 hosts."""

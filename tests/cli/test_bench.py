@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.bench.figures import as_counted
-from dflash_deploy.client import SpecCounters
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.serve.engines import ENGINES
+from dflash_deploy.serve.engines.counters import SpecCounters
 from tests.support.answering import KEY, MODEL, answer, answering
 from tests.support.cli import Ran, dflash, edit_env, initialise
 from tests.support.measured import rows

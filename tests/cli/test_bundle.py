@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.archive import write_archive
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.files import write_archive
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, edit_env, initialise
 

@@ -10,7 +10,7 @@ import pytest
 
 from dflash_deploy.assets import asset
 from dflash_deploy.connect import ClientTemplate, EndpointFacts, clients, configuration
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, edit_env, initialise
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from tests.support.cli import dflash, initialise
 
 

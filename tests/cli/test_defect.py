@@ -12,7 +12,7 @@ import pytest
 from dflash_deploy import __version__
 from dflash_deploy.cli import report
 from dflash_deploy.cli.defect import ISSUES, LONGEST_MESSAGE
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, initialise
 from tests.support.schemas import checked_output
@@ -20,7 +20,7 @@ from tests.support.schemas import checked_output
 PLANTED = """
 import sys
 from dflash_deploy.cli import app
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 
 def inner(key):
     {raising}

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.cli.display import LONGEST_LINE, Terminal
-from dflash_deploy.startup import StartProgress
+from dflash_deploy.startup.progress import StartProgress
 from tests.support.schemas import problems
 
 
 def test_a_reader_that_goes_away_does_not_end_what_is_under_way(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"
-        "from dflash_deploy.startup import StartProgress\n"
+        "from dflash_deploy.startup.progress import StartProgress\n"
         "from dflash_deploy.cli.display import Terminal\n"
         "with Terminal(json_stream=True).starting() as show:\n"
         "    for number in range(50):\n"

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dflash_deploy import operations
 from dflash_deploy.cli.app import app
 from dflash_deploy.errors import FileInvalid, FileMissing, UnknownEngine
-from dflash_deploy.intake.lines import LONGEST, lines_of
+from dflash_deploy.intake.files import LONGEST, lines_of
+from dflash_deploy.operations.explain import explain_log
 from tools.diagnosis.score import BLIND_SETS, HALVES, cases
 
 CORE = "(EngineCore pid=274) ERROR 08-03 17:46:10 [core.py:1136] "
@@ -176,14 +176,14 @@ def test_another_compressed_file_is_refused_with_what_unpacks_it(
     tmp_path: Path, packed: bytes, says: str, hint: str
 ) -> None:
     with pytest.raises(FileInvalid, match=says) as refused:
-        operations.explain_log(log(tmp_path, packed))
+        explain_log(log(tmp_path, packed))
     assert hint in refused.value.hint
 
 
 def test_a_gzip_file_that_unpacks_to_much_takes_bounded_memory(tmp_path: Path) -> None:
     file = log(tmp_path, gzip.compress(b"x" * 60_000_000))
     tracemalloc.start()
-    operations.explain_log(file)
+    explain_log(file)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 20_000_000
@@ -191,7 +191,7 @@ def test_a_gzip_file_that_unpacks_to_much_takes_bounded_memory(tmp_path: Path) -
 
 def test_a_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileMissing):
-        operations.explain_log(tmp_path / "none.log")
+        explain_log(tmp_path / "none.log")
 
 
 def test_a_long_log_takes_bounded_memory(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_long_log_takes_bounded_memory(tmp_path: Path) -> None:
     error = f"{CORE}ValueError: number {{}} {'z' * 300}\n"
     file = log(tmp_path, "".join(line.format(n) + error.format(n) for n in range(30_000)))
     tracemalloc.start()
-    operations.explain_log(file)
+    explain_log(file)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     # the file has 22 MB; messages of warnings and errors are kept up to 20,000
@@ -215,7 +215,7 @@ def test_a_line_without_end_is_cut(tmp_path: Path) -> None:
 def test_the_engine_is_recognised_in_the_logs_of_others(tmp_path: Path, half: str) -> None:
     wrong = {}
     for case in cases(half):
-        found = operations.explain_log(log(tmp_path, "\n".join(case.lines)))
+        found = explain_log(log(tmp_path, "\n".join(case.lines)))
         if found.engine and found.engine.removesuffix("-buun") != case.engine.removesuffix("-buun"):
             wrong[case.name] = found.engine
         if found.verdict != "unknown" and found.explanation.diagnosis is not None:
@@ -249,7 +249,7 @@ def test_a_log_without_an_engine_says_how_to_name_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("engine", "guess"), [("vllm-0.3", "vllm-0.33"), ("sglang-0.5", "sglang-0.5.23"), ("vlm", "")])
 def test_an_engine_that_is_not_known_is_refused_as_init_does(tmp_path: Path, engine: str, guess: str) -> None:
     with pytest.raises(UnknownEngine, match=f"`{engine}` is not a known engine release") as refused:
-        operations.explain_log(log(tmp_path, KNOWN), engine=engine)
+        explain_log(log(tmp_path, KNOWN), engine=engine)
     assert (f"did you mean {guess}?" if guess else "valid names: ") in refused.value.hint
 
 
@@ -327,7 +327,7 @@ NOT_CERTAIN = {
 @pytest.mark.parametrize("name", ["healthy", *BLIND_SETS])
 def test_the_log_of_an_engine_that_worked_shows_no_failure(tmp_path: Path, name: str) -> None:
     worked = [case for case in cases(name) if not case.decisive]
-    ill = {one.name for one in worked if operations.explain_log(log(tmp_path, "\n".join(one.lines))).verdict != "none"}
+    ill = {one.name for one in worked if explain_log(log(tmp_path, "\n".join(one.lines))).verdict != "none"}
     assert ill <= NOT_CERTAIN
 
 

@@ -9,19 +9,21 @@ from typing import Any
 import pytest
 import yaml
 
-from dflash_deploy import operations, planning
+from dflash_deploy import planning
 from dflash_deploy.assets import asset
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.render import create
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.deployment.compose import create
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import DeployError, ExitCode
-from dflash_deploy.plan import Choice
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.export.cluster import Cluster
+from dflash_deploy.operations.export import export_kubernetes
+from dflash_deploy.plan.result import Choice
+from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.serve.api_keys import api_keys
-from dflash_deploy.serve.gateway.keyring import KEYS_FILE, Keyring
+from dflash_deploy.serve.gateway.keys import KEYS_FILE, Keyring
 from dflash_deploy.serve.router.files import read_keys
 from dflash_deploy.serve.secrets import SECRETS_FILE, read_secrets
-from dflash_deploy.weights.lockfile import LOCK_FILE, Lock, LockedFile, LockedModel
+from dflash_deploy.weights.lock import LOCK_FILE, Lock, LockedFile, LockedModel
 from tests.support.cli import dflash, edit_env, initialise, invoke
 from tests.support.commands import run_command
 from tests.support.machines import SPARK
@@ -123,7 +125,7 @@ def test_a_second_export_follows_the_settings_and_stops_at_an_edited_file(deploy
 
 def test_a_check_names_what_an_export_would_change_and_writes_nothing(deployment: Path) -> None:
     out = deployment / "kubernetes"
-    operations.export_kubernetes(deployment, out, operations.Cluster(name="vision", replicas=2))
+    export_kubernetes(deployment, out, Cluster(name="vision", replicas=2))
     (out / "mine").mkdir()
     (out / "mine/kustomization.yaml").write_text("resources: [../base]\n")
     ran = dflash("export", "kubernetes", "--check", "--json", at=deployment).succeeded()
@@ -203,7 +205,7 @@ def test_what_cannot_be_exported_is_one_line_and_writes_nothing(
         edit_env(deployment, **edits)
     before = {path: path.read_bytes() for path in deployment.rglob("*") if path.is_file()}
     with pytest.raises(DeployError) as refused:
-        operations.export_kubernetes(deployment, deployment / out, operations.Cluster(**cluster))
+        export_kubernetes(deployment, deployment / out, Cluster(**cluster))
     assert refused.value.exit_code is code
     assert said in refused.value.message
     assert "\n" not in refused.value.message
@@ -266,7 +268,7 @@ def test_a_dgx_spark_is_exported_from_its_files(tmp_path: Path, monkeypatch: pyt
     place.mkdir()
     create(Deployment(place), plan_deployment(SPARK, Choice(), load_catalog()))
     image = f"registry.example.com/dflash-vllm@sha256:{'0' * 64}"
-    done = operations.export_kubernetes(place, tmp_path / "out", operations.Cluster(name="spark", image=image))
+    done = export_kubernetes(place, tmp_path / "out", Cluster(name="spark", image=image))
     assert not done.note
     document = yaml.safe_load((tmp_path / "out/base/deployment.yaml").read_text())
     pod = pod_of(document)

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.weights.lockfile import LOCK_FILE, Lock
+from dflash_deploy.weights.lock import LOCK_FILE, Lock
 from tests.cli.test_export import DRAFTER, TARGET
 from tests.support.cli import Ran, dflash, edit_env, initialise
 

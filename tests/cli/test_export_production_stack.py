@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dflash_deploy import operations, planning
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.render import create
+from dflash_deploy import planning
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.deployment.compose import create
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import BadInput, ExitCode
-from dflash_deploy.plan import Choice
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.export.cluster import Cluster
+from dflash_deploy.operations.export import check_production_stack, export_kubernetes, export_production_stack
+from dflash_deploy.plan.result import Choice
+from dflash_deploy.rules.table import plan_deployment
 from tests.support.cli import dflash, edit_env, initialise
 from tests.support.commands import run_command
 from tests.support.machines import SPARK
@@ -33,7 +35,7 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_values_have_no_key_and_the_lines_make_the_secrets_that_they_name(spark: Path, tmp_path: Path) -> None:
-    done = operations.export_production_stack(spark, tmp_path / "out")
+    done = export_production_stack(spark, tmp_path / "out")
     read = Deployment(spark)
     texts = {path.name: path.read_text() for path in (tmp_path / "out").iterdir()}
     for secret in (read.key.reveal(), *(key.key for key in read.further_keys)):
@@ -56,22 +58,22 @@ def test_the_values_have_no_key_and_the_lines_make_the_secrets_that_they_name(sp
 
 def test_a_check_names_each_value_and_an_edited_file_stays(spark: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    operations.export_production_stack(spark, out, operations.Cluster(replicas=2))
+    export_production_stack(spark, out, Cluster(replicas=2))
     (out / "mine.yaml").write_text("routerSpec: {tag: v1}\n")
-    assert not operations.check_production_stack(spark, out).differs
+    assert not check_production_stack(spark, out).differs
     edit_env(spark, MAX_NUM_SEQS="3")
-    found = {one.place: (one.folder, one.plan) for one in operations.check_production_stack(spark, out).differs}
+    found = {one.place: (one.folder, one.plan) for one in check_production_stack(spark, out).differs}
     model = "servingEngineSpec.modelSpec[0]"
     assert found.pop(f"{model}.vllmConfig.maxNumSeqs") == ("16", "3")
     assert ("16", "3") in [change for place, change in found.items() if place.startswith(f"{model}.env[")]
     assert all(place.startswith(f"{model}.") for place in found)
     (out / "values.yaml").write_text("mine: 1\n")
     with pytest.raises(BadInput, match=r"values\.yaml was edited") as refused:
-        operations.export_production_stack(spark, out)
+        export_production_stack(spark, out)
     assert "a values file of your own" in refused.value.hint
     assert (out / "values.yaml").read_text() == "mine: 1\n"
     with pytest.raises(BadInput, match="production-stack"):
-        operations.export_kubernetes(spark, out)
+        export_kubernetes(spark, out)
 
 
 def test_a_deployment_that_the_chart_cannot_run_is_refused_with_another_way(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.assets import asset
-from dflash_deploy.deployment import Deployment, command_lock
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.lock import command_lock
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.serve.settings import Settings
 from tests.support.cli import Ran, dflash, edit_env, initialise
@@ -259,7 +260,8 @@ KILLED = Fault(
 HOLDER = """
 import sys, time
 from pathlib import Path
-from dflash_deploy.deployment import Deployment, command_lock
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.lock import command_lock
 with command_lock(Deployment(Path(sys.argv[1])), "up"):
     print("held", flush=True)
     time.sleep(60)

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment, router_files
+from dflash_deploy.deployment import front
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import EngineNotReady, HostUnfit, HostUnreachable, NotPossible
-from dflash_deploy.fleet import again
-from dflash_deploy.fleet.remote import NO_ROUTER
-from dflash_deploy.operations import fleet_routing
-from dflash_deploy.operations.fleet_routing import fleet_route
-from dflash_deploy.operations.fleet_starting import fleet_restart, fleet_up
-from dflash_deploy.operations.fleets import fleet_down, fleet_status
+from dflash_deploy.fleet import each
+from dflash_deploy.fleet.ssh import NO_ROUTER
+from dflash_deploy.operations import fleet_host
+from dflash_deploy.operations.fleet import fleet_down, fleet_status
+from dflash_deploy.operations.fleet_host import fleet_route
+from dflash_deploy.operations.fleet_up import fleet_restart, fleet_up
 from dflash_deploy.operations.reporter import Silent
 from dflash_deploy.serve.router.files import RoutedEngine
 from tests.support.cli import initialise
@@ -95,7 +96,7 @@ class Replicas(ScriptedFleet):
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     initialise("--profile", "cpu", "--engine", "vllm", "--runtime", "native", at=tmp_path)
-    monkeypatch.setattr(again, "PAUSE", 0.0)
+    monkeypatch.setattr(each, "PAUSE", 0.0)
     return tmp_path
 
 
@@ -305,7 +306,7 @@ def test_status_knows_who_gets_requests_by_the_address_of_the_router(
 def test_all_hosts_get_the_same_keys_of_the_router(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replicas = Replicas(directory, monkeypatch)
     # as if none of them saw what another one wrote at the same moment
-    monkeypatch.setattr(router_files, "router_keys", lambda deployment: None)
+    monkeypatch.setattr(front, "router_keys", lambda deployment: None)
     assert errors(fleet_up(directory)) == {}
     sent = [command.split()[-1] for _, command in replicas.hosts.asked if "router/keys.json" in command]
     assert len(sent) == 3
@@ -329,10 +330,10 @@ def test_an_engine_that_left_the_list_in_an_interrupted_call_is_drained_too(
             """The router takes over any list."""
 
     drained: list[str] = []
-    monkeypatch.setattr(fleet_routing, "several_runtime", lambda deployment, plan: Routed())
-    monkeypatch.setattr(fleet_routing, "Routes", lambda deployment, state: Routed())
-    monkeypatch.setattr(fleet_routing, "proven", lambda deployment, plan, listed, without: ((), {}))
-    monkeypatch.setattr(fleet_routing, "_drain", lambda deployment, plan, worker, reporter: drained.append(worker.id))
-    assert router_files.written_workers(Deployment(directory)) == ()
+    monkeypatch.setattr(fleet_host, "several_runtime", lambda deployment, plan: Routed())
+    monkeypatch.setattr(fleet_host, "Routes", lambda deployment, state: Routed())
+    monkeypatch.setattr(fleet_host, "proven", lambda deployment, plan, listed, without: ((), {}))
+    monkeypatch.setattr(fleet_host, "_drain", lambda deployment, plan, worker, reporter: drained.append(worker.id))
+    assert front.written_workers(Deployment(directory)) == ()
     assert fleet_route(directory, without=(ADDRESS["b"],)).left_out == {ADDRESS["b"]: "as requested"}
     assert drained == [ADDRESS["b"]]

@@ -9,20 +9,18 @@ from typing import Any
 import pytest
 
 from dflash_deploy.cli.command import terminal
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.key_handover import begun_handover, digest_of, unfinished_handover
-from dflash_deploy.deployment.keys_file import keys_file, write_keys
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.keys import begun_handover, digest_of, keys_file, unfinished_handover, write_keys
 from dflash_deploy.errors import EngineNotReady, HostUnprepared, KeyNotReplaced, NotPossible
-from dflash_deploy.fleet import again
-from dflash_deploy.fleet.wanted_keys import WantedKeys
+from dflash_deploy.fleet import each
+from dflash_deploy.fleet.file import WantedKeys
 from dflash_deploy.operations import fleet_keys
-from dflash_deploy.operations.fleet_accepting import fleet_accept
-from dflash_deploy.operations.fleet_keys import fleet_add_key, fleet_revoke_key, fleet_rotate_key
-from dflash_deploy.operations.fleet_starting import fleet_up
-from dflash_deploy.operations.fleets import fleet_down
+from dflash_deploy.operations.fleet import fleet_down
+from dflash_deploy.operations.fleet_keys import fleet_accept, fleet_add_key, fleet_revoke_key, fleet_rotate_key
+from dflash_deploy.operations.fleet_up import fleet_up
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.api_keys import OWNER, ApiKey
-from dflash_deploy.serve.gateway.keyring import accepted, read_accepted
+from dflash_deploy.serve.gateway.keys import accepted, read_accepted
 from tests.support.cli import initialise
 from tests.support.scripted_hosts import Answer, Change, ScriptedFleet, errors, link, lost, nothing_else
 
@@ -70,7 +68,7 @@ class Hosts(ScriptedFleet):
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     initialise("--profile", "cpu", "--engine", "vllm", "--runtime", "native", at=tmp_path)
     (tmp_path / "fleet.yaml").write_text(FLEET)
-    monkeypatch.setattr(again, "PAUSE", 0.0)
+    monkeypatch.setattr(each, "PAUSE", 0.0)
     return tmp_path
 
 

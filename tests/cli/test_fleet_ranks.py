@@ -6,15 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.owed_start import owe_start, owed_start
+from dflash_deploy.deployment.directory import Deployment, owe_start, owed_start
 from dflash_deploy.errors import DeployError, EngineNotReady, ExitCode, HostUnfit
-from dflash_deploy.fleet import again
-from dflash_deploy.operations import fleet_ranks, fleet_watching
+from dflash_deploy.fleet import each
+from dflash_deploy.operations import fleet_change
+from dflash_deploy.operations.fleet import fleet_down
+from dflash_deploy.operations.fleet_change import MOST_FAILURES, RankWatch, fleet_watch
 from dflash_deploy.operations.fleet_hosts import open_fleet
-from dflash_deploy.operations.fleet_starting import fleet_up
-from dflash_deploy.operations.fleet_watching import MOST_FAILURES, RankWatch, fleet_watch
-from dflash_deploy.operations.fleets import fleet_down
+from dflash_deploy.operations.fleet_up import fleet_up
 from dflash_deploy.operations.reporter import SILENT
 from tests.support.cli import initialise
 from tests.support.scripted_hosts import Answer, Change, ScriptedFleet, errors, link, lost, nothing_else
@@ -30,8 +29,8 @@ hosts:
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     initialise("--profile", "cpu", "--engine", "vllm", "--runtime", "native", at=tmp_path)
     (tmp_path / "fleet.yaml").write_text(FLEET)
-    monkeypatch.setattr(again, "PAUSE", 0.0)
-    monkeypatch.setattr(fleet_ranks, "EVERY", 0.02)
+    monkeypatch.setattr(each, "PAUSE", 0.0)
+    monkeypatch.setattr(fleet_change, "EVERY", 0.02)
     return tmp_path
 
 
@@ -280,6 +279,6 @@ def test_looks_that_take_long_begin_at_the_same_pace(directory: Path, monkeypatc
 
     Ranks(monkeypatch, change)
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep, strftime=lambda form: form)
-    monkeypatch.setattr(fleet_watching, "time", clock)
+    monkeypatch.setattr(fleet_change, "time", clock)
     assert fleet_watch(directory, every=10.0, looks=3) == 0
     assert slept == [0.0, 6.0, 6.0]

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import DownloadFailed
-from dflash_deploy.fleet.prepare import RemoteFacts
-from dflash_deploy.operations.fleet_carrying import BroughtWeights, move_weights
+from dflash_deploy.fleet.hosts import RemoteFacts
 from dflash_deploy.operations.fleet_hosts import open_fleet
+from dflash_deploy.operations.fleet_weights import BroughtWeights, move_weights
 from dflash_deploy.operations.reporter import SILENT
-from dflash_deploy.weights.lockfile import Lock
+from dflash_deploy.weights.lock import Lock
 from tests.support.cli import initialise
 from tests.support.scripted_hosts import Answer, ScriptedHosts
 

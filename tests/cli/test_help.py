@@ -27,19 +27,16 @@ def test_neither_a_command_nor_rich_is_imported(option: str) -> None:
 
 DECLARATIONS = {
     "dflash_deploy.errors",
-    "dflash_deploy.lazy",
     "dflash_deploy.operations",
-    "dflash_deploy.operations.modules",
-    "dflash_deploy.operations.patience",
+    "dflash_deploy.operations.reporter",
     "dflash_deploy.redact",
+    "dflash_deploy.startup",
 }
 """What the options of a command may import, beside modules of `cli` and `serve`: none of the work."""
 
 TERMINAL = {
     "dflash_deploy.cli.report",
     "dflash_deploy.cli.display",
-    "dflash_deploy.cli.live",
-    "dflash_deploy.cli.watch",
 }
 
 MODULES = "import atexit, sys; atexit.register(lambda: print('\\nMODULES', *sys.modules)); sys.argv[1:] = {!r}; "

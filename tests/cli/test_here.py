@@ -9,12 +9,13 @@ import pyte
 import pytest
 from typer.testing import CliRunner
 
-from dflash_deploy import operations
 from dflash_deploy.assets import asset
 from dflash_deploy.cli.app import COMMANDS, app
 from dflash_deploy.cli.here import MEANS
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.host import Gpu, HostFacts
+from dflash_deploy.host.gpu import Gpu
+from dflash_deploy.host.machine import HostFacts
+from dflash_deploy.operations.here import FoundDeployment, look
 from tests.support.cli import dflash, edit_env, initialise
 from tests.support.machines import LAPTOP, RECORDED, machine
 
@@ -30,13 +31,13 @@ def test_a_directory_without_a_deployment_leads_to_init(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "facts"), RECORDED.items())
 def test_the_fitting_profile_is_named(name: str, facts: HostFacts, tmp_path: Path) -> None:
-    found = operations.look(tmp_path, facts)
+    found = look(tmp_path, facts)
     assert getattr(found.fitting, "name", None) == name.removesuffix("-x2" if name == "dgx-spark-x2" else "")
     assert found.next_command == "init"
 
 
 def test_a_machine_without_a_profile_leads_to_the_list(tmp_path: Path) -> None:
-    found = operations.look(tmp_path, UNKNOWN)
+    found = look(tmp_path, UNKNOWN)
     assert found.next_command == "profiles"
     assert "no profile fits this machine: NVIDIA Tesla K80" in str(found.fitting)
 
@@ -54,8 +55,8 @@ def test_a_deployment_with_its_weights_leads_to_up(tmp_path: Path, monkeypatch: 
 def test_missing_weights_lead_to_pull(tmp_path: Path) -> None:
     initialise("--profile", "cpu", "--runtime", "native", at=tmp_path)
     edit_env(tmp_path, MODEL_HOST_PATH=str(tmp_path / "missing"))
-    found = operations.look(tmp_path, LAPTOP)
-    assert isinstance(found.deployed, operations.FoundDeployment)
+    found = look(tmp_path, LAPTOP)
+    assert isinstance(found.deployed, FoundDeployment)
     assert "missing does not exist" in found.deployed.weights_problem
     assert found.next_command == "pull"
 

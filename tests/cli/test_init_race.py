@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import BadInput
-from dflash_deploy.operations import planned
-from dflash_deploy.plan import Choice
+from dflash_deploy.operations import plan
+from dflash_deploy.plan.result import Choice
 from dflash_deploy.planning import make_plan
 
 
@@ -18,13 +18,13 @@ def test_the_check_is_repeated_under_the_lock(tmp_path: Path, monkeypatch: pytes
     choice = Choice(profile="cpu", runtime="native")
 
     def overtaken(wanted: Choice) -> object:
-        monkeypatch.setattr(planned, "make_plan", make_plan)
-        planned.init(tmp_path, wanted)
+        monkeypatch.setattr(plan, "make_plan", make_plan)
+        plan.init(tmp_path, wanted)
         return make_plan(wanted)
 
-    monkeypatch.setattr(planned, "make_plan", overtaken)
+    monkeypatch.setattr(plan, "make_plan", overtaken)
     with pytest.raises(BadInput, match="already has a deployment"):
-        planned.init(tmp_path, choice)
+        plan.init(tmp_path, choice)
 
 
 def test_of_several_at_once_exactly_one_says_that_it_made_it(tmp_path: Path) -> None:

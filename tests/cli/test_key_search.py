@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from dflash_deploy.cli.app import COMMANDS
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.redact import REDACTED
 from tests.support.cli import dflash, edit_env, initialise
 from tests.support.ports import free_port
@@ -81,8 +81,9 @@ WITHOUT_DIRECTORY = ("profiles", "models", "schema", "explain", "fleet facts", "
 
 BROKEN = """
 import sys
-import dflash_deploy.catalog, dflash_deploy.rules, dflash_deploy.deployment.dotenv, dflash_deploy.runtime.monitoring
-import dflash_deploy.deployment.last_good, dflash_deploy.operations.named_keys
+import dflash_deploy.catalog.load, dflash_deploy.rules.table, dflash_deploy.runtime.select
+import dflash_deploy.deployment.dotenv, dflash_deploy.runtime.monitoring
+import dflash_deploy.deployment.directory, dflash_deploy.operations.keys
 
 def fall(*_, **__):
     raise RuntimeError(f"it fell, holding {KEY}") from ValueError(KEY)
@@ -92,14 +93,14 @@ def falls_everywhere(part):
         for name in [name for name, value in vars(module).items() if value is part]:
             setattr(module, name, fall)
 
-falls_everywhere(dflash_deploy.deployment.last_good.last_good)
+falls_everywhere(dflash_deploy.deployment.directory.last_good)
 falls_everywhere(dflash_deploy.deployment.dotenv.check_keys)
-falls_everywhere(dflash_deploy.runtime.runtime_for)
-falls_everywhere(dflash_deploy.catalog.load_catalog)
-falls_everywhere(dflash_deploy.rules.plan_deployment)
-dflash_deploy.deployment.Deployment.is_private = fall
-dflash_deploy.operations.named_keys.locked = fall
-dflash_deploy.operations.named_keys.Keys = fall
+falls_everywhere(dflash_deploy.runtime.select.runtime_for)
+falls_everywhere(dflash_deploy.catalog.load.load_catalog)
+falls_everywhere(dflash_deploy.rules.table.plan_deployment)
+dflash_deploy.deployment.directory.Deployment.is_private = fall
+dflash_deploy.operations.keys.locked = fall
+dflash_deploy.operations.keys.Keys = fall
 dflash_deploy.runtime.monitoring.MonitoringProcess.state = fall
 falls_everywhere(dflash_deploy.runtime.monitoring.address_of)
 dflash_deploy.runtime.monitoring.MonitoringProcess.down = fall

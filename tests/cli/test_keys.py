@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy import operations
-from dflash_deploy.deployment import Deployment, command_lock
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.lock import command_lock
 from dflash_deploy.errors import ExitCode, NotPossible
+from dflash_deploy.operations.keys import add_key, revoke_key, rotate_key
 from dflash_deploy.redact import Secret
 from tests.support.cli import dflash, edit_env, initialise
 
@@ -160,25 +161,25 @@ def test_killed_at_any_moment_there_is_a_key(deployment: Path) -> None:
 
 
 def test_a_name_that_is_taken_or_not_valid_is_refused_before_anything_is_written(deployment: Path) -> None:
-    operations.add_key(deployment, "alice")
+    add_key(deployment, "alice")
     before = (deployment / ".env").read_bytes()
     with pytest.raises(NotPossible, match="another key has the name `alice`"):
-        operations.add_key(deployment, "alice")
+        add_key(deployment, "alice")
     for name in ("bob smith", "owner", "key-1", "a-key-in-the-wrong-place-0123456789"):
         with pytest.raises(NotPossible, match="its name is not valid") as refused:
-            operations.add_key(deployment, name)
+            add_key(deployment, name)
         assert name not in str(refused.value.message)
     assert (deployment / ".env").read_bytes() == before
 
 
 def test_beside_a_fleet_the_command_for_all_hosts_is_named(deployment: Path) -> None:
-    operations.add_key(deployment, "alice")
+    add_key(deployment, "alice")
     (deployment / "fleet.yaml").write_text("hosts: [{name: a, address: a.invalid}]\n")
     before = (deployment / ".env").read_bytes()
     for change, command in (
-        (lambda: operations.add_key(deployment, "bob", scope="metrics"), "add bob --scope metrics"),
-        (lambda: operations.revoke_key(deployment, "alice"), "revoke alice"),
-        (lambda: operations.rotate_key(deployment), "rotate"),
+        (lambda: add_key(deployment, "bob", scope="metrics"), "add bob --scope metrics"),
+        (lambda: revoke_key(deployment, "alice"), "revoke alice"),
+        (lambda: rotate_key(deployment), "rotate"),
     ):
         with pytest.raises(NotPossible, match=r"has a fleet\.yaml") as raised:
             change()
@@ -186,5 +187,5 @@ def test_beside_a_fleet_the_command_for_all_hosts_is_named(deployment: Path) -> 
     assert (deployment / ".env").read_bytes() == before
     # `fleet keys` starts with a key that engines can have
     edit_env(deployment, VLLM_API_KEY="short")
-    operations.rotate_key(deployment)
+    rotate_key(deployment)
     assert Deployment(deployment).key_is_sound

@@ -43,7 +43,7 @@ def failed(ran: Ran) -> dict[str, dict[str, Any]]:
 
 def test_each_pod_and_the_service_are_checked_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Kubernetes lists the three pods on two pages
-    monkeypatch.setattr("dflash_deploy.client.kubectl.PAGE", 2)
+    monkeypatch.setattr("dflash_deploy.client.kube.PAGE", 2)
     with cluster(tmp_path, Engine(), Engine()) as api:
         ran = run(api, tmp_path, "--json").succeeded()
     data = ran.document["data"]

@@ -1,64 +1,65 @@
 """The Python API: its names, what they document, and the program that the manual shows."""
 
-import ast
+import importlib
 import inspect
+import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-import dflash_deploy.operations
 from dflash_deploy import operations
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode, NoDeployment
-from dflash_deploy.runtime import EngineState
-from dflash_deploy.runtime.protocol import Narrate
-from dflash_deploy.startup import ShowProgress
-from tests.support.api_example import MANUAL, program
+from dflash_deploy.operations.plan import init
+from dflash_deploy.operations.reporter import Silent
+from dflash_deploy.operations.up import Running
+from dflash_deploy.operations.up import start as run_start
+from dflash_deploy.plan.result import Choice
+from dflash_deploy.runtime.protocol import EngineState, Narrate
+from dflash_deploy.startup.progress import ShowProgress
+from tests.support.api_example import MANUAL
 from tests.support.ports import free_port
 from tests.support.scripted import ScriptedRuntime, listening, play
 
-MODULES = {path.stem for path in Path(dflash_deploy.operations.__file__).parent.glob("*.py")}
+MODULES = {
+    found.name: importlib.import_module(f"dflash_deploy.operations.{found.name}")
+    for found in pkgutil.iter_modules(operations.__path__)
+}
+OPERATIONS = {
+    f"{place}.{name}": one
+    for place, module in MODULES.items()
+    for name, one in vars(module).items()
+    if inspect.isfunction(one) and one.__module__ == module.__name__ and not name.startswith("_")
+}
+"""Each public function of the modules."""
+
+SHARED = {"export.check_cluster", "export.check_folder", "fleet_hosts.open_fleet", "plan.chosen"}
+"""What several operations call first; no operations themselves."""
 
 
-@pytest.mark.parametrize("name", operations.__all__)
-def test_a_name_of_the_api_is_there_and_documented(name: str) -> None:
-    found = getattr(operations, name)
-    assert inspect.getdoc(found)
-    # a module of that name would hide it as soon as it is imported
-    assert name not in MODULES
-
-
-def test_a_name_that_is_none_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'launch'"):
-        _ = operations.launch  # type: ignore[attr-defined]
+def of_commands() -> dict[str, Callable[..., object]]:
+    """The operations on a deployment, by their names in the manual."""
+    first = {name: next(iter(inspect.signature(one).parameters), "") for name, one in OPERATIONS.items()}
+    return {name: one for name, one in OPERATIONS.items() if first[name] == "directory" and name not in SHARED}
 
 
 def test_an_operation_on_a_deployment_names_the_errors_it_raises() -> None:
-    operating = [getattr(operations, name) for name in operations.__all__ if name[0].islower()]
-    on_deployments = [one for one in operating if "directory" in inspect.signature(one).parameters]
-    silent = {one.__name__ for one in on_deployments if "Raises" not in (inspect.getdoc(one) or "")}
+    silent = {name for name, one in of_commands().items() if "Raises" not in (inspect.getdoc(one) or "")}
     # doctor turns every refusal into a check
-    assert silent == {"doctor"}
+    assert silent == {"doctor.doctor"}
 
 
-def test_the_manual_uses_and_lists_names_of_the_api() -> None:
-    tree = ast.parse(program())
-    used = {
-        node.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "operations"
-    }
-    assert used <= set(operations.__all__)
+def test_the_manual_lists_every_operation_and_no_other() -> None:
     listed = MANUAL.read_text(encoding="utf-8").partition("## Operations")[2]
-    named = {name for code in re.findall(r"`([a-z_]+)(?:\(.*?\))?`", listed) for name in [code]}
-    missing = {name for name in operations.__all__ if name[0].islower()} - named
-    assert missing == set()
+    named = set(re.findall(r"`([a-z_]+\.[a-z_]+)(?=[(`])", listed))
+    assert named <= set(OPERATIONS)
+    assert set(of_commands()) - named == set()
 
 
-class Recorded(operations.Silent):
+class Recorded(Silent):
     """Keeps the lines that it gets."""
 
     def __init__(self) -> None:
@@ -76,7 +77,7 @@ def test_a_program_starts_a_deployment_and_gets_its_progress_without_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     port = free_port()
-    operations.init(tmp_path, operations.Choice(profile="cpu", runtime="native", port=port))
+    init(tmp_path, Choice(profile="cpu", runtime="native", port=port))
     key = Deployment(tmp_path).key.reveal()
 
     class Narrating(ScriptedRuntime):
@@ -87,8 +88,8 @@ def test_a_program_starts_a_deployment_and_gets_its_progress_without_secrets(
     play(monkeypatch, lambda *_: Narrating([EngineState("running", address=f"127.0.0.1:{port}")]))
     recorded = Recorded()
     with listening(200, port=port):
-        started = operations.start(tmp_path, reporter=recorded)
-    assert isinstance(started, operations.Running)
+        started = run_start(tmp_path, reporter=recorded)
+    assert isinstance(started, Running)
     assert started.endpoint == f"http://127.0.0.1:{port}/v1"
     # this engine answers without a key
     assert started.failure is not None
@@ -100,6 +101,6 @@ def test_a_program_starts_a_deployment_and_gets_its_progress_without_secrets(
 
 def test_a_program_gets_errors_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(NoDeployment) as raised:
-        operations.start(tmp_path)
+        run_start(tmp_path)
     assert raised.value.hint
     assert raised.value.exit_code is ExitCode.USAGE

@@ -7,7 +7,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import HANGS, dflash, initialise
 from tests.support.ports import free_port

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.cli.test_questions import ended, spawned
 from tests.support.cli import dflash

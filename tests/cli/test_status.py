@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from dflash_deploy import operations
 from dflash_deploy.cli.app import app
-from dflash_deploy.plan import Choice
+from dflash_deploy.operations.plan import init
+from dflash_deploy.plan.result import Choice
 from tests.support.cli import dflash, initialise
 
 # vLLM 0.32 ends with 0 when its core was killed, as it does when it was asked to end
@@ -43,7 +43,7 @@ def test_an_end_that_was_asked_for_has_none(deployment: Path) -> None:
 def test_a_deployment_that_never_ran_names_the_command_that_starts_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    operations.init(tmp_path, Choice(profile="cpu", runtime="native"))
+    init(tmp_path, Choice(profile="cpu", runtime="native"))
     monkeypatch.chdir(tmp_path)
     assert (
         "state     absent: no engine runs; `dflash-deploy up` starts it\n" in CliRunner().invoke(app, ["status"]).stdout

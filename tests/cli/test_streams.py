@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import Ran, dflash, edit_env, initialise
 

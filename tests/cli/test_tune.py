@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy import operations
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
+from dflash_deploy.operations.tune import estimated as run_estimated
+from dflash_deploy.operations.tune import plan_tuning
 from dflash_deploy.startup.progress import remember_seconds
 from tests.support.bench_figures import keep_baseline
 from tests.support.cli import Ran, dflash, edit_env, initialise
@@ -55,8 +56,8 @@ def test_a_dry_run_says_what_would_be_measured_and_starts_nothing(deployment: Pa
 
 def test_the_estimate_rests_on_the_last_start_and_on_the_baseline_of_bench(deployment: Path) -> None:
     def estimated() -> tuple[float, str]:
-        experiment = operations.plan_tuning(deployment, concurrency=(1,))
-        seconds, pace = operations.estimated(experiment)
+        experiment = plan_tuning(deployment, concurrency=(1,))
+        seconds, pace = run_estimated(experiment)
         return seconds, f"{pace.start_s:.0f} {pace.tokens_per_s:.0f} {pace.assumed}"
 
     usual, said = estimated()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.doctor.deployment import half_written
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, initialise

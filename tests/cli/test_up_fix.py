@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.last_good import last_good
+from dflash_deploy.deployment.directory import Deployment, last_good
 from dflash_deploy.errors import EngineNotReady, ExitCode
-from dflash_deploy.runtime import EngineState, LogPage
+from dflash_deploy.runtime.protocol import EngineState, LogPage
 from tests.support.cli import edit_env, initialise, invoke
 from tests.support.ports import free_port
 from tests.support.scripted import ScriptedRuntime, listening, play

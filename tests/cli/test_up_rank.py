@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.last_good import RESTORED, remember_good
+from dflash_deploy.deployment.directory import RESTORED, Deployment, remember_good
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.runtime import EngineState
-from dflash_deploy.runtime.protocol import Narrate
+from dflash_deploy.runtime.protocol import EngineState, Narrate
 from tests.support.cli import edit_env, initialise, invoke
 from tests.support.scripted import ScriptedRuntime, play
 
@@ -32,7 +30,7 @@ class Counted(ScriptedRuntime):
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     initialise("--profile", "cpu", "--runtime", "native", at=tmp_path)
     edit_env(tmp_path, NODES="2", NODE_RANK="1", MASTER_ADDR="10.0.0.1")
-    monkeypatch.setattr(import_module("dflash_deploy.startup.bring_up"), "SETTLES", 1.0)
+    monkeypatch.setattr(import_module("dflash_deploy.startup.start"), "SETTLES", 1.0)
     return tmp_path
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from dflash_deploy.plan import Plan
+from dflash_deploy.plan.result import Plan
 from tests.support.decisions.asked import asked, mended, plans, rooms, window_is_known, wrong
 from tests.support.decisions.figures import statements
 from tests.support.decisions.warned import EXPLAINED, explanation

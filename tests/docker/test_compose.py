@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.planning import plan_of
 from dflash_deploy.serve.gateway.health import HUNG_AFTER, MEMORY
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.startup import endpoint_of
+from dflash_deploy.startup.engine import endpoint_of
 from tests.support.cli import dflash, edit_env, initialise
 from tests.support.commands import wait_until
 from tests.support.composed import closed_in, composed, docker, inspected, is_new, key_is_hidden

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.runtime.compose_call import compose_command
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.runtime.compose import compose_command
 from tests.support.cli import dflash, edit_env, initialise, invoke
 from tests.support.container_engine import Engine
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.operations import status
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.operations.status import status
 from tests.docker.test_replicas import OVERRIDE, containers
 from tests.support.caddy import AUTHORITY, running
 from tests.support.cli import dflash, edit_env

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import Ran, dflash, edit_env, initialise
 from tests.support.commands import wait_until

@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.router_files import router_keys
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.front import router_keys
 from dflash_deploy.redact import generate_key
-from dflash_deploy.runtime.compose_call import run_compose
+from dflash_deploy.runtime.compose import run_compose
 from tests.docker.conftest import STATE
 from tests.docker.test_replicas import CLIENTS, HANGS, OVERRIDE
 from tests.support.askers import Askers, asking

@@ -11,7 +11,7 @@ from typing import IO
 import httpx
 import pytest
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, edit_env
 from tests.support.composed import composed, container_of, docker, key_is_hidden, shown_by_docker

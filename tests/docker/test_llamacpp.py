@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash
 from tests.support.commands import wait_until

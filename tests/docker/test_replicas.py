@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.services import FINGERPRINT
+from dflash_deploy.deployment.compose import FINGERPRINT
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.plan.replicas import engine_port, router_port
 from dflash_deploy.serve.router.files import read_keys
 from tests.docker.test_llamacpp import SIGNAL_THE_SERVER

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.assets import asset
-from dflash_deploy.bench import Prompt, load_prompts
+from dflash_deploy.bench.workload import Prompt, load_prompts
 from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
 from tests.support.server import Server

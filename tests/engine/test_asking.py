@@ -11,7 +11,7 @@ import pytest
 
 from dflash_deploy.assets import asset
 from dflash_deploy.errors import DeployError, ExitCode
-from dflash_deploy.operations import Asked, ask_engine
+from dflash_deploy.operations.ask_engine import Asked, ask_engine
 from dflash_deploy.runtime import asking
 from dflash_deploy.runtime.asking import QUESTION, Heard
 from tests.support.box import Box

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.bench import Prompt
-from dflash_deploy.bench.block import block
-from dflash_deploy.bench.figures import row_of
+from dflash_deploy.bench.figures import block, row_of
 from dflash_deploy.bench.load import measure
+from dflash_deploy.bench.workload import Prompt
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, edit_env
 from tests.support.server import Server

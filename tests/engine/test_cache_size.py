@@ -10,11 +10,12 @@ from threading import Timer
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.plan import Choice, engine_environment
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.plan.command import engine_environment
+from dflash_deploy.plan.result import Choice
 from dflash_deploy.planning import plan_of
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.serve.secrets import SECRETS_FILE
 from dflash_deploy.serve.settings import Settings
 from tests.support.machines import LAPTOP

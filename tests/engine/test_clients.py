@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from dflash_deploy.assets import asset
-from dflash_deploy.bench import load_prompts
+from dflash_deploy.bench.workload import load_prompts
 from dflash_deploy.connect import KEY_VARIABLE
 from tests.support.cli import dflash
 from tests.support.clients import client

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dflash_deploy.serve.engines.vllm_arguments import MIDDLEWARE, MIDDLEWARE_WITH_CORS
+from dflash_deploy.serve.engines.vllm import MIDDLEWARE, MIDDLEWARE_WITH_CORS
 from tests.engine.conftest import FURTHER_KEY
 from tests.support.commands import wait_until
 from tests.support.routes import ELSEWHERE, Answered, Asked, answers

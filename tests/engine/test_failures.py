@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.assets import asset
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import Ran, dflash, edit_env
 from tests.support.faults import Fault, Patient, recovered, shows

@@ -10,7 +10,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash
 from tests.support.commands import wait_until

@@ -14,8 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dflash_deploy.client import Endpoint, EndpointError
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.client.answers import EndpointError
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.redact import Secret
 from tests.support.cli import dflash, edit_env

@@ -11,10 +11,12 @@ import httpx
 import pytest
 
 from dflash_deploy.assets import asset
-from dflash_deploy.bench import Prompt
+from dflash_deploy.bench.workload import Prompt
 from dflash_deploy.checks.lossless import ODD, READ, TIE
-from dflash_deploy.client import REREADERS, Endpoint, SpecCounters
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.client.rereading import REREADERS
 from dflash_deploy.errors import ExitCode
+from dflash_deploy.serve.engines.counters import SpecCounters
 from tests.support.cli import dflash, edit_env
 from tests.support.otlp import Receiver, otlp_receiver
 from tests.support.server import Server

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dflash_deploy.assets import asset
-from dflash_deploy.bench import Prompt
+from dflash_deploy.bench.workload import Prompt
 from dflash_deploy.serve.engines.installed import CPU_SITE
 from tests.support.nvfp4 import quantise_checkpoint
 from tests.support.nvfp4_layers import CASES

@@ -2,7 +2,7 @@
 
 import stat
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.fleet_lab import Lab, states
 

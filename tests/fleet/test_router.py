@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from dflash_deploy import operations
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.key_handover import begun_handover
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.keys import begun_handover
 from dflash_deploy.errors import ExitCode
+from dflash_deploy.operations.key_file import key as run_key
 from tests.support.commands import wait_until
 from tests.support.fleet_command import started
 from tests.support.fleet_lab import FABRIC, Host, Lab, states
@@ -84,7 +84,7 @@ class Clients:
 
 def key_of(hosts: Lab, name: str | None = None) -> str:
     """What `keys show --reveal` prints on the terminal now."""
-    return operations.key(hosts.directory, name).key.reveal()
+    return run_key(hosts.directory, name).key.reveal()
 
 
 def change_keys(hosts: Lab, clients: Clients, urls: tuple[str, ...]) -> None:

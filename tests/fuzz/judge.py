@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from types import FrameType
 
-from dflash_deploy.client import EndpointError
+from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.errors import DeployError, ExitCode
 from tests.fuzz.hostile import SECRET
 

@@ -10,10 +10,11 @@ from unittest.mock import patch
 import httpx
 from hypothesis import strategies as st
 
-from dflash_deploy.bench import datasets
-from dflash_deploy.client import Endpoint, EndpointError, connection, streaming_body, time_completion
-from dflash_deploy.client.completion import expected_shape
-from dflash_deploy.client.events import read_events
+from dflash_deploy.bench import workload
+from dflash_deploy.client import endpoint as connection
+from dflash_deploy.client.answers import EndpointError, expected_shape, read_events
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.client.stream import streaming_body, time_completion
 from dflash_deploy.intake.answers import read_lines
 from dflash_deploy.redact import Redactor, Secret
 from dflash_deploy.weights import hub
@@ -181,8 +182,8 @@ def read_hub(content: bytes) -> object:
 
 def read_rows(content: bytes) -> object:
     """Read the rows of a data set."""
-    with patch.object(datasets, "new_client", answering(content)):
-        return datasets.fetch_questions("gsm8k")
+    with patch.object(workload, "new_client", answering(content)):
+        return workload.fetch_questions("gsm8k")
 
 
 @st.composite

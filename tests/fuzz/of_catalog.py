@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from dflash_deploy.bench.workload import Limits, from_file
-from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.failures import Failures
 from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.models import Family
 from dflash_deploy.catalog.read import read_entry
 from dflash_deploy.catalog.releases import EngineRelease
-from dflash_deploy.intake import parse_packaged_yaml
+from dflash_deploy.diagnosis.diagnose import LogReader, ProcessEnd
+from dflash_deploy.diagnosis.lines import LONGEST_LINE
+from dflash_deploy.intake.parse import parse_packaged_yaml
 from dflash_deploy.redact import Redactor, redact_by_shape
-from dflash_deploy.runtime.log_file import read_page
-from dflash_deploy.startup.diagnosis import LogReader, ProcessEnd
-from dflash_deploy.startup.log_lines import LONGEST_LINE
+from dflash_deploy.runtime.log import read_page
 from dflash_deploy.startup.progress import Phases, Step, message_of
 from tests.fuzz.hostile import BYTES, TEXTS, changed, damaged, written
 from tests.fuzz.kind import Kind

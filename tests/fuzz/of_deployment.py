@@ -9,22 +9,21 @@ from typing import TypeVar
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.settings import all_setting_names
-from dflash_deploy.deployment import Deployment, dotenv
-from dflash_deploy.deployment.last_good import changes, restored_since
-from dflash_deploy.deployment.secret_lines import secrets_in
+from dflash_deploy.deployment import dotenv
+from dflash_deploy.deployment.directory import Deployment, changes, restored_since
+from dflash_deploy.deployment.dotenv import secrets_in
 from dflash_deploy.errors import DeployError, SettingsRefused
-from dflash_deploy.intake import Invalid
-from dflash_deploy.intake.documents import BenchFigures, EngineEnd, LastStart, TuneEvidence
-from dflash_deploy.intake.state import read_state
-from dflash_deploy.plan import Choice
+from dflash_deploy.intake.documents import BenchFigures, EngineEnd, LastStart, TuneEvidence, read_state
+from dflash_deploy.intake.parse import Invalid
+from dflash_deploy.plan.result import Choice
 from dflash_deploy.planning import UNREAD, plan_to_stop
 from dflash_deploy.redact import Redactor
-from dflash_deploy.rules import plan_deployment
-from dflash_deploy.runtime.supervised import recorded
+from dflash_deploy.rules.table import plan_deployment
+from dflash_deploy.runtime.native_process import recorded
 from dflash_deploy.startup.progress import usual_seconds
-from dflash_deploy.weights.lockfile import Lock, parse_lock, read_lock, write_lock
+from dflash_deploy.weights.lock import Lock, parse_lock, read_lock, write_lock
 from tests.fuzz.hostile import BYTES, SECRET, TEXTS, damaged, json_documents
 from tests.fuzz.judge import LONGEST, Lost, Shown
 from tests.fuzz.kind import Kind

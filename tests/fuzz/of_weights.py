@@ -9,17 +9,16 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.plan import Choice
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.plan.result import Choice
 from dflash_deploy.planning import UNREAD
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.weights import check_weights, read_checkpoints
-from dflash_deploy.weights.check import content_problem
-from dflash_deploy.weights.fetch import missing_files
+from dflash_deploy.weights.check import check_weights, content_problem
+from dflash_deploy.weights.checkpoints import read_checkpoints
+from dflash_deploy.weights.fetch import missing_files, open_progress
 from dflash_deploy.weights.gguf import NotGguf, parse_header, read_header
-from dflash_deploy.weights.lockfile import LockedFile, LockedModel
-from dflash_deploy.weights.spans import open_progress
+from dflash_deploy.weights.lock import LockedFile, LockedModel
 from tests.fuzz.hostile import TEXTS, damaged, json_documents
 from tests.fuzz.kind import Kind
 from tests.fuzz.places import place, put

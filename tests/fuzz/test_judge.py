@@ -8,9 +8,9 @@ from typing import NoReturn
 
 import pytest
 
-from dflash_deploy.client import EndpointError
+from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.errors import BadInput, DeployError
-from dflash_deploy.intake import parse_json
+from dflash_deploy.intake.parse import parse_json
 from tests.fuzz import judge as judging
 from tests.fuzz import worker
 from tests.fuzz.commands import Case, problems

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from dflash_deploy.catalog import EngineRelease, ModelPair, Profile, load_catalog
-from dflash_deploy.plan import Choice, Plan
-from dflash_deploy.rules import plan_deployment
-from dflash_deploy.rules.survey import combinations
+from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.catalog.models import ModelPair
+from dflash_deploy.catalog.releases import EngineRelease
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.rules.table import combinations, plan_deployment
 from dflash_deploy.serve.settings import Settings
 from tests.support.machines import MACHINES
 from tests.support.parsers import Engine

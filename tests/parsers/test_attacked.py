@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from tests.support import attacked
 from tests.support.attacked import Endpoint
 from tests.support.attackers import attacking

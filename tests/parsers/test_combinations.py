@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.compose import create, resolved_document
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.dotenv import fill_template
-from dflash_deploy.deployment.render import create, resolved_document
-from dflash_deploy.plan import Plan, engine_command
-from dflash_deploy.plan.result import Decision
+from dflash_deploy.plan.command import engine_command
+from dflash_deploy.plan.result import Decision, Plan
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.settings import Settings
 from tests.parsers.combinations import PARSERS, planned
@@ -32,7 +32,7 @@ def named(plan: Plan) -> str:
 
 
 def test_every_profile_and_engine_of_the_catalog_serves_something() -> None:
-    from dflash_deploy.catalog import load_catalog
+    from dflash_deploy.catalog.load import load_catalog
 
     catalog = load_catalog()
     pairs = {(plan.profile.name, plan.engine.name) for plan in planned()}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from tests.support import documents
 from tests.support.cli import dflash, edit_env
 from tests.support.documents import ROOT

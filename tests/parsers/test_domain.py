@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.operations import status
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.operations.status import status
 from tests.support.cli import dflash, edit_env
 from tests.support.commands import eventually
 from tests.support.llamacpp_native import processes

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from tests.support.cli import dflash, edit_env
 from tests.support.llamacpp_native import connect, init, server_of
 from tests.support.llamacpp_routes import HANGS

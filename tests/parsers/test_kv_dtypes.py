@@ -2,7 +2,7 @@
 
 import ast
 
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from tests.support.parsers.fetch import fetched
 
 ENGINES = load_catalog().engines

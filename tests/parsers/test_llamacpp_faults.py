@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.assets import asset
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.serve.engines.installed import WHEEL_SERVER, llama_server_of_wheel
-from dflash_deploy.serve.engines.llamacpp_architectures import ARCHITECTURES, OF_BUILD
+from dflash_deploy.serve.engines.llamacpp import ARCHITECTURES, OF_BUILD
 from tests.support import gguf
 from tests.support.cli import dflash, edit_env
 from tests.support.commands import wait_until

@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.assets import asset
-from dflash_deploy.bench import Prompt, load_prompts
+from dflash_deploy.bench.workload import Prompt, load_prompts
 from dflash_deploy.checks.lossless import ODD, READ, TIE
 from dflash_deploy.checks.pictures import COLOURS
-from dflash_deploy.client import REREADERS, EndpointError
+from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.images import plain_png
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.client.rereading import REREADERS
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, edit_env
 from tests.support.commands import eventually, wait_until

@@ -16,10 +16,10 @@ import httpx
 import pytest
 import yaml
 
-from dflash_deploy.monitoring.alerts import ALERTS
-from dflash_deploy.monitoring.containers import ADDRESSES, IMAGES, SOURCE
 from dflash_deploy.monitoring.dashboards import DASHBOARDS
-from dflash_deploy.operations import key
+from dflash_deploy.monitoring.files import ADDRESSES, IMAGES, SOURCE
+from dflash_deploy.monitoring.rules import ALERTS
+from dflash_deploy.operations.key_file import key
 from tests.support.cli import dflash, initialise
 from tests.support.debian import monitoring_path, program
 from tests.support.ports import free_port

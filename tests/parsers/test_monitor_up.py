@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.operations import key
+from dflash_deploy.operations.key_file import key
 from tests.support.cli import dflash
 from tests.support.llamacpp_native import init, processes, server_of
 from tests.support.monitored import HANGS, Received, fired, monitor, reload_programs, webhook

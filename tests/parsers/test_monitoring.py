@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.monitoring.alerts import ALERTS
-from dflash_deploy.monitoring.machine import MACHINE, MACHINE_ALERTS
-from dflash_deploy.monitoring.recording import DERIVED, GATEWAY, groups
+from dflash_deploy.monitoring.rules import ALERTS, DERIVED, GATEWAY, MACHINE, MACHINE_ALERTS, groups
 from dflash_deploy.serve.engines import ENGINES
 from tests.support.bench_figures import keep_baseline
 from tests.support.cli import dflash

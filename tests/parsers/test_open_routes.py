@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 from dflash_deploy.serve.engines.installed import WHEEL_SERVER
-from dflash_deploy.serve.engines.llamacpp_routes import ROUTES
+from dflash_deploy.serve.engines.llamacpp import ROUTES
 from dflash_deploy.serve.gateway.asgi import Message, Receive, Scope, Send
 from dflash_deploy.serve.gateway.auth import DenyByDefault
 from tests.support import llamacpp_routes, sglang_routes

@@ -1,6 +1,6 @@
 """The options that EXTRA_ARGS is checked against are those of the releases' own parsers."""
 
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from tests.support.parsers import Rejections
 from tools.options import options
 

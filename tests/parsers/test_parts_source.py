@@ -2,7 +2,7 @@
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from tests.support.parsers.fetch import fetched
 
 PARTS = [failure for failure in load_catalog().failures if failure.part]

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.failures import Failure
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.settings import passed_on, setting_names
-from dflash_deploy.plan import Choice, engine_command
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.plan.command import engine_command
+from dflash_deploy.plan.result import Choice
+from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.serve.engines import ENGINES
 from tests.support.machines import MACHINES
 from tests.support.parsers import Engine, Rejections

@@ -6,9 +6,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.operations import status
+from dflash_deploy.operations.status import status
 from tests.support.askers import WHOLE, asking
 from tests.support.cli import dflash, edit_env
 from tests.support.commands import eventually

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import httpx
 
-from dflash_deploy.serve.engines.llamacpp_routes import ROUTES as ENGINE
-from dflash_deploy.serve.gateway.scopes import INFERENCE, LIVENESS, opens
+from dflash_deploy.serve.engines.llamacpp import ROUTES as ENGINE
+from dflash_deploy.serve.gateway.keys import INFERENCE, LIVENESS, opens
 from dflash_deploy.serve.router.files import read_keys
 from dflash_deploy.serve.router.values import ROUTES as CLOSED
 from tests.support import router_routes

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import httpx
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.door.caddyfile import PATHS
-from dflash_deploy.operations import status, usage_of_keys
-from dflash_deploy.runtime import EngineState
-from dflash_deploy.serve.gateway.scopes import LIVENESS
+from dflash_deploy.operations.keys import usage_of_keys
+from dflash_deploy.operations.status import status
+from dflash_deploy.runtime.protocol import EngineState
+from dflash_deploy.serve.gateway.keys import LIVENESS
 from dflash_deploy.serve.router.files import read_keys
 from dflash_deploy.serve.router.values import ROUTES
 from tests.support.askers import asking

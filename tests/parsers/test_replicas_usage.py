@@ -14,8 +14,8 @@ import aiohttp
 import httpx
 import pytest
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.operations import key
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.operations.key_file import key
 from tests.support.cli import dflash
 from tests.support.commands import eventually
 from tests.support.two_engines import HANGS, door, engine_tokens, engines, keys, router, used

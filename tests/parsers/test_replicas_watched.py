@@ -17,8 +17,8 @@ from queue import Queue
 import httpx
 import pytest
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.monitoring.alerts import ALERTS
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.monitoring.rules import ALERTS
 from dflash_deploy.plan.replicas import router_metrics_port
 from tests.support.caddy import expiring
 from tests.support.cli import dflash, edit_env

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.assets import asset
-from dflash_deploy.plan import Plan, engine_command
+from dflash_deploy.plan.command import engine_command
+from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.engines import ENGINES
 from tests.parsers.combinations import planned
 from tests.support.decisions.configs import Config, configs

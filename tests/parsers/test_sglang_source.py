@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 import yaml
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.client import read_metrics
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.client.metrics import read_metrics
 from dflash_deploy.startup.progress import Phases, Step
 from tests.support.parsers.fetch import REPOSITORY, fetched
 

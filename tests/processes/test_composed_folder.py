@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.export.compose import ComposeProject, project_of
-from dflash_deploy.export.compose_folder import compose_folder
-from dflash_deploy.operations.composing import compose_source
-from dflash_deploy.plan import Plan
-from dflash_deploy.serve.gateway.keyring import Keyring
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.export.compose import ComposeProject, compose_folder, project_of
+from dflash_deploy.operations.export import compose_source
+from dflash_deploy.plan.result import Plan
+from dflash_deploy.serve.gateway.keys import Keyring
 from dflash_deploy.serve.router.files import read_keys
 from dflash_deploy.serve.secrets import SECRETS_FILE, read_secrets
 from tests.support.commands import checked

@@ -9,11 +9,9 @@ import yaml
 
 from dflash_deploy.export.cluster import Cluster
 from dflash_deploy.export.folder import folder
-from dflash_deploy.export.objects import objects
-from dflash_deploy.export.pod import runs_on
-from dflash_deploy.export.pull import job_name, pull_objects
-from dflash_deploy.export.readme import readme
-from dflash_deploy.export.router import router_objects
+from dflash_deploy.export.objects import objects, router_objects
+from dflash_deploy.export.pods import runs_on
+from dflash_deploy.export.readme import job_name, pull_objects, readme
 from tests.support.commands import run_command
 from tests.support.manifests import VERSIONS, kubectl, plan_for, pod_of, source_for, validated
 

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.operations.targets import DESCRIBING
-from dflash_deploy.plan import Plan
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.operations.bench import DESCRIBING
+from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
 
 

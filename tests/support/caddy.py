@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dflash_deploy.door import Door, Site, caddyfile, find_caddy
+from dflash_deploy.door.caddy import find_caddy
+from dflash_deploy.door.caddyfile import Door, caddyfile
+from dflash_deploy.door.site import Site
 from tests.support.attacked import Endpoint
 from tests.support.door import HANGS, until
 from tests.support.ports import free_port

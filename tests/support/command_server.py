@@ -220,7 +220,7 @@ def main(listener: int, owner: int) -> None:
             import_module(module.name)
     wrong = sorted(set(READ_AT_IMPORT) & set(sys.modules))
     assert not wrong, f"imported before a command has its environment: {wrong}"
-    import_module("dflash_deploy.catalog").load_catalog()
+    import_module("dflash_deploy.catalog.load").load_catalog()
     gc.collect()
     gc.freeze()
     serve(socket.socket(fileno=listener), owner)

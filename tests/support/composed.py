@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.runtime.compose_call import compose_command
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.runtime.compose import compose_command
 from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_run
 

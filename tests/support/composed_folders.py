@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.plan import Plan
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.plan.command import read_settings
-from dflash_deploy.plan.result import Decision
+from dflash_deploy.plan.result import Decision, Plan
 from tests.support.manifests import plan_for
 
 SHAPES: Mapping[str, set[str]] = {

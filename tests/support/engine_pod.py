@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dflash_deploy import operations
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.export.cluster import Cluster
+from dflash_deploy.operations.export import export_kubernetes
 from tests.support.cli import edit_env, initialise
 from tests.support.exported_pods import NAME, USER, Folder, network
 from tests.support.kubelet.node import Node
@@ -58,7 +59,7 @@ def engine_pod(place: Path, image: str, base: str, *chosen: str, ignores_gpus: b
     initialise(*chosen, "--runtime", "compose", at=deployment)
     edit_env(deployment, DFLASH_IMAGE=image)
     os.chown(deployment / ".env", USER, USER)
-    made = operations.export_kubernetes(deployment, place / "out", operations.Cluster(name=NAME))
+    made = export_kubernetes(deployment, place / "out", Cluster(name=NAME))
     with network(f"dflash-{place.name}") as (name, _):
         node = Node(place, name, base, claims={CACHE: claim}, ignores_gpus=ignores_gpus)
         folder = Folder(place / "out", node, Deployment(deployment).key.reveal())

@@ -8,10 +8,12 @@ from typing import Any, cast
 
 from dflash_deploy.catalog.hardware import Match
 from dflash_deploy.catalog.models import Weights
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.doctor import Check, DoctorContext
-from dflash_deploy.host import ContainerEngine, Gpu, HostFacts
-from dflash_deploy.plan import Plan
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.doctor.check import Check, DoctorContext
+from dflash_deploy.host.ask import ContainerEngine
+from dflash_deploy.host.gpu import Gpu
+from dflash_deploy.host.machine import HostFacts
+from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.settings import Settings
 from tests.support.machines import DOCKER, GIB, machine

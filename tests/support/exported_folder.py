@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from tests.support.cli import dflash, edit_env
 from tests.support.commands import wait_until
 from tests.support.ports import free_port

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from dflash_deploy import operations
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.operations import cluster as exporting
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.export.cluster import Cluster
+from dflash_deploy.operations import export as exporting
+from dflash_deploy.operations.export import KubernetesExport, export_kubernetes
 from tests.support.cli import dflash, edit_env
 from tests.support.cluster import Kubernetes, kubernetes
 from tests.support.commands import checked
@@ -144,10 +145,10 @@ def _deployed(place: Path, hub: Hub) -> Deployment:
     return Deployment(directory)
 
 
-def _export(place: Path, deployment: Deployment) -> operations.KubernetesExport:
-    chosen = operations.Cluster(name=NAME, replicas=2, weights="claim", tool_image=TOOL, router_image=ROUTER)
+def _export(place: Path, deployment: Deployment) -> KubernetesExport:
+    chosen = Cluster(name=NAME, replicas=2, weights="claim", tool_image=TOOL, router_image=ROUTER)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DFLASH_CATALOG", str(place / "catalog"))
         # an export with a custom catalog has no Job: the image of a Job does not have that catalog
         patch.setattr(exporting, "OWN", "OF_ANOTHER_NAME")
-        return operations.export_kubernetes(deployment.directory, place / "out", chosen)
+        return export_kubernetes(deployment.directory, place / "out", chosen)

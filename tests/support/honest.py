@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from dflash_deploy.client import plain_png
+from dflash_deploy.client.images import plain_png
 from tests.support.attacked import Endpoint, chat
 
 CUT = "a stream that is cut"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import httpx
 
 from dflash_deploy.assets import asset
-from dflash_deploy.serve.engines.llamacpp_routes import ROUTES
+from dflash_deploy.serve.engines.llamacpp import ROUTES
 from tests.support.commands import wait_until
 from tests.support.ports import free_port
 

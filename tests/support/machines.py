@@ -1,7 +1,10 @@
 """Machines as `plan` sees them: recorded from what their owners showed, else made of what a profile matches."""
 
-from dflash_deploy.catalog import Profile, load_catalog
-from dflash_deploy.host import ContainerEngine, Gpu, HostFacts
+from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.host.ask import ContainerEngine
+from dflash_deploy.host.gpu import Gpu
+from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.serve.engines.installed import InstalledEngine
 
 GIB = 2**30

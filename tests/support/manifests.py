@@ -13,15 +13,15 @@ from jsonschema import Draft202012Validator
 from kubernetes_validate import utils
 from referencing import Registry, Resource
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.deployment.render import environment_of
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.deployment.compose import environment_of
 from dflash_deploy.errors import DeployError
 from dflash_deploy.export.cluster import Cluster, ExportSource
 from dflash_deploy.export.objects import objects
 from dflash_deploy.monitoring.files import rule_groups
-from dflash_deploy.monitoring.limits import limits
-from dflash_deploy.plan import Choice, Plan
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.monitoring.rules import limits
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import MACHINES
 
 OLDEST = "1.29"

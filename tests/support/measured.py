@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from dflash_deploy.bench.figures import Row, row_of
+from dflash_deploy.bench.figures import Row, beside, row_of
 from dflash_deploy.bench.load import Load, Round
-from dflash_deploy.bench.published import beside
 from dflash_deploy.bench.sweep import with_speedups
 from dflash_deploy.catalog.speeds import PublishedSpeed
-from dflash_deploy.client import SpecCounters, TimedCompletion
+from dflash_deploy.client.stream import TimedCompletion
+from dflash_deploy.serve.engines.counters import SpecCounters
 
 PUBLISHED = PublishedSpeed(
     engine="vllm",

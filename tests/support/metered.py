@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from dflash_deploy.client.key_usage import KeyUsage, read_key_usage
+from dflash_deploy.client.metrics import KeyUsage, read_key_usage
 from dflash_deploy.serve.gateway.asgi import Message, Receive, Scope, Send
 from dflash_deploy.serve.gateway.auth import DenyByDefault
 

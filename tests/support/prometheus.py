@@ -11,9 +11,9 @@ from typing import Any
 
 import httpx
 
-from dflash_deploy.client import Endpoint
+from dflash_deploy.client.endpoint import Endpoint
 from dflash_deploy.monitoring.dashboards import DASHBOARDS
-from dflash_deploy.monitoring.prometheus import PROBE_MODULE
+from dflash_deploy.monitoring.files import PROBE_MODULE
 from tests.support.debian import program
 from tests.support.ports import free_port
 

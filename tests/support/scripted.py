@@ -7,9 +7,9 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from dflash_deploy.operations import complete, probing, running, starting
-from dflash_deploy.runtime import EngineState, LogPage
-from dflash_deploy.runtime.protocol import Narrate
+from dflash_deploy.operations import status as probing
+from dflash_deploy.operations import up
+from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
 from tests.support import serving
 from tests.support.serving import Quiet
 
@@ -45,7 +45,7 @@ def listening(*statuses: int, port: int = 0, refusal: str = '{"error": "EngineDe
 
 def play(monkeypatch: pytest.MonkeyPatch, runtime_for: Callable[..., "ScriptedRuntime"]) -> None:
     """Let operations start and examine these engines in place of real ones."""
-    for module in (complete, starting, running, probing):
+    for module in (up, up, up, probing):
         monkeypatch.setattr(module, "runtime_for", runtime_for)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dflash_deploy.errors import DeployError, HostUnreachable
-from dflash_deploy.fleet import each, scripts
-from dflash_deploy.fleet.session import Input, OnLine, Output, Session
+from dflash_deploy.fleet import each, ssh
+from dflash_deploy.fleet.ssh import Input, OnLine, Output, Session
 from dflash_deploy.operations.fleet_hosts import FleetResult
 
 Answer = dict[str, Any] | str | DeployError
@@ -23,11 +23,11 @@ Change = Callable[[str, tuple[str, ...]], Answer | None]
 """Answers some commands in another way; `None` for the others. It may raise the error of a host."""
 
 NAMES = {
-    scripts.examine()[2]: "examine",
-    scripts.receive("x", "")[2]: "receive",
-    scripts.interrupt("x")[2]: "interrupt",
-    scripts.mark_settings("x", "")[2]: "settings",
-    scripts.deployed("x")[2]: "deployed",
+    ssh.examine()[2]: "examine",
+    ssh.receive("x", "")[2]: "receive",
+    ssh.interrupt("x")[2]: "interrupt",
+    ssh.mark_settings("x", "")[2]: "settings",
+    ssh.deployed("x")[2]: "deployed",
 }
 """The name of each script."""
 

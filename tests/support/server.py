@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dflash_deploy.assets import asset
-from dflash_deploy.client import Endpoint
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.planning import plan_of
-from dflash_deploy.startup import endpoint_of
+from dflash_deploy.startup.engine import endpoint_of
 from tests.support.cli import dflash, edit_env
 
 

@@ -10,7 +10,7 @@ from typing import Self
 
 import httpx
 
-from dflash_deploy.client import Endpoint
+from dflash_deploy.client.endpoint import Endpoint
 
 WHOLE = "length"
 """How an answer ends that has as many tokens as were asked for."""

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import httpx
 
-from dflash_deploy.client.key_usage import KeyUsage
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.router_files import seen_workers, write_workers, written_workers
-from dflash_deploy.operations import key, status, usage_of_keys
-from dflash_deploy.operations.probing import MemberStatus
+from dflash_deploy.client.metrics import KeyUsage
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.front import seen_workers, write_workers, written_workers
+from dflash_deploy.operations.key_file import key
+from dflash_deploy.operations.keys import usage_of_keys
+from dflash_deploy.operations.status import MemberStatus, status
 from dflash_deploy.plan.replicas import engine_port, router_port
 from dflash_deploy.planning import plan_of
 from dflash_deploy.serve.router.files import RoutedEngine
-from dflash_deploy.startup import endpoint_of
+from dflash_deploy.startup.engine import endpoint_of
 from tests.support.askers import Askers, asking
 from tests.support.cli import Ran, dflash
 from tests.support.commands import eventually

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import openai
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from tests.support.cli import dflash
 
 HANGS = 300.0

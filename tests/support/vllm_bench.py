@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from dflash_deploy.assets import asset
-from dflash_deploy.bench import Prompt
-from dflash_deploy.client import Endpoint, SpecCounters
+from dflash_deploy.bench.workload import Prompt
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.serve.engines.counters import SpecCounters
 from dflash_deploy.serve.engines.installed import installed_vllm
 
 LONGEST = 256

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy import errors
-from dflash_deploy.client import EndpointError
+from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.errors import BadInput, DeployError, ExitCode
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "exit-codes.md"

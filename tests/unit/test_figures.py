@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import memory
 from benchmarks.speed_model import compared, groups, summary
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.checks.acceptance import BROKEN_BELOW, WEAK_BELOW
 from dflash_deploy.plan import speed
 from dflash_deploy.startup.watch import DECAYED

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.checks import CHECKS
-from dflash_deploy.rules import RULES
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.checks.run import CHECKS
+from dflash_deploy.rules.table import RULES
 from tools.pictures.album import ALBUM, FOLDER, Shot, texts
 from tools.readme import BOXES, EVIDENCE, README, filled
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from tools.readme import ROOT
 from tools.reference import FOLDER
 from tools.reference.unproven import PROVEN, UNPROVEN

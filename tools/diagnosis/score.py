@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.startup import LogReader, ProcessEnd
-from dflash_deploy.startup.log_lines import parsed
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.diagnosis.diagnose import LogReader, ProcessEnd
+from dflash_deploy.diagnosis.lines import parsed
 from tests.support.rows import rows_of
 from tools.diagnosis.shapes import EXITS, SHAPES
 

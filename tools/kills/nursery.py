@@ -17,9 +17,9 @@ from pathlib import Path
 from types import FrameType
 
 from dflash_deploy import cli, operations
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.cli.app import main
-from dflash_deploy.runtime.supervised import SUPERVISOR
+from dflash_deploy.runtime.native_process import SUPERVISOR
 from tools.kills.effects import SYNCED, Effects
 
 LONGEST = 300.0

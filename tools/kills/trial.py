@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.lock import command_lock
 from dflash_deploy.redact import Secret
-from dflash_deploy.runtime.supervised import SUPERVISOR
+from dflash_deploy.runtime.native_process import SUPERVISOR
 from tests.support.procfs import Process, family_of, kill
 from tests.support.schemas import problems
 from tools.kills.nursery import End, Order

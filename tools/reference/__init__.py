@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.failures_page import page as failures
+from dflash_deploy.catalog.load import load_catalog
 from tools.reference import (
     catalog,
     commands,

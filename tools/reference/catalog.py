@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from dflash_deploy.catalog import Catalog
 from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.load import Catalog
 from dflash_deploy.catalog.models import ModelPair
+from dflash_deploy.catalog.read import Settings
 from dflash_deploy.catalog.recipes import offered
 from dflash_deploy.catalog.releases import EngineRelease
-from dflash_deploy.catalog.schema import Settings
-from dflash_deploy.cli.numbers import sizes_of
+from dflash_deploy.cli.options import sizes_of
 from dflash_deploy.cli.recipes import summary
 from tools.reference.markdown import GENERATED, code, joined, table
 

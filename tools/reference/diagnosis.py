@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from tools.diagnosis.score import BLIND_SETS, FROZEN, HALVES, alarm, cases, scored
 from tools.reference.markdown import GENERATED, joined, table
 

@@ -6,7 +6,8 @@ import ast
 import inspect
 import textwrap
 
-from dflash_deploy.rules import RULES, Rule
+from dflash_deploy.rules.kinds import Rule
+from dflash_deploy.rules.table import RULES
 from tools.reference.markdown import GENERATED, code, joined, table
 
 _HEAD = f"""# Rules

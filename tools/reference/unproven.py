@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from dflash_deploy.catalog import Catalog, EngineRelease, Profile
-from dflash_deploy.plan import Choice
-from dflash_deploy.rules import plan_deployment
-from dflash_deploy.rules.survey import combinations
+from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.load import Catalog
+from dflash_deploy.catalog.releases import EngineRelease
+from dflash_deploy.plan.result import Choice
+from dflash_deploy.rules.table import combinations, plan_deployment
 from tests.support.machines import MACHINES
 from tools.reference.markdown import GENERATED, code, joined, table
 

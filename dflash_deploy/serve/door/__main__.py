@@ -1,4 +1,4 @@
-"""`python -m dflash_deploy.serve.door COMMAND`: runs an engine behind the gateway, with this process in front of it.
+"""`python -m dflash_deploy.serve.door COMMAND`: runs an engine, with this process as its gateway.
 
 The engine is a child with the arguments of COMMAND. It gets the path of its Unix socket and a key of its own in its
 environment, in the variables that llama.cpp reads (common/arg.cpp), and none of the endpoint's keys. SIGTERM and SIGINT
@@ -22,10 +22,9 @@ from aiohttp import web
 
 from dflash_deploy.serve.door.forward import Forward
 from dflash_deploy.serve.door.listener import server_of
-from dflash_deploy.serve.gateway.asking import Asks
 from dflash_deploy.serve.gateway.auth import DenyByDefault
-from dflash_deploy.serve.gateway.keyring import KEYS_FILE
-from dflash_deploy.serve.gateway.limits import LIMITS_DIRECTORY
+from dflash_deploy.serve.gateway.keys import KEYS_FILE, LIMITS_DIRECTORY
+from dflash_deploy.serve.gateway.metering import Asks
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import SECRET_NAMES, SECRETS_FILE, read_secrets
 from dflash_deploy.serve.settings import Settings

@@ -1,7 +1,11 @@
-"""llama.cpp: the arguments of `llama-server`, for upstream from b10068 on and for the buun fork.
+"""llama.cpp: its architectures, its routes, and the arguments of `llama-server`.
 
-They differ in DFlash: upstream calls the method `draft-dflash` and its limit `--spec-draft-n-max`, the fork
-`dflash` and `--draft-max`; the fork keeps a short context for the drafter.
+An architecture is `general.architecture` in a GGUF's header. The server has no API description to read the routes from.
+Source: llama.cpp tools/server/server.cpp, with the routes of older releases and of the buun fork. `x` is any word.
+
+The arguments are for upstream from b10068 on and for the buun fork. They differ in DFlash: upstream calls the method
+`draft-dflash` and its limit `--spec-draft-n-max`, the fork `dflash` and `--draft-max`; the fork keeps a short context
+for the drafter.
 """
 
 from __future__ import annotations
@@ -30,13 +34,55 @@ from dflash_deploy.serve.engines.installed import (
     llama_server_at,
     llama_server_of_wheel,
 )
-from dflash_deploy.serve.engines.llamacpp_architectures import ARCHITECTURES, OF_BUILD
-from dflash_deploy.serve.engines.llamacpp_routes import ROUTES
 from dflash_deploy.serve.field import LLAMACPP
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import read_secrets
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import Speculation
+
+OF_BUILD = "b11549"
+"""The build that knows these (src/llama-arch.cpp), without `clip`, that of a projector; earlier builds know fewer."""
+
+_NAMES = """
+llama llama4 deci falcon baichuan grok gpt2 gptj gptneox mpt starcoder refact bert modern-bert nomic-bert
+nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert bloom stablelm qwen qwen2 qwen2moe qwen2vl qwen3 qwen3moe
+qwen3next qwen3vl qwen3vlmoe qwen35 qwen35moe clef qwen4exp phi2 phi3 phimoe plamo plamo2 plamo3 codeshell orion
+internlm2 minicpm minicpm3 gemma gemma2 gemma3 gemma3n gemma4 gemma4-assistant gemma-embedding gemma-embedding2
+starcoder2 mamba mamba2 maple jamba falcon-h1 xverse command-r cohere2 cohere2moe dbrx olmo olmo2 olmoe muse-glimmer
+openelm arctic deepseek deepseek2 deepseek2-ocr deepseek32 deepseek4 chatglm glm4 glm4moe glm-dsa bitnet t5
+t5encoder jais jais2 nemotron nemotron_h nemotron_h_moe exaone exaone4 exaone-moe rwkv6 rwkv6qwen2 rwkv7 arwkv7
+granite granitemoe granitehybrid graniteswitch granite_swa chameleon wavtokenizer-dec plm bailingmoe bailingmoe2
+bailingmoe3 dots1 dots3note arcee afmoe laguna ernie4_5 ernie4_5-moe hunyuan-moe hunyuan-dense hunyuan_vl hy_v3
+hy_v4 smollm3 gpt-oss lfm2 lfm2moe dream smallthinker llada llada-moe seed_oss grovemoe apertus minimax-m2 cogvlm
+rnd1 pangu-embedded mistral3 mistral4 paddleocr mimo2 step35 spark2_5 llama-embed maincoder kimi-linear kimi-k3
+glm5-next talkie mellum eagle3 minimax-m3 dflash nanbeige qwen3tts pockettts minimax-01 hrm_text k2-horizon
+"""
+
+ARCHITECTURES = frozenset(_NAMES.split())
+
+
+_READ = (
+    *("/", "/health", "/v1/health", "/metrics", "/props", "/models", "/v1/models", "/models/sse", "/api/tags"),
+    *("/lora-adapters", "/slots", "/v1/stream", "/cors-proxy", "/tools"),
+)
+
+_WRITTEN = (
+    *("/props", "/api/show", "/completion", "/completions", "/v1/completions", "/models", "/models/load"),
+    *("/models/unload", "/chat/completions", "/v1/chat/completions", "/api/chat", "/v1/chat/completions/control"),
+    *("/responses", "/v1/responses", "/audio/transcriptions", "/v1/audio/transcriptions", "/v1/messages", "/infill"),
+    *("/embedding", "/embeddings", "/v1/embeddings", "/rerank", "/reranking", "/v1/rerank", "/v1/reranking"),
+    *("/tokenize", "/detokenize", "/apply-template", "/chat/completions/input_tokens", "/responses/input_tokens"),
+    *("/v1/chat/completions/input_tokens", "/v1/responses/input_tokens", "/v1/messages/count_tokens"),
+    *("/lora-adapters", "/slots/x", "/v1/streams/lookup", "/v1/systemone", "/cors-proxy", "/tools"),
+)
+
+ROUTES = (
+    *(("GET", path) for path in _READ),
+    *(("POST", path) for path in _WRITTEN),
+    *(("DELETE", path) for path in ("/models", "/v1/stream")),
+)
+"""Each method with its path."""
+
 
 LLAMA_SERVER = "/app/llama-server"
 """The server's path in llama.cpp's images."""

@@ -52,8 +52,8 @@ def put_gateway_in_front(environment: Mapping[str, str], engine_key: str) -> Non
 
     def build_behind_gateway(app: FastAPI) -> App:
         # it imports prometheus_client, which must not be imported before SGLang has named the directory of its counters
-        from dflash_deploy.serve.gateway.asking import Asks
         from dflash_deploy.serve.gateway.auth import DenyByDefault
+        from dflash_deploy.serve.gateway.metering import Asks
 
         return DenyByDefault(build(app), environment, asks=Asks.USAGE_IN_EACH_CHUNK, engine_key=engine_key)
 

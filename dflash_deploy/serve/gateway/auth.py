@@ -4,8 +4,9 @@ vLLM checks keys only on paths that begin with /v1, /v2, /inference and /cohere 
 entrypoints/serve/middleware/authenticate.py). All other routes are open, among them /invocations, which answers chat
 requests. This gateway has one open route instead of a list of closed ones, so it also closes routes of later releases.
 
-vLLM loads it as `--middleware`; the last middleware named is the outermost. vLLM's own check stays behind it, and knows
-only `Authorization: Bearer` with the first key. So every admitted request is passed on with exactly that header.
+vLLM loads it as `--middleware`; the last middleware named is the outermost. vLLM's own check stays behind it, and
+accepts only `Authorization: Bearer` with the first key. So every admitted request is passed on with exactly that
+header.
 """
 
 from __future__ import annotations
@@ -16,16 +17,20 @@ from functools import partial
 from pathlib import Path
 
 from dflash_deploy.serve.gateway.asgi import MIB, App, Message, Receive, Scope, Send, answer_error, header_values
-from dflash_deploy.serve.gateway.asking import Asks, asks_of_vllm
-from dflash_deploy.serve.gateway.body_limit import BodyLimit, read_for_proxy
+from dflash_deploy.serve.gateway.body import BodyLimit, read_for_proxy
 from dflash_deploy.serve.gateway.connections import guard_uvicorn
-from dflash_deploy.serve.gateway.keyring import Accepted, Keyring
-from dflash_deploy.serve.gateway.limits import LIMITS_DIRECTORY, KeyLimits
+from dflash_deploy.serve.gateway.keys import (
+    ENGINE_HANGS,
+    KEY_NAME,
+    LIMITS_DIRECTORY,
+    LIVENESS,
+    Accepted,
+    Keyring,
+    opens,
+)
 from dflash_deploy.serve.gateway.media import Media
-from dflash_deploy.serve.gateway.metering import Metered
+from dflash_deploy.serve.gateway.metering import Asks, KeyCounters, KeyLimits, Metered, asks_of_vllm
 from dflash_deploy.serve.gateway.progress import Progress
-from dflash_deploy.serve.gateway.scopes import ENGINE_HANGS, KEY_NAME, LIVENESS, opens
-from dflash_deploy.serve.gateway.usage import KeyCounters
 from dflash_deploy.serve.settings import Settings
 
 AUTHORIZATION, X_API_KEY = b"authorization", b"x-api-key"

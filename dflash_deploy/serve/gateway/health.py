@@ -27,7 +27,7 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-from dflash_deploy.serve.gateway.scopes import ENGINE_HANGS
+from dflash_deploy.serve.gateway.keys import ENGINE_HANGS
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import read_secrets
 from dflash_deploy.serve.settings import Settings

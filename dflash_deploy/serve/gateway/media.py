@@ -1,8 +1,8 @@
-"""Pictures, sounds and videos of a request: their number and size, before an engine sees them, and none by address.
+"""Limits the pictures, sounds and videos of a request, and passes none on by address.
 
-An engine that is given an address fetches it: llama.cpp from any host, vLLM and SGLang from the hosts in an argument,
-and SGLang reads a path as a file of its machine. So only what a request contains is passed on. The gateway itself
-fetches what is at a host in ALLOWED_MEDIA_DOMAINS.
+Their number and size are checked before an engine sees them. An engine that is given an address fetches it: llama.cpp
+from any host, vLLM and SGLang from the hosts in an argument, and SGLang reads a path as a file of its machine. So only
+what a request contains is passed on. The gateway itself fetches what is at a host in ALLOWED_MEDIA_DOMAINS.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dflash_deploy.serve.gateway.asgi import MIB, ErrorAnswer
+from dflash_deploy.serve.gateway.body import IN_A_THREAD, Request
 from dflash_deploy.serve.gateway.fetch import Fetched, fetch
-from dflash_deploy.serve.gateway.request import IN_A_THREAD, Request
 from dflash_deploy.serve.settings import MOST_MEGAPIXELS, Settings
 
 MEGA = 1_000_000

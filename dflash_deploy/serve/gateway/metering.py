@@ -1,19 +1,604 @@
-"""Counts what each key uses, from the engine's own answers, and refuses requests above its limits."""
+"""Counts what each key uses, from the engine's own answers, and refuses requests above its limits.
+
+Answers state their tokens in the formats of OpenAI, Anthropic and llama.cpp. The gateway requests from the engine the
+tokens of a stream: in each chunk if that is cheap, so that cut streams are counted too. Counts begin with the engine's
+start.
+
+The limits of a key hold over all gateways of a deployment on one machine. A deployment has several gateways if its
+engine has several API server processes, or if it has several engines. They share a directory, and no process of them
+waits for another:
+
+`NAME.in_flight`
+    A request in flight locks one byte of it. The kernel unlocks the byte when the process ends, however it ends.
+`NAME.BOOT.MINUTE`
+    The tokens of one minute: records that each gateway appends. BOOT is the kernel's boot, because times are from
+    its monotonic clock, which all processes of a machine share.
+
+Only keys with limits have files.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import json
+import math
+import os
+import re
+import struct
+import sys
 import time
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from enum import Enum
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from dflash_deploy.serve.gateway.asgi import App, ErrorAnswer, Message, Receive, Scope, Send, header_values
-from dflash_deploy.serve.gateway.asking import Asks, asked
-from dflash_deploy.serve.gateway.body_limit import read_for_proxy
-from dflash_deploy.serve.gateway.keyring import Accepted
-from dflash_deploy.serve.gateway.limits import KeyLimits
+from dflash_deploy.serve.gateway.body import Request, read, read_for_proxy, replayed
+from dflash_deploy.serve.gateway.keys import LIMITED, METRICS, REPEATED, UNREPEATED, Accepted
 from dflash_deploy.serve.gateway.media import Media
-from dflash_deploy.serve.gateway.request import Request, read, replayed
-from dflash_deploy.serve.gateway.scopes import LIMITED, METRICS, REPEATED, UNREPEATED
-from dflash_deploy.serve.gateway.tokens import ANSWER_LIMIT, Stream, Strips, Tokens, tokens_of
-from dflash_deploy.serve.gateway.usage import KeyCounters
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.started import start_time
+
+ANSWER_LIMIT = 32 << 20
+"""Bytes of an answer that are kept to read its usage."""
+
+STATES = (b'"usage"', b'"timings"')
+"""Keys of an answer that contain token counts."""
+
+_EVENT_END = re.compile(rb"\r?\n\r?\n")
+
+# the text of a string cannot match: its quotes are escaped
+_USAGE = re.compile(rb',\s*"usage":\s*(?:null|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
+_TIMINGS = re.compile(rb',\s*"timings":\s*\{[^{}]*\}')
+_NO_CHOICES = re.compile(rb'"choices":\s*\[\]')
+_UNFINISHED = re.compile(rb'"finish_reason":\s*null')
+_ROLE = re.compile(rb'"role":\s*"')
+_INDEX = re.compile(rb'"index":\s*(\d+)')
+
+
+class Tokens(NamedTuple):
+    """Tokens read and generated."""
+
+    prompt: int
+    generated: int
+
+
+class Strips(Enum):
+    """What the gateway takes out of a stream, because it asked for it and the client did not."""
+
+    NOTHING = "nothing"
+    TIMINGS = "llama.cpp's timings of each chunk but the last"
+    CHUNKS = "the usage of each chunk"
+    USAGE = "the usage of each chunk, and the event at the end that has no choices"
+    """That event has the usage, and vLLM's `system_fingerprint` and `metrics`."""
+
+
+class Stream:
+    """Server-sent events: reads the tokens they state, also of a stream that is cut short.
+
+    Engines state them in the event at the end, and in each chunk if the request asks for it: what was generated so far.
+    If a stream ends before it states any, each of its chunks counts as one token: it has at least one.
+    """
+
+    def __init__(self, strips: Strips = Strips.NOTHING) -> None:
+        self._strips = strips
+        self._rest = b""
+        self._stated: Tokens | None = None
+        self._whole = 0
+        self._unstated = 0
+        self._chunks: dict[bytes, bytes] = {}
+
+    @property
+    def tokens(self) -> Tokens | None:
+        """The tokens stated so far; `None` if there are none."""
+        # a chunk has those of its own answer only, if the request asks for several
+        chunks = [found for event in self._chunks.values() if (found := _tokens(_data(event))) is not None]
+        if self._stated is None and not chunks:
+            return Tokens(0, self._unstated) if self._unstated else None
+        stated = self._stated or Tokens(0, 0)
+        prompt = max((stated.prompt, *(chunk.prompt for chunk in chunks)))
+        return Tokens(prompt, max(stated.generated, self._whole, sum(chunk.generated for chunk in chunks)))
+
+    def take(self, chunk: bytes, *, more: bool) -> bytes:
+        """What to send of the stream after these bytes: whole events, and at its end all that is left."""
+        text = self._rest + chunk
+        kept, place = [], 0
+        for end in _EVENT_END.finditer(text):
+            event, place = text[place : end.end()], end.end()
+            kept.append(self._noted(event))
+        self._rest = text[place:]
+        if not more:
+            kept.append(self._rest)
+            self._rest = b""
+        return b"".join(kept)
+
+    def _noted(self, event: bytes) -> bytes:
+        """What to send of an event, whose tokens are read or kept for later: reading takes longer than sending."""
+        if not any(word in event for word in STATES):
+            # the chunk with the role precedes all tokens, and the last one can be empty
+            self._unstated += bool(_UNFINISHED.search(event)) and not _ROLE.search(event)
+            return event
+        index = _INDEX.search(event)
+        if index is not None and b'"choices"' in event and not _NO_CHOICES.search(event):
+            self._chunks[index[1]] = event
+            return self._stripped(event)
+        found = _tokens(said := _data(event))
+        if found is None:
+            return event
+        # Anthropic's streams state the prompt in the first event, and what was generated so far in later ones
+        before = self._stated or Tokens(0, 0)
+        self._stated = Tokens(max(before.prompt, found.prompt), max(before.generated, found.generated))
+        ends = isinstance(said, dict) and said.get("choices") == []
+        # llama.cpp has such an event for each of several answers
+        self._whole += found.generated if ends else 0
+        return b"" if ends and self._strips is Strips.USAGE else event
+
+    def _stripped(self, event: bytes) -> bytes:
+        if self._strips in {Strips.CHUNKS, Strips.USAGE}:
+            return _USAGE.sub(b"", event)
+        if self._strips is Strips.TIMINGS and _UNFINISHED.search(event):
+            return _TIMINGS.sub(b"", event)
+        return event
+
+
+def tokens_of(body: bytes | bytearray) -> Tokens | None:
+    """What a JSON answer says it used; `None` if it says nothing."""
+    if len(body) > ANSWER_LIMIT or not any(word in body for word in STATES):
+        return None
+    said = _parsed(body)
+    # llama.cpp answers several prompts of /completion with a list
+    found = [tokens for one in (said if isinstance(said, list) else [said]) if (tokens := _tokens(one)) is not None]
+    return Tokens(sum(one.prompt for one in found), sum(one.generated for one in found)) if found else None
+
+
+def _data(event: bytes) -> Any:
+    return _parsed(b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:")))
+
+
+def _parsed(text: bytes | bytearray) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _tokens(said: Any) -> Tokens | None:
+    if not isinstance(said, dict):
+        return None
+    # the events of /v1/responses and /v1/messages have the answer inside
+    for part in (said, said.get("response"), said.get("message")):
+        if isinstance(part, dict):
+            usage, timings = part.get("usage"), part.get("timings")
+            if isinstance(usage, dict):
+                # Anthropic's format leaves the tokens that were in the cache out of `input_tokens`
+                cached = sum(_count(usage, f"cache_{what}_input_tokens") for what in ("read", "creation"))
+                prompt = _count(usage, "prompt_tokens", "input_tokens") + cached
+                return Tokens(prompt, _count(usage, "completion_tokens", "output_tokens"))
+            if isinstance(timings, dict):
+                # prompt_n leaves out the tokens that were in the cache
+                return Tokens(_count(timings, "prompt_n") + _count(timings, "cache_n"), _count(timings, "predicted_n"))
+    return None
+
+
+def _count(said: dict[str, Any], *names: str) -> int:
+    counts = [said[name] for name in names if type(said.get(name)) is int]
+    return max(0, counts[0]) if counts else 0
+
+
+class KeyCounters:
+    """Requests, tokens and requests in flight by the names of keys."""
+
+    def __init__(self) -> None:
+        self._requests: Counter[tuple[str, str]] = Counter()
+        self._prompt: Counter[str] = Counter()
+        self._generated: Counter[str] = Counter()
+        self._in_flight: Counter[str] = Counter()
+        self._refused = 0
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    @contextmanager
+    def at_work(self, name: str) -> Iterator[None]:
+        """Count a request as in flight."""
+        self._in_flight[name] += 1
+        try:
+            yield
+        finally:
+            self._in_flight[name] -= 1
+
+    def count_request(self, name: str, status: str) -> None:
+        """Count a request that has ended. `status` is that of HTTP, or `cancelled` if the client left."""
+        self._requests[name, status] += 1
+
+    def count_refused(self) -> None:
+        """Count a request without a valid key."""
+        self._refused += 1
+
+    def count_tokens(self, name: str, prompt: int, generated: int) -> None:
+        """Count the tokens of a request, as its answer states them."""
+        self._prompt[name] += prompt
+        self._generated[name] += generated
+
+    def exposition(self) -> bytes:
+        """All counters in the text format of Prometheus."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """The counters, for the registry."""
+        requests = CounterMetricFamily("dflash_key_requests", "Requests by name of the key.", labels=["name", "status"])
+        for (name, status), count in sorted(self._requests.items()):
+            requests.add_metric([name, status], count)
+        yield requests
+        for kind, said, counts in (
+            ("prompt", "Tokens read, by name of the key.", self._prompt),
+            ("generation", "Tokens generated, by name of the key.", self._generated),
+        ):
+            tokens = CounterMetricFamily(f"dflash_key_{kind}_tokens", said, labels=["name"])
+            for name, count in sorted(counts.items()):
+                tokens.add_metric([name], count)
+            yield tokens
+        flying = GaugeMetricFamily("dflash_key_requests_in_flight", "Requests in flight.", labels=["name"])
+        for name, count in sorted(self._in_flight.items()):
+            flying.add_metric([name], count)
+        yield flying
+        yield CounterMetricFamily("dflash_refused_requests", "Requests without a valid key.", value=self._refused)
+        if (started := start_time(os.environ)) is not None:
+            yield GaugeMetricFamily("dflash_start_time_seconds", "When the engine was started.", value=started)
+
+
+CHATS = "/v1/chat/completions"
+
+STREAMING = frozenset({CHATS, "/v1/completions"})
+"""Routes whose streams state their tokens as the request asks for it."""
+
+_OPTIONS = re.compile(rb'"stream_options"\s*:\s*\{')
+"""Where the options begin. In the text of a string its quotes are escaped."""
+
+_TRUE = frozenset({"1", "on", "t", "true", "y", "yes"})
+"""The words that pydantic takes for true in a field of the type `bool`."""
+
+Changed = tuple[bytes | None, Strips]
+"""The body to send instead, if it is another one, and what to take out of the answer."""
+
+
+class Asks(Enum):
+    """The field of a request with which an engine is asked."""
+
+    USAGE_AT_END = "include_usage"
+    """Of vLLM with a reasoning parser, for chats: to state usage in each chunk, it counts all reasoning tokens of the
+    answer again for each chunk (0.32 and 0.33, entrypoints/openai/chat_completion/serving.py)."""
+    USAGE_IN_EACH_CHUNK = "continuous_usage_stats"
+    """Of vLLM and SGLang."""
+    TIMINGS = "timings_per_token"
+    """Of llama.cpp, whose streams state their tokens at the end anyway."""
+
+
+def asks_of_vllm(environment: Mapping[str, str]) -> Asks:
+    """How vLLM with these settings is asked. Raises Refused for a setting that is not valid."""
+    return Asks.USAGE_AT_END if Settings.reasoning_parser.read(environment) else Asks.USAGE_IN_EACH_CHUNK
+
+
+def asked(asks: Asks, path: str, request: Request) -> Strips:
+    """Ask for the tokens of the stream, if the request is one; returns what its client did not ask for."""
+    if path not in STREAMING or not isinstance(request.said, dict) or not _is_true(request.said.get("stream")):
+        return Strips.NOTHING
+    if asks is Asks.USAGE_AT_END and path != CHATS:
+        asks = Asks.USAGE_IN_EACH_CHUNK
+    changed, strips = _with_timings(request) if asks is Asks.TIMINGS else _with_usage(asks, request)
+    request.body = changed or request.body
+    return strips
+
+
+def _is_true(value: object) -> bool:
+    """Whether pydantic takes the value for true: vLLM and SGLang accept more than JSON's `true`."""
+    return value.lower() in _TRUE if isinstance(value, str) else value == 1
+
+
+def _with_usage(asks: Asks, whole: Request) -> Changed:
+    body, request = whole.body, whole.said
+    name, usage, each = "stream_options", Asks.USAGE_AT_END.value, Asks.USAGE_IN_EACH_CHUNK.value
+    options = request.get(name)
+    # the second field has an effect only with the first
+    wanted = {usage: True} if asks is Asks.USAGE_AT_END else {usage: True, each: True}
+    if options is None and name not in request:
+        return _begun_with(body, name, wanted), Strips.USAGE
+    if options is not None and not isinstance(options, dict):
+        return None, Strips.NOTHING
+    known = options or {}
+    if all(_is_true(known.get(field)) for field in wanted):
+        return None, Strips.NOTHING
+    if not _is_true(known.get(usage)):
+        return json.dumps({**request, name: {**known, each: False, **wanted}}).encode(), Strips.USAGE
+    changed, count = _OPTIONS.subn(rb'\g<0>"%b":true,' % each.encode(), body)
+    if count != 1 or each in known or b"\\u" in body:
+        changed = json.dumps({**request, name: {**known, **wanted}}).encode()
+    return changed, Strips.CHUNKS
+
+
+def _with_timings(whole: Request) -> Changed:
+    body, request = whole.body, whole.said
+    name = Asks.TIMINGS.value
+    if request.get(name) is True:
+        return None, Strips.NOTHING
+    if name in request:
+        return json.dumps({**request, name: True}).encode(), Strips.TIMINGS
+    return _begun_with(body, name, True), Strips.TIMINGS
+
+
+def _begun_with(body: bytes, name: str, value: object) -> bytes:
+    """A JSON object with one more field; everything else stays as the client wrote it."""
+    before, brace, after = body.partition(b"{")
+    return before + brace + json.dumps({name: value}, separators=(",", ":")).encode()[1:-1] + b"," + after
+
+
+MINUTE = 60.0
+"""Seconds."""
+
+_FLOCK = struct.Struct("@hhqqi0q")
+"""`struct flock` of fcntl(2) on 64-bit Linux: type, whence, first byte, number of bytes, process."""
+_RECORD = struct.Struct("@dq")
+"""When tokens were reserved, given back (less than 0) or used, in seconds of the monotonic clock; and how many."""
+_MOST_TOKENS = 10**9
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Admission(NamedTuple):
+    """Either the seconds to wait, or a place among the requests in flight if the key has a limit of them."""
+
+    wait: int | None = None
+    place: int | None = None
+
+
+class KeyLimits:
+    """What keys with limits use. Times are seconds of the monotonic clock."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        """`directory` is shared with the other gateways; `None` if there are none."""
+        self._directory = directory
+        self._held: dict[str, set[int]] = {}
+        self._last: dict[str, int] = {}
+        self._places: dict[str, _Places] = {}
+        self._recent: dict[str, _Recent] = {}
+        self._spent: dict[str, _Minutes] = {}
+
+    def admit(self, key: Accepted, now: float) -> Admission:
+        """Whether the key may begin a request. `leave` ends it."""
+        wait = self.wait(key, now)
+        if wait is not None or key.in_flight is None:
+            return Admission(wait)
+        place = self._free(key.name, key.in_flight)
+        if place is None:
+            return Admission(wait=1)
+        self._held.setdefault(key.name, set()).add(place)
+        self._last[key.name] = place
+        return Admission(place=place)
+
+    def leave(self, key: Accepted, place: int | None) -> None:
+        """End a request that was admitted with this place."""
+        if place is None:
+            return
+        self._held[key.name].discard(place)
+        if key.name in self._places:
+            self._places[key.name].unlock(place)
+
+    def wait(self, key: Accepted, now: float) -> int | None:
+        """The seconds until the tokens of the last minute allow a request; `None` if they allow it now."""
+        if key.tokens_per_minute is None:
+            return None
+        recent = self._recent.setdefault(key.name, _Recent())
+        if (shared := self._minutes(key.name)) is not None:
+            for then, tokens in shared.read(now):
+                recent.add(then, tokens)
+        free = recent.allows(key.tokens_per_minute, now)
+        return None if free is None else max(1, math.ceil(free - now))
+
+    def reserve(self, key: Accepted, tokens: int, now: float) -> int | None:
+        """Count tokens that a request is about to use; or the seconds until it may. `settle` corrects the number.
+
+        A request is let in while fewer than the limit are used or reserved. So a minute has at most the limit and one
+        request more, as far as requests use no more than was reserved, and their gateways do not decide at one moment.
+        """
+        wait = self.wait(key, now)
+        if wait is None:
+            self._spend(key, tokens, now)
+        return wait
+
+    def settle(self, key: Accepted, reserved: int, begun: float, used: int, now: float) -> None:
+        """Replace the tokens that were reserved at `begun` by those that were used."""
+        if reserved and now - begun < MINUTE:
+            self._spend(key, -reserved, begun)
+        self._spend(key, used, now)
+
+    def _spend(self, key: Accepted, tokens: int, now: float) -> None:
+        if key.tokens_per_minute is None:
+            return
+        shared = self._minutes(key.name)
+        if shared is None or not shared.append(now, tokens):
+            # `wait` removes them again
+            self._recent.setdefault(key.name, _Recent()).add(now, tokens)
+
+    def _free(self, name: str, most: int) -> int | None:
+        held = self._held.get(name, set())
+        shared = self._shared_places(name)
+        lowered = any(place >= most for place in held) or (shared is not None and shared.any_locked_from(most))
+        # from the place of the request before: it is free again more often than the first ones
+        first = self._last.get(name, 0) % most
+        order = chain(range(first, most), range(first))
+        free = (place for place in order if place not in held and (shared is None or shared.lock(place)))
+        place = next(free, None)
+        if place is not None and lowered and len(held) + 1 + (shared.locked() if shared is not None else 0) > most:
+            if shared is not None:
+                shared.unlock(place)
+            return None
+        return place
+
+    def _shared_places(self, name: str) -> _Places | None:
+        if self._directory is not None and name not in self._places:
+            try:
+                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._places[name] = _Places(self._directory / f"{name}.in_flight")
+            except OSError as problem:
+                self._alone(problem)
+        return self._places.get(name)
+
+    def _minutes(self, name: str) -> _Minutes | None:
+        if self._directory is not None and name not in self._spent:
+            try:
+                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._spent[name] = _Minutes(self._directory, name)
+            except OSError as problem:
+                self._alone(problem)
+        return self._spent.get(name)
+
+    def _alone(self, problem: OSError) -> None:
+        said = f"{self._directory} cannot be used ({problem.strerror})"
+        print(f"dflash: {said}; each gateway has the limits of {Settings.dflash_api_keys} for itself", file=sys.stderr)
+        self._directory = None
+
+
+class _Recent:
+    """The tokens of the last minute, by the time when they were reserved or used."""
+
+    def __init__(self) -> None:
+        self._entries: deque[tuple[float, int]] = deque()
+        self._total = 0
+
+    def add(self, then: float, tokens: int) -> None:
+        """Add a record. Those of other gateways come late."""
+        place = len(self._entries)
+        while place and self._entries[place - 1][0] > then:
+            place -= 1
+        self._entries.insert(place, (then, tokens))
+        self._total += tokens
+
+    def allows(self, most: int, now: float) -> float | None:
+        """When fewer than `most` tokens are in the last minute; `None` if they are now."""
+        while self._entries and now - self._entries[0][0] >= MINUTE:
+            self._total -= self._entries.popleft()[1]
+        over = self._total - most
+        free: float | None = None
+        for then, tokens in self._entries:
+            if over < 0:
+                break
+            over -= tokens
+            free = then + MINUTE
+        return free
+
+
+class _Places:
+    """The requests in flight of one key, as locked bytes of a file (F_OFD_SETLK of fcntl(2))."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # raises OSError here, and not with each request, if the file system has no locks
+        self._fcntl(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, 0, 0)
+        self._known = 0
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            os.close(self._file)
+
+    def lock(self, place: int) -> bool:
+        """Lock a byte; return whether it was free."""
+        if place >= self._known:
+            # the length of the file says how far bytes were ever locked
+            with suppress(OSError):
+                os.pwrite(self._file, b"\0", place)
+            self._known = place + 1
+        try:
+            self._fcntl(fcntl.F_OFD_SETLK, fcntl.F_WRLCK, place, 1)
+        except OSError:
+            return False
+        return True
+
+    def unlock(self, place: int) -> None:
+        self._fcntl(fcntl.F_OFD_SETLK, fcntl.F_UNLCK, place, 1)
+
+    def any_locked_from(self, first: int) -> bool:
+        """Whether another process has locked `first` or a byte after it: the limit was lowered since."""
+        return self._is_locked(first, 0)
+
+    def locked(self) -> int:
+        """How many bytes other processes have locked."""
+        return sum(self._is_locked(place, 1) for place in range(os.fstat(self._file).st_size))
+
+    def _is_locked(self, first: int, count: int) -> bool:
+        """Whether another process has locked one of `count` bytes; 0: of all bytes to the end."""
+        kind, *_ = _FLOCK.unpack(self._fcntl(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, first, count))
+        return bool(kind != fcntl.F_UNLCK)
+
+    def _fcntl(self, command: int, kind: int, first: int, count: int) -> bytes:
+        return fcntl.fcntl(self._file, command, _FLOCK.pack(kind, os.SEEK_SET, first, count, 0))
+
+
+class _Minutes:
+    """The tokens of one key, as records in one file for each minute."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self._directory = directory
+        self._name = name
+        self._boot = _boot()
+        self._open: dict[int, tuple[int, int]] = {}
+
+    def __del__(self) -> None:
+        for file, _ in getattr(self, "_open", {}).values():
+            os.close(file)
+
+    def append(self, now: float, tokens: int) -> bool:
+        """Add the tokens of a request; return whether they are in the file."""
+        try:
+            file, _ = self._of(int(now // MINUTE))
+            return os.write(file, _RECORD.pack(now, tokens)) == _RECORD.size
+        except OSError:
+            return False
+
+    def read(self, now: float) -> Iterator[tuple[float, int]]:
+        """The records of the last minute that were not read yet, also those of other gateways."""
+        this = int(now // MINUTE)
+        for minute in (this - 1, this):
+            try:
+                file, place = self._of(minute)
+                size = (os.fstat(file).st_size - place) // _RECORD.size * _RECORD.size
+                text = os.pread(file, size, place) if size else b""
+            except OSError:
+                continue
+            self._open[minute] = file, place + len(text)
+            for then, tokens in _RECORD.iter_unpack(text[: len(text) // _RECORD.size * _RECORD.size]):
+                # a full disk may have cut a record
+                if now - MINUTE < then <= now + MINUTE and abs(tokens) <= _MOST_TOKENS:
+                    yield then, tokens
+
+    def _of(self, minute: int) -> tuple[int, int]:
+        """The file of a minute, and how far it was read. Raises OSError if it cannot be opened."""
+        if minute not in self._open:
+            path = self._directory / f"{self._name}.{self._boot}.{minute}"
+            self._open[minute] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), 0
+            for old in [known for known in self._open if known < minute - 1]:
+                os.close(self._open.pop(old)[0])
+            self._remove_old(minute)
+        return self._open[minute]
+
+    def _remove_old(self, minute: int) -> None:
+        for path in self._directory.glob(f"{self._name}.*.*"):
+            _, boot, number = path.name.rsplit(".", 2)
+            if boot != self._boot or (number.isdecimal() and int(number) < minute - 2):
+                with suppress(OSError):
+                    path.unlink()
+
+
+def _boot() -> str:
+    """The kernel's boot; all containers of a machine have the same."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip().replace("-", "")[:12] or "0"
+    except OSError:
+        return "0"
+
 
 MOST_READ = 1 << 40
 """Bytes of a body above any limit: `BodyLimit` counts them before."""

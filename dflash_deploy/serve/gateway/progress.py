@@ -16,7 +16,7 @@ from hashlib import sha256
 from time import monotonic
 
 from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send
-from dflash_deploy.serve.gateway.scopes import METRICS
+from dflash_deploy.serve.gateway.keys import METRICS
 
 LOOKS_AFTER = 0.1
 """The part of the limit after which /health compares the engine's counters: before, it costs nothing."""

@@ -11,7 +11,7 @@ import logging
 from typing import Any
 
 from dflash_deploy.serve.engines.installed import installed_vllm
-from dflash_deploy.serve.engines.vllm_arguments import Version, minor_version
+from dflash_deploy.serve.engines.vllm import Version, minor_version
 from dflash_deploy.serve.nvfp4.metadata import ALGORITHM, states_awq
 from dflash_deploy.serve.refusal import Refused
 

@@ -14,7 +14,7 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
-from dflash_deploy.serve.gateway.keyring import KEYS_FILE
+from dflash_deploy.serve.gateway.keys import KEYS_FILE
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.router.files import DIRECTORY, KEYS, RouterKeys, read_keys
 from dflash_deploy.serve.router.metrics import LOOPBACK, guard_metrics, guarded_port, open_port

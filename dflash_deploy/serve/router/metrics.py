@@ -1,7 +1,8 @@
-"""The router's metrics, for those who have a key that opens /metrics: SMG itself gives them to anyone.
+"""The router's metrics, behind a key that opens /metrics: SMG itself gives them to anyone.
 
 In a container SMG has them on the container's own loopback address, and this server is what the door publishes. The
-keys are those of the engines' gateways, read from the same file with each request, so a revoked one is refused at once.
+keys are the ones of the engines' gateways, read from the same file with each request, so a revoked one is refused at
+once.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from dflash_deploy.serve.gateway.keyring import read_accepted, whose
-from dflash_deploy.serve.gateway.scopes import METRICS, opens
+from dflash_deploy.serve.gateway.keys import METRICS, opens, read_accepted, whose
 
 LOOPBACK = "127.0.0.1"
 

@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dflash_deploy.checks import CHECKS, CheckReport, CheckResult
-from dflash_deploy.checks.junit import junit
+from dflash_deploy.checks.check import CheckResult
+from dflash_deploy.checks.run import CHECKS, CheckReport, junit
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.redact import Redactor, Secret
 from tests.support.cli import dflash

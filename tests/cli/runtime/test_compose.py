@@ -7,7 +7,7 @@ import docker
 import pytest
 from docker.errors import APIError, NotFound
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import EngineNotReady
 from dflash_deploy.planning import plan_of, plan_to_stop
 from dflash_deploy.runtime.compose import ComposeRuntime

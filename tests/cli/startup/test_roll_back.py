@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.last_good import changes, last_good, remember_good, restored_since
+from dflash_deploy.deployment.directory import Deployment, changes, last_good, remember_good, restored_since
 from dflash_deploy.errors import EngineDied, EngineNotReady, RolledBack
-from dflash_deploy.plan import Plan
+from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
-from dflash_deploy.runtime import EngineState
-from dflash_deploy.startup import Ready, restore_last_good
-from dflash_deploy.startup.bring_up import bring_up
+from dflash_deploy.runtime.protocol import EngineState
+from dflash_deploy.startup.restore import restore_last_good
+from dflash_deploy.startup.start import Ready, bring_up
 from tests.support.cli import dflash, edit_env, initialise
 from tests.support.scripted import ScriptedRuntime, listening
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.operations import asking, complete
+from dflash_deploy.operations import ask_engine, up
 from tests.support.asked import FILES, Engine, Fetching
 from tests.support.box import Box
 from tests.support.hub import Hub
@@ -46,7 +46,7 @@ def box(hub: Hub, made: tuple[Box, str], monkeypatch: pytest.MonkeyPatch) -> Box
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     scripted = Engine()
-    monkeypatch.setattr(asking, "ask", scripted)
+    monkeypatch.setattr(ask_engine, "ask", scripted)
     return scripted
 
 
@@ -57,4 +57,4 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     def begin(*_: object, **__: object) -> None:
         raise Fetching
 
-    monkeypatch.setattr(complete, "fetch_missing", begin)
+    monkeypatch.setattr(up, "fetch_missing", begin)

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from dflash_deploy import operations
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import EngineMissing, ExitCode
-from dflash_deploy.operations import asking
+from dflash_deploy.operations import ask_engine
+from dflash_deploy.operations.plan import plan as run_plan
 from dflash_deploy.operations.reporter import SILENT as SILENT_REPORTER
+from dflash_deploy.operations.up import start
 from dflash_deploy.runtime.asking import Heard
 from tests.support.asked import SILENT, Engine, Fetching, Notes, answered
 from tests.support.box import DRAFTS, Box
@@ -22,12 +23,12 @@ from tests.support.hub import Hub
 def test_up_asks_before_it_fetches_and_once_for_the_same_question(hub: Hub, box: Box, engine: Engine) -> None:
     for _ in range(2):
         with pytest.raises(Fetching):
-            operations.start(box.directory)
+            start(box.directory)
     assert engine.asked == 1
     # another setting is another question
     edit_env(box.directory, MAX_NUM_SEQS="2")
     with pytest.raises(Fetching):
-        operations.start(box.directory)
+        start(box.directory)
     assert engine.asked == 2
     assert hub.sent("model.safetensors") == 0
     remembered = box.directory / ".dflash" / "asked"
@@ -35,7 +36,7 @@ def test_up_asks_before_it_fetches_and_once_for_the_same_question(hub: Hub, box:
     for damaged in (b"", b"\xff" * 1000, b"another digest\n"):
         remembered.write_bytes(damaged)
         with pytest.raises(Fetching):
-            operations.start(box.directory)
+            start(box.directory)
     assert engine.asked == 5
 
 
@@ -46,7 +47,7 @@ def test_another_locked_commit_program_or_image_is_another_question(
     def ask_twice() -> int:
         for _ in range(2):
             with pytest.raises(Fetching):
-                operations.start(box.directory)
+                start(box.directory)
         return engine.asked
 
     assert ask_twice() == 1
@@ -55,19 +56,19 @@ def test_another_locked_commit_program_or_image_is_another_question(
         box.pull("--update").succeeded()
         shutil.rmtree(box.models)
         assert ask_twice() == count
-    monkeypatch.setattr(asking, "__version__", "another")
+    monkeypatch.setattr(ask_engine, "__version__", "another")
     assert ask_twice() == 4
 
 
 def test_an_image_that_was_built_again_is_another_question(
     box: Box, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = replace(operations.plan(box.directory).plan, runtime="compose")
+    plan = replace(run_plan(box.directory).plan, runtime="compose")
     identity = "sha256:1"
-    monkeypatch.setattr(asking, "image_id", lambda name: identity)
+    monkeypatch.setattr(ask_engine, "image_id", lambda name: identity)
     for number, asked in (("1", 1), ("1", 1), ("2", 2), ("2", 2)):
         identity = f"sha256:{number}"
-        asking.ask_before_download(Deployment(box.directory), plan, SILENT_REPORTER)
+        ask_engine.ask_before_download(Deployment(box.directory), plan, SILENT_REPORTER)
         assert engine.asked == asked
 
 
@@ -77,7 +78,7 @@ def test_up_fetches_a_damaged_config_json_again(box: Box, engine: Engine) -> Non
     (box.models / "target" / "config.json").write_text("{")
     notes = Notes()
     with pytest.raises(Fetching):
-        operations.start(box.directory, reporter=notes)
+        start(box.directory, reporter=notes)
     assert engine.asked == 0
     assert any("config.json is not valid JSON" in note for note in notes.said), notes.said
 
@@ -111,23 +112,23 @@ def test_up_goes_on_without_an_answer_and_says_so(box: Box, engine: Engine, monk
         engine.heard = heard
         notes = Notes()
         with pytest.raises(Fetching):
-            operations.start(box.directory, reporter=notes)
+            start(box.directory, reporter=notes)
         assert any(said in note for note in notes.said)
     assert not (box.directory / ".dflash" / "asked").exists()
 
     def missing(*_: object, **__: object) -> Heard:
         raise EngineMissing("the image is not on this machine", hint="")
 
-    monkeypatch.setattr(asking, "ask", missing)
+    monkeypatch.setattr(ask_engine, "ask", missing)
     notes = Notes()
     with pytest.raises(Fetching):
-        operations.start(box.directory, reporter=notes)
+        start(box.directory, reporter=notes)
     assert "the engine is not asked before the download: the image is not on this machine" in notes.said
 
 
 @pytest.mark.usefixtures("fetched")
 def test_up_asks_nothing_if_it_is_told_so(hub: Hub, box: Box, engine: Engine) -> None:
     with pytest.raises(Fetching):
-        operations.start(box.directory, ask_engine=False)
+        start(box.directory, ask_engine=False)
     assert engine.asked == 0
     assert hub.sent("config.json") == 0

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from dflash_deploy.bench.datasets import DATASETS, ROWS, fetch_questions
+from dflash_deploy.bench.workload import DATASETS, ROWS, fetch_questions
 from dflash_deploy.errors import HubUnreachable
 from tests.support.ports import free_port
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dflash_deploy import operations
-from dflash_deploy.export import pull
-from dflash_deploy.operations import cluster
+from dflash_deploy.export import readme
+from dflash_deploy.export.cluster import Cluster
+from dflash_deploy.operations import export
+from dflash_deploy.operations.export import export_kubernetes
 from tests.support.box import CONFIG, DRAFTER, DRAFTS, TARGET, Box
 from tests.support.hub import Hub, read
 from tests.support.hub.faults import Drip, Halt
@@ -29,9 +30,9 @@ def in_pod(folder: Path, pod: Path) -> tuple[str, ...]:
     for mount in container["volumeMounts"]:
         (pod / mount["mountPath"].lstrip("/")).mkdir(parents=True, exist_ok=True)
     for name, text in settings.items():
-        (pod / pull.INPUT.lstrip("/") / name).write_text(text.replace("=/models/", f"={pod}/models/"))
+        (pod / readme.INPUT.lstrip("/") / name).write_text(text.replace("=/models/", f"={pod}/models/"))
     script = container["command"][2]
-    for place in (pull.INPUT, pull.WORK, pull.TOKENS):
+    for place in (readme.INPUT, readme.WORK, readme.TOKENS):
         script = script.replace(place, f"{pod}{place}")
     return (*container["command"][:2], script)
 
@@ -49,12 +50,12 @@ def test_the_job_fills_the_claim_and_continues_after_a_kill(tmp_path: Path, monk
         for name, value in box.environment.items():
             monkeypatch.setenv(name, value)
         # the image of a Job has the packaged catalog only: here it also knows the models of the tests
-        monkeypatch.setattr(cluster, "OWN", "OF_ANOTHER_NAME")
+        monkeypatch.setattr(export, "OWN", "OF_ANOTHER_NAME")
         out = tmp_path / "out"
-        operations.export_kubernetes(box.directory, out, operations.Cluster(weights="claim"))
+        export_kubernetes(box.directory, out, Cluster(weights="claim"))
         pod = tmp_path / "pod"
         command = in_pod(out, pod)
-        (pod / "run/secrets" / pull.TOKEN).write_text(f"{TOKEN}\n")
+        (pod / "run/secrets" / readme.TOKEN).write_text(f"{TOKEN}\n")
         hub.forget()
         environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
         for fault in (Drip(400_000), Halt(2_000_000)):

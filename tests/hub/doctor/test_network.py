@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.doctor import Check, network
-from dflash_deploy.doctor.context import NO_TOKEN
-from dflash_deploy.doctor.hub import ask_hub
+from dflash_deploy.doctor import network
+from dflash_deploy.doctor.check import NO_TOKEN, Check
+from dflash_deploy.doctor.network import ask_hub
 from dflash_deploy.redact import Secret
-from dflash_deploy.runtime import EngineState
+from dflash_deploy.runtime.protocol import EngineState
 from tests.support.examined import a_plan, a_subject, by_name, only, whole_weights
 from tests.support.ports import free_port
 from tests.support.scripted import ScriptedRuntime

@@ -12,8 +12,7 @@ from dflash_deploy.weights import hub as asking
 from dflash_deploy.weights.ahead import header_of, read_hub_metadata
 from dflash_deploy.weights.fetch import DownloadOptions, fetch
 from dflash_deploy.weights.hub import resolve
-from dflash_deploy.weights.lockfile import Lock, LockedModel
-from dflash_deploy.weights.needed import needed
+from dflash_deploy.weights.lock import Lock, LockedModel, needed
 from dflash_deploy.weights.pull import RequestedModel
 from dflash_deploy.weights.source import Source
 from tests.support.gguf import model as gguf

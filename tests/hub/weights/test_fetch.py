@@ -22,12 +22,13 @@ from dflash_deploy.errors import (
     TokenRefused,
 )
 from dflash_deploy.redact import Secret
+from dflash_deploy.weights import fetch as pace
+from dflash_deploy.weights import fetch as staging
+from dflash_deploy.weights import fetch as transfer
 from dflash_deploy.weights import hub as asking
-from dflash_deploy.weights import pace, staging, transfer
 from dflash_deploy.weights.fetch import DownloadOptions, fetch, missing_files
 from dflash_deploy.weights.hub import resolve
-from dflash_deploy.weights.lockfile import LockedModel
-from dflash_deploy.weights.needed import needed
+from dflash_deploy.weights.lock import LockedModel, needed
 from dflash_deploy.weights.source import Source
 from tests.support.commands import wait_until
 from tests.support.hub import Generated, Hub, sha256_of

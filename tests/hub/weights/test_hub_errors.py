@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from dflash_deploy.doctor import network
-from dflash_deploy.doctor.hub import ask_hub
+from dflash_deploy.doctor.network import ask_hub
 from dflash_deploy.errors import (
     DeployError,
     DownloadFailed,
@@ -23,12 +23,11 @@ from dflash_deploy.errors import (
     TokenRefused,
 )
 from dflash_deploy.redact import Secret
+from dflash_deploy.weights import fetch as transfer
 from dflash_deploy.weights import hub as asking
-from dflash_deploy.weights import transfer
 from dflash_deploy.weights.fetch import DownloadOptions, fetch
-from dflash_deploy.weights.hub import resolve
-from dflash_deploy.weights.hub_errors import unreachable
-from dflash_deploy.weights.lockfile import LockedModel
+from dflash_deploy.weights.hub import resolve, unreachable
+from dflash_deploy.weights.lock import LockedModel
 from dflash_deploy.weights.offer import serving
 from dflash_deploy.weights.source import Source
 from tests.support.box import CONFIG, DRAFTER, DRAFTS, TARGET, Box

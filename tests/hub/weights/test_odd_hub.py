@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.doctor.hub import ask_hub
+from dflash_deploy.doctor.network import ask_hub
 from dflash_deploy.errors import DeployError, DownloadFailed, ExitCode, HubUnreachable, NoRoom, SettingsRefused
 from dflash_deploy.redact import Secret
+from dflash_deploy.weights import fetch as transfer
 from dflash_deploy.weights import hub as asking
-from dflash_deploy.weights import transfer
 from dflash_deploy.weights.fetch import DownloadOptions, fetch
 from dflash_deploy.weights.hub import resolve, retry_after
-from dflash_deploy.weights.lockfile import LockedFile, LockedModel
+from dflash_deploy.weights.lock import LockedFile, LockedModel
 from dflash_deploy.weights.source import Source, without_credentials
 from tests.support.odd_answers import HEAD, MIB, ODD_BODIES, Reply, answering, as_json, bomb, endless
 

@@ -11,9 +11,10 @@ import pytest
 
 from dflash_deploy.errors import DeployError, DownloadFailed
 from dflash_deploy.redact import Secret, generate_key
-from dflash_deploy.weights import staging, transfer
+from dflash_deploy.weights import fetch as staging
+from dflash_deploy.weights import fetch as transfer
 from dflash_deploy.weights.fetch import DownloadOptions, fetch
-from dflash_deploy.weights.lockfile import Lock, LockedFile, LockedModel
+from dflash_deploy.weights.lock import Lock, LockedFile, LockedModel
 from dflash_deploy.weights.offer import WeightsServer, offered_files, serving
 from dflash_deploy.weights.pull import RequestedModel
 from dflash_deploy.weights.source import Source

@@ -2,9 +2,8 @@
 
 import pytest
 
-from dflash_deploy.bench import measure
-from dflash_deploy.bench.load import Load
-from dflash_deploy.client import Endpoint
+from dflash_deploy.bench.load import Load, measure
+from dflash_deploy.client.endpoint import Endpoint
 from dflash_deploy.redact import Secret
 from tests.support.answering import KEY, MODEL, answer, answering, choice, event
 

@@ -8,11 +8,13 @@ from typing import ClassVar
 
 import pytest
 
-from dflash_deploy.catalog import Questions
-from dflash_deploy.checks import CHECKS, CheckResult, EndpointUnderTest, run_checks
+from dflash_deploy.catalog.models import Questions
 from dflash_deploy.checks.answers import PAUSE
-from dflash_deploy.checks.under_test import Baseline
-from dflash_deploy.client import Completion, Endpoint, api
+from dflash_deploy.checks.check import Baseline, CheckResult, EndpointUnderTest
+from dflash_deploy.checks.run import CHECKS, run_checks
+from dflash_deploy.client import endpoint as api
+from dflash_deploy.client.answers import Completion
+from dflash_deploy.client.endpoint import Endpoint
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.engines import ENGINES
 from tests.support import proxies

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.checks import run_checks, unknown_endpoint
-from dflash_deploy.client import Endpoint, EndpointError, streaming_body, time_completion
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.checks.check import unknown_endpoint
+from dflash_deploy.checks.run import run_checks
+from dflash_deploy.client.answers import EndpointError
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.client.stream import streaming_body, time_completion
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.redact import Secret
 from tests.support.odd_answers import HEAD, MIB, ODD_BODIES, STREAM, Reply, answering, as_json, bomb, endless

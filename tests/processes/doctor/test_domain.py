@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.doctor import DoctorContext, domain
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.doctor import domain
+from dflash_deploy.doctor.check import DoctorContext
 from dflash_deploy.doctor.domain import judge_authority, judge_name, judge_port
-from dflash_deploy.doctor.hub import HubAnswer
-from dflash_deploy.door import site_of
-from dflash_deploy.plan import Choice
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.doctor.network import HubAnswer
+from dflash_deploy.door.site import site_of
+from dflash_deploy.plan.result import Choice
+from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.serve.settings import Settings
 from tests.support.machines import DOCKER, RECORDED
 from tests.support.ports import free_port

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dflash_deploy.doctor import run_checks
+from dflash_deploy.doctor.table import run_checks
 from tests.support.examined import a_plan, a_subject
 
 

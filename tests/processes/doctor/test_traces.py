@@ -9,11 +9,11 @@ import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.doctor import Check, DoctorContext
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.doctor.check import Check, DoctorContext
 from dflash_deploy.doctor.traces import traces
-from dflash_deploy.plan import Choice
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.plan.result import Choice
+from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import RECORDED
 from tests.support.ports import free_port
 from tests.support.serving import Quiet, listening

@@ -10,11 +10,12 @@ import httpx
 import openai
 import pytest
 
-from dflash_deploy.door import OLDEST, Authority, Plain, Site, find_caddy
-from dflash_deploy.door import Door as PublishedDoor
+from dflash_deploy.door.caddy import OLDEST, find_caddy
+from dflash_deploy.door.caddyfile import Door as PublishedDoor
+from dflash_deploy.door.site import Authority, Plain, Site
 from dflash_deploy.errors import EngineMissing, ExitCode
 from dflash_deploy.serve.api_keys import ApiKey
-from dflash_deploy.serve.gateway.keyring import document_of
+from dflash_deploy.serve.gateway.keys import document_of
 from tests.support.caddy import AUTHORITY, Published, published, running
 from tests.support.door import HANGS, KEY, Door, opened, until
 from tests.support.ports import free_port, http_port

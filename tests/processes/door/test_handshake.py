@@ -2,7 +2,8 @@
 
 import json
 
-from dflash_deploy.door import Site, refusal, shaken
+from dflash_deploy.door.caddy import refusal, shaken
+from dflash_deploy.door.site import Site
 from tests.support.ports import free_port
 
 

@@ -11,7 +11,7 @@ import pytest
 from dflash_deploy.errors import HostNotTrusted, HostUnfit, HostUnreachable, Interrupted
 from dflash_deploy.fleet.each import failure_of_all, on_each
 from dflash_deploy.fleet.file import Fleet, FleetHost
-from dflash_deploy.fleet.session import MOST_MESSAGES, Calls, Session
+from dflash_deploy.fleet.ssh import MOST_MESSAGES, Calls, Session
 
 HOST = FleetHost(name="a", address="x")
 FLEET = Fleet(hosts=(HOST, FleetHost(name="b", address="y"), FleetHost(name="c", address="z")))

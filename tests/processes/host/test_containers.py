@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.doctor import container
 from dflash_deploy.errors import EngineMissing
-from dflash_deploy.host import containers
-from dflash_deploy.host.containers import container_engine, engine_of, find_container_engine
-from dflash_deploy.host.facts import read_facts
+from dflash_deploy.host import ask
+from dflash_deploy.host.ask import container_engine, engine_of, find_container_engine
+from dflash_deploy.host.machine import read_facts
 from dflash_deploy.runtime.compose import ComposeRuntime
 from tests.support.examined import a_plan, a_subject, only
 from tests.support.recorded import plays, recorded
@@ -69,8 +69,8 @@ def test_a_specification_on_disk_counts_where_the_engine_lists_directories_alone
 def test_the_toolkit_alone_serves_gpus_without_a_registered_runtime(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / containers.HOOK).write_text("#!/bin/sh\n")
-    (tmp_path / containers.HOOK).chmod(0o755)
+    (tmp_path / ask.HOOK).write_text("#!/bin/sh\n")
+    (tmp_path / ask.HOOK).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert engine_of(info("engine-29-plain.json")).gpu_access == "runtime"
 
@@ -82,7 +82,7 @@ def test_the_command_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     engine = find_container_engine()
     assert engine is not None
-    assert engine.host == containers.DEFAULT_HOST
+    assert engine.host == ask.DEFAULT_HOST
     assert (tmp_path / "calls").read_text().splitlines() == ["info --format {{json .}}"]
 
 
@@ -179,7 +179,7 @@ def test_the_snap_starts_in_its_own_way(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("host", ["", ROOTLESS, "ssh://bigbox"])
 def test_a_docker_that_hangs_is_asked_once(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(containers, "DOCKER_TIMEOUT", 1.5)
+    monkeypatch.setattr(ask, "DOCKER_TIMEOUT", 1.5)
     calls = scripted(tmp_path, monkeypatch, "sleep 60", host)
     with pytest.raises(EngineMissing) as missing:
         container_engine()

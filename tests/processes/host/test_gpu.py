@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.host import nvidia_smi, read_facts
+from dflash_deploy.host import gpu as nvidia_smi
 from dflash_deploy.host.gpu import Gpu, GpuReading, read_gpus
+from dflash_deploy.host.machine import read_facts
 from tests.support.commands import eventually
 from tests.support.recorded import plays
 

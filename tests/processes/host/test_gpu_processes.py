@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.host.gpu_processes import GpuProcess, container_of, gpu_processes
+from dflash_deploy.host.gpu import GpuProcess, container_of, gpu_processes
 from tests.support.recorded import plays
 
 IDENTITY = "4f1c" * 16

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dflash_deploy.host.memory import Tenant, available_memory, programs, read_memory, tenants
+from dflash_deploy.host.gpu import Tenant, available_memory, read_memory, running_programs, tenants
 from tests.processes.runtime.test_supervisor import eventually
 
 MIB = 2**20
@@ -47,4 +47,4 @@ def test_the_processes_of_a_container_count_together(tmp_path: Path) -> None:
         Tenant(f"container {container[:12]}", 150 * page),
         Tenant("earlyoom (process 9)", 70 * page),
     )
-    assert programs(tmp_path) == {"earlyoom"}
+    assert running_programs(tmp_path) == {"earlyoom"}

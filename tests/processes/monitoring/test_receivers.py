@@ -11,12 +11,12 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.errors import EngineNotReady, RolledBack
-from dflash_deploy.monitoring.alerts import RESTART_WINDOW
-from dflash_deploy.operations import SILENT
-from dflash_deploy.operations.silencing import SETTLING, list_silences, silenced_work
+from dflash_deploy.monitoring.rules import RESTART_WINDOW
+from dflash_deploy.operations.reporter import SILENT
+from dflash_deploy.operations.silences import SETTLING, list_silences, silenced_work
 from tests.support.cli import Ran, dflash, initialise
 from tests.support.debian import monitoring_path
 from tests.support.mail import MailServer, mail_server

@@ -12,8 +12,8 @@ from docker.errors import APIError, NotFound
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.runtime import log_file
-from dflash_deploy.runtime.container_log import frames_of, read_container_log
+from dflash_deploy.runtime import log
+from dflash_deploy.runtime.docker import frames_of, read_container_log
 
 MIB = 2**20
 
@@ -78,8 +78,8 @@ def test_a_short_log_is_whole(api: docker.APIClient, server: ThreadingHTTPServer
 def test_of_a_long_log_the_beginning_and_the_end_are_kept(
     api: docker.APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_file, "HEAD", MIB)
-    monkeypatch.setattr(log_file, "TAIL", 2 * MIB)
+    monkeypatch.setattr(log, "HEAD", MIB)
+    monkeypatch.setattr(log, "TAIL", 2 * MIB)
     tracemalloc.start()
     content = read_container_log(api, "long", since=None, tty=False)
     most = tracemalloc.get_traced_memory()[1]

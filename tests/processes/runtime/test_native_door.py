@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.door import find_caddy
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.door.caddy import find_caddy
 from dflash_deploy.errors import (
     BadInput,
     EngineMissing,
@@ -22,13 +22,12 @@ from dflash_deploy.errors import (
     PortTaken,
     PreflightRefused,
 )
-from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.plan.replicas import engine_port, router_port
-from dflash_deploy.rules import plan_deployment
-from dflash_deploy.runtime import native_door
-from dflash_deploy.runtime.native_door import NativeDoor
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.rules.table import plan_deployment
+from dflash_deploy.runtime import native
+from dflash_deploy.runtime.native import NativeDoor, NativeSeveral, has_several
 from dflash_deploy.runtime.native_process import Invocation, NativeProcess
-from dflash_deploy.runtime.native_several import NativeSeveral, has_several
 from tests.support.caddy import AUTHORITY, running
 from tests.support.cli import dflash
 from tests.support.door import until
@@ -78,7 +77,7 @@ def use(monkeypatch: pytest.MonkeyPatch, place: Path, script: str) -> None:
     place.mkdir()
     (place / "caddy").write_text(f"#!/bin/sh\n{script}\n")
     (place / "caddy").chmod(0o755)
-    monkeypatch.setattr(native_door, "find_caddy", partial(find_caddy, place))
+    monkeypatch.setattr(native, "find_caddy", partial(find_caddy, place))
 
 
 def test_a_door_without_engines_answers_503_and_lets_nobody_in(deployment: Deployment) -> None:
@@ -225,7 +224,7 @@ def test_a_door_runs_on_if_the_next_one_may_not_listen(
         for step in (moved.preflight, lambda: moved.start(silent)):
             with pytest.raises(PortTaken, match=f"port {taken} is already in use"):
                 step()
-        monkeypatch.setattr(native_door, "may_listen_on", lambda host, port: False)
+        monkeypatch.setattr(native, "may_listen_on", lambda host, port: False)
         renamed = NativeDoor(deployment, under("other.internal", **ports))
         for step in (renamed.preflight, lambda: renamed.start(silent)):
             with pytest.raises(PreflightRefused, match=f"may not listen on port {port + 1}"):

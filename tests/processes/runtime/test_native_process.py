@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.redact import Redactor, Secret
-from dflash_deploy.runtime.native_process import Invocation, NativeProcess
-from dflash_deploy.runtime.supervised import find_supervised
+from dflash_deploy.runtime.native_process import Invocation, NativeProcess, find_supervised
 from tests.processes.runtime.test_supervisor import eventually
 
 KEY = "a-very-secret-key"

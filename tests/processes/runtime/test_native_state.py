@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.runtime import runtime_seen
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.runtime.native import NativeRuntime
-from dflash_deploy.runtime.supervised import SUPERVISOR, find_supervised
+from dflash_deploy.runtime.native_process import SUPERVISOR, find_supervised
+from dflash_deploy.runtime.select import runtime_seen
 from tests.processes.runtime.test_supervisor import eventually
 from tests.support.cli import dflash
 from tests.support.examined import a_plan
@@ -176,7 +176,7 @@ def test_the_runtime_is_that_of_a_container_if_there_is_one(
 ) -> None:
     found: list[object] = [None]
     monkeypatch.setattr("dflash_deploy.runtime.compose.find_container", lambda *_: found[0])
-    monkeypatch.setattr("dflash_deploy.runtime.docker_api.docker_client", lambda: None)
+    monkeypatch.setattr("dflash_deploy.runtime.docker.docker_client", lambda: None)
     assert runtime_seen(deployment) == "compose"
     (deployment.state / "engine.log").touch()
     assert runtime_seen(deployment) == "native"

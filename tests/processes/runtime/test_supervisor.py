@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.runtime.log_file import read_page
+from dflash_deploy.runtime.log import read_page
 from dflash_deploy.runtime.process import ProcessId
 
 PROGRAM = """
@@ -75,7 +75,7 @@ def test_a_log_that_cannot_be_written_does_not_end_the_engine(start: Start, tmp_
 
 
 def test_a_log_is_continued_in_a_new_file_that_a_reader_finds(start: Start, tmp_path: Path) -> None:
-    small = "from dflash_deploy.runtime import log_parts; log_parts.PART = 1000"
+    small = "from dflash_deploy.runtime import log; log.PART = 1000"
     process = start("for n in range(100): print('a-very-secret-key', n)\nraise SystemExit(7)", small)
     assert process.communicate()[0].strip() == "7 False"
     assert {file.name for file in tmp_path.glob("*.log*")} == {"engine.log", "engine.log.1"}

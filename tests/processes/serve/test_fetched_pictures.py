@@ -15,8 +15,8 @@ from PIL import Image
 
 from dflash_deploy.serve.gateway import fetch
 from dflash_deploy.serve.gateway.asgi import ErrorAnswer
+from dflash_deploy.serve.gateway.body import parsed
 from dflash_deploy.serve.gateway.media import Media
-from dflash_deploy.serve.gateway.request import parsed
 
 
 def png(side: int = 8) -> bytes:

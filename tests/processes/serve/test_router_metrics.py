@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from dflash_deploy.serve.api_keys import ApiKey
-from dflash_deploy.serve.gateway.keyring import document_of
+from dflash_deploy.serve.gateway.keys import document_of
 from dflash_deploy.serve.router.metrics import guard_metrics
 from tests.support.ports import free_port
 from tests.support.serving import Quiet, listening

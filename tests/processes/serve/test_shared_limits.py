@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from dflash_deploy.serve.api_keys import ApiKey
-from dflash_deploy.serve.gateway.keyring import document_of
+from dflash_deploy.serve.gateway.keys import document_of
 from tests.support.door import HANGS, Door, opened, until
 
 ALICE = "key-of-alice-0123456789"

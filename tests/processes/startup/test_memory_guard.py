@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.client import Endpoint
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.diagnosis.diagnose import LogReader
 from dflash_deploy.errors import EngineStopped, ExitCode
-from dflash_deploy.host.memory import available_memory
+from dflash_deploy.host.gpu import available_memory
 from dflash_deploy.redact import Redactor, Secret
-from dflash_deploy.runtime import EngineState, LogPage
 from dflash_deploy.runtime.native_process import Invocation, NativeProcess
-from dflash_deploy.startup import LogReader
-from dflash_deploy.startup.memory_guard import MemoryGuard
+from dflash_deploy.runtime.protocol import EngineState, LogPage
 from dflash_deploy.startup.progress import Phases, Timekeeper
-from dflash_deploy.startup.wait import Waiting
+from dflash_deploy.startup.start import MemoryGuard, Waiting
 from tests.processes.runtime.test_supervisor import eventually
 from tests.support.scripted import ScriptedRuntime
 

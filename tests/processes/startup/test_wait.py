@@ -4,18 +4,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from dflash_deploy.catalog import Questions, load_catalog
-from dflash_deploy.checks import EndpointUnderTest, run_checks
-from dflash_deploy.checks.run import NOT_READY
-from dflash_deploy.client import Endpoint
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.catalog.models import Questions
+from dflash_deploy.checks.check import EndpointUnderTest
+from dflash_deploy.checks.run import NOT_READY, run_checks
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.diagnosis.diagnose import LogReader
 from dflash_deploy.errors import EngineDied, EngineStalled
-from dflash_deploy.operations import testing
+from dflash_deploy.operations import test
 from dflash_deploy.redact import Secret
-from dflash_deploy.runtime import EngineState
-from dflash_deploy.startup import LogReader, StartProgress
-from dflash_deploy.startup.progress import Phases, Timekeeper
-from dflash_deploy.startup.refused import hints_from
-from dflash_deploy.startup.wait import Waiting
+from dflash_deploy.runtime.protocol import EngineState
+from dflash_deploy.startup.progress import Phases, StartProgress, Timekeeper
+from dflash_deploy.startup.start import Waiting, hints_from
 from tests.support.scripted import ScriptedRuntime, listening
 
 RUNNING = EngineState("running")
@@ -218,7 +218,7 @@ def test_a_check_that_fails_for_a_reason_in_the_log_gives_it() -> None:
 @pytest.mark.parametrize(("status", "body", "failure"), [(status, body, known) for _, status, body, known in REFUSED])
 def test_a_refused_answer_of_any_endpoint_is_explained(status: int, body: str, failure: str) -> None:
     with listening(status, refusal=body) as url:
-        tested = testing.test_url(url, Secret("key-of-the-test"), model="m", only=["text"])
+        tested = test.test_url(url, Secret("key-of-the-test"), model="m", only=["text"])
     (check,) = tested.report.checks
     assert check.status == "failed"
     assert f"({failure}): " in check.hint
@@ -228,5 +228,5 @@ def test_a_refused_answer_of_any_endpoint_is_explained(status: int, body: str, f
 
 def test_a_failed_answer_of_any_endpoint_that_names_no_cause_gets_no_cause() -> None:
     with listening(500, refusal='{"error": "internal error"}') as url:
-        tested = testing.test_url(url, Secret("key-of-the-test"), model="m", only=["text"])
+        tested = test.test_url(url, Secret("key-of-the-test"), model="m", only=["text"])
     assert tested.report.checks[0].hint == NOT_READY

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-from dflash_deploy.plan import Plan
+from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.settings import Settings
 from tests.parsers.combinations import planned
 from tests.support.decisions.questions import RELEASE, Decision, Question, decisions

@@ -12,9 +12,8 @@ from functools import partial
 from typing import Any
 
 from dflash_deploy.assets import asset
-from dflash_deploy.catalog import ModelPair
-from dflash_deploy.catalog.models import Drafter, Shape
-from dflash_deploy.plan import Plan
+from dflash_deploy.catalog.models import Drafter, ModelPair, Shape
+from dflash_deploy.plan.result import Plan
 
 Config = dict[str, Any]
 

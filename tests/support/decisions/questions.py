@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dflash_deploy.plan import Plan
 from dflash_deploy.plan.command import engine_environment
+from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.engines import Build
 from dflash_deploy.serve.engines.installed import CPU_SITE
 from dflash_deploy.serve.settings import Settings

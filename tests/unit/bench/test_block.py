@@ -1,6 +1,6 @@
 """The block of `vllm bench serve`."""
 
-from dflash_deploy.bench.block import block
+from dflash_deploy.bench.figures import block
 from tests.support.measured import rows
 
 

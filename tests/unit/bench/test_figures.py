@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from dflash_deploy.bench.figures import quantile, row_of, spread
 from dflash_deploy.bench.load import Load, Round
 from dflash_deploy.bench.sweep import with_speedups
-from dflash_deploy.client import SpecCounters, TimedCompletion
+from dflash_deploy.client.stream import TimedCompletion
+from dflash_deploy.serve.engines.counters import SpecCounters
 from tests.support.measured import load, timed
 
 SECONDS = st.lists(st.floats(0.0001, 100), min_size=2, max_size=60)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.bench.page import page
-from dflash_deploy.bench.plots import HEIGHT, LABELS, WIDTH, Range, Series, axis, lines, number, ranges
+from dflash_deploy.bench.page import HEIGHT, LABELS, WIDTH, Range, Series, axis, lines, number, page, ranges
 from tests.support.measured import document
 from tests.support.schemas import data_problems
 

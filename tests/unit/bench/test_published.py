@@ -1,9 +1,8 @@
 """Beside what others published."""
 
-from dflash_deploy.bench.datasets import DATASETS
-from dflash_deploy.bench.published import LIKE, beside
-from dflash_deploy.bench.workload import PACKAGED
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.bench.figures import LIKE, beside
+from dflash_deploy.bench.workload import DATASETS, PACKAGED
+from dflash_deploy.catalog.load import load_catalog
 from tests.support.measured import PUBLISHED, rows
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.bench.workload import PACKAGED, Limits, choose, from_file, packaged
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.errors import BadInput
 
 TINY, BIG = (load_catalog().pair(name) for name in ("tiny", "qwen3.5-27b-fp8"))

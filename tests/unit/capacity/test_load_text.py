@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.capacity import UserLoad, parse_load
+from dflash_deploy.capacity.load_text import UserLoad, parse_load
 from dflash_deploy.errors import BadInput
 
 

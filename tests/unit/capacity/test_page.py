@@ -6,9 +6,10 @@ from functools import cache, partial
 
 import pytest
 
-from dflash_deploy.capacity import Service, UserLoad, replicas, simulate, size
+from dflash_deploy.capacity import simulation
+from dflash_deploy.capacity.load_text import UserLoad
 from dflash_deploy.capacity.page import capacity_page
-from dflash_deploy.capacity.replicas import Sized
+from dflash_deploy.capacity.simulation import Service, Sized, simulate, size
 
 ASKED = UserLoad(40, 10.0, 500, 100, 1.0, 1.0, None)
 SERVICES = {
@@ -21,7 +22,7 @@ SERVICES = {
 def sides() -> Mapping[str, Sized]:
     with pytest.MonkeyPatch.context() as patch:
         # the page shows any figures
-        patch.setattr(replicas, "simulate", partial(simulate, requests=200))
+        patch.setattr(simulation, "simulate", partial(simulate, requests=200))
         return {name: size(service, ASKED) for name, service in SERVICES.items()}
 
 

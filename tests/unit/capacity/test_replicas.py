@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dflash_deploy.capacity import Service, UserLoad, drafts_pay_below, replicas, simulate, size
-from dflash_deploy.capacity.replicas import STEP, most_users, replicas_for
+from dflash_deploy.capacity import simulation
+from dflash_deploy.capacity.load_text import UserLoad
+from dflash_deploy.capacity.simulation import STEP, Service, drafts_pay_below, most_users, replicas_for, simulate, size
 
 GPU = Service(((1.0, 0.025), (8.0, 0.03), (64.0, 0.06)), 1.0, 0.0001, 0.01, 64, 8192)
 ASKED = UserLoad(200, 30.0, 2000, 500, 1.0, 2.0, None)
@@ -23,7 +24,7 @@ fewer_simulated = partial(simulate, requests=500)
 @pytest.fixture(autouse=True, scope="module")
 def fewer() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replicas, "simulate", fewer_simulated)
+        patch.setattr(simulation, "simulate", fewer_simulated)
         yield
 
 
@@ -46,7 +47,7 @@ def test_more_users_never_need_fewer_replicas(users: int, more: int, goal_s: flo
     # most simulations of the two sizes are the same
     once = cache(lambda users: fewer_simulated(GPU, asked, users))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replicas, "simulate", lambda _service, _load, users: once(users))
+        patch.setattr(simulation, "simulate", lambda _service, _load, users: once(users))
         few = size(GPU, asked).replicas
         many = size(GPU, replace(asked, users=users + more)).replicas
     assert (few is None) == (many is None)

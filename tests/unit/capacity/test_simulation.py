@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dflash_deploy.capacity import Service, Simulated, UserLoad, simulate
-from dflash_deploy.capacity.simulation import simulated_times, thoughts
+from dflash_deploy.capacity.load_text import UserLoad
+from dflash_deploy.capacity.simulation import Service, Simulated, simulate, simulated_times, thoughts
 
 # simulations of a fixed seed: the same figures in every run
 STEP = 0.001

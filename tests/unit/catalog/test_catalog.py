@@ -6,8 +6,10 @@ import pytest
 from pydantic import ValidationError
 
 from dflash_deploy.assets import asset
-from dflash_deploy.catalog import ModelPair, Profile, load_catalog
-from dflash_deploy.catalog.schema import CatalogSetting
+from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.catalog.models import ModelPair
+from dflash_deploy.catalog.read import CatalogSetting
 from dflash_deploy.catalog.settings import all_setting_names, passed_on, setting_names
 from dflash_deploy.errors import UnknownEngine, UnknownPair, UnknownProfile
 from dflash_deploy.serve.engines import ENGINES

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import dflash_deploy
-from dflash_deploy.catalog import EngineRelease, Profile, load_catalog
-from dflash_deploy.catalog.load import _contradictions
-from dflash_deploy.catalog.releases import Bug
+from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.load import _contradictions, load_catalog
+from dflash_deploy.catalog.releases import Bug, EngineRelease
 from dflash_deploy.catalog.settings import setting_names
 from dflash_deploy.errors import DeployError
-from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.plan.compatible import below
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import MACHINES
 from tests.support.rows import each_of
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.failures_page import page
+from dflash_deploy.catalog.load import load_catalog
 
 
 def test_the_page_is_up_to_date() -> None:

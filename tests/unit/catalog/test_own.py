@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.failures import Failures
-from dflash_deploy.catalog.gpus import GpuModels
-from dflash_deploy.catalog.hardware import Profile
-from dflash_deploy.catalog.load import _load
+from dflash_deploy.catalog.hardware import GpuModels, Profile
+from dflash_deploy.catalog.load import _load, load_catalog
 from dflash_deploy.catalog.models import Family
 from dflash_deploy.catalog.read import models_in, read_entry
 from dflash_deploy.catalog.releases import EngineRelease

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.catalog.patterns import slow_because
-from dflash_deploy.startup.log_lines import LONGEST_LINE
+from dflash_deploy.catalog.failures import slow_because
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.diagnosis.lines import LONGEST_LINE
 
 
 @pytest.mark.parametrize(

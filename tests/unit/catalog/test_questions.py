@@ -5,9 +5,9 @@ import re
 import pytest
 
 from dflash_deploy.assets import asset
-from dflash_deploy.bench import load_prompts
-from dflash_deploy.catalog import Questions, load_catalog
-from dflash_deploy.catalog.models import Counting
+from dflash_deploy.bench.workload import load_prompts
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.catalog.models import Counting, Questions
 
 
 def test_the_tiny_models_were_trained_on_what_they_are_asked_by_heart() -> None:

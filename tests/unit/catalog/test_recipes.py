@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.hardware import Profile, Recipe
-from dflash_deploy.catalog.load import _contradictions
+from dflash_deploy.catalog.load import _contradictions, load_catalog
 from dflash_deploy.catalog.recipes import faster, offered
 from tests.support.rows import each_of
 

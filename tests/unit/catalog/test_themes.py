@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from tests.support.rows import each_of
 from tools.reference.themes import Theme, design, themes
 

@@ -3,8 +3,8 @@
 import pytest
 
 from dflash_deploy.catalog.models import Acceptance
-from dflash_deploy.checks import grade_acceptance
-from dflash_deploy.client import SpecCounters
+from dflash_deploy.checks.acceptance import grade_acceptance
+from dflash_deploy.serve.engines.counters import SpecCounters
 
 DRAFTS = 1000
 

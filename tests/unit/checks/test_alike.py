@@ -2,10 +2,9 @@
 
 import pytest
 
-from dflash_deploy.checks.alike import compared
-from dflash_deploy.client.key_usage import KeyUsage, added_up
-from dflash_deploy.client.metrics import Metrics
-from dflash_deploy.client.several import added
+from dflash_deploy.checks.replicas import compared
+from dflash_deploy.client.endpoint import added
+from dflash_deploy.client.metrics import KeyUsage, Metrics, added_up
 from dflash_deploy.serve.engines.counters import SpecCounters
 
 

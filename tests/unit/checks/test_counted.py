@@ -5,10 +5,13 @@ from typing import cast
 
 import pytest
 
-from dflash_deploy.catalog import Questions
-from dflash_deploy.checks import EndpointUnderTest
+from dflash_deploy.catalog.models import Questions
+from dflash_deploy.checks.check import EndpointUnderTest
 from dflash_deploy.checks.drafts import metrics_count
-from dflash_deploy.client import Completion, Endpoint, Metrics, SpecCounters
+from dflash_deploy.client.answers import Completion
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.client.metrics import Metrics
+from dflash_deploy.serve.engines.counters import SpecCounters
 
 TOKENS = 8
 

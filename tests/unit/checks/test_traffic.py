@@ -7,11 +7,12 @@ from typing import cast
 
 import pytest
 
-from dflash_deploy.catalog import Questions
-from dflash_deploy.checks import EndpointUnderTest
-from dflash_deploy.checks.outcome import CheckOutcome, CheckSkipped
+from dflash_deploy.catalog.models import Questions
+from dflash_deploy.checks.check import CheckOutcome, CheckSkipped, EndpointUnderTest
 from dflash_deploy.checks.traffic import MOST_STREAMS, NOTICE, PATIENCE, cancelled
-from dflash_deploy.client import Endpoint, Metrics, SpecCounters
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.client.metrics import Metrics
+from dflash_deploy.serve.engines.counters import SpecCounters
 
 TOKENS = 1792
 """What the check asks for with a context of 2048 tokens."""

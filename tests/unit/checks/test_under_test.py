@@ -2,12 +2,12 @@
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.checks.under_test import deployed_endpoint
-from dflash_deploy.client import Endpoint
-from dflash_deploy.plan import Choice
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.checks.check import deployed_endpoint
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.plan.result import Choice
 from dflash_deploy.redact import Secret
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import MACHINES
 
 VLLM = ("h100", "qwen3.5-27b-fp8", "vllm-0.33")

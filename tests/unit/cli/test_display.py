@@ -5,9 +5,9 @@ import json
 import pytest
 
 from dflash_deploy.cli.display import Terminal
-from dflash_deploy.cli.numbers import size_of, sizes_of, some
+from dflash_deploy.cli.options import size_of, sizes_of, some
 from dflash_deploy.operations.reporter import start_shown
-from dflash_deploy.startup import StartProgress
+from dflash_deploy.startup.progress import StartProgress
 from tests.support.schemas import problems
 
 SECRET = "key-of-the-test-0123456789"

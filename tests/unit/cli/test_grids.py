@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from dflash_deploy.cli.grids import drawn_grid
+from dflash_deploy.cli.report import drawn_grid
 from dflash_deploy.cli.shown import Grid
 
 

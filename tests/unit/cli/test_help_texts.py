@@ -8,7 +8,7 @@ from typing import Any
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.cli.app import COMMANDS, app, load
 from dflash_deploy.cli.examples import EXAMPLES
 from tests.support.rows import each_of

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from dflash_deploy.cli.live import BARS, View, sparkline
+from dflash_deploy.cli.display import BARS, View, sparkline
 from dflash_deploy.startup.watch import Window
 from tests.cli.test_terminal import COLOUR
 

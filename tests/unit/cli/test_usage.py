@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.cli.app import app
-from dflash_deploy.deployment import Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode, NoDeployment, UnknownPair
 
 

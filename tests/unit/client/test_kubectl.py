@@ -6,8 +6,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from dflash_deploy.client import kubectl
-from dflash_deploy.client.kubectl import MOST_PAGES, Kubectl
+from dflash_deploy.client import kube
+from dflash_deploy.client.kube import MOST_PAGES, Kubectl
 from dflash_deploy.errors import PreflightRefused
 from dflash_deploy.host.ask import CommandOutput
 
@@ -24,7 +24,7 @@ def lists(monkeypatch: pytest.MonkeyPatch, pages: Sequence[Sequence[str]]) -> li
         items = [{"metadata": {"name": name}, "spec": {"containers": []}, "status": {}} for name in pages[number]]
         return CommandOutput(json.dumps({"metadata": more, "items": items}), code=0)
 
-    monkeypatch.setattr(kubectl, "ask", ask)
+    monkeypatch.setattr(kube, "ask", ask)
     return tokens
 
 
@@ -58,4 +58,4 @@ LOGGED = "E1124 05:30:09.555060 426 portforward.go:525] error copying the stream
     ],
 )
 def test_the_reason_of_an_end_is_told_though_kubectl_logged_beside_it(printed: str, reason: str) -> None:
-    assert kubectl.said_last(printed) == reason
+    assert kube.said_last(printed) == reason

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.client import Metrics, SpecCounters, read_counters, read_metrics
+from dflash_deploy.client.metrics import Metrics, read_counters, read_metrics
+from dflash_deploy.serve.engines.counters import SpecCounters
 
 TEXT = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.

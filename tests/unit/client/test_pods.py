@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.client.pods import Pod, PodList, image_of, settings_of
-from dflash_deploy.intake import Invalid
+from dflash_deploy.client.kube import Pod, PodList, image_of, settings_of
 from dflash_deploy.intake.answers import read_document
+from dflash_deploy.intake.parse import Invalid
 
 POD: dict[str, Any] = {"metadata": {"name": "dflash-a"}, "spec": {"containers": []}, "status": {}}
 

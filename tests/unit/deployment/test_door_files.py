@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import yaml
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.door_files import door_directory, door_files, storage_of, write_door
-from dflash_deploy.deployment.render import compose_text, create, render
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.deployment.compose import compose_text, create, render
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.front import door_directory, door_files, storage_of, write_door
 from dflash_deploy.errors import BadInput
-from dflash_deploy.plan import Choice, Plan
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import RECORDED
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIBozCCAUmgAwIBAgIR\n-----END CERTIFICATE-----\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment.exported_folder import RECORD, Origin, write_folder
+from dflash_deploy.deployment.compose import RECORD, Origin, write_folder
 from dflash_deploy.deployment.files import write_atomically
 from dflash_deploy.errors import BadInput
 from dflash_deploy.export.cluster import Cluster
@@ -119,11 +119,11 @@ def test_an_export_that_was_killed_is_repeated(tmp_path: Path, monkeypatch: pyte
         real(path, text, mode=mode)
 
     new = {"README.md": "new\n", "base/a.yaml": "a: 2\n"}
-    monkeypatch.setattr("dflash_deploy.deployment.exported_folder.write_atomically", killed)
+    monkeypatch.setattr("dflash_deploy.deployment.compose.write_atomically", killed)
     if written < 4:
         with pytest.raises(KeyboardInterrupt):
             write_folder(out, MINE, new, OPTIONS)
-    monkeypatch.setattr("dflash_deploy.deployment.exported_folder.write_atomically", real)
+    monkeypatch.setattr("dflash_deploy.deployment.compose.write_atomically", real)
     write_folder(out, MINE, new, OPTIONS)
     assert content(out) == new
 

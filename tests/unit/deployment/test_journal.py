@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment, journal
+from dflash_deploy.deployment import journal
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.journal import NAME, events, record
 from dflash_deploy.errors import EngineNotReady, FileRefused, RolledBack
-from dflash_deploy.operations import SILENT, history
-from dflash_deploy.operations.silencing import silenced_work
+from dflash_deploy.operations.reporter import SILENT
+from dflash_deploy.operations.silences import silenced_work
+from dflash_deploy.operations.status import history
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 KEY = "a-key-of-this-deployment-0123456789abcdefg"

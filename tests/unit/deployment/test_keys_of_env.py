@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.keys_of_env import with_keys_of
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.dotenv import with_keys_of
 from dflash_deploy.redact import Secret
 
 OLD, NEW, ALICE = "o" * 43, "n" * 43, "a" * 43

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment, command_lock
-from dflash_deploy.deployment.files import new_file, remove_leftovers, write_atomically
-from dflash_deploy.deployment.outputs import OWN
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.files import OWN, new_file, remove_leftovers, write_atomically
+from dflash_deploy.deployment.lock import command_lock
 from dflash_deploy.errors import DirectoryBusy, PreflightRefused
 
 

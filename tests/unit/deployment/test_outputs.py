@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment.archive import write_archive
-from dflash_deploy.deployment.outputs import OWN, check_output, write_output
+from dflash_deploy.deployment.files import OWN, check_output, write_archive, write_output
 from dflash_deploy.errors import BadInput, PreflightRefused
 
 

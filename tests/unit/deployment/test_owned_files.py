@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment, owned_files
+from dflash_deploy.deployment import front
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import write_if_changed
-from dflash_deploy.deployment.owned_files import make_owned, write_owned
+from dflash_deploy.deployment.front import make_owned, write_owned
 from dflash_deploy.errors import BadInput
 
 
@@ -40,7 +41,7 @@ def test_a_directory_that_becomes_a_link_meanwhile_is_not_written_through(
         file.parent.symlink_to(elsewhere)
         return write_if_changed(path, text, mode=mode)
 
-    monkeypatch.setattr(owned_files, "write_if_changed", swapped)
+    monkeypatch.setattr(front, "write_if_changed", swapped)
     assert write_owned(deployment, file, "a site")
     assert not list(elsewhere.iterdir())
     assert (moved / "Caddyfile").read_text() == "a site"

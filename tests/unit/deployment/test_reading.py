@@ -7,9 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment, command_lock, dotenv
+from dflash_deploy.deployment import dotenv
+from dflash_deploy.deployment.directory import (
+    Deployment,
+    changes,
+    last_good,
+    mark_restored,
+    remember_good,
+    restored_since,
+)
 from dflash_deploy.deployment.files import PUBLIC, write_if_changed
-from dflash_deploy.deployment.last_good import changes, last_good, mark_restored, remember_good, restored_since
+from dflash_deploy.deployment.lock import command_lock
 from dflash_deploy.errors import DirectoryBusy, FileInvalid, FileRefused, NoDeployment, SettingsRefused
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup.progress import remember_seconds, usual_seconds

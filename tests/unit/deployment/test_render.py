@@ -9,12 +9,12 @@ import pytest
 import yaml
 
 from dflash_deploy.assets import asset
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.render import compose_text, create, merge, render
-from dflash_deploy.host import HostFacts
-from dflash_deploy.plan import Choice, Plan
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.deployment.compose import compose_text, create, merge, render
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.host.machine import HostFacts
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import LAPTOP, SPARK
 
 

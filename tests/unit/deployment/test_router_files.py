@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.keys_file import keys_file, write_keys
-from dflash_deploy.deployment.router_files import (
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.front import (
     forget_retired_key,
     make_router_keys,
     retire_key,
@@ -17,8 +16,9 @@ from dflash_deploy.deployment.router_files import (
     write_workers,
     written_workers,
 )
+from dflash_deploy.deployment.keys import keys_file, write_keys
 from dflash_deploy.redact import Secret
-from dflash_deploy.serve.gateway.keyring import Keyring
+from dflash_deploy.serve.gateway.keys import Keyring
 from dflash_deploy.serve.router.files import RoutedEngine
 
 OLD, NEW = "the-old-key-of-the-owner", "the-new-key-of-the-owner"

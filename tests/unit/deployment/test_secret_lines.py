@@ -5,7 +5,7 @@ import time
 import pytest
 
 from dflash_deploy.deployment import dotenv
-from dflash_deploy.deployment.secret_lines import names_a_secret, secrets_in
+from dflash_deploy.deployment.dotenv import names_a_secret, secrets_in
 from dflash_deploy.redact import Redactor
 from dflash_deploy.serve.settings import Settings
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.render import create
-from dflash_deploy.plan import Choice
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.deployment.compose import create
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.plan.result import Choice
+from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import SPARK
 
 SEED = Path(__file__).with_name("seeds") / "docker-compose.dflash.yml"

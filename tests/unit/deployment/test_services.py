@@ -8,16 +8,23 @@ from typing import Any
 import pytest
 import yaml
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.door_files import door_files
-from dflash_deploy.deployment.render import compose_text, create, render
-from dflash_deploy.deployment.router_files import router_directory, router_keys
-from dflash_deploy.deployment.services import DOOR_LABEL, FINGERPRINT, ROUTER_LABEL, rendered_fingerprint
-from dflash_deploy.door import caddyfile
-from dflash_deploy.host import HostFacts, Thread
-from dflash_deploy.plan import Choice, Plan
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.deployment.compose import (
+    DOOR_LABEL,
+    FINGERPRINT,
+    ROUTER_LABEL,
+    compose_text,
+    create,
+    render,
+    rendered_fingerprint,
+)
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.front import door_files, router_directory, router_keys
+from dflash_deploy.door.caddyfile import caddyfile
+from dflash_deploy.host.gpu import Thread
+from dflash_deploy.host.machine import HostFacts
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.serve.router.files import KEYS
 from tests.support.machines import DOCKER, H100, RECORDED, machine
 
@@ -38,7 +45,7 @@ def made(directory: Path, facts: HostFacts, **choice: Any) -> tuple[Deployment, 
 
 def on_cores(monkeypatch: pytest.MonkeyPatch, count: int) -> HostFacts:
     threads = tuple(Thread(0, core, core) for core in range(count))
-    monkeypatch.setattr("dflash_deploy.deployment.services.threads_here", lambda: threads)
+    monkeypatch.setattr("dflash_deploy.deployment.compose.threads_here", lambda: threads)
     return replace(RECORDED["cpu"], cpus=count)
 
 
@@ -195,7 +202,7 @@ def test_the_door_is_created_again_for_what_its_configuration_is_made_of(
     assert "reverse_proxy engine-1:8000 engine-2:8000 {" in texts[0]
     assert door(REPLICAS="2", MAX_NUM_SEQS="3") == (labels[0], texts[0])
     # as a newer release writes it, for the same settings
-    monkeypatch.setattr("dflash_deploy.door.caddyfile", lambda door: f"# newer\n{caddyfile(door)}")
+    monkeypatch.setattr("dflash_deploy.door.caddyfile.caddyfile", lambda door: f"# newer\n{caddyfile(door)}")
     label, text = door(REPLICAS="2")
     assert text != texts[0]
     assert label not in labels

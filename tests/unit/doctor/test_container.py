@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.doctor import container
-from dflash_deploy.host.containers import ContainerEngine, engine_of
+from dflash_deploy.host.ask import ContainerEngine, engine_of
 from tests.support.examined import NVIDIA_DOCKER, a_machine, a_plan, a_subject, by_name, only
 from tests.support.machines import CPU_ENGINE
 from tests.support.machines import machine as bare

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import command_lock
-from dflash_deploy.doctor import Check, DoctorContext, deployment
-from dflash_deploy.host.containers import Container
-from dflash_deploy.plan import Finding, Plan
+from dflash_deploy.deployment.lock import command_lock
+from dflash_deploy.doctor import deployment
+from dflash_deploy.doctor.check import Check, DoctorContext
+from dflash_deploy.host.ask import Container
+from dflash_deploy.plan.result import Finding, Plan
 from tests.support.examined import a_deployment, a_plan, a_subject, by_name, only
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from dflash_deploy.doctor.link import judge_leader, judge_link, link, port_to
-from dflash_deploy.host.links import Link
-from dflash_deploy.plan import Plan
+from dflash_deploy.doctor.network import judge_leader, judge_link, link, port_to
+from dflash_deploy.host.net import Link
+from dflash_deploy.plan.result import Plan
 from tests.support.examined import a_plan, a_subject
 
 LAN = Link(interface="enP7s7", address="192.168.1.56", prefix=24, up=True, mtu=1500, speed=1000)

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from dflash_deploy.doctor import Check, DoctorContext, machine
-from dflash_deploy.host import Gpu, GpuProcess
-from dflash_deploy.host.facts import with_named_slices
-from dflash_deploy.plan import Plan
-from dflash_deploy.runtime import EngineState
+from dflash_deploy.doctor import machine
+from dflash_deploy.doctor.check import Check, DoctorContext
+from dflash_deploy.host.gpu import Gpu, GpuProcess
+from dflash_deploy.host.machine import with_named_slices
+from dflash_deploy.plan.result import Plan
+from dflash_deploy.runtime.protocol import EngineState
 from tests.support.examined import H100, NVIDIA_DOCKER, a_machine, a_plan, a_subject, by_name, only
 from tests.support.machines import GIB, RTX_3090
 from tests.support.machines import machine as bare

@@ -8,7 +8,7 @@ import pytest
 from dflash_deploy.doctor import neighbours
 from dflash_deploy.doctor.neighbours import Policy, forward_policy, judge_neighbours
 from dflash_deploy.host.ask import CommandOutput
-from dflash_deploy.plan import Plan
+from dflash_deploy.plan.result import Plan
 from tests.support.examined import NVIDIA_DOCKER, a_machine, a_plan, a_subject, only
 
 

@@ -5,7 +5,7 @@ import pytest
 from dflash_deploy.doctor import ray_cluster
 from dflash_deploy.doctor.ray_cluster import judge_cluster
 from dflash_deploy.intake.documents import EngineAnswer
-from dflash_deploy.plan import Plan
+from dflash_deploy.plan.result import Plan
 from tests.support.examined import a_plan, a_subject
 
 MISMATCH = (

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.doctor import storage
-from dflash_deploy.host import DiskRoom
-from dflash_deploy.runtime import EngineState
+from dflash_deploy.host.machine import DiskRoom
+from dflash_deploy.runtime.protocol import EngineState
 from tests.support.examined import (
     NVIDIA_DOCKER,
     a_deployment,

@@ -5,9 +5,11 @@ from typing import NoReturn
 
 import pytest
 
-from dflash_deploy.doctor import Check, DoctorContext, run_checks, table
+from dflash_deploy.doctor import table
+from dflash_deploy.doctor.check import Check, DoctorContext
+from dflash_deploy.doctor.table import run_checks
 from dflash_deploy.errors import UnknownProfile
-from dflash_deploy.plan import Plan
+from dflash_deploy.plan.result import Plan
 from dflash_deploy.redact import Secret
 from tests.support.examined import a_subject
 

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from dflash_deploy.doctor import Check, DoctorContext, unified
+from dflash_deploy.doctor import machine
+from dflash_deploy.doctor.check import Check, DoctorContext
 from dflash_deploy.doctor.table import OF_THE_PLAN
-from dflash_deploy.host.memory import Tenant
-from dflash_deploy.plan import Plan
-from dflash_deploy.runtime import EngineState
+from dflash_deploy.host.gpu import Tenant
+from dflash_deploy.plan.result import Plan
+from dflash_deploy.runtime.protocol import EngineState
 from tests.support.examined import a_machine, a_plan, a_subject
 from tests.support.machines import GB10, GIB
 from tests.support.scripted import ScriptedRuntime
@@ -27,16 +28,16 @@ HOLDERS = (
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with earlyoom and no swap, whose memory others hold."""
     read(monkeypatch, {"SwapTotal": 0, "SwapFree": 0})
-    monkeypatch.setattr(unified, "programs", lambda: frozenset({"earlyoom"}))
-    monkeypatch.setattr(unified, "tenants", lambda: HOLDERS)
+    monkeypatch.setattr(machine, "running_programs", lambda: frozenset({"earlyoom"}))
+    monkeypatch.setattr(machine, "tenants", lambda: HOLDERS)
 
 
 def read(monkeypatch: pytest.MonkeyPatch, memory: dict[str, int]) -> None:
-    monkeypatch.setattr(unified, "read_memory", lambda: memory)
+    monkeypatch.setattr(machine, "read_memory", lambda: memory)
 
 
 def checks(plan: Plan = PLAN, subject: DoctorContext | None = None) -> dict[str, Check]:
-    return {one.name: one for one in unified.unified_memory(subject or a_subject(plan, MACHINE), plan)}
+    return {one.name: one for one in machine.unified_memory(subject or a_subject(plan, MACHINE), plan)}
 
 
 def test_a_machine_with_room_has_two_lines() -> None:
@@ -55,7 +56,7 @@ def test_other_machines_have_none(plan: Plan) -> None:
     [({"earlyoom"}, "ok"), ({"systemd-oomd"}, "ok"), ({"earlyoom", "systemd-oomd"}, "ok"), ({"bash"}, "warning")],
 )
 def test_what_ends_a_process_in_time_is_named(monkeypatch: pytest.MonkeyPatch, running: set[str], status: str) -> None:
-    monkeypatch.setattr(unified, "programs", lambda: frozenset(running))
+    monkeypatch.setattr(machine, "running_programs", lambda: frozenset(running))
     found = checks()["oom daemon"]
     assert found.status == status
     assert all(name in found.saw for name in running - {"bash"})

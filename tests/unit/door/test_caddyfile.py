@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.door import ROUTER_METRICS_PATH, Authority, Door, Plain, Site, caddyfile, metrics_path, site_of
-from dflash_deploy.door.caddyfile import PATHS, ROUTED
+from dflash_deploy.door.caddyfile import PATHS, ROUTED, ROUTER_METRICS_PATH, Door, caddyfile, metrics_path
+from dflash_deploy.door.site import Authority, Plain, Site, site_of
 from dflash_deploy.errors import ExitCode, SettingsRefused
-from dflash_deploy.serve.gateway.scopes import INFERENCE, opens
+from dflash_deploy.serve.gateway.keys import INFERENCE, opens
 from tests.support.parsers.fetch import REPOSITORY
 
 MIB = 1 << 20

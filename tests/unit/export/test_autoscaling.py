@@ -11,11 +11,11 @@ from jsonschema import ValidationError
 
 from dflash_deploy.assets import asset_text
 from dflash_deploy.catalog.hardware import FirstStart
-from dflash_deploy.export.autoscaling import autoscaling_objects
 from dflash_deploy.export.cluster import Cluster, ExportSource
 from dflash_deploy.export.folder import folder
 from dflash_deploy.export.objects import objects
-from dflash_deploy.intake import parse_packaged_yaml
+from dflash_deploy.export.optional import autoscaling_objects
+from dflash_deploy.intake.parse import parse_packaged_yaml
 from tests.support.manifests import VERSIONS, plan_for, source_for, validated
 
 SOURCE = source_for(plan_for("h100"))

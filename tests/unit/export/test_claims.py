@@ -7,8 +7,7 @@ from dataclasses import replace
 from dflash_deploy.export.cluster import Cluster
 from dflash_deploy.export.folder import folder
 from dflash_deploy.export.objects import loader, objects
-from dflash_deploy.export.pull import job_name, pull_objects
-from dflash_deploy.export.readme import readme
+from dflash_deploy.export.readme import job_name, pull_objects, readme
 from tests.support.manifests import (
     container_of,
     plan_for,

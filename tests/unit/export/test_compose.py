@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.render import ALL_GPUS, environment_of
-from dflash_deploy.deployment.services import member_plans
+from dflash_deploy.deployment.compose import ALL_GPUS, environment_of, member_plans
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import BadInput
 from dflash_deploy.export.compose import (
     KEPT,
@@ -21,12 +20,12 @@ from dflash_deploy.export.compose import (
     ComposeSource,
     LockedRole,
     compose_document,
+    compose_folder,
     project_of,
 )
-from dflash_deploy.export.compose_folder import compose_folder
-from dflash_deploy.operations.composing import compose_source
-from dflash_deploy.plan import Plan
-from dflash_deploy.serve.gateway.keyring import KEYS_FILE
+from dflash_deploy.operations.export import compose_source
+from dflash_deploy.plan.result import Plan
+from dflash_deploy.serve.gateway.keys import KEYS_FILE
 from tests.support.composed_folders import SHAPES, plans_in
 from tests.support.manifests import plan_for
 from tests.support.rows import yaml_document

@@ -8,8 +8,7 @@ from jsonschema import ValidationError
 
 from dflash_deploy.export.cluster import Cluster
 from dflash_deploy.export.folder import folder
-from dflash_deploy.export.objects import objects
-from dflash_deploy.export.router import router_objects
+from dflash_deploy.export.objects import objects, router_objects
 from dflash_deploy.serve.settings import Settings
 from tests.support.manifests import VERSIONS, plan_for, source_for, validated
 

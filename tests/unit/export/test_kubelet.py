@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from dflash_deploy.export.cluster import Cluster
-from dflash_deploy.export.objects import loader, objects
-from dflash_deploy.export.pull import pull_objects
-from dflash_deploy.export.router import router_objects
+from dflash_deploy.export.objects import loader, objects, router_objects
+from dflash_deploy.export.readme import pull_objects
 from tests.support.kubelet.fields import UnknownField
 from tests.support.kubelet.spec import ARCHITECTURES, cpus, read_pod, size
 from tests.support.manifests import plan_for, pod_of, source_for

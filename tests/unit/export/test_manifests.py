@@ -13,16 +13,15 @@ import yaml
 from kubernetes_validate import ValidationError
 
 from dflash_deploy.assets import asset
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.render import ALL_GPUS, compose_text
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.deployment.compose import ALL_GPUS, compose_text
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import BadInput
 from dflash_deploy.export import folder as export_folder
 from dflash_deploy.export.cluster import Cluster
-from dflash_deploy.export.folder import folder
+from dflash_deploy.export.folder import folder, yaml_of
 from dflash_deploy.export.objects import objects
-from dflash_deploy.export.yaml_written import yaml_of
-from dflash_deploy.plan import Plan
+from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.settings import Settings
 from tests.support.manifests import (
     SHAPES,

@@ -11,12 +11,9 @@ from dflash_deploy.assets import asset_text
 from dflash_deploy.door.caddyfile import PATHS
 from dflash_deploy.export.cluster import Cluster
 from dflash_deploy.export.folder import folder
-from dflash_deploy.export.ingress import ingress_objects
-from dflash_deploy.export.metrics import monitoring_objects
-from dflash_deploy.export.objects import objects
-from dflash_deploy.export.route import route_objects
-from dflash_deploy.export.router import router_objects
-from dflash_deploy.intake import parse_packaged_yaml
+from dflash_deploy.export.objects import objects, router_objects
+from dflash_deploy.export.optional import ingress_objects, monitoring_objects, route_objects
+from dflash_deploy.intake.parse import parse_packaged_yaml
 from tests.support.manifests import VERSIONS, plan_for, source_for, validated
 
 SOURCE = source_for(plan_for("h100"))

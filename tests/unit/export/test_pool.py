@@ -10,7 +10,7 @@ from jsonschema import ValidationError
 from dflash_deploy.export.cluster import Cluster
 from dflash_deploy.export.folder import folder
 from dflash_deploy.export.objects import objects
-from dflash_deploy.export.pool import CANNOT, pool_objects
+from dflash_deploy.export.optional import CANNOT, pool_objects
 from tests.support.manifests import VERSIONS, plan_for, source_for, validated
 
 SOURCE = source_for(plan_for("h100"))

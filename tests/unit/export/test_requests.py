@@ -9,11 +9,10 @@ from dflash_deploy.catalog.hardware import FirstStart
 from dflash_deploy.errors import NotPossible
 from dflash_deploy.export.cluster import Cluster, ExportSource
 from dflash_deploy.export.folder import folder
-from dflash_deploy.export.objects import loader, objects
-from dflash_deploy.export.pod import quantity
-from dflash_deploy.export.pull import pull_objects
-from dflash_deploy.export.router import router_objects
-from dflash_deploy.plan import Plan
+from dflash_deploy.export.objects import loader, objects, router_objects
+from dflash_deploy.export.pods import quantity
+from dflash_deploy.export.readme import pull_objects
+from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.settings import Settings
 from tests.support.manifests import CLUSTERS, container_of, plan_for, plans_by_name, pod_of, source_for
 from tests.support.rows import each_of

@@ -9,9 +9,8 @@ import yaml
 
 from dflash_deploy.export.cluster import Cluster
 from dflash_deploy.export.folder import folder
-from dflash_deploy.export.objects import objects
-from dflash_deploy.export.router import router_objects
-from dflash_deploy.plan import Plan
+from dflash_deploy.export.objects import objects, router_objects
+from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.drain import SETTLES
 from dflash_deploy.serve.router.__main__ import arguments
 from dflash_deploy.serve.router.files import RouterKeys

@@ -7,9 +7,8 @@ import pytest
 
 from dflash_deploy.errors import NotPossible
 from dflash_deploy.export.cluster import Cluster
-from dflash_deploy.export.stack import image_parts, stack_values
-from dflash_deploy.export.stack_folder import VALUES, stack_folder
-from dflash_deploy.plan import Plan
+from dflash_deploy.export.stack import VALUES, image_parts, stack_folder, stack_values
+from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.settings import Settings
 from tests.support.helm import values_schema
 from tests.support.manifests import plan_for, plans_by_name, source_for

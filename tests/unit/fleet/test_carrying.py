@@ -3,10 +3,9 @@
 import pytest
 
 from dflash_deploy.errors import HostUnfit
-from dflash_deploy.fleet.carrying import ChosenWay, HubRates, known_way, link_rate, measured_way, source_of
-from dflash_deploy.fleet.fabric import Fabric
 from dflash_deploy.fleet.file import Carriage, Fleet, FleetHost
-from dflash_deploy.host.links import Link
+from dflash_deploy.fleet.hosts import ChosenWay, Fabric, HubRates, known_way, link_rate, measured_way, source_of
+from dflash_deploy.host.net import Link
 
 FLEET = Fleet(hosts=(FleetHost(name="a", address="10.0.0.1"), FleetHost(name="b", address="10.0.0.2")))
 PORT = Link(interface="fab0", address="192.168.100.1", prefix=24, up=True, mtu=9000, speed=10_000)

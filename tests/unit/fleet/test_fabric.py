@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import HostUnfit
-from dflash_deploy.fleet.fabric import find_fabric, judge_fabric, judge_hosts, questions_to_peers
 from dflash_deploy.fleet.file import Fleet, FleetHost
-from dflash_deploy.host.interfaces import read_sysfs
-from dflash_deploy.host.links import Link, links_of
+from dflash_deploy.fleet.hosts import find_fabric, judge_fabric, judge_hosts, questions_to_peers
+from dflash_deploy.host.net import Link, links_of, read_sysfs
 
 IBDEV2NETDEV = """\
 roceP2p1s0f0 port 1 ==> enP2p1s0f0np0 (Down)

@@ -3,9 +3,19 @@
 import pytest
 
 from dflash_deploy.errors import FleetRefused
-from dflash_deploy.fleet.file import Fleet, FleetHost, Install
-from dflash_deploy.fleet.front import Front, check_front, front_of, has_front, in_turns, kept_addresses, routed_hosts
-from dflash_deploy.fleet.shape import Chosen
+from dflash_deploy.fleet.file import (
+    Chosen,
+    Fleet,
+    FleetHost,
+    Front,
+    Install,
+    check_front,
+    front_of,
+    has_front,
+    in_turns,
+    kept_addresses,
+    routed_hosts,
+)
 
 A, B, C = (FleetHost(name=name, address=f"10.0.0.{number}") for number, name in enumerate("abc", 1))
 LINK = {"a": "10.9.0.1", "b": "10.9.0.2", "c": "10.9.0.3"}

@@ -10,7 +10,7 @@ from dflash_deploy.errors import (
     HostUnprepared,
     HostUnreachable,
 )
-from dflash_deploy.fleet import problems, scripts
+from dflash_deploy.fleet import ssh
 from dflash_deploy.fleet.file import FleetHost
 
 HOST = FleetHost(name="spark-b", address="10.0.0.2", user="nvidia", port=2222)
@@ -65,7 +65,7 @@ Host key verification failed.
     ],
 )
 def test_a_failure_of_ssh(err: str, kind: type[DeployError], said: str, hint: str) -> None:
-    found = problems.connection_failure(HOST, err)
+    found = ssh.connection_failure(HOST, err)
     assert type(found) is kind
     assert said in found.message
     assert hint in found.hint
@@ -75,21 +75,21 @@ def test_a_failure_of_ssh(err: str, kind: type[DeployError], said: str, hint: st
 @pytest.mark.parametrize(
     ("host", "code", "err", "kind", "said"),
     [
-        (HOST, scripts.ABSENT, "", HostUnprepared, "is not installed there"),
-        (ELSEWHERE, scripts.ABSENT, "", HostUnfit, "/opt/bin/dflash-deploy cannot be executed"),
-        (ELSEWHERE, scripts.OTHER_VERSION, "other version: dflash-deploy 0.0.9\n", HostUnfit, "dflash-deploy 0.0.9,"),
-        (HOST, scripts.DAMAGED, "", HostUnfit, "a file arrived incomplete"),
-        (HOST, scripts.NO_TOOL, "", HostUnfit, "flock or sha256sum is missing"),
-        (HOST, scripts.NO_DIRECTORY, "mkdir: cannot create directory: Permission denied", HostUnfit, "Permission"),
-        (HOST, scripts.NO_DIRECTORY, "cat: write error: No space left on device", HostUnfit, "its disk is full"),
-        (HOST, scripts.NO_PYTHON, "", HostUnfit, "no Python 3.11 or newer"),
-        (HOST, scripts.NO_PIP, "ERROR: No matching distribution found for dflash-deploy", HostUnfit, "package index"),
-        (HOST, scripts.NO_PIP, "ERROR: [Errno 28] No space left on device", HostUnfit, "its disk is full"),
+        (HOST, ssh.ABSENT, "", HostUnprepared, "is not installed there"),
+        (ELSEWHERE, ssh.ABSENT, "", HostUnfit, "/opt/bin/dflash-deploy cannot be executed"),
+        (ELSEWHERE, ssh.OTHER_VERSION, "other version: dflash-deploy 0.0.9\n", HostUnfit, "dflash-deploy 0.0.9,"),
+        (HOST, ssh.DAMAGED, "", HostUnfit, "a file arrived incomplete"),
+        (HOST, ssh.NO_TOOL, "", HostUnfit, "flock or sha256sum is missing"),
+        (HOST, ssh.NO_DIRECTORY, "mkdir: cannot create directory: Permission denied", HostUnfit, "Permission"),
+        (HOST, ssh.NO_DIRECTORY, "cat: write error: No space left on device", HostUnfit, "its disk is full"),
+        (HOST, ssh.NO_PYTHON, "", HostUnfit, "no Python 3.11 or newer"),
+        (HOST, ssh.NO_PIP, "ERROR: No matching distribution found for dflash-deploy", HostUnfit, "package index"),
+        (HOST, ssh.NO_PIP, "ERROR: [Errno 28] No space left on device", HostUnfit, "its disk is full"),
         (HOST, 1, "sh: 1: Syntax error", HostUnfit, "exit code 1: sh: 1: Syntax error"),
     ],
 )
 def test_a_failure_of_a_script(host: FleetHost, code: int, err: str, kind: type[DeployError], said: str) -> None:
-    found = problems.script_failure(host, code, err)
+    found = ssh.script_failure(host, code, err)
     assert type(found) is kind
     assert found.message.startswith(host.name)
     assert said in found.message
@@ -97,6 +97,6 @@ def test_a_failure_of_a_script(host: FleetHost, code: int, err: str, kind: type[
 
 
 def test_a_message_of_a_host_has_no_control_characters_and_a_limit() -> None:
-    said = problems.last_line("first\n\x1b]0;title\x07" + "x" * 10_000)
+    said = ssh.last_line("first\n\x1b]0;title\x07" + "x" * 10_000)
     assert "\x1b" not in said
     assert len(said) < 200

@@ -15,8 +15,17 @@ from dflash_deploy.errors import (
     PreflightRefused,
 )
 from dflash_deploy.fleet.file import Fleet, FleetHost
-from dflash_deploy.fleet.remote import LONGEST, RemoteDocument, RemoteProgress, call, error_of
-from dflash_deploy.fleet.session import Calls, OnLine, Output, Session
+from dflash_deploy.fleet.ssh import (
+    LONGEST,
+    Calls,
+    OnLine,
+    Output,
+    RemoteDocument,
+    RemoteProgress,
+    Session,
+    call,
+    error_of,
+)
 
 HOST = FleetHost(name="a", address="x")
 

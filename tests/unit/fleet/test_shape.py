@@ -4,13 +4,21 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.dotenv import fill_template, parse
 from dflash_deploy.errors import FleetRefused, NotPossible
-from dflash_deploy.fleet.file import Fleet, FleetHost
-from dflash_deploy.fleet.shape import Chosen, Place, choose_shape, env_text, own_settings, shape_settings
-from dflash_deploy.plan import Choice, Plan
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.fleet.file import (
+    Chosen,
+    Fleet,
+    FleetHost,
+    Place,
+    choose_shape,
+    env_text,
+    own_settings,
+    shape_settings,
+)
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import RECORDED
 
 A, B = FleetHost(name="a", address="10.0.0.1"), FleetHost(name="b", address="10.0.0.2")

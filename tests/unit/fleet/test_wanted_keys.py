@@ -6,10 +6,10 @@ from http import HTTPStatus
 import pytest
 
 from dflash_deploy.errors import BadInput
-from dflash_deploy.fleet.wanted_keys import Proof, WantedKeys, read_wanted
+from dflash_deploy.fleet.file import Proof, WantedKeys, read_wanted
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.api_keys import ApiKey
-from dflash_deploy.serve.gateway.keyring import accepted
+from dflash_deploy.serve.gateway.keys import accepted
 
 KEY = ApiKey("alice", "a" * 20, "infer", in_flight=3, tokens_per_minute=9)
 WANTED = WantedKeys(

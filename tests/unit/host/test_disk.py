@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from dflash_deploy.host import bytes_under, disk_room
+from dflash_deploy.host.machine import bytes_under, disk_room
 
 
 def test_a_directory_that_is_yet_to_be_made_lies_where_its_parent_does(tmp_path: Path) -> None:

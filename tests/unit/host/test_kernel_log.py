@@ -1,6 +1,6 @@
 """The kernel's lines, by the time since which they count."""
 
-from dflash_deploy.host.kernel_log import lines_since
+from dflash_deploy.host.machine import lines_since
 
 DMESG = """\
 [    0.000000] Linux version 6.1.0

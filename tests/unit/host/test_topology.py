@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dflash_deploy.host.topology import Thread, threads_of
+from dflash_deploy.host.gpu import Thread, threads_of
 
 
 def sysfs(place: Path, siblings: dict[int, str], nodes: dict[int, str]) -> tuple[Path, Path]:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import ExitCode, FileInvalid, FileMissing, FileRefused
-from dflash_deploy.intake import files, open_file, read_argument, read_bytes, read_text
+from dflash_deploy.intake import files
+from dflash_deploy.intake.files import open_file, read_argument, read_bytes, read_text
 
 
 def test_a_file_of_exactly_the_limit_is_read_and_a_longer_one_refused_with_size_and_limit(tmp_path: Path) -> None:

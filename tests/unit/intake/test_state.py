@@ -7,9 +7,16 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import FileRefused
-from dflash_deploy.intake.documents import EngineEnd, LastStart, LockDocument, PartRecord, RunState, parse_document
-from dflash_deploy.intake.invalid import Invalid
-from dflash_deploy.intake.state import read_state
+from dflash_deploy.intake.documents import (
+    EngineEnd,
+    LastStart,
+    LockDocument,
+    PartRecord,
+    RunState,
+    parse_document,
+    read_state,
+)
+from dflash_deploy.intake.parse import Invalid
 
 WHOLE = {"pid": 12, "started": 34, "config": "c", "address": "127.0.0.1:8000"}
 

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.intake import Invalid, parse_packaged_yaml, parse_yaml
+from dflash_deploy.intake.parse import Invalid, parse_packaged_yaml, parse_yaml
 
 TEXTS = st.text(st.characters(categories=["L", "N", "P", "Zs"]), max_size=8)
 VALUES = st.recursive(

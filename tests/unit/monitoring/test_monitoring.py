@@ -12,13 +12,25 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as sdk
 
 from dflash_deploy.assets import asset
-from dflash_deploy.monitoring.alerts import ALERTS
-from dflash_deploy.monitoring.baseline import BASELINE, CONCURRENCY
 from dflash_deploy.monitoring.dashboards import DASHBOARDS, Dashboard, dashboard_text
-from dflash_deploy.monitoring.files import committed
-from dflash_deploy.monitoring.limits import MEANING, MonitoringLimits, limit, limits
-from dflash_deploy.monitoring.prometheus import KEY_FILE, ScrapeTargets, baseline_file, limits_file, prometheus_file
-from dflash_deploy.monitoring.recording import groups
+from dflash_deploy.monitoring.files import (
+    KEY_FILE,
+    ScrapeTargets,
+    baseline_file,
+    committed,
+    limits_file,
+    prometheus_file,
+)
+from dflash_deploy.monitoring.rules import (
+    ALERTS,
+    BASELINE,
+    CONCURRENCY,
+    MEANING,
+    MonitoringLimits,
+    groups,
+    limit,
+    limits,
+)
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.started import start_time, with_start_time
 

@@ -9,17 +9,24 @@ import pytest
 
 from dflash_deploy.bench.figures import Row
 from dflash_deploy.bench.sweep import Sweep
-from dflash_deploy.catalog import ModelPair, load_catalog
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.services import member_plan
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.catalog.models import ModelPair
+from dflash_deploy.deployment.compose import member_plan
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.intake.documents import BenchConditions
-from dflash_deploy.operations import bench
-from dflash_deploy.operations.bench_figures import LAST_BASELINE, LAST_FIGURES, measured_instead, plain_speed
+from dflash_deploy.operations.bench import (
+    LAST_BASELINE,
+    LAST_FIGURES,
+    Halves,
+    bench,
+    described_target,
+    measured_instead,
+    plain_speed,
+)
 from dflash_deploy.operations.reporter import Reporter
-from dflash_deploy.operations.targets import Halves, described
-from dflash_deploy.plan import Choice, Plan
+from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.redact import Redact, Redactor
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import RECORDED
 from tests.support.measured import rows
 
@@ -31,7 +38,7 @@ def planned(**edited: str) -> Plan:
 
 def measured(plan: Plan, **further: Any) -> BenchConditions:
     """What `bench` says of a run on a deployment with this plan."""
-    of = {**described(plan, "tiny"), "at": "2026-11-23 12:00 UTC", **further}
+    of = {**described_target(plan, "tiny"), "at": "2026-11-23 12:00 UTC", **further}
     return BenchConditions(**{name: value for name, value in of.items() if name not in {"model", "runtime"}})
 
 
@@ -52,7 +59,7 @@ def test_a_setting_that_changes_the_speed_without_drafts_is_named(name: str, val
 @pytest.mark.parametrize("now", ["2", "4", "16"])
 def test_more_clients_than_ran_at_once_are_no_baseline_whatever_runs_at_once_now(tmp_path: Path, now: str) -> None:
     before, deployment = planned(MAX_NUM_SEQS="4"), Deployment(tmp_path)
-    run = bench(Scripted(deployment, before, described(before, "tiny")), workloads=["own"])
+    run = bench(Scripted(deployment, before, described_target(before, "tiny")), workloads=["own"])
     plain = {row.concurrency for row in run.rows if row.speculation == "off"}
     assert max(plain) > 4
     known = plain_speed(deployment, planned(MAX_NUM_SEQS=now))
@@ -117,5 +124,5 @@ def test_only_the_engine_itself_without_drafts_becomes_the_baseline(
     tmp_path: Path, edited: dict[str, str], further: dict[str, str], kept: set[str]
 ) -> None:
     plan = planned(**edited)
-    bench(Scripted(Deployment(tmp_path), plan, {**described(plan, "tiny"), **further}), workloads=["own"])
+    bench(Scripted(Deployment(tmp_path), plan, {**described_target(plan, "tiny"), **further}), workloads=["own"])
     assert {file.name for file in (tmp_path / ".dflash").iterdir()} == kept

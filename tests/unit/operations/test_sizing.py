@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.operations.sizing import prompt_steps_of
-from dflash_deploy.plan import Choice
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.operations.capacity import prompt_steps_of
+from dflash_deploy.plan.result import Choice
+from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import RECORDED
 
 

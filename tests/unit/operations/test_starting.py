@@ -9,24 +9,25 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.checks import CheckReport, CheckResult
-from dflash_deploy.client import Completion
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.last_good import last_good, remember_good
-from dflash_deploy.deployment.router_files import write_workers, written_workers
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.checks.check import CheckResult
+from dflash_deploy.checks.run import CheckReport
+from dflash_deploy.client.answers import Completion
+from dflash_deploy.deployment.directory import Deployment, last_good, remember_good
+from dflash_deploy.deployment.front import write_workers, written_workers
 from dflash_deploy.errors import EngineNotReady, RolledBack
-from dflash_deploy.operations import several, starting
+from dflash_deploy.operations import replicas
+from dflash_deploy.operations import up as starting
+from dflash_deploy.operations.replicas import SeveralStart
 from dflash_deploy.operations.reporter import SILENT
-from dflash_deploy.operations.several import SeveralStart
-from dflash_deploy.operations.starting import Start
-from dflash_deploy.plan import Choice, Plan
-from dflash_deploy.rules import plan_deployment
-from dflash_deploy.runtime import EngineState
-from dflash_deploy.startup import Ready, apart
-from dflash_deploy.startup.apart import set_apart
+from dflash_deploy.operations.up import Start
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.rules.table import plan_deployment
+from dflash_deploy.runtime.protocol import EngineState
+from dflash_deploy.startup import rolling
 from dflash_deploy.startup.members import Member, members_of
-from dflash_deploy.startup.rolling import Routes
+from dflash_deploy.startup.rolling import Routes, set_apart
+from dflash_deploy.startup.start import Ready
 from tests.support.machines import RECORDED
 
 KEY = "a-key-of-the-owner-0123456789"
@@ -68,8 +69,8 @@ class Around:
 @pytest.fixture
 def around(monkeypatch: pytest.MonkeyPatch) -> Around:
     around = Around(set())
-    monkeypatch.setattr(several, "several_runtime", around.runtime)
-    for module in (several, starting):
+    monkeypatch.setattr(replicas, "several_runtime", around.runtime)
+    for module in (replicas, starting):
         monkeypatch.setattr(module, "plan_of", planned)
     return around
 
@@ -134,8 +135,8 @@ def test_engines_that_are_too_many_end_their_requests_before_they_stop(
         order.append(f"{member.name} has no requests, {len(around.started)} starts")
 
     monkeypatch.setattr(SeveralStart, "_drop_stopped", lambda start, members: None)
-    monkeypatch.setattr(several, "_runs", lambda member: True)
-    monkeypatch.setattr(several, "take_out", ended)
+    monkeypatch.setattr(replicas, "_runs", lambda member: True)
+    monkeypatch.setattr(replicas, "take_out", ended)
     around.fails_with = {2}
     with pytest.raises(EngineNotReady, match="Caddy does not start"):
         SeveralStart(deployment, planned(deployment), 1, SILENT).run()
@@ -180,9 +181,9 @@ def test_an_engine_returns_to_the_routers_list_if_the_wait_for_its_requests_is_i
     # the router takes every list over, and finds the engine healthy
     monkeypatch.setattr(Routes, "_wait_for", lambda routes, urls, *, since: None)
     monkeypatch.setattr(Routes, "_wait_until_used", lambda routes, url: None)
-    monkeypatch.setattr(apart, "several_runtime", around.runtime)
-    monkeypatch.setattr(apart, "plan_of", planned)
-    monkeypatch.setattr(apart, "take_out", interrupted)
+    monkeypatch.setattr(rolling, "several_runtime", around.runtime)
+    monkeypatch.setattr(rolling, "plan_of", planned)
+    monkeypatch.setattr(rolling, "take_out", interrupted)
     with pytest.raises(KeyboardInterrupt), set_apart(deployment.replica(1), lambda text: None):
         pass
     assert [worker.id for worker in written_workers(deployment)] == ["1", "2"]

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.plan import Choice
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.plan.base_image import base_image_for, driver_needed
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.plan.result import Choice
+from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import H100, machine
 
 VLLM = load_catalog().engine("vllm-0.33")

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.errors import UnknownProfile
-from dflash_deploy.host import HostFacts
 from dflash_deploy.host.gpu import FIELDS, gpus_of
-from dflash_deploy.plan import Choice, Plan
-from dflash_deploy.rules import plan_deployment
-from dflash_deploy.rules.survey import why_profile_does_not_fit
+from dflash_deploy.host.machine import HostFacts
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.rules.table import plan_deployment, why_profile_does_not_fit
 from tests.support.machines import DOCKER, GIB, machine
 from tests.support.rows import each_of
 

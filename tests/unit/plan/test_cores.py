@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.host import Thread
-from dflash_deploy.plan.cores import shares_of_cores
+from dflash_deploy.host.gpu import Thread
+from dflash_deploy.plan.memory import shares_of_cores
 
 
 def machine(nodes: int, cores: int, threads: int = 2) -> tuple[Thread, ...]:

@@ -11,12 +11,12 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from dflash_deploy.catalog import Catalog, load_catalog
 from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.load import Catalog, load_catalog
 from dflash_deploy.catalog.models import Family, ModelPair
 from dflash_deploy.errors import DeployError
-from dflash_deploy.plan import Choice
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.plan.result import Choice
+from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import H100, machine
 from tests.support.rows import each_of
 

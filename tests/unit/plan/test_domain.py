@@ -5,17 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.door import Plain, Site
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.door.site import Plain, Site
 from dflash_deploy.errors import ExitCode, SettingsRefused
-from dflash_deploy.plan import Choice, Plan, engine_environment
+from dflash_deploy.plan.command import engine_environment
 from dflash_deploy.plan.replicas import member_of
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.runtime.domain import root_of
-from dflash_deploy.runtime.door_inputs import door_of
+from dflash_deploy.runtime.native import door_of
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.startup.published import published_of, whole_url
+from dflash_deploy.startup.members import published_of, whole_url
 from tests.support.machines import RECORDED
 
 BOX = Deployment(Path("/box"))

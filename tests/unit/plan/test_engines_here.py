@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.host import HostFacts
-from dflash_deploy.plan import Choice, Plan
-from dflash_deploy.plan.wishes import RuntimeName
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.host.machine import HostFacts
+from dflash_deploy.plan.result import Choice, Plan, RuntimeName
+from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.serve.engines.installed import InstalledEngine
 from tests.support.machines import CPU_ENGINE, DOCKER, GIB, SPARK, machine
 

@@ -5,13 +5,12 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.memory import compared
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.plan import Choice
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.plan.cache_pool import Sizing, bytes_per_element
 from dflash_deploy.plan.memory import GIB, fit
-from dflash_deploy.plan.result import Plan
+from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.plan.sizes import CODING_CONTEXT, sizing_of
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.serve.settings import Settings
 from tests.support.machines import LAPTOP, MACHINES
 from tests.support.rows import each_of

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.errors import NotPossible, SettingsRefused, UnknownEngine, UnknownPair, UnknownProfile
-from dflash_deploy.host import Gpu, HostFacts
-from dflash_deploy.plan import Checkpoints, Choice, Decision, Plan, engine_command, engine_environment
+from dflash_deploy.host.gpu import Gpu
+from dflash_deploy.host.machine import HostFacts
+from dflash_deploy.plan.command import engine_command, engine_environment
 from dflash_deploy.plan.propose import OF_THE_DRAFTER
-from dflash_deploy.plan.wishes import GOALS, Goal
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.plan.result import GOALS, Checkpoints, Choice, Decision, Goal, Plan
+from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.serve.engines.installed import InstalledEngine
 from dflash_deploy.serve.settings import Settings
 from tests.support.machines import CPU_ENGINE, DOCKER, H100, LAPTOP, MACHINES, MIB, RTX_3090, SPARK, machine, made_of

@@ -8,14 +8,16 @@ from typing import TypeVar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.settings import all_setting_names
 from dflash_deploy.deployment.dotenv import fill_template
 from dflash_deploy.errors import DeployError, UnknownProfile
-from dflash_deploy.host import ContainerEngine, Gpu, HostFacts
-from dflash_deploy.plan import Checkpoints, Choice, engine_command
-from dflash_deploy.plan.wishes import GOALS
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.host.ask import ContainerEngine
+from dflash_deploy.host.gpu import Gpu
+from dflash_deploy.host.machine import HostFacts
+from dflash_deploy.plan.command import engine_command
+from dflash_deploy.plan.result import GOALS, Checkpoints, Choice
+from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.serve.engines.installed import InstalledEngine
 from tests.support.machines import MACHINES
 

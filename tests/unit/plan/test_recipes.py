@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.catalog import Profile, load_catalog
-from dflash_deploy.catalog.hardware import Recipe
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.render import create
+from dflash_deploy.catalog.hardware import Profile, Recipe
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.deployment.compose import create
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import DeployError, NotPossible, UnknownRecipe
-from dflash_deploy.intake import parse_packaged_yaml
-from dflash_deploy.plan import Choice, Plan, engine_command
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.intake.parse import parse_packaged_yaml
+from dflash_deploy.plan.command import engine_command
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import MACHINES
 from tests.support.rows import each_of
 

@@ -5,15 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.door import Plain
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.door.site import Plain
 from dflash_deploy.errors import SettingsRefused
-from dflash_deploy.host import ContainerEngine, HostFacts, Thread
-from dflash_deploy.plan import Choice, Plan, engine_environment
+from dflash_deploy.host.ask import ContainerEngine
+from dflash_deploy.host.gpu import Thread
+from dflash_deploy.host.machine import HostFacts
+from dflash_deploy.plan.command import engine_environment
 from dflash_deploy.plan.replicas import engine_port, gpus_of_member, member_of, router_port
-from dflash_deploy.rules import plan_deployment
-from dflash_deploy.runtime.door_inputs import door_of
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.rules.table import plan_deployment
+from dflash_deploy.runtime.native import door_of
 from tests.support.machines import DOCKER, H100, RECORDED, RTX_3090, machine
 
 SMALL = "qwen3.6-27b-int4"

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.host import HostFacts
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.host.gpu import with_slices
-from dflash_deploy.plan import Checkpoints, Choice, Finding, Severity
-from dflash_deploy.rules import CHECKPOINT_RULES, RULES, plan_deployment
+from dflash_deploy.host.machine import HostFacts
+from dflash_deploy.plan.result import Checkpoints, Choice, Finding, Severity
 from dflash_deploy.rules.arguments import argument_is_unknown
+from dflash_deploy.rules.table import CHECKPOINT_RULES, RULES, plan_deployment
 from dflash_deploy.rules.weights import target_unknown_to_engine
 from dflash_deploy.serve.settings import Settings
 from tests.support.machines import DOCKER, H100, MACHINES, SPARK, machine

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.errors import NotPossible
-from dflash_deploy.host import Gpu
-from dflash_deploy.plan import Choice, Plan
+from dflash_deploy.host.gpu import Gpu
 from dflash_deploy.plan.choose import choose_profile
 from dflash_deploy.plan.compatible import backends_on
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import A100, H100, MACHINES, RTX_4090, RTX_5090, machine
 
 CATALOG = load_catalog()

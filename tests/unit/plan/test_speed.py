@@ -6,7 +6,8 @@ from statistics import median
 import pytest
 
 from benchmarks.speed_model import compared, groups
-from dflash_deploy.catalog import Profile, load_catalog
+from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.models import Acceptance, ModelPair
 from dflash_deploy.plan.speed import (
     SPREAD,

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.errors import NotPossible
-from dflash_deploy.host import HostFacts
-from dflash_deploy.plan import Choice, Plan
+from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.memory import GIB
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import MACHINES, SPARK, made_of
 
 CATALOG = load_catalog()

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.plan import Choice
-from dflash_deploy.rules import plan_deployment
-from dflash_deploy.runtime import container_job
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.plan.result import Choice
+from dflash_deploy.rules.table import plan_deployment
+from dflash_deploy.runtime import docker
 from dflash_deploy.runtime.asking import LIMIT, ask
-from dflash_deploy.runtime.container_job import ContainerJob, JobResult
+from dflash_deploy.runtime.docker import ContainerJob, JobResult
 from dflash_deploy.runtime.protocol import Narrate
 from dflash_deploy.serve.answer import MARK
 from dflash_deploy.serve.secrets import SECRET_NAMES
@@ -27,7 +27,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[ContainerJob]:
             narrate(line)
         return JobResult(0, (), in_time=len(ran) == 1)
 
-    monkeypatch.setattr(container_job, "run_job", run)
+    monkeypatch.setattr(docker, "run_job", run)
     return ran
 
 

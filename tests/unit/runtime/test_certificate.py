@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.runtime import certificate
-from dflash_deploy.runtime.certificate import awaited_certificate
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.runtime import domain
+from dflash_deploy.runtime.domain import awaited_certificate
 from dflash_deploy.runtime.protocol import LogPage
 from dflash_deploy.serve.settings import Settings
 
@@ -35,8 +35,8 @@ def test_each_line_of_the_door_is_read_once(
     def shaken(*_: object) -> str:
         return "" if len(asked) == len(pages) else "no certificate yet"
 
-    monkeypatch.setattr(certificate, "shaken", shaken)
-    monkeypatch.setattr(certificate, "PAUSE", 0.0)
+    monkeypatch.setattr(domain, "shaken", shaken)
+    monkeypatch.setattr(domain, "PAUSE", 0.0)
     deployment = Deployment(tmp_path)
     assert awaited_certificate(deployment, SETTINGS, str, read, 60, cursor="begun") == problem
     assert asked == ["begun" + "." * number for number in range(len(pages))]

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.runtime.compose import cursor_of, parse_stamped
-from dflash_deploy.runtime.compose_call import compose_command, compose_environment
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.runtime.compose import compose_command, compose_environment, cursor_of, parse_stamped
 from dflash_deploy.serve.settings import Settings
 
 

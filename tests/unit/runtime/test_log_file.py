@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dflash_deploy.runtime import log_file
-from dflash_deploy.runtime.log_file import read_page, shortened
+from dflash_deploy.runtime import log as log_file
+from dflash_deploy.runtime.log import read_page, shortened
 
 MIB = 2**20
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dflash_deploy.runtime import log_parts
-from dflash_deploy.runtime.log_file import read_page
-from dflash_deploy.runtime.log_parts import EARLIER, PartedLog, previous_start, shift
+from dflash_deploy.runtime import log as log_parts
+from dflash_deploy.runtime.log import EARLIER, PartedLog, previous_start, read_page, shift
 
 
 def plain(text: str) -> str:

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.render import create
-from dflash_deploy.deployment.router_files import router_directory
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.deployment.compose import create
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.front import router_directory
 from dflash_deploy.errors import EngineMissing
-from dflash_deploy.plan import Choice
-from dflash_deploy.rules import plan_deployment
-from dflash_deploy.runtime import native_router
+from dflash_deploy.plan.result import Choice
+from dflash_deploy.rules.table import plan_deployment
+from dflash_deploy.runtime import native
+from dflash_deploy.runtime.native import NativeRouter
 from dflash_deploy.runtime.native_process import Invocation, NativeProcess
-from dflash_deploy.runtime.native_router import NativeRouter
 from dflash_deploy.serve.router.files import KEYS
 from tests.support.machines import RECORDED
 
@@ -24,7 +24,7 @@ def test_a_missing_router_names_the_command_for_this_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(util, "find_spec", lambda name: None)
-    monkeypatch.setattr(native_router, "install_command", "pipx runpip {}".format)
+    monkeypatch.setattr(native, "install_command", "pipx runpip {}".format)
     plan = plan_deployment(RECORDED["cpu"], Choice(profile="cpu", runtime="native", replicas=2), load_catalog())
     with pytest.raises(EngineMissing, match="SMG is not installed") as missing:
         NativeRouter(Deployment(tmp_path), plan).preflight()

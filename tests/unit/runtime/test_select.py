@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.door_files import CADDYFILE, door_directory
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.front import CADDYFILE, door_directory
 from dflash_deploy.errors import EngineMissing
-from dflash_deploy.runtime import compose_several
-from dflash_deploy.runtime.compose import ComposeRuntime
-from dflash_deploy.runtime.compose_several import ComposeSeveral
+from dflash_deploy.runtime import compose
+from dflash_deploy.runtime.compose import ComposeRuntime, ComposeSeveral
 from dflash_deploy.runtime.select import runtime_for
 from tests.support.examined import a_plan
 
@@ -34,7 +33,7 @@ def docker_has(monkeypatch: pytest.MonkeyPatch, *labels: dict[str, str] | None) 
         return [{"Id": "0123", "Labels": one} for one in labels]
 
     client = SimpleNamespace(api=SimpleNamespace(containers=containers))
-    monkeypatch.setattr(compose_several, "docker_client", lambda: client)
+    monkeypatch.setattr(compose, "docker_client", lambda: client)
     return asked
 
 
@@ -71,5 +70,5 @@ def test_without_docker_there_is_one_engine(deployment: Deployment, monkeypatch:
     def missing() -> None:
         raise EngineMissing("Docker is not installed", hint="install it")
 
-    monkeypatch.setattr(compose_several, "docker_client", missing)
+    monkeypatch.setattr(compose, "docker_client", missing)
     assert type(runtime_for(deployment, a_plan(runtime="compose"))) is ComposeRuntime

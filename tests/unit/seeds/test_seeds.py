@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.render import create
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.deployment.compose import create
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import UnknownPair
-from dflash_deploy.host import HostFacts
-from dflash_deploy.plan import Choice, Plan, engine_command
-from dflash_deploy.rules import plan_deployment
+from dflash_deploy.host.machine import HostFacts
+from dflash_deploy.plan.command import engine_command
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.serve.engines import ENGINES
 from tests.support.machines import MACHINES
 from tests.unit.seeds.command import DRAFTERS, WEIGHTS, Command, Value, normal, parse, parse_words, same_weights

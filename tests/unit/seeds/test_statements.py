@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.checks import CHECKS
-from dflash_deploy.rules import RULES
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.checks.run import CHECKS
+from dflash_deploy.rules.table import RULES
 from dflash_deploy.serve.settings import Settings
 from tests.support.documents import ROOT, Link, parse, problem_of
 from tests.support.rows import each_of

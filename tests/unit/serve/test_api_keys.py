@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from dflash_deploy.redact import SHORTEST_KEY, Redactor, Secret
 from dflash_deploy.serve.api_keys import KEY, LARGEST_LIMIT, ApiKey, Scope, keys_in
-from dflash_deploy.serve.gateway.keyring import KEYS_FILE, Keyring, document_of
-from dflash_deploy.serve.gateway.scopes import opens
+from dflash_deploy.serve.gateway.keys import KEYS_FILE, Keyring, document_of, opens
 from dflash_deploy.serve.refusal import Refused
 
 OWNER, ALICE, BOB = "key-of-the-owner-0123", "key-of-alice-01234567", "key-of-bob-0123456789"

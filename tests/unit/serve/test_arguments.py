@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dflash_deploy.serve.engines import DEFAULT, ENGINES, Build
-from dflash_deploy.serve.engines.vllm_arguments import has_dflash, minor_version
+from dflash_deploy.serve.engines.vllm import has_dflash, minor_version
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.settings import Settings
 

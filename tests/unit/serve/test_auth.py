@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dflash_deploy.serve.gateway.asgi import Scope
 from dflash_deploy.serve.gateway.auth import DenyButPreflights
-from dflash_deploy.serve.gateway.scopes import LIVENESS
+from dflash_deploy.serve.gateway.keys import LIVENESS
 from dflash_deploy.serve.refusal import Refused
 from tests.support.locked import (
     FIRST,

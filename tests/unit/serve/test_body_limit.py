@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dflash_deploy.serve.gateway.asgi import Receive, Scope, Send
 from dflash_deploy.serve.gateway.auth import DenyByDefault
-from dflash_deploy.serve.gateway.scopes import LIVENESS
+from dflash_deploy.serve.gateway.keys import LIVENESS
 from tests.support.locked import (
     FIRST,
     KEYS,

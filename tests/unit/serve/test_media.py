@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from dflash_deploy.serve.gateway.asgi import ErrorAnswer
+from dflash_deploy.serve.gateway.body import parsed
 from dflash_deploy.serve.gateway.media import MOST_IMAGES, Media
-from dflash_deploy.serve.gateway.request import parsed
 
 
 def picture(width: int = 8, height: int = 8, kind: str = "PNG") -> str:

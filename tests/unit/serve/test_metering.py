@@ -8,12 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from dflash_deploy.client.key_usage import KeyUsage
-from dflash_deploy.serve.gateway.asking import Asks
-from dflash_deploy.serve.gateway.asking import asked as asks_for
+from dflash_deploy.client.metrics import KeyUsage
 from dflash_deploy.serve.gateway.auth import DenyByDefault
-from dflash_deploy.serve.gateway.request import parsed
-from dflash_deploy.serve.gateway.tokens import Stream, Strips, Tokens, tokens_of
+from dflash_deploy.serve.gateway.body import parsed
+from dflash_deploy.serve.gateway.metering import Asks, Stream, Strips, Tokens, tokens_of
+from dflash_deploy.serve.gateway.metering import asked as asks_for
 from tests.support.metered import (
     BEGIN,
     CHAT,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.serve.gateway import request as reading
+from dflash_deploy.serve.gateway import body as reading
 from dflash_deploy.serve.gateway.asgi import ErrorAnswer, Message
 from dflash_deploy.serve.gateway.auth import DenyByDefault
-from dflash_deploy.serve.gateway.limits import LIMITS_DIRECTORY
-from dflash_deploy.serve.gateway.request import MOST_MESSAGES, MOST_VALUES, Request, parsed
+from dflash_deploy.serve.gateway.body import MOST_MESSAGES, MOST_VALUES, Request, parsed
+from dflash_deploy.serve.gateway.keys import LIMITS_DIRECTORY
 from tests.support.locked import FIRST, Engine, bearer, lock, request, status, talk
 from tests.support.locked import KEYS as LOCKED
 from tests.support.metered import ALICE, CHAT, KEYS, ask, asked

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from functools import cache
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.startup import Explanation, LogReader, ProcessEnd
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.diagnosis.diagnose import Explanation, LogReader, ProcessEnd
 
 FAILURES = load_catalog().failures
 RELEASES = {"vllm": "0.33.0", "sglang": "0.5.23", "llamacpp": "b11549", "": ""}

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from dflash_deploy.catalog import load_catalog
 from dflash_deploy.catalog.failures import Failure
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.settings import all_setting_names, passed_on
 from dflash_deploy.cli.app import COMMANDS
-from dflash_deploy.startup import LogReader, ProcessEnd
-from dflash_deploy.startup.log_lines import LONGEST_LINE
-from dflash_deploy.startup.log_summary import MOST_WORK, key_lines, searchable
+from dflash_deploy.diagnosis.diagnose import LogReader, ProcessEnd
+from dflash_deploy.diagnosis.evidence import MOST_WORK, key_lines, searchable
+from dflash_deploy.diagnosis.lines import LONGEST_LINE
 from tests.support.rows import each_of, rows_of
 
 FAILURES = load_catalog().failures

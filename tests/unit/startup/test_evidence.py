@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dflash_deploy.catalog.failures import Failure
-from dflash_deploy.startup import ProcessEnd, collector, diagnosis, ranks
-from dflash_deploy.startup.log_lines import clean, parsed
+from dflash_deploy.diagnosis import diagnose, evidence
+from dflash_deploy.diagnosis.diagnose import ProcessEnd
+from dflash_deploy.diagnosis.lines import clean, parsed
 from tests.support.rows import each_of
 from tests.unit.startup.explained import FAILED, explained, named
 from tools.diagnosis.score import BLIND_SETS, HALVES, Case, cases, result, scored
@@ -299,18 +300,19 @@ HARMLESS = (
 def remembered() -> Iterator[None]:
     """What these functions return depends only on what they are given, and a burst gives them the same lines again."""
     found: dict[tuple[int, Sequence[str]], Any] = {}
+    searched = diagnose.first
 
     def first(failures: Sequence[Failure], messages: Sequence[str]) -> Any:
         # the reader keeps its lists of rows, so that an id stays that of one list
         key = id(failures), tuple(messages)
         if key not in found:
-            found[key] = ranks.first(failures, messages)
+            found[key] = searched(failures, messages)
         return found[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(diagnosis, "first", first)
-        patch.setattr(collector, "parsed", cache(parsed))
-        patch.setattr(collector, "tells_error", cache(collector.tells_error))
+        patch.setattr(diagnose, "first", first)
+        patch.setattr(evidence, "parsed", cache(parsed))
+        patch.setattr(evidence, "tells_error", cache(evidence.tells_error))
         yield
 
 

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.door_files import door_of as door_in_container
-from dflash_deploy.plan import Choice, Plan
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.front import door_of as door_in_container
 from dflash_deploy.plan.replicas import member_of
-from dflash_deploy.rules import plan_deployment
-from dflash_deploy.runtime.door_inputs import door_of
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.rules.table import plan_deployment
+from dflash_deploy.runtime.native import door_of
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.router.files import RoutedEngine
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.startup.foreign import foreign_of, is_foreign, sorted_out
+from dflash_deploy.startup.members import foreign_of, is_foreign, sorted_out
 from tests.support.machines import RECORDED
 
 B, C = "10.9.0.2:8000", "10.9.0.3:8000"

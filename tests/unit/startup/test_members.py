@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 import yaml
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.render import create
-from dflash_deploy.deployment.services import FINGERPRINT
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.deployment.compose import FINGERPRINT, create
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import NotPossible
-from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.plan.replicas import member_of
-from dflash_deploy.rules import plan_deployment
-from dflash_deploy.startup import apart
-from dflash_deploy.startup.apart import ComposeFile
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.rules.table import plan_deployment
+from dflash_deploy.startup import rolling
 from dflash_deploy.startup.members import refuse_several
+from dflash_deploy.startup.rolling import ComposeFile
 from tests.support.machines import DOCKER, H100, machine
 
 TWO_H100 = machine(*(replace(H100, index=index) for index in range(2)), container_engine=DOCKER)
@@ -51,9 +50,9 @@ def test_one_engine_in_a_container_gets_other_settings_for_a_while(
         return plan_deployment(TWO_H100, Choice(edited=edited), load_catalog())
 
     create(Deployment(tmp_path), planned("compose", 2))
-    monkeypatch.setattr(apart, "plan_of", lambda deployment: plan_with())
+    monkeypatch.setattr(rolling, "plan_of", lambda deployment: plan_with())
     monkeypatch.setattr(
-        apart, "make_plan", lambda choice, deployment: plan_deployment(TWO_H100, choice, load_catalog())
+        rolling, "make_plan", lambda choice, deployment: plan_deployment(TWO_H100, choice, load_catalog())
     )
     one = Deployment(tmp_path).replica(1)
     before, own = services(one), member_of(plan_with(), 1)

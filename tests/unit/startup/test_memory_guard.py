@@ -4,15 +4,14 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.errors import EngineStopped, ExitCode
-from dflash_deploy.plan import Choice, Plan
 from dflash_deploy.plan.memory import GIB
-from dflash_deploy.rules import plan_deployment
-from dflash_deploy.runtime import EngineState
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.runtime.compose import ComposeRuntime
-from dflash_deploy.runtime.protocol import Runtime
-from dflash_deploy.startup.memory_guard import LEAST_AVAILABLE, MemoryGuard, guard_for, is_short
+from dflash_deploy.runtime.protocol import EngineState, Runtime
+from dflash_deploy.startup.start import LEAST_AVAILABLE, MemoryGuard, guard_for, is_short
 from tests.support.machines import MACHINES, made_of
 from tests.support.scripted import ScriptedRuntime
 

@@ -3,9 +3,9 @@
 import pytest
 
 from dflash_deploy.catalog.failures import Failure
+from dflash_deploy.diagnosis.diagnose import ProcessEnd
 from dflash_deploy.errors import EngineDied
-from dflash_deploy.startup import ProcessEnd
-from dflash_deploy.startup.wait import explain
+from dflash_deploy.startup.start import explain
 from tests.unit.startup.explained import FAILED, FAILURES, explained
 
 PARTS = [failure for failure in FAILURES if failure.part]

@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.startup.log_lines import LONGEST_LINE
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.diagnosis.lines import LONGEST_LINE
 from dflash_deploy.startup.progress import Phases, Step, message_of
 from tests.support.documents import ROOT
 

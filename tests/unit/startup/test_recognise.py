@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from dflash_deploy.catalog import load_catalog
-from dflash_deploy.startup.recognise import Recognised
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.diagnosis.lines import Recognised
 from tools.diagnosis.score import BLIND_SETS, HALVES, cases
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dflash_deploy.startup import ProcessEnd
+from dflash_deploy.diagnosis.diagnose import ProcessEnd
 from tests.unit.startup.explained import FAILED, FAILURES, explained, named
 
 OOM = "Out of memory: Killed process 24045 (VLLM::EngineCor) total-vm:48922340kB, anon-rss:16384000kB"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dflash_deploy.startup import ProcessEnd
+from dflash_deploy.diagnosis.diagnose import ProcessEnd
 from tests.unit.startup.explained import FAILED, explained
 
 CORE = "(EngineCore pid=274) ERROR 08-03 17:46:10 [core.py:1136] "

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.startup import StartProgress
-from dflash_deploy.startup.progress import Step, Timekeeper, remember_seconds, usual_seconds
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.startup.progress import StartProgress, Step, Timekeeper, remember_seconds, usual_seconds
 
 
 @pytest.fixture

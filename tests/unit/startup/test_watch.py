@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.client import Metrics, SpecCounters
+from dflash_deploy.client.metrics import Metrics
+from dflash_deploy.serve.engines.counters import SpecCounters
 from dflash_deploy.startup.watch import SILENT_LOOKS, Reading, Watch, Window
 
 

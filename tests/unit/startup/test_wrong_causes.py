@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.startup import ProcessEnd
+from dflash_deploy.diagnosis.diagnose import ProcessEnd
 from tests.support.rows import each_of, rows_of
 from tests.unit.startup.explained import FAILED, FAILURES, explained, named
 

@@ -19,8 +19,8 @@ from dflash_deploy.tuning.choose import (
     options,
     passed_over,
 )
-from dflash_deploy.tuning.max_num_seqs import worth_trying
 from dflash_deploy.tuning.model import Model, Point, fitted, point_of
+from dflash_deploy.tuning.run import worth_trying
 from tests.support.measured import rows
 
 ANSWER = 100.0

@@ -8,25 +8,23 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy import operations, planning
+from dflash_deploy import planning
 from dflash_deploy.bench.sweep import Sweep
 from dflash_deploy.bench.workload import Limits, packaged
-from dflash_deploy.catalog import load_catalog
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.cli.tune import shown_of
-from dflash_deploy.deployment import Deployment
-from dflash_deploy.deployment.render import create
+from dflash_deploy.deployment.compose import create
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.operations.plan import plan as run_plan
 from dflash_deploy.operations.reporter import SILENT
-from dflash_deploy.operations.tuned import Tuned, changes_of, evidence_of
-from dflash_deploy.plan import Choice
+from dflash_deploy.operations.tune import Tuned, changes_of, evidence_of
+from dflash_deploy.plan.result import Choice
 from dflash_deploy.planning import plan_of
-from dflash_deploy.rules import plan_deployment
-from dflash_deploy.tuning import Experiment, Outcome, Sequences, Tried, prepare
+from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.tuning.choose import Option, compared
-from dflash_deploy.tuning.experiment import OFF, fixed
+from dflash_deploy.tuning.experiment import OFF, Experiment, fixed, prepare
 from dflash_deploy.tuning.model import fitted, point_of
-from dflash_deploy.tuning.rig import Rig
-from dflash_deploy.tuning.run import heads_of, points_of
-from dflash_deploy.tuning.sequences import try_sequences
+from dflash_deploy.tuning.run import Outcome, Rig, Sequences, Tried, heads_of, points_of, try_sequences
 from tests.support.cli import edit_env
 from tests.support.machines import LAPTOP
 from tests.support.measured import rows
@@ -179,16 +177,16 @@ def test_plan_repeats_what_tune_found_of_the_head(deployment: Path) -> None:
             "head": found.head.document(),
         }
     }
-    assert operations.plan(deployment).head == ""
+    assert run_plan(deployment).head == ""
     (state / "tune.json").write_text(json.dumps(evidence))
-    planned = operations.plan(deployment)
+    planned = run_plan(deployment)
     assert planned.head == f"{sentence} (tune, 2026-11-22 16:00 UTC)"
     assert planned.document()["speed"] == {"expected": [], "published": [], "mtp_head": planned.head}
     # another choice is another plan
-    assert operations.plan(deployment, Choice(goal="throughput")).head == ""
+    assert run_plan(deployment, Choice(goal="throughput")).head == ""
     evidence["data"]["measured"] = {"pair": "other", "seconds_of_starts": []}
     (state / "tune.json").write_text(json.dumps(evidence))
-    assert operations.plan(deployment).head == ""
+    assert run_plan(deployment).head == ""
 
 
 def test_what_was_measured_with_the_head_does_not_enter_the_drafters_prediction(deployment: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from dflash_deploy.assets import asset
 from dflash_deploy.errors import WeightsMissing
-from dflash_deploy.weights import check_weights
+from dflash_deploy.weights.check import check_weights
 from tests.support.gguf import header, key, tensor
 
 

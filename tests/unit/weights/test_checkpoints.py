@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.assets import asset
-from dflash_deploy.plan import Checkpoints
+from dflash_deploy.plan.result import Checkpoints
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.weights import read_checkpoints
+from dflash_deploy.weights.checkpoints import read_checkpoints
 from tests.support.gguf import model
 from tests.support.mtp_target import target_without_head
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dflash_deploy.errors import WeightsMissing
-from dflash_deploy.weights import check_weights
+from dflash_deploy.weights.check import check_weights
 from dflash_deploy.weights.gguf import HeaderEnds, NotGguf, parse_header, read_header, read_layout
 from tests.support.gguf import header, key, tensor, text
 

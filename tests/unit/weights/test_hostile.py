@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dflash_deploy.errors import FileInvalid, LockRefused, WeightsMissing
-from dflash_deploy.intake import Invalid
-from dflash_deploy.plan import Checkpoints
+from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.plan.model_metadata import metadata_of
+from dflash_deploy.plan.result import Checkpoints
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.weights import check_weights, read_checkpoints
-from dflash_deploy.weights.fetch import missing_files
+from dflash_deploy.weights.check import check_weights
+from dflash_deploy.weights.checkpoints import read_checkpoints
+from dflash_deploy.weights.fetch import missing_files, open_progress
 from dflash_deploy.weights.gguf import HeaderEnds, NotGguf, parse_header, read_header
-from dflash_deploy.weights.lockfile import Lock, LockedFile, LockedModel, parse_lock, read_lock, write_lock
-from dflash_deploy.weights.spans import open_progress
+from dflash_deploy.weights.lock import Lock, LockedFile, LockedModel, parse_lock, read_lock, write_lock
 from tests.support.gguf import header, text
 
 DEEP = b"[" * 100_000

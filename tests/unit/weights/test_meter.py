@@ -2,7 +2,7 @@
 
 import pytest
 
-from dflash_deploy.weights.meter import LATEST, Meter
+from dflash_deploy.weights.fetch import LATEST, Meter
 
 
 class Clock:

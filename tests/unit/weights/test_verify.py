@@ -9,10 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dflash_deploy.errors import LockRefused
-from dflash_deploy.weights.lockfile import Lock, LockedFile, LockedModel, is_within, parse_lock, read_lock, write_lock
-from dflash_deploy.weights.needed import needed
-from dflash_deploy.weights.spans import Span, open_progress
-from dflash_deploy.weights.verify import problem_of
+from dflash_deploy.weights.check import problem_of
+from dflash_deploy.weights.fetch import Span, open_progress
+from dflash_deploy.weights.lock import (
+    Lock,
+    LockedFile,
+    LockedModel,
+    is_within,
+    needed,
+    parse_lock,
+    read_lock,
+    write_lock,
+)
 
 HEADER = json.dumps({"a": {"dtype": "BF16", "shape": [50], "data_offsets": [0, 100]}}).encode()
 WHOLE = len(HEADER).to_bytes(8, "little") + HEADER + b"x" * 100

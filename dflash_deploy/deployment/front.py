@@ -1,0 +1,308 @@
+"""Files for the containers of door and router, and the names and ports of the services in `compose.yaml`.
+
+A container reads its files as the owner of `.env`, each in a private directory of `.dflash/`. If the deployment belongs
+to another user, root writes into directories that this user can replace by links at any moment. So each directory is
+opened first, and everything happens inside of what was opened.
+
+`.dflash/door/` has the files that the door's container reads, and the certificates that it writes. `.dflash/router/`
+has the engines that the router sends to, their state as the router reports it, and the router's own two keys.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.files import PRIVATE, write_if_changed
+from dflash_deploy.door.site import Authority, Plain, published_site
+from dflash_deploy.errors import BadInput, FileRefused
+from dflash_deploy.intake.files import MIB, read_text
+from dflash_deploy.redact import generate_key
+from dflash_deploy.serve.router.files import (
+    KEYS,
+    MANIFEST,
+    SEEN,
+    RoutedEngine,
+    RouterKeys,
+    SeenWorker,
+    keys_document_of,
+    manifest_of,
+    read_keys,
+    read_manifest,
+    read_seen,
+)
+from dflash_deploy.serve.router.metrics import guarded_port
+
+if TYPE_CHECKING:
+    from dflash_deploy.door.caddyfile import Door
+    from dflash_deploy.serve.settings import Settings
+
+
+_OPEN = os.O_RDONLY | os.O_DIRECTORY
+
+
+def write_owned(deployment: Deployment, file: Path, text: str) -> bool:
+    """Write a file of `.dflash/` in a directory of its own; return whether it changed.
+
+    Both belong to the owner of `.env`, as whom a container runs, also if that owner has changed.
+    Raises BadInput if the directory is a link, or `.dflash/` that of another user.
+    """
+    with _opened(deployment, file.parent) as directory:
+        # names in the open directory, wherever it was moved to
+        inside = Path(f"/proc/self/fd/{directory}") / file.name
+        if inside.is_symlink():
+            inside.unlink()
+        try:
+            changed = write_if_changed(inside, text, mode=PRIVATE)
+        except OSError as problem:
+            problem.filename, problem.filename2 = str(file), None
+            raise
+        with suppress(FileNotFoundError):
+            written = os.open(file.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+            try:
+                give_descriptor(deployment.env_file, written)
+            finally:
+                os.close(written)
+    return changed
+
+
+def make_owned(deployment: Deployment, directory: Path) -> None:
+    """Make a private directory of `.dflash/` that belongs to the owner of `.env`. Raises BadInput if it is a link."""
+    with _opened(deployment, directory):
+        pass
+
+
+def give_descriptor(env_file: Path, descriptor: int) -> None:
+    """Give an open file to the owner of `.env` if root runs, so that the owner can read it without root.
+
+    A file with a second name is left: it may be one that only root may give away.
+    """
+    if os.geteuid() == 0 and env_file.exists():
+        owner, now = env_file.stat(), os.fstat(descriptor)
+        if now.st_uid != owner.st_uid and (now.st_nlink == 1 or stat.S_ISDIR(now.st_mode)):
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+
+@contextmanager
+def _opened(deployment: Deployment, directory: Path) -> Iterator[int]:
+    """Open a directory of `.dflash/` without following a link; directories that are missing are made."""
+    descriptor = _state(deployment.make_state())
+    try:
+        for name in directory.relative_to(deployment.state).parts:
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=descriptor)
+            inner = _inner(name, descriptor, directory)
+            os.close(descriptor)
+            descriptor = inner
+            give_descriptor(deployment.env_file, descriptor)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _state(state: Path) -> int:
+    """Open `.dflash/`. Raises BadInput if it is a link that another user made, and can change at any moment."""
+    here = os.open(state, os.O_PATH | os.O_NOFOLLOW)
+    try:
+        found = os.fstat(here)
+        if not stat.S_ISLNK(found.st_mode):
+            return os.open(state, _OPEN | os.O_NOFOLLOW)
+        if found.st_uid not in {os.geteuid(), 0}:
+            raise BadInput(
+                f"{state} is a link that user {found.st_uid} made",
+                hint="remove it, or make it again as the user who runs this command",
+            )
+        # the link that was checked, also if its name leads elsewhere now
+        return os.open(state.parent / os.readlink("", dir_fd=here), _OPEN)
+    finally:
+        os.close(here)
+
+
+def _inner(name: str, parent: int, directory: Path) -> int:
+    try:
+        return os.open(name, _OPEN | os.O_NOFOLLOW, dir_fd=parent)
+    except OSError:
+        if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            # root would write where the link leads, and give it away
+            raise BadInput(f"{directory} is a link", hint="remove it: this directory holds files with keys") from None
+        raise
+
+
+SERVICE, ROUTER, DOOR = "engine", "router", "door"
+"""The service of a single engine, which is also the beginning of the names of several; their router; the door."""
+
+INNER_PORT = 8000
+"""The port of engines, router and door in their containers; the files of compose/ set it."""
+
+INNER_HTTP_PORT, INNER_HTTPS_PORT = 8080, 8443
+"""The ports of a domain in the door's container; compose/domain.yaml maps those of the machine to them."""
+
+
+def service_of(deployment: Deployment) -> str:
+    """The service of a deployment's engine; of one of several if `deployment` is one of them."""
+    return SERVICE if deployment.member is None else engine_service(deployment.member)
+
+
+def engine_service(number: int) -> str:
+    """The service of one of several engines, counted from 1."""
+    return f"{SERVICE}-{number}"
+
+
+CADDYFILE, ROOT = "Caddyfile", "acme-root.crt"
+"""The files that the container reads."""
+
+INSIDE, CERTIFICATES = "/run/dflash/door", "/run/dflash/certificates"
+"""Where the container has them, and where it keeps certificates; compose/door.yaml and domain.yaml mount both."""
+
+_NONE = "/tmp/caddy"  # noqa: S108 - in the container, whose /tmp is its own
+"""Where it would keep certificates without a domain."""
+
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\s[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
+
+
+def door_directory(deployment: Deployment) -> Path:
+    """The directory of the door."""
+    return deployment.state / DOOR
+
+
+def storage_of(deployment: Deployment) -> Path:
+    """The directory of the door's certificates and keys."""
+    return door_directory(deployment) / "data"
+
+
+def door_files(deployment: Deployment, settings: Settings, *, exported: bool = False) -> dict[str, str]:
+    """The files that the door's container reads: its Caddyfile, and the root certificate of an own authority.
+
+    `exported`: for a folder without the file of keys with which the router guards its metrics.
+    """
+    from dflash_deploy.door.caddyfile import caddyfile  # noqa: PLC0415 - needed behind a door only
+
+    door = door_of(settings)
+    files = {CADDYFILE: caddyfile(replace(door, router_metrics="") if exported else door)}
+    if settings.published and settings.dflash_acme_root:
+        files[ROOT] = certificates_in(deployment.path(settings.dflash_acme_root))
+    return files
+
+
+def door_of(settings: Settings) -> Door:
+    """What the door publishes of its container: several engines with their router, or one engine under a domain."""
+    from dflash_deploy.door.caddyfile import Door  # noqa: PLC0415 - needed behind a door only
+
+    several, site = settings.several_engines, published_site(settings)
+    # in the container; several.yaml has the address on the machine, and one engine has its own there
+    plain = Plain("0.0.0.0", INNER_PORT)  # noqa: S104
+    numbers = range(1, settings.replicas + 1)
+    here = tuple(f"{name}:{INNER_PORT}" for name in (map(engine_service, numbers) if several else (SERVICE,)))
+    return Door(
+        site or plain,
+        (*here, *settings.router_engines),
+        CERTIFICATES if site else _NONE,
+        settings.max_body_mib * MIB,
+        authority=Authority(settings.dflash_acme_url, f"{INSIDE}/{ROOT}" if settings.dflash_acme_root else ""),
+        preflights=settings.allows_origins,
+        router=f"{ROUTER}:{INNER_PORT}" if several else "",
+        local=plain if site else None,
+        measured=several,
+        router_metrics=f"{ROUTER}:{guarded_port(INNER_PORT)}" if several else "",
+        inner=replace(site, http_port=INNER_HTTP_PORT, https_port=INNER_HTTPS_PORT) if site else None,
+    )
+
+
+def write_door(deployment: Deployment, settings: Settings) -> None:
+    """Write what the door's container reads, and make the directory of certificates; both belong to its user.
+
+    Raises BadInput if one of the directories is a link.
+    """
+    for name, text in door_files(deployment, settings).items():
+        write_owned(deployment, door_directory(deployment) / name, text)
+    make_owned(deployment, storage_of(deployment))
+
+
+def certificates_in(file: Path) -> str:
+    """Return the certificates of a PEM file, and nothing else of it: the owner of `.env` can read the copy.
+
+    Empty if the file has none or cannot be read: it is checked before a start.
+    """
+    try:
+        text = read_text(file, lossy=True)
+    except FileRefused:
+        return ""
+    return "".join(f"{found[0]}\n" for found in _CERTIFICATE.finditer(text))
+
+
+RETIRING = "retiring"
+"""The file with the digest of the API key that is being replaced; engines accept it until the last has restarted."""
+
+
+def router_directory(deployment: Deployment) -> Path:
+    """The directory that the launcher and the router share."""
+    return deployment.state / "router"
+
+
+def router_keys(deployment: Deployment) -> RouterKeys | None:
+    """The router's keys; `None` if they are missing or damaged."""
+    try:
+        return read_keys(router_directory(deployment) / KEYS)
+    except (OSError, ValueError):
+        return None
+
+
+def make_router_keys(deployment: Deployment) -> RouterKeys:
+    """The router's keys, made if there are none. They are random, and no client has them."""
+    keys = router_keys(deployment) or RouterKeys(generate_key().reveal(), generate_key().reveal())
+    # the owner of .env may have changed
+    _write(deployment, KEYS, keys_document_of(keys))
+    return keys
+
+
+def write_workers(deployment: Deployment, workers: Iterable[RoutedEngine]) -> bool:
+    """Write the engines that the router shall send to, by rename; return whether they changed."""
+    return _write(deployment, MANIFEST, manifest_of(workers))
+
+
+def written_workers(deployment: Deployment) -> tuple[RoutedEngine, ...]:
+    """The engines that the router shall send to; none if the list is missing or damaged."""
+    try:
+        return read_manifest(router_directory(deployment) / MANIFEST)
+    except (OSError, ValueError):
+        return ()
+
+
+def seen_workers(deployment: Deployment) -> tuple[float, tuple[SeenWorker, ...]] | None:
+    """What the router said last of its engines, and when in seconds since the epoch; `None` if it said nothing yet."""
+    try:
+        return read_seen(router_directory(deployment) / SEEN)
+    except (OSError, ValueError):
+        return None
+
+
+def retire_key(deployment: Deployment) -> None:
+    """Let the engines accept the present API key beside the next one, until `forget_retired_key`."""
+    _write(deployment, RETIRING, sha256(deployment.key.reveal().encode()).hexdigest())
+
+
+def retired_key(deployment: Deployment) -> bytes | None:
+    """The SHA-256 of the API key that is being replaced; `None` if none is."""
+    try:
+        digest = bytes.fromhex(read_text(router_directory(deployment) / RETIRING, limit=sha256().digest_size * 2))
+    except (FileRefused, ValueError):
+        return None
+    return digest if len(digest) == sha256().digest_size else None
+
+
+def forget_retired_key(deployment: Deployment) -> None:
+    """Accept the replaced API key no longer; the engines notice once the file of keys is written again."""
+    (router_directory(deployment) / RETIRING).unlink(missing_ok=True)
+
+
+def _write(deployment: Deployment, name: str, text: str) -> bool:
+    """Write a file for the router."""
+    return write_owned(deployment, router_directory(deployment) / name, text)

@@ -1,0 +1,1 @@
+"""Reads the log of an engine and names the cause of its end."""

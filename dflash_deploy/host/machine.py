@@ -1,0 +1,137 @@
+"""All facts of the machine in one immutable value, its free disk space, and its kernel log.
+
+Free space is read also for a directory that does not exist yet. Only the kernel log has the process that the kernel
+killed when the machine was out of memory.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dflash_deploy.errors import EngineMissing
+from dflash_deploy.host.ask import ContainerEngine, ask, container_engine
+from dflash_deploy.host.gpu import Gpu, read_gpus, read_memory
+from dflash_deploy.serve.engines import ENGINES
+from dflash_deploy.serve.engines.installed import InstalledEngine
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """The facts about a machine that `plan` uses. Memory is in bytes, `None` if the system does not report it.
+
+    `native_engines` are the installed engines by name. `gpu_problem` says why a machine that seems to have GPUs reports
+    none, or too few; otherwise it is empty. `cpus` are the cores that this process may use. `no_docker` is why Docker
+    did not respond, and what to do; both are empty if it did.
+    """
+
+    architecture: str
+    cpus: int
+    memory_total: int | None
+    memory_available: int | None
+    gpus: tuple[Gpu, ...]
+    container_engine: ContainerEngine | None
+    native_engines: Mapping[str, InstalledEngine]
+    gpu_problem: str = ""
+    numa_nodes: int = 1
+    no_docker: tuple[str, str] = ("", "")
+
+
+def read_facts() -> HostFacts:
+    """Read this machine. Facts that cannot be read are missing from the result; no error is raised."""
+    memory, reading = read_memory(), read_gpus()
+    docker, problem = _docker()
+    return HostFacts(
+        architecture=platform.machine(),
+        cpus=len(os.sched_getaffinity(0)),
+        memory_total=memory.get("MemTotal"),
+        memory_available=memory.get("MemAvailable"),
+        gpus=reading.gpus,
+        container_engine=docker,
+        native_engines=_installed(),
+        gpu_problem=reading.problem,
+        numa_nodes=_numa_nodes(),
+        no_docker=problem,
+    )
+
+
+def with_named_slices(facts: HostFacts, visible: str) -> HostFacts:
+    """The facts with the MIG slices that CUDA_VISIBLE_DEVICES names as the only GPUs; unchanged if it names none."""
+    slices = {one.uuid: one for gpu in facts.gpus for one in gpu.slices}
+    named = tuple(slices[word.strip()] for word in visible.split(",") if word.strip() in slices)
+    return replace(facts, gpus=named) if named else facts
+
+
+def _docker() -> tuple[ContainerEngine | None, tuple[str, str]]:
+    try:
+        return container_engine(), ("", "")
+    except EngineMissing as missing:
+        return None, (missing.message, missing.hint)
+
+
+def _numa_nodes(nodes: Path = Path("/sys/devices/system/node")) -> int:
+    """The NUMA nodes of this machine; 1 if the system does not say."""
+    return max(1, sum(1 for _ in nodes.glob("node[0-9]*")))
+
+
+def _installed() -> dict[str, InstalledEngine]:
+    return {name: found for name, engine in ENGINES.items() if (found := engine.installed()) is not None}
+
+
+@dataclass(frozen=True)
+class DiskRoom:
+    """The file system of a path: an existing directory on it, its device number, and its free bytes for this user."""
+
+    directory: Path
+    device: int
+    free: int
+
+
+def disk_room(path: Path) -> DiskRoom | None:
+    """The file system of a path that exists or will exist; `None` if this user has no permission to read it."""
+    for directory in (path, *path.parents):
+        try:
+            return DiskRoom(directory, directory.stat().st_dev, shutil.disk_usage(directory).free)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            return None
+    return None
+
+
+def bytes_under(directory: Path) -> int:
+    """The bytes of a file, or of all files under a directory. Links are followed; each file is counted once."""
+    if directory.is_file():
+        return directory.stat().st_size
+    sizes: dict[tuple[int, int], int] = {}
+    for root, _, names in os.walk(directory, onerror=None):
+        for name in names:
+            try:
+                status = (Path(root) / name).stat()
+            except OSError:
+                continue
+            sizes[status.st_dev, status.st_ino] = status.st_size
+    return sum(sizes.values())
+
+
+TIMEOUT = 5.0
+"""Seconds for `dmesg`."""
+
+_STAMP = re.compile(r"\[ *(\d+\.\d+)\] ?")
+
+
+def kernel_lines(since: float = 0.0) -> tuple[str, ...]:
+    """The kernel's lines since `since` (seconds, monotonic clock); empty if this user may not read them."""
+    answer = ask("dmesg", timeout=TIMEOUT)
+    return lines_since(answer.out, since) if answer.good else ()
+
+
+def lines_since(text: str, since: float) -> tuple[str, ...]:
+    """The lines of `dmesg`'s output from `since` on, without their timestamps. Lines without one are left out."""
+    stamped = ((_STAMP.match(line), line) for line in text.splitlines())
+    return tuple(line[stamp.end() :] for stamp, line in stamped if stamp and float(stamp[1]) >= since)

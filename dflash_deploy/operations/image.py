@@ -1,0 +1,103 @@
+"""`image`: the image of the engine, built, verified, pinned, and its bill of materials."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.lock import command_lock
+from dflash_deploy.errors import NotPossible, PreflightRefused
+from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.plan.result import Plan
+from dflash_deploy.planning import plan_of
+from dflash_deploy.runtime.compose import ComposeRuntime
+from dflash_deploy.runtime.docker import ImageCheck, examine, read_image, sbom_of, verify_engine, with_digest
+from dflash_deploy.serve.settings import Settings
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image by its tag, and the base image it is built on."""
+
+    image: str
+    base: str
+
+
+def build_image(directory: Path, *, reporter: Reporter = SILENT) -> Image:
+    """Build the image of a deployment, on the base image that `.env` names. Raises NotPossible, EngineNotReady."""
+    deployment, plan = _of(directory)
+    with command_lock(deployment, "image build"):
+        ComposeRuntime(deployment, plan).build(lambda line: reporter.note(deployment.redact(line)))
+    return Image(plan.settings.dflash_image, plan.settings.dflash_base_image)
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What an image contains and proves."""
+
+    image: str
+    checks: tuple[ImageCheck, ...]
+
+    @property
+    def failure(self) -> PreflightRefused | None:
+        """The checks that failed, as an error; `None` if all passed."""
+        bad = [check.name for check in self.checks if not check.good]
+        if not bad:
+            return None
+        return PreflightRefused(
+            f"{self.image} failed: {', '.join(bad)}", hint="`dflash-deploy image build` rebuilds it"
+        )
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `image verify --json`."""
+        checks = [{"name": one.name, "passed": one.good, "saw": one.saw} for one in self.checks]
+        return {"image": self.image, "checks": checks}
+
+
+def verify_image(directory: Path) -> Verified:
+    """Examine the image of a deployment and let it prove that its engine carries DFlash. Raises NotPossible."""
+    deployment, plan = _of(directory)
+    tag = plan.settings.dflash_image
+    facts = read_image(tag)
+    return Verified(
+        tag, (*examine(facts, plan.settings.dflash_base_image, deployment.secrets.values()), verify_engine(tag))
+    )
+
+
+@dataclass(frozen=True)
+class Digest:
+    """The digest that the tag of a base image means now. `pinned` says whether `.env` has it."""
+
+    tag: str
+    reference: str
+    pinned: bool
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `image digest --json`."""
+        return {"tag": self.tag, "digest": self.reference.rsplit("@", 1)[1], "pinned": self.pinned}
+
+
+def digest(directory: Path, *, pin: bool = False) -> Digest:
+    """Look up the digest of the base image; `pin` writes it to `.env`. Raises NotPossible, EngineNotReady."""
+    deployment, plan = _of(directory)
+    tag = plan.settings.dflash_base_image
+    found = with_digest(tag)
+    if pin and found != deployment.values.get(Settings.dflash_base_image.name):
+        with command_lock(deployment, "image digest"):
+            deployment.with_values({Settings.dflash_base_image.name: found})
+    return Digest(tag, found, pin)
+
+
+def bill_of_materials(directory: Path) -> str:
+    """CycloneDX 1.6 as JSON, of the image of a deployment. Raises NotPossible, EngineNotReady."""
+    _, plan = _of(directory)
+    return sbom_of(plan.settings.dflash_image)
+
+
+def _of(directory: Path) -> tuple[Deployment, Plan]:
+    deployment = Deployment.existing(directory)
+    plan = plan_of(deployment)
+    if plan.runtime != "compose":
+        raise NotPossible("this deployment runs without an image", hint="init --runtime compose")
+    return deployment, plan

@@ -1,0 +1,279 @@
+"""`plan`, `init` and `render`: a deployment decided, explained, and written down.
+
+The module also reads the figures that the last run of `tune` left in the deployment, and lists the choices for a new
+deployment on this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.catalog.recipes import Offered, faster, offered
+from dflash_deploy.catalog.speeds import PublishedSpeed
+from dflash_deploy.deployment.compose import create
+from dflash_deploy.deployment.compose import render as write
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.dotenv import fill_template
+from dflash_deploy.deployment.files import FULL, not_written
+from dflash_deploy.deployment.lock import command_lock, locked
+from dflash_deploy.errors import BadInput, DeployError, FileRefused, UnknownProfile
+from dflash_deploy.host.machine import HostFacts, read_facts
+from dflash_deploy.host.ports import listener_on
+from dflash_deploy.intake.documents import TuneEvidence, read_state
+from dflash_deploy.intake.files import MIB
+from dflash_deploy.plan.choose import choose_profile, possible_runtimes
+from dflash_deploy.plan.command import engine_command
+from dflash_deploy.plan.result import AUTO, Choice, Plan
+from dflash_deploy.planning import make_plan, plan_of
+from dflash_deploy.serve.settings import MOST_REPLICAS, Settings
+
+if TYPE_CHECKING:
+    from dflash_deploy.catalog.load import Catalog
+    from dflash_deploy.serve.settings import RuntimeName
+
+
+LARGEST_EVIDENCE = 16 * MIB
+
+EVIDENCE = "tune.json"
+"""In `.dflash/`: the figures that the last run decided on."""
+
+
+def last_evidence(deployment: Deployment) -> TuneEvidence | None:
+    """The figures of the last run; `None` if there was none, or its file was changed."""
+    try:
+        return read_state(deployment.state / EVIDENCE, TuneEvidence, limit=LARGEST_EVIDENCE)
+    except FileRefused:
+        return None
+
+
+def head_beside_drafter(deployment: Deployment, pair: str) -> str:
+    """What `tune` found about the MTP head of this pair, in words; empty if it did not measure it."""
+    evidence = last_evidence(deployment)
+    if evidence is None or evidence.data.head is None or evidence.data.measured.pair != pair:
+        return ""
+    return f"{evidence.data.head.sentence} (tune, {evidence.data.measured.at})"
+
+
+DEFAULTS = Choice()
+"""Leaves every decision to the plan."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, the engine's command line, and what others published for the same hardware and models.
+
+    `head` says what `tune` measured here with the target's MTP head; empty if it did not.
+    """
+
+    plan: Plan
+    command: tuple[str, ...]
+    published: tuple[PublishedSpeed, ...]
+    head: str = ""
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `plan --json`."""
+        made = self.plan
+        return {
+            "profile": made.profile.name,
+            "engine": made.engine.name,
+            "pair": made.pair.name,
+            "runtime": made.runtime,
+            "command": self.command,
+            "settings": made.setting_rows(),
+            "memory": made.memory and made.memory.row(),
+            "speed": {
+                "expected": [speed.row() for speed in made.speed],
+                "published": [speed.model_dump() for speed in self.published],
+                "mtp_head": self.head or None,
+            },
+            "load": None,
+            "asked": None,
+        }
+
+
+def plan(directory: Path, choice: Choice = DEFAULTS) -> Planned:
+    """The plan of the deployment in a directory with the choices applied, or of a new one if there is none.
+
+    Writes nothing. Raises what `make_plan` raises; rules that refuse it are `plan.errors`.
+    """
+    made = chosen(directory, choice)
+    place = (made.profile.name, made.pair.name)
+    published = tuple(speed for speed in load_catalog().speeds if (speed.profile, speed.pair) == place)
+    here = Deployment(directory)
+    head = head_beside_drafter(here, made.pair.name) if choice == DEFAULTS and here.exists() else ""
+    return Planned(made, tuple(engine_command(made)), published, head)
+
+
+def chosen(directory: Path, choice: Choice) -> Plan:
+    """The plan of a directory with the choices applied. Raises what `make_plan` raises.
+
+    Another profile is another deployment: then what `.env` says is left out.
+    """
+    if choice.profile is not None or not Deployment(directory).exists():
+        return make_plan(choice)
+    deployment = Deployment.existing(directory)
+    if choice == DEFAULTS:
+        return plan_of(deployment)
+    asked = {
+        Settings.dflash_pair.name: choice.model or choice.recipe,
+        Settings.dflash_engine.name: choice.engine or choice.model or choice.recipe,
+        Settings.dflash_runtime.name: choice.runtime,
+    }
+    kept = (Settings.dflash_profile.name, *(name for name, wish in asked.items() if wish is None))
+    identity = {name: deployment.values.get(name, "") for name in kept}
+    return make_plan(replace(choice, edited=identity), deployment)
+
+
+@dataclass(frozen=True)
+class Created:
+    """A new deployment: `.env` with a fresh key, and compose.yaml."""
+
+    deployment: Deployment
+    plan: Plan
+    replaced: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Settings of an earlier `.env` that have another value now, each with both values; no secret is in it."""
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `init --json`."""
+        return {
+            "directory": str(self.deployment.directory),
+            "profile": self.plan.profile.name,
+            "pair": self.plan.pair.name,
+            "engine": self.plan.engine.name,
+            "runtime": self.plan.runtime,
+        }
+
+
+def init(directory: Path, choice: Choice = DEFAULTS, *, force: bool = False) -> Created:
+    """Plan a deployment for this machine and write it into a directory, which is created if it is missing.
+
+    `force` writes over a deployment; its key and token stay. Raises BadInput if there is one already, if the directory
+    cannot be written, or if several machines serve together and the address of rank 0 is missing; PreflightRefused if
+    the disk is full; and what `make_plan` raises.
+    """
+    deployment = Deployment(directory)
+    if not force:
+        check_new(deployment)
+    made = make_plan(choice)
+    if made.settings.several_machines and not made.settings.master_addr:
+        raise BadInput(
+            f"{made.profile.name} is for machines that serve together, and --master-addr is missing",
+            hint="--master-addr: the address of rank 0 on the link between them (`ip -brief address` on rank 0)",
+        )
+    # refused here, before the directory exists, if a value cannot be written to .env
+    fill_template(made.values)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with command_lock(deployment, "init"):
+            # another `init` may have made it meanwhile
+            if not force:
+                check_new(deployment)
+            before = _values_before(deployment)
+            create(deployment, made)
+    except OSError as problem:
+        if problem.errno in FULL:
+            raise not_written(deployment.directory, problem) from None
+        said = f"{deployment.directory} cannot be written: {problem.strerror}"
+        raise BadInput(said, hint="choose another directory with --dir") from None
+    written = Deployment(directory).values
+    replaced = {name: (old, new) for name, old in before.items() if (new := written.get(name, "")) != old}
+    return Created(deployment, made, replaced)
+
+
+def _values_before(deployment: Deployment) -> Mapping[str, str]:
+    """The settings that `init --force` replaces; none of a file that cannot be read."""
+    with suppress(DeployError):
+        return deployment.values if deployment.exists() else {}
+    return {}
+
+
+def replicas_asked(text: str | None) -> int | Literal["auto"] | None:
+    """The number of engines that an option asks for; `None` leaves it to `.env`. Raises BadInput."""
+    if text is None:
+        return None
+    if text == AUTO:
+        return AUTO
+    if text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= MOST_REPLICAS:
+        return int(text)
+    raise BadInput(f"`{text}` is not a valid number of engines (1-{MOST_REPLICAS}, or {AUTO})", hint="--replicas auto")
+
+
+def check_new(deployment: Deployment) -> None:
+    """Raise BadInput if the directory has a deployment already."""
+    if deployment.exists():
+        raise BadInput(
+            f"{deployment.directory} already has a deployment",
+            hint="edit its .env and run `dflash-deploy up`, or write new settings with --force; the keys stay",
+        )
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """compose.yaml as `.env` has it. `changed` is false if it was so already."""
+
+    deployment: Deployment
+    plan: Plan
+    changed: bool
+
+
+def render(directory: Path) -> Rendered:
+    """Write compose.yaml and the build context of the image from `.env`. Raises NoDeployment, SettingsRefused."""
+    with locked(directory, "render") as deployment:
+        made = plan_of(deployment)
+        return Rendered(deployment, made, write(deployment, made))
+
+
+NEARBY = 100
+"""Ports after the planned one that are tried."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """The choices on a machine. `fitting` is the name of the profile that fits it; empty if none does."""
+
+    facts: HostFacts
+    catalog: Catalog
+    fitting: str
+
+    def plan(self, profile: str, recipe: str | None = None) -> Plan:
+        """The plan with a profile. Raises UnknownProfile, NotPossible, UnknownPair, UnknownEngine, SettingsRefused."""
+        return make_plan(Choice(profile=profile, recipe=recipe), facts=self.facts)
+
+    def recipes(self, profile: str) -> tuple[Offered, ...]:
+        """The recipes of a profile. Raises UnknownProfile."""
+        return offered(self.catalog.profile(profile), self.catalog)
+
+    def runtimes(self, plan: Plan) -> tuple[RuntimeName, ...]:
+        """The runtimes that this machine has for the engine, the preferred one first."""
+        return tuple(possible_runtimes(self.facts, plan.engine))
+
+    def free_port(self, plan: Plan) -> int:
+        """The planned port, or the next one that no program listens on."""
+        planned, address = plan.settings.dflash_port, plan.settings.dflash_bind
+        ports = range(planned, min(planned + NEARBY, 65536))
+        return next((port for port in ports if not listener_on(address, port)), planned)
+
+
+def offer(directory: Path, facts: HostFacts | None = None) -> Offer:
+    """The choices for a new deployment in a directory. `facts` are read here if they are not given.
+
+    Raises BadInput if the directory has a deployment already, CatalogRefused if the custom catalog is not valid.
+    """
+    check_new(Deployment(directory))
+    facts, catalog = facts or read_facts(), load_catalog()
+    try:
+        return Offer(facts, catalog, choose_profile(facts, catalog).name)
+    except UnknownProfile:
+        return Offer(facts, catalog, "")
+
+
+def faster_recipe(plan: Plan) -> tuple[Offered, Offered] | None:
+    """The profile's default recipe and a faster one, if the plan is the default; else `None`."""
+    found = faster(offered(plan.profile, load_catalog()))
+    same = found and (plan.pair.name, plan.engine.name) == (found[0].pair.name, found[0].engine.name)
+    return found if same else None

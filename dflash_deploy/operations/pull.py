@@ -1,0 +1,295 @@
+"""`pull` and `models convert gguf`: target and drafter fetched, checked and carried, and a drafter converted.
+
+`pull` also compares the models of a deployment with the Hub, and carries them on a disk. `models convert gguf` makes a
+GGUF of a drafter's safetensors, with llama.cpp's own tools in its container.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.files import check_output
+from dflash_deploy.deployment.lock import command_lock
+from dflash_deploy.errors import BadInput, ConversionFailed, FilesMissing, NotPossible, PreflightRefused
+from dflash_deploy.host.machine import read_facts
+from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.plan.result import Choice
+from dflash_deploy.planning import make_plan, plan_of
+from dflash_deploy.rules.table import CHECKPOINT_RULES, judge
+from dflash_deploy.serve.engines.llamacpp import Llamacpp, LlamacppBuun
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.weights.ahead import read_hub_metadata
+from dflash_deploy.weights.checkpoints import HubMetadata
+from dflash_deploy.weights.convert import DRAFTER, OUT, TARGET, Conversion
+from dflash_deploy.weights.fetch import DownloadOptions, fetch
+from dflash_deploy.weights.lock import LOCK_FILE, Lock, read_lock, write_lock
+from dflash_deploy.weights.pull import (
+    RequestedModel,
+    export_weights,
+    import_weights,
+    lock_for,
+    network_is_refused,
+    newer_commits,
+    requested_models,
+    require_all,
+    wrong_files,
+)
+from dflash_deploy.weights.source import Source
+
+
+@dataclass(frozen=True)
+class FetchedModel:
+    """One model on disk. `there`, `reused` and `fetched` count files: present, from the Hub client's cache, new."""
+
+    role: str
+    repo: str
+    commit: str
+    directory: str
+    bytes: int
+    there: int
+    reused: int
+    fetched: int
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """The models of a deployment, all files present and verified. Empty if both come with dflash-deploy."""
+
+    lock_file: Path
+    models: tuple[FetchedModel, ...]
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `pull --json`."""
+        return {"models": [asdict(model) for model in self.models]}
+
+
+def pull(directory: Path, *, update: bool = False, max_bandwidth: float = 0.0, reporter: Reporter = SILENT) -> Pulled:
+    """Fetch what a deployment lacks and write dflash.lock; interrupted downloads resume.
+
+    `update` moves to the newest commits. `max_bandwidth` is in bytes a second, 0 for no limit. Raises PreflightRefused
+    if target and drafter do not match, DirectoryBusy, and DownloadFailed, among them FilesMissing if HF_HUB_OFFLINE
+    is set.
+    """
+    deployment, wanted = _wanted(directory)
+    if not wanted:
+        return Pulled(deployment.directory / LOCK_FILE, ())
+    with command_lock(deployment, "pull"):
+        return fetch_missing(deployment, wanted, update=update, max_bandwidth=max_bandwidth, reporter=reporter)
+
+
+def fetch_missing(
+    deployment: Deployment,
+    wanted: Iterable[RequestedModel],
+    *,
+    update: bool = False,
+    max_bandwidth: float = 0.0,
+    reporter: Reporter,
+) -> Pulled:
+    """What `pull` does, for a caller that holds the deployment and knows what it wants.
+
+    Configuration and GGUF headers are read first: weights that do not match are refused before they are fetched.
+    """
+    if network_is_refused():
+        return _without_network(deployment, wanted, update=update, reporter=reporter)
+    source = hub_of(deployment)
+    lock = lock_for(wanted, _lock(deployment), source, update=update)
+    _refuse_mismatch(deployment, read_hub_metadata(source, wanted, lock))
+    write_lock(deployment.directory / LOCK_FILE, lock)
+    return fetch_locked(deployment, wanted, lock, source, max_bandwidth=max_bandwidth, reporter=reporter)
+
+
+def fetch_locked(
+    deployment: Deployment,
+    wanted: Iterable[RequestedModel],
+    lock: Lock,
+    source: Source,
+    *,
+    max_bandwidth: float = 0.0,
+    stopped: threading.Event | None = None,
+    reporter: Reporter,
+) -> Pulled:
+    """Fetch what is missing of the files of the lock. Raises DownloadFailed, and Interrupted if `stopped` is set."""
+    with reporter.transferring(_size(lock)) as count:
+        options = DownloadOptions(max_bandwidth, count, stopped or threading.Event())
+        models = tuple(_fetched(source, requested, lock, options) for requested in wanted)
+    return Pulled(deployment.directory / LOCK_FILE, models)
+
+
+def _without_network(
+    deployment: Deployment, wanted: Iterable[RequestedModel], *, update: bool, reporter: Reporter
+) -> Pulled:
+    """The models if all files of dflash.lock are on this machine. Raises FilesMissing, and BadInput for `update`."""
+    _refuse_network(update, "--update")
+    reporter.note("HF_HUB_OFFLINE is set: nothing is downloaded, as with `pull --offline`")
+    lock = _lock(deployment)
+    try:
+        require_all(wanted, lock)
+    except FilesMissing as problem:
+        raise FilesMissing(problem.message, hint=f"{problem.hint}, and without HF_HUB_OFFLINE") from None
+    models = {} if lock is None else lock.models
+    there = ((requested, models[requested.role]) for requested in wanted)
+    return Pulled(
+        deployment.directory / LOCK_FILE,
+        tuple(
+            FetchedModel(one.role, model.repo, model.commit, str(one.directory), model.size, len(model.files), 0, 0)
+            for one, model in there
+        ),
+    )
+
+
+def _refuse_network(asked: bool, option: str) -> None:
+    if asked and network_is_refused():
+        raise BadInput(f"{option} needs the network, but HF_HUB_OFFLINE is set", hint="unset HF_HUB_OFFLINE")
+
+
+def check_files(directory: Path, *, thorough: bool = False) -> dict[str, str] | None:
+    """Check that every file of dflash.lock is on this machine, without the network.
+
+    `thorough` reads every file again. Returns the files that differ from the lock, each with the problem; `None` if
+    both models come with dflash-deploy. Raises FilesMissing.
+    """
+    deployment, wanted = _wanted(directory)
+    if not wanted:
+        return None
+    lock = _lock(deployment)
+    wrong = wrong_files(wanted, lock) if thorough and lock is not None else {}
+    if not wrong:
+        require_all(wanted, lock)
+    return wrong
+
+
+def check_hub(directory: Path) -> Mapping[str, tuple[str, ...]] | None:
+    """Repositories with a newer commit than dflash.lock has, each with the files that changed.
+
+    `None` if both models come with dflash-deploy. Raises DownloadFailed.
+    """
+    _refuse_network(True, "--check")
+    deployment, wanted = _wanted(directory)
+    if not wanted:
+        return None
+    lock = _lock(deployment)
+    if lock is None:
+        raise FilesMissing("dflash.lock does not exist yet", hint="run `dflash-deploy pull` first")
+    return newer_commits(wanted, lock, hub_of(deployment))
+
+
+def carry(directory: Path, *, to: Path | None = None, from_: Path | None = None, reporter: Reporter = SILENT) -> bool:
+    """Copy weights and lock to another directory, or take them over from there: for machines without a network.
+
+    Returns false if both models come with dflash-deploy. Raises BadInput unless exactly one of `to` and `from_` is
+    given, and DownloadFailed.
+    """
+    deployment, wanted = _wanted(directory)
+    if not wanted:
+        return False
+    with command_lock(deployment, "pull"):
+        lock = _lock(deployment)
+        with reporter.transferring(_size(lock) if lock else 0) as count:
+            match to, from_:
+                case Path(), None:
+                    export_weights(wanted, lock, to, count)
+                case None, Path():
+                    write_lock(deployment.directory / LOCK_FILE, import_weights(wanted, from_, count))
+                case _:
+                    raise BadInput("--to and --from exclude each other", hint="--to fills a directory, --from reads it")
+    return True
+
+
+def _wanted(directory: Path) -> tuple[Deployment, tuple[RequestedModel, ...]]:
+    deployment = Deployment.existing(directory)
+    return deployment, requested_models(deployment, plan_of(deployment))
+
+
+def hub_of(deployment: Deployment) -> Source:
+    """The Hub or mirror of a deployment, with its token. Raises SettingsRefused."""
+    return Source.of(deployment.secrets[Settings.hf_token.name], deployment.values.get("HF_ENDPOINT"))
+
+
+def _lock(deployment: Deployment) -> Lock | None:
+    return read_lock(deployment.directory / LOCK_FILE)
+
+
+def _size(lock: Lock) -> int:
+    return sum(model.size for model in lock.models.values())
+
+
+def _fetched(source: Source, requested: RequestedModel, lock: Lock, options: DownloadOptions) -> FetchedModel:
+    model = lock.models[requested.role]
+    done = fetch(source, model, requested.directory, options)
+    place = str(requested.directory)
+    return FetchedModel(
+        requested.role, model.repo, model.commit, place, model.size, done.there, done.reused, done.fetched
+    )
+
+
+def _refuse_mismatch(deployment: Deployment, ahead: HubMetadata) -> None:
+    """Check the rules that read target and drafter, now that their config.json or GGUF header is known."""
+    facts = read_facts()
+    plan = make_plan(Choice(edited=deployment.values), deployment, facts, ahead)
+    for finding in judge(plan, facts, CHECKPOINT_RULES):
+        if finding.severity == "error":
+            raise PreflightRefused(finding.message, hint=finding.fix)
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A drafter as a GGUF. `form` is its quantization, `architecture` the one in its header, `title` the engine."""
+
+    file: Path
+    bytes: int
+    architecture: str
+    form: str
+    title: str
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `models convert gguf --json`."""
+        return {"file": str(self.file), "bytes": self.bytes, "architecture": self.architecture, "form": self.form}
+
+
+def convert_drafter(
+    drafter: Path,
+    target: Path,
+    *,
+    out: Path | None = None,
+    form: str = "Q8_0",
+    engine: str = Llamacpp.name,
+    image: str | None = None,
+    reporter: Reporter = SILENT,
+) -> Converted:
+    """Convert a drafter for llama.cpp with the tokenizer of its target, and quantize it.
+
+    `drafter` and `target` are directories; the file goes beside the drafter unless `out` names another one. `image` has
+    llama.cpp's tools; else the engine release names it. Raises NotPossible, ConversionFailed, EngineMissing.
+    """
+    from dflash_deploy.runtime.docker import ContainerJob, run_job  # noqa: PLC0415 - Docker's client: 0.2 s
+
+    releases = load_catalog().engines.values()
+    release = next((one for one in releases if engine in {one.engine, one.name} and one.converter), None)
+    if release is None or release.converter is None:
+        raise NotPossible(
+            f"`{engine}` is not an engine that reads GGUFs", hint=f"use --engine {Llamacpp.name} or {LlamacppBuun.name}"
+        )
+    form = form.upper()
+    aim = out if out is not None else drafter / f"{drafter.resolve().name}-{form}.gguf"
+    dialect = release.converter.architecture
+    conversion = Conversion(drafter, target, aim.absolute(), form, dialect)
+    conversion.check()
+    aim.parent.mkdir(parents=True, exist_ok=True)
+    check_output(aim)
+    with conversion.claimed(), conversion.sources() as source:
+        mounts = {DRAFTER: (source, False), TARGET: (target, False), OUT: (conversion.out.parent, True)}
+        for command in conversion.commands():
+            reporter.note(f"{release.title}: {' '.join(command)}")
+            done = run_job(ContainerJob(image or release.converter.image, command, mounts), reporter.note)
+            if done.status:
+                raise ConversionFailed(
+                    f"{command[0]} ended with {done.status}: {done.last}",
+                    hint="read the lines above; another release of the tools may do it: --image IMAGE",
+                )
+        conversion.finish()
+    return Converted(conversion.out, conversion.out.stat().st_size, dialect, form, release.title)

@@ -1,0 +1,480 @@
+"""`status`: whether an engine really answers, now, again and again, and in the past.
+
+For a deployment, it also reports why the engine does not answer. `--url` checks any endpoint, and `--watch` takes
+readings of an engine, one after the other. `--since` returns what happened to a deployment, from its journal and, if it
+is monitored, from its alerts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+
+from dflash_deploy.catalog.models import Questions
+from dflash_deploy.client.answers import EndpointError
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.client.monitoring import LOOK_BACK, MonitoringApi
+from dflash_deploy.deployment.directory import Deployment, restored_since
+from dflash_deploy.deployment.front import seen_workers
+from dflash_deploy.deployment.journal import events
+from dflash_deploy.diagnosis.diagnose import ProcessEnd
+from dflash_deploy.errors import FileRefused
+from dflash_deploy.host.gpu import read_gpus
+from dflash_deploy.intake.parse import Invalid
+from dflash_deploy.operations.addresses import CHECK_URL, address_of
+from dflash_deploy.plan.memory import GIB
+from dflash_deploy.planning import plan_as_running, plan_of
+from dflash_deploy.redact import Redact, Redactor, Secret
+from dflash_deploy.runtime.monitoring import PROMETHEUS_PROGRAM
+from dflash_deploy.runtime.monitoring import address_of as monitoring_address
+from dflash_deploy.runtime.protocol import EngineState, Runtime
+from dflash_deploy.runtime.select import domain_door, door_before, runtime_for, several_runtime
+from dflash_deploy.serve.gateway.keys import LIVENESS
+from dflash_deploy.startup.engine import endpoint_of, log_reader_for
+from dflash_deploy.startup.members import Member, members_of, published_of, seen_as, whole_endpoint, whole_url
+from dflash_deploy.startup.start import OF_OTHER_SETTINGS
+from dflash_deploy.startup.watch import Reading, Watch, Window
+
+if TYPE_CHECKING:
+    from dflash_deploy.plan.result import Plan
+
+
+PROBE_TIMEOUT = 30.0
+"""Seconds for one generation; an engine that hangs answers /health and nothing else."""
+
+ROUTER_SILENT = 30.0
+"""Seconds after which what the router said of its engines no longer counts."""
+
+STOPPED = frozenset({0, 143, -15})
+"""Exit codes of an engine that was asked to stop: its own, and those of SIGTERM."""
+
+_UP = "`dflash-deploy up` starts it again"
+_RESTART = "`dflash-deploy restart` ends it and starts it again"
+_OTHER = "the running engine has another key or another name than .env: `dflash-deploy restart` gives it those of .env"
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The result of asking: `state` in one word, and what belongs to it; `None` if it is unknown or does not apply.
+
+    `state` is absent, exited, restarting, paused, cut off, running, starting, ready or unresponsive. `seconds` are
+    those of one generation, `acceptance_length` is that of all requests since the engine started. `rank` is set if the
+    engine computes for another machine.
+    """
+
+    state: str
+    cause: str | None = None
+    do: str | None = None
+    rank: int | None = None
+    problem: str | None = None
+    seconds: float | None = None
+    acceptance_length: float | None = None
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why an engine ended: the id of a known failure, its cause, and the fix."""
+
+    failure: str
+    cause: str
+    do: str
+
+
+@dataclass(frozen=True)
+class MemberStatus:
+    """One of several engines. `routed`: the router sends requests to it and sees it healthy.
+
+    `in_flight` are the requests that it is answering; `None` if it does not say.
+    """
+
+    number: int
+    endpoint: str
+    engine: EngineState
+    answered: Answered
+    routed: bool
+    in_flight: int | None
+
+    def document(self) -> dict[str, object]:
+        """One entry of `replicas` in `status --json`."""
+        return {
+            "replica": self.number,
+            "endpoint": self.endpoint,
+            "state": self.answered.state,
+            "seconds": self.answered.seconds,
+            "acceptance_length": self.answered.acceptance_length,
+            "problem": self.answered.problem,
+            "engine": self.engine.identity or None,
+            "routed": self.routed,
+            "in_flight": self.in_flight,
+        }
+
+
+@dataclass(frozen=True)
+class Status:
+    """What is true of a deployment now. Memory is in bytes.
+
+    `gpus` has used and total memory of each GPU, by all processes. `restored` says since when the last good settings
+    run in place of those of `.env`. `costs` are ids of known problems of an engine that answers, from its log.
+    `uncertified` says why the door has no valid certificate. `endpoint` is empty if another machine answers requests.
+    """
+
+    endpoint: str
+    model: str
+    runtime: str
+    engine: EngineState
+    answered: Answered
+    memory: int | None
+    gpus: tuple[tuple[int, int], ...]
+    ending: Ending | None
+    restored: str
+    costs: tuple[str, ...] | None
+    members: tuple[MemberStatus, ...] = ()
+    router: EngineState | None = None
+    door: EngineState | None = None
+    uncertified: str = ""
+
+    @property
+    def gpu_memory(self) -> str | None:
+        """Used and total memory of each GPU in GiB; `None` without a GPU that has memory of its own."""
+        return ", ".join(f"{gib(used)} of {gib(total)}" for used, total in self.gpus) or None
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `status --json`."""
+        asked = {name: value for name, value in asdict(self.answered).items() if value is not None}
+        if self.answered.state == "ready":
+            asked.setdefault("acceptance_length", None)
+        data: dict[str, object] = {
+            "endpoint": self.endpoint,
+            "model": self.model,
+            **asked,
+            "runtime": self.runtime,
+            "engine": self.engine.identity or None,
+            "exit_code": self.engine.exit_code,
+            "restarts": self.engine.restarts,
+            "memory_gib": None if self.memory is None else gib(self.memory),
+            "gpu_memory_gib": self.gpu_memory,
+        }
+        if self.ending is not None:
+            data |= asdict(self.ending)
+        if self.restored:
+            data["instead"] = f"the settings that worked last, not those of .env, since {self.restored}"
+        if self.router is not None:
+            data["replicas"] = [member.document() for member in self.members]
+            data["router"] = {"state": self.router.phase, "process": self.router.identity or None}
+        if self.door is not None:
+            problem = {"problem": self.uncertified} if self.uncertified else {}
+            data["door"] = {"state": self.door.phase, "process": self.door.identity or None, **problem}
+        if self.costs is not None:
+            data["costs"] = ", ".join(self.costs) or None
+        return data
+
+
+def status(directory: Path, *, replica: int | None = None) -> Status:
+    """Examine the engine of a deployment and ask it one question; of several engines each one, or only `replica`.
+
+    Raises NoDeployment, SettingsRefused; BadInput if that engine does not exist.
+    """
+    whole = Deployment.existing(directory)
+    deployment, plan = seen_as(whole, plan_as_running(whole), replica)
+    runtime = runtime_for(deployment, plan)
+    several = several_runtime(deployment, plan) if plan.settings.several_engines else None
+    door = door_before(deployment, plan)
+    engine = runtime.state()
+    with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
+        answered = _out_of_reach(plan, engine) or _asked(
+            endpoint, plan.pair.text.ask, counts=not plan.settings.several_engines
+        )
+    return Status(
+        endpoint=f"{whole_url(deployment, plan)}/v1" if plan.settings.answers_requests else "",
+        model=endpoint.model,
+        runtime=plan.runtime,
+        engine=engine,
+        answered=answered,
+        memory=runtime.memory(),
+        gpus=tuple(_gpus()),
+        ending=_ending(plan, runtime, engine, loading=answered.state == "starting"),
+        restored=restored_since(deployment) if engine.alive else "",
+        costs=_costs(plan, runtime) if answered.state == "ready" else None,
+        members=_members(deployment, plan),
+        router=several.router.state() if several else None,
+        door=door.state() if door else None,
+        uncertified=_uncertified(deployment, plan) if door and door.state().phase == "running" else "",
+    )
+
+
+def _uncertified(deployment: Deployment, plan: Plan) -> str:
+    """Why the door has no certificate that clients accept; empty if it has, or without a domain."""
+    return "" if published_of(deployment, plan) is None else domain_door(deployment, plan).uncertified(0)
+
+
+def _members(deployment: Deployment, plan: Plan) -> tuple[MemberStatus, ...]:
+    """Each of several engines, asked at the same time: one that hangs takes the whole time limit."""
+    members = members_of(deployment, plan)
+    if not members:
+        return ()
+    said = seen_workers(deployment)
+    recent = said[1] if said is not None and time.time() - said[0] < ROUTER_SILENT else ()
+    healthy = {worker.url for worker in recent if worker.healthy}
+    with ThreadPoolExecutor(len(members)) as pool:
+        return tuple(pool.map(lambda member: _member(member, routed=member.worker.url in healthy), members))
+
+
+def _member(member: Member, *, routed: bool) -> MemberStatus:
+    engine = member.runtime.state()
+    with endpoint_of(member.deployment, member.plan, timeout=PROBE_TIMEOUT) as endpoint:
+        answered = _out_of_reach(member.plan, engine) or _asked(endpoint, member.plan.pair.text.ask)
+        in_flight = None
+        if answered.state == "ready":
+            with suppress(EndpointError):
+                in_flight = sum(used.in_flight for used in endpoint.key_usage())
+        return MemberStatus(member.number, f"{endpoint.url}/v1", engine, answered, routed, in_flight)
+
+
+def gib(size: int) -> float:
+    """Bytes in GiB, with one decimal."""
+    return round(size / GIB, 1)
+
+
+def _out_of_reach(plan: Plan, engine: EngineState) -> Answered | None:
+    """Why nothing is asked of the engine; `None` if it can be asked."""
+    if engine.phase == "paused":
+        return Answered("paused", cause="its container is paused", do=_UP)
+    if engine.phase != "running":
+        return Answered(engine.phase)
+    if not engine.connected:
+        return Answered("cut off", cause="its container was taken off its network", do=_UP)
+    if not plan.settings.answers_requests:
+        return Answered("running", rank=plan.settings.node_rank, do="ask rank 0: only that one answers requests")
+    return None
+
+
+def _asked(endpoint: Endpoint, question: str, *, counts: bool = True) -> Answered:
+    """The result of one generation. `counts`: it has counters of its own, which a router has not."""
+    try:
+        if endpoint.status("GET", LIVENESS) != HTTPStatus.OK:
+            return Answered("starting")
+    except EndpointError as problem:
+        # while an engine starts nothing listens; one that accepts a request and stays silent hangs
+        return Answered("unresponsive", problem=str(problem), do=_RESTART) if problem.silent else Answered("starting")
+    try:
+        answer = endpoint.chat(question, max_tokens=8)
+        length = endpoint.counters().acceptance_length if counts else None
+    except EndpointError as problem:
+        do = _OTHER if problem.status in OF_OTHER_SETTINGS else None
+        return Answered("unresponsive", problem=str(problem), do=do)
+    return Answered("ready", seconds=round(answer.seconds, 2), acceptance_length=length and round(length, 2))
+
+
+def _gpus() -> list[tuple[int, int]]:
+    gpus = ((gpu.memory, gpu.free) for gpu in read_gpus().gpus)
+    return [(memory - free, memory) for memory, free in gpus if memory is not None and free is not None]
+
+
+def _ending(plan: Plan, runtime: Runtime, engine: EngineState, *, loading: bool) -> Ending | None:
+    """Cause and fix of an engine that has ended or keeps ending, if its log says why; `None` for a requested end.
+
+    One that is `loading` after its runtime restarted it has ended too, and its log continues after that end.
+    """
+    wanted = engine.asked or (engine.exit_code in STOPPED and engine.asked is None)
+    ended = engine.phase in {"exited", "restarting"} and not wanted
+    if not ended and not (loading and engine.restarts):
+        return None
+    # an engine that was restarted once last week does not keep ending
+    restarts = engine.restarts if engine.phase == "restarting" else 0
+    end = ProcessEnd(engine.exit_code, engine.out_of_memory, restarts, ended=True)
+    known = log_reader_for(plan).read(runtime.read_log().lines, end).diagnosis
+    return None if known is None else Ending(known.id, known.cause, known.do)
+
+
+def _costs(plan: Plan, runtime: Runtime) -> tuple[str, ...]:
+    """Ids of known problems in the log of an engine that answers, which cost it speed or quality."""
+    return tuple(known.id for known in log_reader_for(plan).costs(runtime.read_log().lines))
+
+
+@dataclass(frozen=True)
+class EndpointStatus:
+    """What an endpoint without a deployment says. `model` is empty if it does not list one."""
+
+    endpoint: str
+    model: str
+    answered: Answered
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `status --url --json`."""
+        asked = {name: value for name, value in asdict(self.answered).items() if value is not None}
+        return {"endpoint": self.endpoint, "model": self.model, **asked}
+
+
+def status_url(url: str, key: Secret, *, model: str = "") -> EndpointStatus:
+    """Ask any endpoint one question. `model` is the served name to ask, the first one if it is empty.
+
+    An endpoint that does not answer is a state and no error. Raises BadInput.
+    """
+    place, redact = address_of(url), Redactor([key])
+    with Endpoint(place, key, model, proxies=True, timeout=PROBE_TIMEOUT) as endpoint:
+        try:
+            if endpoint.status_without_key("GET", LIVENESS) == HTTPStatus.SERVICE_UNAVAILABLE:
+                return EndpointStatus(f"{place}/v1", model, Answered("starting"))
+            endpoint.model = model or next(iter(endpoint.models()), "")
+            answer = endpoint.chat(Questions().text.ask, max_tokens=8)
+        except EndpointError as problem:
+            said = redact(str(problem))
+            return EndpointStatus(f"{place}/v1", endpoint.model, Answered("unresponsive", do=CHECK_URL, problem=said))
+        length = _acceptance(endpoint)
+        ready = Answered("ready", seconds=round(answer.seconds, 2), acceptance_length=length and round(length, 2))
+        return EndpointStatus(f"{place}/v1", endpoint.model, ready)
+
+
+def _acceptance(endpoint: Endpoint) -> float | None:
+    """The acceptance length since the start; `None` if it has no counters, or the key does not open them."""
+    try:
+        return endpoint.counters().acceptance_length
+    except EndpointError:
+        return None
+
+
+METRICS_TIMEOUT = 5.0
+"""Seconds for /metrics; after that the engine counts as not responding."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A deployment under watch. `redact` takes its secrets out of text."""
+
+    endpoint: Endpoint
+    redact: Redact
+    _runtime: Runtime
+    _watch: Watch
+
+    def windows(self, every: float, count: int | None = None) -> Iterator[Window]:
+        """A window every `every` seconds, endless or `count` times."""
+        done = 0
+        while count is None or done < count:
+            if done:
+                time.sleep(every)
+            yield self._watch.see(self._reading())
+            done += 1
+
+    def _reading(self) -> Reading:
+        state = self._runtime.state()
+        try:
+            metrics = self.endpoint.metrics() if state.phase == "running" else None
+        except EndpointError:
+            metrics = None
+        return Reading(time.monotonic(), state.phase, state.identity, metrics)
+
+
+@contextmanager
+def watch(directory: Path) -> Iterator[Watched]:
+    """Watch the engine of a deployment for as long as the block runs. Raises NoDeployment, SettingsRefused."""
+    deployment = Deployment.existing(directory)
+    plan = plan_of(deployment)
+    with (
+        whole_endpoint(deployment, plan)
+        if plan.settings.several_engines
+        else endpoint_of(deployment, plan, timeout=METRICS_TIMEOUT)
+    ) as endpoint:
+        yield Watched(endpoint, deployment.redact, runtime_for(deployment, plan), Watch())
+
+
+MOST_SAMPLES = 1000
+"""Points in time at which Prometheus is asked whether an alert fired."""
+
+FINEST = 15
+"""Seconds between two of them; more often Prometheus does not look."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened. `command` caused it; empty if no command did."""
+
+    at: datetime
+    event: str
+    command: str
+    text: str
+
+    def document(self) -> dict[str, object]:
+        """One entry of `status --since --json`."""
+        return {
+            "at": f"{self.at:%Y-%m-%dT%H:%M:%SZ}",
+            "event": self.event,
+            "command": self.command,
+            "text": self.text,
+        }
+
+
+@dataclass(frozen=True)
+class History:
+    """What happened since a time, in order. `alerts`: the alerts are among it, because Prometheus runs."""
+
+    since: datetime
+    events: Sequence[Event]
+    alerts: bool
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `status --since --json`."""
+        return {
+            "since": f"{self.since:%Y-%m-%dT%H:%M:%SZ}",
+            "events": [one.document() for one in self.events],
+            "alerts": self.alerts,
+        }
+
+
+def history(directory: Path, seconds: float) -> History:
+    """What happened in the last `seconds`. Raises NoDeployment, and FileRefused for a journal that cannot be read."""
+    deployment = Deployment.existing(directory, check=False)
+    now = datetime.now(UTC)
+    since = now - timedelta(seconds=seconds)
+    journal = (
+        Event(datetime.fromisoformat(one.at), one.event, one.command, one.text)
+        for one in events(deployment, since, _raised)
+    )
+    fired = _alerts(deployment, since, now)
+    found = sorted([*journal, *(fired or ())], key=lambda one: one.at)
+    return History(since, found, fired is not None)
+
+
+def _raised(problem: FileRefused) -> None:
+    raise problem
+
+
+def _alerts(deployment: Deployment, since: datetime, now: datetime) -> list[Event] | None:
+    """When alerts began and ended; `None` if Prometheus does not run or does not answer."""
+    address = monitoring_address(deployment, PROMETHEUS_PROGRAM)
+    if not address:
+        return None
+    step = max(FINEST, int((now - since).total_seconds() // MOST_SAMPLES))
+    try:
+        with MonitoringApi(address) as api:
+            fired = api.alerts_between(since, now, step)
+    except (httpx.HTTPError, Invalid):
+        return None
+    return [event for name, instance, times in fired for event in _spans(name, instance, times, step, (since, now))]
+
+
+def _spans(
+    name: str, instance: str, times: Sequence[float], step: int, window: tuple[datetime, datetime]
+) -> Iterator[Event]:
+    """The begin and the end of each time without a gap in which an alert fired.
+
+    `times` are those of `MonitoringApi.alerts_between`. An alert that fired at the begin of the window began before.
+    """
+    since, now = window
+    later = 0 if step > LOOK_BACK else step
+    where = f" at {instance}" if instance else ""
+    starts = [one for index, one in enumerate(times) if not index or one - times[index - 1] > 1.5 * step]
+    ends = [one for index, one in enumerate(times) if index + 1 == len(times) or times[index + 1] - one > 1.5 * step]
+    for began, ended in zip(starts, ends, strict=True):
+        fires = "already fires" if began - since.timestamp() < step / 2 else "fires"
+        yield Event(datetime.fromtimestamp(began, UTC), "alert", "", f"{name} {fires}{where}")
+        if now.timestamp() - ended > 2 * step:
+            yield Event(datetime.fromtimestamp(ended + later, UTC), "alert", "", f"{name} has ended{where}")

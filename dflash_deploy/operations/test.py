@@ -1,0 +1,323 @@
+"""`test`: whether an endpoint is right, fast and closed.
+
+The endpoint belongs to a deployment, or has only a URL. The checks of a deployment also cover what it publishes:
+through its door, and each of its routes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.checks.check import (
+    Baseline,
+    CheckResult,
+    EndpointUnderTest,
+    Explain,
+    deployed_endpoint,
+    unknown_endpoint,
+)
+from dflash_deploy.checks.lossless import NOT_OWN
+from dflash_deploy.checks.replicas import compared
+from dflash_deploy.checks.run import CHECKS, CheckReport, junit, run_checks
+from dflash_deploy.client.answers import EndpointError
+from dflash_deploy.client.endpoint import START_IT, Endpoint, check_answering
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.files import write_output
+from dflash_deploy.deployment.journal import record
+from dflash_deploy.deployment.lock import locked
+from dflash_deploy.diagnosis.diagnose import LogReader
+from dflash_deploy.errors import BadInput, SmokeTestFailed
+from dflash_deploy.operations.addresses import CHECK_URL, address_of
+from dflash_deploy.operations.replicas import check_speculating, refuse_other_ranks, restarts, without_drafts
+from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.operations.silences import MEASURING, silenced_work
+from dflash_deploy.plan.result import Plan
+from dflash_deploy.planning import plan_of
+from dflash_deploy.redact import Redact, Redactor, Secret
+from dflash_deploy.runtime.select import domain_door, door_before, runtime_for
+from dflash_deploy.startup import PATIENCE
+from dflash_deploy.startup.engine import endpoint_of, follow, log_reader_for
+from dflash_deploy.startup.members import members_of, published_of, refuse_several, seen_as, whole_endpoint, whole_url
+from dflash_deploy.startup.rolling import set_apart
+from dflash_deploy.startup.start import hints_from
+
+AT_DOOR = frozenset({"live", "models", "auth", "stream"})
+"""Checks of `test` that are repeated through the door."""
+
+QUICK_AT_DOOR = frozenset({"live", "models"})
+"""Those of them that `up` ends with."""
+
+_DOOR = "door: "
+_HINT = "check name, ports and clock with `dflash-deploy doctor`; `dflash-deploy up` asks for a certificate again"
+
+
+def checks_at_door(
+    deployment: Deployment, plan: Plan, names: Set[str], show: Callable[[CheckResult], None]
+) -> tuple[CheckResult, ...]:
+    """The result of these checks through the door, and of its certificate first; empty without a door.
+
+    Without a certificate the other checks are not asked.
+    """
+    if not names or door_before(deployment, plan) is None:
+        return ()
+    done: list[CheckResult] = []
+
+    def keep(check: CheckResult) -> None:
+        done.append(replace(check, name=f"{_DOOR}{check.name}"))
+        show(done[-1])
+
+    published = published_of(deployment, plan)
+    if published is not None:
+        began = time.monotonic()
+        problem = domain_door(deployment, plan).uncertified()
+        asked = f"a TLS handshake for {published.url}"
+        seconds = round(time.monotonic() - began, 3)
+        if problem:
+            keep(CheckResult("certificate", "failed", seconds, asked, problem, _HINT))
+            return tuple(done)
+        keep(CheckResult("certificate", "passed", seconds, asked, "a valid certificate"))
+    with whole_endpoint(deployment, plan) as endpoint:
+        run_checks(deployed_endpoint(endpoint, plan), names, show=keep)
+    return tuple(done)
+
+
+LOSSLESS = "lossless"
+_BY_WORKLOAD = "acceptance_length of "
+
+
+@dataclass(frozen=True)
+class Tested:
+    """The checks of an endpoint. `deployment` is `None` if only its URL is known; `redact` hides its key."""
+
+    endpoint: str
+    model: str
+    deployment: Deployment | None
+    report: CheckReport
+    redact: Redact
+    by_engine: Mapping[str, float] = field(default_factory=dict)
+    """Acceptance length of each of several engines, by its name."""
+
+    @property
+    def failure(self) -> SmokeTestFailed | None:
+        """The checks that failed, as an error; `None` if all passed or were skipped."""
+        failed = self.report.failed
+        if not failed:
+            return None
+        names = ", ".join(check.name for check in failed)
+        count = f"{len(failed)} of {len(self.report.checks)} checks failed: {names}"
+        # before any other finding: wrong answers make most other checks fail too, with causes that are not theirs
+        changed = next((check for check in failed if check.name == LOSSLESS and NOT_OWN in check.got), None)
+        if changed:
+            return SmokeTestFailed(f"{NOT_OWN}; {count}", hint=changed.hint)
+        return SmokeTestFailed(count, hint=failed[0].hint)
+
+    @property
+    def acceptance_length(self) -> float | None:
+        """Mean acceptance length over the workloads of the check `drafts`; `None` if it was not measured."""
+        return self.report.figure("acceptance_length")
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Tokens a second at concurrency 1, prefill included; `None` if they were not measured."""
+        return self.report.figure("tokens_per_second")
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `test --json`."""
+        by_workload = {
+            name.removeprefix(_BY_WORKLOAD): value
+            for check in self.report.checks
+            for name, value in check.figures.items()
+            if name.startswith(_BY_WORKLOAD)
+        }
+        return {
+            "checks": self.report.rows(self.redact),
+            "acceptance_length": self.acceptance_length,
+            "acceptance_by_workload": by_workload,
+            **({"acceptance_by_engine": dict(self.by_engine)} if self.by_engine else {}),
+            "tokens_per_second": self.tokens_per_second,
+        }
+
+    def write_junit(self, file: Path) -> None:
+        """Write the checks as JUnit XML. Raises BadInput and PreflightRefused if the file cannot be written."""
+        write_output(file, junit(self.report, self.redact))
+
+
+def test(
+    directory: Path,
+    *,
+    replica: int | None = None,
+    only: Collection[str] = (),
+    baseline: bool = False,
+    baseline_url: str | None = None,
+    patience: float = PATIENCE,
+    reporter: Reporter = SILENT,
+) -> Tested:
+    """Check the endpoint of a deployment: all checks, or those that `only` names.
+
+    `baseline` also compares the answers with those without speculative decoding: the engine restarts for it and back,
+    and the program must then call from its main thread. `baseline_url` compares with another endpoint of the same
+    target, without speculative decoding and with the same API key. Several engines are checked one after the other, and
+    one that differs from the others is named; then what they publish together is checked. `replica` checks only one,
+    and the others get its requests if it restarts. Raises BadInput for an unknown check and on a rank that answers no
+    requests, NoDeployment, SettingsRefused, EngineNotReady if nothing answers; NotPossible with `baseline`.
+    """
+    names = check_names(only, compared=baseline or baseline_url is not None)
+    if baseline and baseline_url is not None:
+        raise BadInput("--baseline and --baseline-url exclude each other", hint="use one of them")
+    with ExitStack() as stack:
+        deployment = stack.enter_context(locked(directory, "test")) if baseline else Deployment.existing(directory)
+        plan = plan_of(deployment)
+        refuse_other_ranks(plan)
+        deployment, plan = seen_as(deployment, plan, replica)
+        if baseline:
+            refuse_several(plan, "a comparison")
+        if plan.settings.several_engines:
+            if baseline_url is not None:
+                raise BadInput("--baseline-url compares one engine", hint="choose one with --replica N")
+            return _each(deployment, plan, names, reporter)
+        endpoint = stack.enter_context(endpoint_of(deployment, plan))
+        if baseline:
+            check_speculating(plan)
+        beside = _baseline(stack, baseline_url, deployment.key, endpoint.model)
+        check_answering(endpoint, hint=START_IT, redact=deployment.redact)
+        if baseline:
+            stack.enter_context(silenced_work(deployment, "test", reporter, MEASURING))
+            stack.enter_context(set_apart(deployment, reporter.note))
+            beside = partial(_restarted, deployment, plan, endpoint, patience, reporter)
+        subject = deployed_endpoint(endpoint, plan, beside, explain=_explaining(deployment, plan))
+        done = run_shown(subject, names, deployment.redact, reporter, deployment)
+        if baseline:
+            record(deployment, "measured", "test", "restarted the engine without its drafter, then with .env")
+        at_door = _at_door(deployment, plan, names, reporter)
+        where = whole_url(deployment, plan)
+        return replace(done, endpoint=f"{where}/v1", report=CheckReport((*done.report.checks, *at_door)))
+
+
+def _each(deployment: Deployment, plan: Plan, names: set[str], reporter: Reporter) -> Tested:
+    """The checks of each engine and of the door, and whether one engine accepts fewer drafts than the others."""
+    checks: list[CheckResult] = []
+    lengths: dict[str, float] = {}
+    for member in members_of(deployment, plan):
+        with endpoint_of(member.deployment, member.plan) as endpoint:
+            explain = _explaining(member.deployment, member.plan)
+            subject = deployed_endpoint(endpoint, member.plan, explain=explain)
+            done = run_shown(subject, names, deployment.redact, reporter, None, who=f"{member.name}: ")
+        checks += (replace(check, name=f"{member.name}: {check.name}") for check in done.report.checks)
+        if done.acceptance_length is not None:
+            lengths[member.name] = done.acceptance_length
+    checks += _at_door(deployment, plan, names, reporter)
+    if len(lengths) > 1:
+        found = compared(lengths)
+        reporter.checked(found)
+        checks.append(found)
+    with endpoint_of(deployment, plan) as whole:
+        where = f"{whole_url(deployment, plan)}/v1"
+        return Tested(where, whole.model, deployment, CheckReport(tuple(checks)), deployment.redact, lengths)
+
+
+def _at_door(deployment: Deployment, plan: Plan, names: set[str], reporter: Reporter) -> tuple[CheckResult, ...]:
+    redact = deployment.redact
+
+    def show(check: CheckResult) -> None:
+        reporter.checked(replace(check, got=redact(check.got), hint=redact(check.hint)))
+
+    return checks_at_door(deployment, plan, names & AT_DOOR if names else AT_DOOR, show)
+
+
+def _explaining(deployment: Deployment, plan: Plan) -> Explain:
+    """What explains a refused request: the answer, then the log of the deployment."""
+    return hints_from(log_reader_for(plan), lambda: runtime_for(deployment, plan).read_log().lines)
+
+
+@contextmanager
+def _restarted(
+    deployment: Deployment, plan: Plan, endpoint: Endpoint, patience: float, reporter: Reporter
+) -> Iterator[Endpoint]:
+    """Restart the engine without its drafter for the time of the block."""
+    with restarts(deployment, plan, patience=patience, reporter=reporter) as become:
+        become(without_drafts(deployment))
+        follow(endpoint, deployment, plan)
+        yield endpoint
+    follow(endpoint, deployment, plan)
+
+
+def test_url(
+    url: str,
+    key: Secret,
+    *,
+    model: str = "",
+    only: Collection[str] = (),
+    baseline_url: str | None = None,
+    reporter: Reporter = SILENT,
+) -> Tested:
+    """Check any endpoint by its URL. `model` is the served name to ask, the first one if it is empty.
+
+    The answer to a request that fails is compared with the known failures; their cause and remedy are the check's hint.
+    Raises BadInput, EngineNotReady if nothing answers, SmokeTestFailed if the endpoint does not list its models.
+    """
+    names, redact = check_names(only, compared=baseline_url is not None), Redactor([key])
+    with ExitStack() as stack:
+        nameless = stack.enter_context(Endpoint(address_of(url), key, "", proxies=True))
+        if baseline_url is not None:
+            # before anything is asked
+            address_of(baseline_url)
+        check_answering(nameless, hint="check the URL, and whether its server runs", redact=redact)
+        named = model or first_model(nameless, redact)
+        endpoint = stack.enter_context(Endpoint(address_of(url), key, named, proxies=True))
+        baseline = _baseline(stack, baseline_url, key, named)
+        subject = unknown_endpoint(endpoint, load_catalog(), baseline)
+        # its log is elsewhere: only what it answers can tell why it refuses a request
+        reader = LogReader(load_catalog().failures, subject.engine.name if subject.engine else "", "")
+        subject = replace(subject, explain=hints_from(reader, tuple))
+        return run_shown(subject, names, redact, reporter, None)
+
+
+def check_names(only: Collection[str], *, compared: bool) -> set[str]:
+    """The names of the checks to run; empty for all. Raises BadInput."""
+    names = set(only)
+    if unknown := sorted(names - CHECKS.keys()):
+        raise BadInput(f"`{unknown[0]}` is not a check", hint=f"checks: {', '.join(CHECKS)}")
+    return names | {LOSSLESS} if compared and names else names
+
+
+def _baseline(stack: ExitStack, url: str | None, key: Secret, model: str) -> Baseline | None:
+    if url is None:
+        return None
+    beside = stack.enter_context(Endpoint(address_of(url), key, model, proxies=True))
+    return lambda: nullcontext(beside)
+
+
+def first_model(nameless: Endpoint, redact: Redact) -> str:
+    """The first model that an endpoint lists. Raises SmokeTestFailed."""
+    try:
+        return next(iter(nameless.models()), "")
+    except EndpointError as problem:
+        raise SmokeTestFailed(
+            f"{nameless.url} does not list the models it serves: {redact(str(problem))}",
+            hint=CHECK_URL,
+        ) from None
+
+
+def run_shown(
+    subject: EndpointUnderTest,
+    names: set[str],
+    redact: Redact,
+    reporter: Reporter,
+    deployment: Deployment | None,
+    *,
+    who: str = "",
+) -> Tested:
+    """Run the checks; `who` is before the name of each that is shown."""
+
+    def show(check: CheckResult) -> None:
+        named = replace(check, name=f"{who}{check.name}")
+        reporter.checked(replace(named, got=redact(check.got), hint=redact(check.hint)))
+
+    report = run_checks(subject, names, show=show)
+    return Tested(f"{subject.endpoint.url}/v1", subject.endpoint.model, deployment, report, redact)

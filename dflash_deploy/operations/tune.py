@@ -1,0 +1,214 @@
+"""`tune`: find the drafts that are fastest on this machine, and write them into `.env` on consent."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from dflash_deploy import __version__
+from dflash_deploy.bench.sweep import Sweep
+from dflash_deploy.bench.workload import Limits, choose, described
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.files import PRIVATE, write_atomically
+from dflash_deploy.deployment.journal import record
+from dflash_deploy.deployment.lock import command_lock
+from dflash_deploy.operations import bench
+from dflash_deploy.operations.bench import LIMITS, plain_speed
+from dflash_deploy.operations.document import SCHEMA
+from dflash_deploy.operations.plan import EVIDENCE, last_evidence
+from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.operations.silences import MEASURING, silenced_work
+from dflash_deploy.planning import plan_of
+from dflash_deploy.startup import PATIENCE
+from dflash_deploy.startup.engine import endpoint_of
+from dflash_deploy.startup.members import refuse_several, seen_as
+from dflash_deploy.startup.progress import usual_seconds
+from dflash_deploy.tuning.experiment import (
+    Experiment,
+    check_tunable,
+    knows_schedules,
+    pooled,
+    prepare,
+    usual_concurrency,
+)
+from dflash_deploy.tuning.run import Outcome, Pace, Sequences, estimate, run
+
+
+def plan_tuning(
+    directory: Path,
+    *,
+    replica: int | None = None,
+    workloads: Sequence[str] = (),
+    prompts: Path | None = None,
+    concurrency: Sequence[int] = (),
+    draft_tokens: Sequence[int] = (),
+    schedule: bool = True,
+    sequences: bool = False,
+    heads: Sequence[int] | None = None,
+    limits: Limits = LIMITS,
+    requests: int | None = None,
+    repeats: int = 3,
+) -> Experiment:
+    """What `tune` would measure; nothing is started.
+
+    `draft_tokens` are the numbers to measure, 1 and the most if none are given. `schedule` allows to propose fewer
+    draft tokens at higher concurrency, `sequences` another MAX_NUM_SEQS. `heads` are the numbers to measure with the
+    target's MTP head; `None`: 2 if it has one. `replica` measures on that one of several engines; what it finds is for
+    all of them. Raises NotPossible, BadInput, NoDeployment.
+    """
+    whole = Deployment.existing(directory)
+    deployment, plan = seen_as(whole, plan_of(whole), replica)
+    refuse_several(plan, "tune")
+    check_tunable(plan)
+    sweep = Sweep(
+        workloads=(pooled(choose(workloads, prompts, plan.pair)),),
+        concurrency=tuple(concurrency) or usual_concurrency(plan),
+        limits=limits,
+        repeats=repeats,
+        requests=requests,
+    )
+    scheduling = schedule and knows_schedules(plan)
+    return prepare(deployment, plan, sweep, draft_tokens, scheduling=scheduling, sequences=sequences, heads=heads)
+
+
+def estimated(experiment: Experiment) -> tuple[float, Pace]:
+    """About how many seconds it takes, and the pace that this assumes: that of runs here, if there were any."""
+    deployment = experiment.deployment
+    baseline = plain_speed(deployment, experiment.plan).tpot_seconds
+    return estimate(
+        experiment,
+        _last_pace(deployment),
+        start_s=sum(usual_seconds(deployment).values()),
+        tokens_per_s=1 / baseline[min(baseline)] if baseline else 0.0,
+    )
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The outcome of a run, and the settings of it that `.env` does not have yet."""
+
+    experiment: Experiment
+    outcome: Outcome
+    changes: Mapping[str, str]
+    written: bool = False
+
+    @property
+    def evidence_file(self) -> Path:
+        """The figures of this run."""
+        return self.experiment.deployment.state / EVIDENCE
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `tune --json`."""
+        return _document(self.experiment, self.outcome) | {"changes": self.changes, "written": self.written}
+
+
+def never(tuned: Tuned) -> bool:
+    """Consent to nothing."""
+    return False
+
+
+def tune(
+    experiment: Experiment,
+    *,
+    patience: float = PATIENCE,
+    agree: Callable[[Tuned], bool] = never,
+    reporter: Reporter = SILENT,
+) -> Tuned:
+    """Measure, decide, and write the proposal into `.env` if `agree` returns true for it.
+
+    The engine restarts for each setting, and requests of others are not answered meanwhile; afterwards it runs with its
+    own settings again. Call it from the main thread of a program. Raises EngineNotReady, BenchmarkMissed.
+    """
+    deployment = experiment.deployment
+    with silenced_work(deployment, "tune", reporter, MEASURING):
+        outcome = run(experiment, patience=patience, reporter=reporter)
+        record(deployment, "measured", "tune", f"restarted the engine {len(outcome.starts)} times, then with .env")
+    changes = changes_of(deployment, outcome.settings)
+    proposed = Tuned(experiment, outcome, changes)
+    done = Tuned(experiment, outcome, changes, written=bool(changes) and agree(proposed))
+    _keep(done)
+    if done.written:
+        with command_lock(deployment, "tune"):
+            deployment.with_values(changes, why=evidence_of(experiment.sweep.workloads[0].name, outcome))
+        written = (f"{name}={value}" for name, value in changes.items())
+        record(deployment, "settings", "tune", f"wrote {' '.join(written)} to .env")
+    return done
+
+
+def changes_of(deployment: Deployment, settings: Mapping[str, str]) -> dict[str, str]:
+    """Those of the settings that differ in `.env`."""
+    return {name: value for name, value in settings.items() if deployment.values.get(name, "") != value}
+
+
+def evidence_of(workload: str, outcome: Outcome) -> list[str]:
+    """The figures behind a proposal, as comments for `.env`: a line for each setting."""
+    concurrency = ", ".join(map(str, outcome.model.streams))
+    titles = [one.title for one in outcome.tried]
+    head = "tokens/s at concurrency"
+    width = max(map(len, (head, *titles)))
+    return [
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, prompts: {workload}",
+        f"{head:{width}}  {concurrency}",
+        *(f"{one.title:{width}}  {', '.join(f'{rate:.1f}' for rate in one.rates)}" for one in outcome.tried),
+        *_evidence_of_sequences(outcome.sequences),
+    ]
+
+
+def _evidence_of_sequences(found: Sequences | None) -> Iterator[str]:
+    if found is not None and found.settings:
+        rates = ", ".join(f"{one.title} {one.rates[0]:.1f}" for one in (found.before, found.after))
+        yield f"tokens/s at concurrency {found.streams}: {rates}"
+
+
+def _last_pace(deployment: Deployment) -> Pace | None:
+    """How fast the last run went; `None` if there was none, or its file was changed."""
+    evidence = last_evidence(deployment)
+    if evidence is None:
+        return None
+    starts, points = evidence.data.measured.seconds_of_starts, evidence.data.points
+    plain = [point.tokens_per_s / point.streams for point in points if not point.draft_tokens]
+    return Pace(statistics.fmean(starts), max(plain)) if starts and plain else None
+
+
+def _document(experiment: Experiment, outcome: Outcome) -> dict[str, object]:
+    verdict, sweep = outcome.verdict, experiment.sweep
+    with endpoint_of(experiment.deployment, experiment.plan) as endpoint:
+        description = bench.described_target(experiment.plan, endpoint.model)
+    return {
+        "measured": description
+        | {
+            "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+            "version": __version__,
+            "repeats": sweep.repeats,
+            "temperature": sweep.limits.temperature,
+            "thinking": sweep.limits.thinking,
+            "seconds_of_starts": outcome.starts,
+        },
+        "workloads": described(sweep.workloads),
+        "points": [point.document() for point in outcome.model.points],
+        "lengths": outcome.model.lengths,
+        "steps": [{"streams": streams} | asdict(line) for streams, line in outcome.model.lines.items()],
+        "options": [option.document() for option in outcome.options],
+        "head": None if outcome.head is None else outcome.head.document(),
+        "best": outcome.best.document(),
+        "tried": [one.document() for one in outcome.tried],
+        "verdict": None if verdict is None else asdict(verdict) | {"wins": verdict.wins},
+        "proposal": None if outcome.proposal is None else outcome.proposal.document(),
+        "sequences": None if outcome.sequences is None else _of_sequences(outcome.sequences),
+    }
+
+
+def _of_sequences(found: Sequences) -> dict[str, object]:
+    verdict = asdict(found.verdict) | {"wins": found.verdict.wins}
+    tried = [found.before.document(), found.after.document()]
+    return {"count": found.count, "streams": found.streams, "tried": tried, "verdict": verdict}
+
+
+def _keep(done: Tuned) -> None:
+    text = json.dumps({"schema": SCHEMA, "command": "tune", "data": done.document()}, indent=2, ensure_ascii=False)
+    deployment = done.experiment.deployment
+    write_atomically(deployment.make_state() / EVIDENCE, deployment.redact(text) + "\n", mode=PRIVATE)

@@ -1,0 +1,349 @@
+"""What a start does before it starts anything: it fetches the weights that are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from dflash_deploy.checks.check import deployed_endpoint
+from dflash_deploy.checks.run import QUICK, CheckReport, run_checks
+from dflash_deploy.deployment.directory import Change, Deployment, changes, last_good, remember_good
+from dflash_deploy.deployment.journal import record
+from dflash_deploy.deployment.lock import locked
+from dflash_deploy.errors import DeployError, EngineAsked, EngineNotReady, NotPossible, SmokeTestFailed, WeightsMissing
+from dflash_deploy.operations.ask_engine import ask_before_download
+from dflash_deploy.operations.pull import fetch_missing
+from dflash_deploy.operations.replicas import SeveralStart
+from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
+from dflash_deploy.operations.silences import recorded_work, silenced, silenced_work
+from dflash_deploy.operations.test import QUICK_AT_DOOR, checks_at_door
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.planning import make_plan, plan_of
+from dflash_deploy.runtime.select import runtime_for, stop_several
+from dflash_deploy.startup import PATIENCE
+from dflash_deploy.startup.engine import endpoint_of
+from dflash_deploy.startup.members import chosen_member, published_of, whole_url
+from dflash_deploy.startup.progress import remember_seconds
+from dflash_deploy.startup.restore import apply_fix, fix_changes, restore_last_good
+from dflash_deploy.startup.start import Ready, bring_up, preflight, start_worker
+from dflash_deploy.weights.pull import requested_models
+
+
+def with_weights(deployment: Deployment, reporter: Reporter, *, ask: bool) -> Plan:
+    """The plan, after missing weights were fetched: their configuration may change it.
+
+    `ask`: the engine makes its configuration from config.json first. Raises PreflightRefused and DownloadFailed.
+    """
+    plan = plan_of(deployment)
+    try:
+        # `joining`: whether this machine answers requests is checked when it is started
+        preflight(deployment, plan, runtime_for(deployment, plan), joining=True)
+    except WeightsMissing:
+        wanted = requested_models(deployment, plan)
+        if not wanted:
+            raise
+        if ask:
+            ask_before_download(deployment, plan, reporter)
+        reporter.note("weights are missing: fetching them, as `dflash-deploy pull` does")
+        fetch_missing(deployment, wanted, reporter=reporter)
+        return plan_of(deployment)
+    return plan
+
+
+@dataclass(frozen=True)
+class Started:
+    """An engine that answers, and the result of the quick checks of `test`."""
+
+    deployment: Deployment
+    plan: Plan
+    ready: Ready
+    checks: CheckReport
+
+    @property
+    def failure(self) -> SmokeTestFailed | None:
+        """The first check that failed, as an error; `None` if all passed. The engine keeps running either way."""
+        if not self.checks.failed:
+            return None
+        first = self.checks.failed[0]
+        return SmokeTestFailed(
+            f"the engine answers, but `{first.name}` failed: {' '.join(first.got.split())}",
+            hint=f"{first.hint or first.asked}; `dflash-deploy test` runs all checks",
+        )
+
+    @property
+    def passed(self) -> tuple[str, ...]:
+        """The names of the checks that passed."""
+        return tuple(check.name for check in self.checks.checks if check.status == "passed")
+
+
+@dataclass(frozen=True)
+class Start:
+    """How an engine is started. `patience` is in seconds without a sign of progress."""
+
+    patience: float
+    reporter: Reporter
+
+    def and_check(self, deployment: Deployment, plan: Plan) -> Started:
+        """Start the engine, or find it running, and check it; remember the settings if all its checks pass.
+
+        Raises PreflightRefused, SettingsRefused and EngineNotReady.
+        """
+        if plan.settings.several_engines:
+            return self.several(deployment, plan)
+        stop_several(deployment, plan)
+        with start_shown(self.reporter, deployment.redact) as show:
+            ready = bring_up(deployment, plan, runtime_for(deployment, plan), patience=self.patience, show=show)
+        if ready.changed:
+            remember_seconds(deployment, ready.phases)
+        with endpoint_of(deployment, plan) as endpoint:
+            checks = run_checks(deployed_endpoint(endpoint, plan), QUICK)
+        started = Started(deployment, plan, ready, checks)
+        if started.failure is None:
+            # DNS and the authority decide about a certificate, not these settings
+            remember_good(deployment)
+        return self._published(started)
+
+    def several(self, deployment: Deployment, plan: Plan, *, force: bool = False, only: int | None = None) -> Started:
+        """Start or restart several engines, one at a time. Raises as `SeveralStart.run`."""
+        start = SeveralStart(deployment, plan, self.patience, self.reporter)
+        ready = start.run(force=force, only=only)
+        return self._published(Started(deployment, plan, ready, start.checks))
+
+    def _published(self, started: Started) -> Started:
+        """The same with the checks through the door under a domain, and with its URL."""
+        deployment, plan = started.deployment, started.plan
+        if published_of(deployment, plan) is None:
+            return started
+        self.reporter.note(f"checking {whole_url(deployment, plan)}")
+        at_door = checks_at_door(deployment, plan, QUICK_AT_DOOR, lambda check: None)
+        ready = replace(started.ready, endpoint=whole_url(deployment, plan))
+        return replace(started, ready=ready, checks=CheckReport((*started.checks.checks, *at_door)))
+
+    def or_go_back(self, deployment: Deployment, plan: Plan) -> Started:
+        """The same. Raises RolledBack in place of EngineNotReady if the last good settings run again."""
+        try:
+            return self.and_check(deployment, plan)
+        except EngineNotReady as problem:
+            raise self.gone_back(deployment, problem) from None
+
+    def as_worker(self, deployment: Deployment, plan: Plan) -> bool:
+        """Start an engine that computes for rank 0; whether it had to be started. Raises what `and_check` raises."""
+        with start_shown(self.reporter, deployment.redact) as show:
+            return start_worker(deployment, plan, runtime_for(deployment, plan), show=show)
+
+    def gone_back(self, deployment: Deployment, problem: EngineNotReady) -> EngineNotReady:
+        """The failure to report, after the last good settings were started again if there are any.
+
+        Several engines have gone back already, except to settings with one engine: those are started here. One of
+        several machines cannot go back without the others.
+        """
+        settings, good = plan_of(deployment).settings, last_good(deployment)
+        # one rank with other settings does not join the others
+        if isinstance(problem, EngineAsked) or settings.several_machines or good is None or not changes(deployment):
+            return problem
+        if settings.several_engines:
+            single = plan_of(good)
+            if single.settings.several_engines:
+                return problem
+            stop_several(good, single)
+        with start_shown(self.reporter, deployment.redact) as show:
+            return restore_last_good(deployment, problem, plan_of, runtime_for, patience=self.patience, show=show)
+
+
+@dataclass(frozen=True)
+class Running(Started):
+    """A deployment that answers. `fixed` is what `fix` changed in `.env` on the way; empty if nothing."""
+
+    fixed: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def endpoint(self) -> str:
+        """The base URL for OpenAI clients."""
+        return f"{self.ready.endpoint}/v1"
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `up --json`."""
+        ready = self.ready
+        return {
+            "endpoint": self.endpoint,
+            "model": ready.model,
+            "runtime": ready.runtime,
+            "state": "ready",
+            "changed": ready.changed,
+            "seconds": round(ready.seconds, 1),
+            "fixed": self.fixed or None,
+            "tokens_per_second": ready.tokens_per_second and round(ready.tokens_per_second, 1),
+            "acceptance_length": ready.acceptance_length and round(ready.acceptance_length, 2),
+            "checks": self.checks.rows(self.deployment.redact),
+        }
+
+
+@dataclass(frozen=True)
+class Worker:
+    """An engine of several machines that computes for rank 0. `changed` is false if it was running already."""
+
+    plan: Plan
+    changed: bool
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `up --json`."""
+        settings = self.plan.settings
+        return {
+            "rank": settings.node_rank,
+            "master": settings.master_addr,
+            "state": "running",
+            "runtime": self.plan.runtime,
+            "changed": self.changed,
+        }
+
+
+@dataclass(frozen=True)
+class RolledBackTo(Started):
+    """A deployment that runs its last good settings. `changed` are the names of the settings that were restored."""
+
+    changed: tuple[str, ...] = ()
+
+
+def start(
+    directory: Path,
+    *,
+    patience: float = PATIENCE,
+    fix: bool = False,
+    ask_engine: bool = True,
+    reporter: Reporter = SILENT,
+) -> Running | Worker:
+    """Start the engine of a deployment, fetch missing weights before, and wait until it has answered a question.
+
+    With `ask_engine` the engine makes its configuration from config.json before weights are fetched.
+    `fix` changes `.env` once if the engine fails for a known reason with a safe change, and starts it again. Raises
+    NoDeployment, SettingsRefused, PreflightRefused, DownloadFailed; EngineNotReady, or RolledBack if the last good
+    settings run again. The engine answers if it returns a `Running`, whose `failure` has the checks that failed.
+    """
+    how = Start(patience, reporter)
+    with ExitStack() as stack:
+        deployment = stack.enter_context(locked(directory, "up"))
+        stack.enter_context(recorded_work(deployment, "up"))
+        plan = with_weights(deployment, reporter, ask=ask_engine)
+        # a download may take hours, and the engine may answer meanwhile
+        stack.enter_context(silenced(deployment, "up", reporter))
+        changed = changes(deployment)
+        for change in changed:
+            reporter.note(f"changed since the last good start: {change}")
+        answers = plan.settings.answers_requests
+        try:
+            if not answers:
+                return Worker(plan, how.as_worker(deployment, plan))
+            return _recorded(_running(how.and_check(deployment, plan)), "up", changed)
+        except EngineNotReady as problem:
+            # a setting that changes on one of several machines must change on all
+            safe = _safe_changes(deployment, plan, problem) if answers else {}
+            if fix and safe:
+                return _once_more(deployment, problem, safe, how)
+            failed = how.gone_back(deployment, problem)
+            failed.hint += _about_fix(safe, asked=fix)
+            raise failed from None
+
+
+def restart(
+    directory: Path, *, replica: int | None = None, patience: float = PATIENCE, reporter: Reporter = SILENT
+) -> Running:
+    """Stop the engine and start it with the settings of `.env`, whether they changed or not. Raises as `start`.
+
+    Several engines restart one at a time, so that the others answer; `replica` restarts only that one. Raises
+    BadInput if that engine does not exist.
+    """
+    with ExitStack() as stack:
+        deployment = stack.enter_context(locked(directory, "restart"))
+        stack.enter_context(silenced_work(replace(deployment, member=replica), "restart", reporter))
+        plan, changed = plan_of(deployment), changes(deployment)
+        if replica is not None:
+            chosen_member(deployment, plan, replica)
+        if plan.settings.several_engines:
+            preflight(deployment, plan, runtime_for(deployment, plan))
+            several = Start(patience, reporter).several(deployment, plan, force=True, only=replica)
+            return _recorded(_running(several), "restart", changed)
+        reporter.note("requests in progress get up to 45 s to finish")
+        runtime = runtime_for(deployment, plan)
+        # problems are found while the engine still runs
+        preflight(deployment, plan, runtime)
+        runtime.halt()
+        return _recorded(_running(Start(patience, reporter).or_go_back(deployment, plan)), "restart", changed)
+
+
+def roll_back(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> RolledBackTo:
+    """Write the settings of the last good start into `.env`, and start them. Raises NotPossible, and as `start`."""
+    with locked(directory, "rollback", check=False) as deployment, silenced_work(deployment, "rollback", reporter):
+        if last_good(deployment) is None:
+            raise NotPossible(
+                "no settings to restore: this deployment has not had a good start yet",
+                hint="`dflash-deploy up` starts it",
+            )
+        rows = changes(deployment)
+        if rows:
+            deployment.with_values({row.name: row.good for row in rows})
+        for row in rows:
+            reporter.note(f"{row.name}: {row.now or '(empty)'} -> {row.good or '(empty)'}")
+        restored = Deployment.existing(directory)
+        started = Start(patience, reporter).or_go_back(restored, plan_of(restored))
+        record(restored, "ready", "rollback", "; ".join(["the last good settings", *map(str, rows)]))
+    changed = tuple(row.name for row in rows)
+    return RolledBackTo(started.deployment, started.plan, started.ready, started.checks, changed)
+
+
+def _recorded(running: Running, command: str, changed: Sequence[Change]) -> Running:
+    """The same, with a line in the journal if the engine was started: it says which settings are new."""
+    ready = running.ready
+    if ready.changed:
+        what = [f"{row.name}: {row.good or '(empty)'} -> {row.now or '(empty)'}" for row in changed]
+        took = f"an answer after {ready.seconds:.0f} s"
+        record(running.deployment, "ready", command, "; ".join([took, *what, *_failed_check(running)]))
+    return running
+
+
+def _failed_check(running: Running) -> Sequence[str]:
+    failure = running.failure
+    return () if failure is None else (failure.message,)
+
+
+def _running(started: Started, fixed: Mapping[str, object] | None = None) -> Running:
+    return Running(started.deployment, started.plan, started.ready, started.checks, fixed or {})
+
+
+def _safe_changes(deployment: Deployment, plan: Plan, problem: EngineNotReady) -> dict[str, str]:
+    """The settings that fix the failure; empty if the plan with them would be refused."""
+    wanted = fix_changes(problem.fix, plan)
+    if not wanted:
+        return {}
+    try:
+        then = make_plan(Choice(edited={**deployment.values, **wanted}), deployment)
+    except DeployError:
+        return {}
+    return {} if then.errors else wanted
+
+
+def _about_fix(safe: Mapping[str, str], *, asked: bool) -> str:
+    """What `--fix` would have done, or why it did nothing."""
+    if safe:
+        written = " ".join(f"{name}={value}" for name, value in safe.items())
+        return f"; `dflash-deploy up --fix` writes {written} and tries once more"
+    return "; --fix knows no safe change for it, and .env is as it was" if asked else ""
+
+
+def _once_more(deployment: Deployment, problem: EngineNotReady, safe: Mapping[str, str], how: Start) -> Running:
+    """Write the changes, report them, and try once more; a second failure is reported and not fixed again."""
+    how.reporter.note(deployment.redact(f"failed: {problem.message}"))
+    deployment, lines = apply_fix(deployment, safe)
+    for line in lines:
+        how.reporter.note(line)
+    fixed = {"failure": problem.failure, "changes": dict(safe), "before": str(deployment.last_env_file)}
+    changes_of_fix = changes(deployment)
+    try:
+        started = _running(how.and_check(deployment, plan_of(deployment)), fixed)
+        return _recorded(started, "up --fix", changes_of_fix)
+    except EngineNotReady as again:
+        failed = how.gone_back(deployment, again)
+        failed.hint += f"; --fix has changed {', '.join(safe)}: .env.last is the file before"
+        failed.fixed = fixed
+        raise failed from None

@@ -1,0 +1,76 @@
+"""What is known of a deployment's engine before it is asked: its address, and how its log is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.deployment.front import INNER_PORT, service_of
+from dflash_deploy.diagnosis.diagnose import LogReader
+from dflash_deploy.errors import SettingsRefused
+from dflash_deploy.plan.command import model_path
+from dflash_deploy.runtime.domain import WILDCARDS, joined
+from dflash_deploy.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from dflash_deploy.client.endpoint import Endpoint
+    from dflash_deploy.deployment.directory import Deployment
+    from dflash_deploy.plan.result import Plan
+
+
+def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = None) -> Endpoint:
+    """Return the endpoint of a deployment, as reached from this machine.
+
+    Raises SettingsRefused for a key that no request can contain.
+    """
+    # the HTTP client takes 0.1 s, and `down` and `logs` ask no endpoint
+    from dflash_deploy.client.endpoint import Endpoint  # noqa: PLC0415
+
+    key = deployment.key.reveal()
+    if not (key.isascii() and key.isprintable()):
+        raise SettingsRefused(
+            f"{Settings.vllm_api_key} has characters that no request can contain",
+            hint="make a new key: `dflash-deploy keys rotate`",
+        )
+    model = model_name(plan)
+    url = url_of(deployment, plan)
+    return Endpoint(url, deployment.key, model, timeout=timeout) if timeout else Endpoint(url, deployment.key, model)
+
+
+def model_name(plan: Plan) -> str:
+    """Return the name of the model in requests."""
+    return next(iter(plan.settings.served_model_name), model_path(plan))
+
+
+def url_of(deployment: Deployment, plan: Plan) -> str:
+    """Return the URL at which this machine reaches an endpoint, without a domain's TLS."""
+    host, port = plan.settings.dflash_bind, plan.settings.dflash_port
+    if is_private(deployment, plan):
+        host, port = _container_address(deployment, plan), INNER_PORT
+    # a server listens on the wildcard address; a client cannot connect to it
+    return f"http://{joined(WILDCARDS.get(host, host), port)}"
+
+
+def follow(endpoint: Endpoint, deployment: Deployment, plan: Plan) -> None:
+    """Give an endpoint the address that its engine has now: a container that is created again may get another one."""
+    if is_private(deployment, plan):
+        endpoint.move(url_of(deployment, plan))
+
+
+def is_private(deployment: Deployment, plan: Plan) -> bool:
+    """Whether an engine is one of several in containers, whose port is not published."""
+    return deployment.member is not None and plan.runtime == "compose"
+
+
+def _container_address(deployment: Deployment, plan: Plan) -> str:
+    """The address of the engine's container on this machine; a name that is never found if it does not run."""
+    from dflash_deploy.runtime.compose import ComposeRuntime  # noqa: PLC0415 - the Docker client takes 0.2 s
+
+    runtime = ComposeRuntime(deployment, plan)
+    # RFC 6761
+    return runtime.address_here or f"{service_of(deployment)}.invalid"
+
+
+def log_reader_for(plan: Plan) -> LogReader:
+    """Return the log reader for a plan's engine, with the known failures of the catalog."""
+    return LogReader(load_catalog().failures, plan.engine.engine, plan.engine_version)
